@@ -1,0 +1,162 @@
+"""What a test can ask of a submission, over a worker or in this process."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from assignment.grading import protocol, score
+from assignment.grading.sandbox import WorkerDied
+
+if TYPE_CHECKING:
+    from assignment.grading.plugin import Pool
+
+MAX_PRINTED_LINES = 8
+
+
+class SubmissionError(Exception):
+    """The submission did something else than return tensors."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Run:
+    """The `run` fixture: calls functions of the submission by name and returns what they return."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._worker = pool.workers[pool.mine]
+        self._call = ""
+
+    def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Tensor | tuple[Tensor, ...]:
+        """The result of function(*tensors, **options)."""
+        header, (results,) = self._ask("call", function, tensors, options)
+        return results[0] if header["bare"] else tuple(results)
+
+    def gradients(
+        self,
+        function: str,
+        *tensors: Tensor,
+        wrt: Sequence[int] | None = None,
+        times: int = 1,
+        options: dict[str, Any] | None = None,
+    ) -> list[tuple[Tensor, ...]]:
+        """The gradients of function(*tensors).sum() for the tensors numbered in wrt (default: all), `times` times."""
+        wrt = list(range(len(tensors)) if wrt is None else wrt)
+        _, groups = self._ask("gradients", function, tensors, options or {}, wrt=wrt, times=times)
+        return [tuple(group) for group in groups]
+
+    def again(
+        self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
+    ) -> tuple[Tensor | tuple[Tensor, ...], Tensor | tuple[Tensor, ...]]:
+        """The results for `first` and, after its tensors were overwritten in place, for `second`.
+
+        The first results are read after the second call. Raises SubmissionError where a call wrote to its inputs, or
+        returned memory of an input or of the earlier result.
+        """
+        header, groups = self._ask("again", function, [*first, *second], options)
+        results_1, inputs_1, results_2, inputs_2 = groups
+        for before, after in ((first, inputs_1), (second, inputs_2)):
+            for position, (sent, came) in enumerate(zip(before, after, strict=True)):
+                if not same_bits(sent, came):
+                    raise SubmissionError(score.FAIL, f"argument {position} was written to: inputs must stay as they are")
+        if share_memory(results_1 + results_2, inputs_2):
+            raise SubmissionError(score.FAIL, "a result shares its memory with an input: return memory of your own")
+        if share_memory(results_1, results_2):
+            raise SubmissionError(score.FAIL, "the second call returned the memory of the first one's result")
+        return tuple(group[0] if header["bare"] else tuple(group) for group in (results_1, results_2))  # type: ignore
+
+    def raises(self, expected: type[Exception], function: str, *tensors: Tensor, **options: Any) -> None:
+        """Assert that the call raises `expected`, outside of any kernel."""
+        reply, _ = self._send("call", function, tensors, options)
+        if reply["status"] == "raised" and expected.__name__ in reply["types"] and not reply["in_kernel"]:
+            return
+        if is_todo(reply) or reply["status"] == "failed":
+            raise failure(reply)
+        came = {"ok": "it returned a result"}.get(reply["status"], f"it raised {reply.get('message')}")
+        raise SubmissionError(score.FAIL, f"expected a {expected.__name__} before any launch, but {came}")
+
+    def in_context(self, message: str) -> str:
+        """The message with the call that it is about, and what the submission printed during it."""
+        printed = self._worker.output().rstrip().splitlines()[-MAX_PRINTED_LINES:]
+        lines = [f"{self._call}:" if self._call else "", message, *(f"  printed: {line}" for line in printed)]
+        return "\n".join(line for line in lines if line)
+
+    def _ask(
+        self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any], **more: Any
+    ) -> tuple[dict[str, Any], list[list[Tensor]]]:
+        reply, results = self._send(kind, function, tensors, options, **more)
+        if reply["status"] != "ok":
+            raise failure(reply)
+        remaining = iter(results)
+        return reply, [[next(remaining) for _ in range(size)] for size in reply["groups"]]
+
+    def _send(
+        self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any], **more: Any
+    ) -> tuple[dict[str, Any], list[Tensor]]:
+        self._call = describe_call(function, tensors, options)
+        if self._pool.is_dead(function):
+            raise SubmissionError(score.CRASHED, "not run: this function has already crashed or hung twice")
+        request = {"kind": kind, "function": function, "options": options, **more}
+        try:
+            return self._worker.ask(request, list(tensors))
+        except WorkerDied as error:
+            self._pool.died(function)
+            raise SubmissionError(error.status, str(error)) from error
+
+
+def is_todo(reply: dict[str, Any]) -> bool:
+    return reply["status"] == "raised" and "NotImplementedError" in reply["types"] and reply["by_submission"]
+
+
+def failure(reply: dict[str, Any]) -> SubmissionError:
+    message = str(reply.get("message", ""))
+    if is_todo(reply):
+        return SubmissionError(score.TODO, message)
+    return SubmissionError(score.FAIL, f"it raised {message}" if reply["status"] == "raised" else message)
+
+
+def describe_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
+    """ "rmsnorm_forward(float32 (3, 40), float32 (40,), eps=0.5)" """
+    arguments = [f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}" for t in tensors]
+    return f"{function}({', '.join([*arguments, *(f'{name}={value}' for name, value in options.items())])})"
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def share_memory(some: list[Tensor], others: list[Tensor]) -> bool:
+    storages = {tensor.untyped_storage().data_ptr() for tensor in others if tensor.numel()}
+    return any(tensor.untyped_storage().data_ptr() in storages for tensor in some if tensor.numel())
+
+
+class InlineWorker:
+    """A worker's interface on this very process: exceptions of the submission pass through, for a debugger."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        from assignment.grading import worker
+
+        self._device = device
+        worker.prepare(device)
+        sys.path.insert(0, str(folder))
+        self._submission = worker.Submission(folder)
+        self._answer = worker.answer
+
+    def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+        specs, storages, payload = protocol.encode(tensors)
+        copies = protocol.decode(specs, storages, bytearray(payload))
+        return self._answer(self._submission, request, copies, self._device)
+
+    def output(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,89 @@
+"""The checks that make up the grade, as tests/ declares them.
+
+They are read from the source without importing it: what is to be scored is known before anything runs, and a check
+that is not collected still counts.
+"""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[2] / "tests"
+
+PROBLEMS = {  # title and points; the sum is 100
+    "weighted_sum": ("Weighted sum", 10.0),
+    "rmsnorm": ("RMSNorm", 20.0),
+    "flash_forward_pytorch": ("FlashAttention-2 forward, PyTorch", 10.0),
+    "flash_forward_triton": ("FlashAttention-2 forward, Triton", 20.0),
+    "flash_backward_pytorch": ("FlashAttention-2 backward, PyTorch", 5.0),
+    "flash_backward_triton": ("FlashAttention-2 backward, Triton", 15.0),
+    "speed": ("Speed on a GPU", 20.0),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One test function: its name such as test_rmsnorm.py::test_eps, its problem, its claim and its points."""
+
+    name: str
+    problem: str
+    claim: str
+    points: float
+
+
+def declared(folder: Path = TESTS) -> list[Check]:
+    """All checks, in the order of the problems and then of the source."""
+    checks = [check for file in sorted(folder.glob("test_*.py")) for check in _in_file(file)]
+    order = list(PROBLEMS)
+    return sorted(checks, key=lambda check: order.index(check.problem))
+
+
+def _in_file(file: Path) -> list[Check]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    marks = _problem_marks(tree)
+    checks = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            points = [_argument(d, "points") for d in node.decorator_list if _is_mark(d, "points")]
+            named = [marks[d.id] for d in node.decorator_list if isinstance(d, ast.Name) and d.id in marks]
+            if points:
+                problem = (named or [marks["pytestmark"]])[0]
+                claim = (ast.get_docstring(node) or "").splitlines()[0]
+                checks.append(Check(f"{file.name}::{node.name}", problem, claim, float(points[0])))
+    return checks
+
+
+def _problem_marks(tree: ast.Module) -> dict[str, str]:
+    """Names bound in the module to pytest.mark.problem("…")."""
+    return {
+        target.id: _argument(node.value, "problem")
+        for node in tree.body
+        if isinstance(node, ast.Assign) and _is_mark(node.value, "problem")
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _is_mark(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
+
+
+def _argument(node: ast.expr, name: str) -> str:
+    assert isinstance(node, ast.Call), name
+    return ast.literal_eval(node.args[0])
+
+
+def select(checks: list[Check], names: list[str]) -> list[Check]:
+    """The checks of the named problems, files or checks; raises ValueError for a name that fits none."""
+    chosen: set[str] = set()
+    for name in names:
+        fitting = {check.name for check in checks if _fits(check, name)}
+        if not fitting and name not in PROBLEMS:
+            raise ValueError(name)
+        chosen |= fitting
+    return [check for check in checks if check.name in chosen]
+
+
+def _fits(check: Check, name: str) -> bool:
+    file, _, function = check.name.partition("::")
+    return name.removeprefix("tests/") in (check.problem, check.name, file, file.removesuffix(".py"), function)

@@ -1,0 +1,233 @@
+"""`python grade.py`: grade a submission and report its score.
+
+Exit status: 0 graded, 1 graded below --fail-under, 2 the arguments or the submission cannot be used, 3 the grader failed.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from assignment.grading import checks, plugin, report, score
+from assignment.grading.submission import Submission, UnusableSubmission, pack, read
+
+ROOT = Path(__file__).resolve().parents[2]
+GRADED, BELOW, UNUSABLE, BROKEN = 0, 1, 2, 3
+PACKED = "submission.zip"
+
+
+class Judge:
+    """A pytest plugin that gathers the outcomes of the cases and says each check's verdict when it is complete."""
+
+    def __init__(self, selected: list[checks.Check], console: Console, seed: int) -> None:
+        self._console, self._seed = console, seed
+        self._checks = {check.name: check for check in selected}
+        self._expected: dict[str, int] = defaultdict(int)
+        self._cases: dict[str, list[score.Case]] = defaultdict(list)
+        self._progress = Progress(
+            TextColumn("  grading"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("cases"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            auto_refresh=False,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=None)
+        self.problems: list[str] = []  # what went wrong in the grader itself
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            self._expected[plugin.check_name(item)] += 1
+        self._progress.update(self._task, total=len(session.items))
+        self._progress.start()
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.problems.append(f"{report.nodeid}: {report.longreprtext}")
+
+    def pytest_internalerror(self, excrepr: Any) -> None:
+        self.problems.append(str(excrepr))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        properties = dict(report.user_properties)
+        if "status" not in properties:
+            return
+        file, _, test = report.nodeid.rpartition("/")[2].partition("::")
+        function, _, parameters = test.partition("[")
+        margin = max((value for key, value in report.user_properties if key == "margin"), default=0.0)
+        case = score.Case(parameters.removesuffix("]"), properties["status"], properties["message"], margin)
+        self._add(f"{file}::{function}", case)
+
+    def _add(self, name: str, case: score.Case) -> None:
+        self._cases[name].append(case)
+        self._progress.advance(self._task)
+        self._progress.refresh()
+        if len(self._cases[name]) == self._expected[name]:
+            entry = score.check_entry(self._result(name), self._seed)
+            self._progress.console.print(report.verdict_line(entry))
+
+    def pytest_unconfigure(self) -> None:
+        self._progress.stop()
+
+    def _result(self, name: str) -> score.CheckResult:
+        cases = tuple(sorted(self._cases[name], key=lambda case: case.name))
+        return score.CheckResult(self._checks[name], cases, self._expected[name])
+
+    def results(self) -> list[score.CheckResult]:
+        return [self._result(name) for name in self._checks]
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="grade.py",
+        description="Grade the kernels in cs336_kernels/. Works without a GPU: kernels run in a simulator.",
+        epilog="exit status: 0 graded, 1 below --fail-under, 2 nothing to grade, 3 the grader failed",
+    )
+    parser.add_argument(
+        "path", nargs="?", type=Path, default=Path(), help="folder or zip that holds cs336_kernels/ (default: here)"
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help="problems, files or checks: see --list")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
+    parser.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
+    parser.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the report as JUnit XML")
+    parser.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
+    parser.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")
+    parser.add_argument("--list", action="store_true", help="list the problems and checks with their points, and stop")
+    parser.add_argument("--pack", action="store_true", help=f"write {PACKED}, the file to hand in, and stop")
+    return parser.parse_args(arguments)
+
+
+def _natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"expected a natural number, got {text}")
+    return value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        selected = checks.select(checks.declared(), options.only) if options.only else checks.declared()
+    except ValueError as error:
+        print(f"grade.py: --only {error}: no such problem or check; see --list", file=sys.stderr)
+        return UNUSABLE
+    if options.list:
+        print_list(console, selected)
+        return GRADED
+    try:
+        _check_outputs(options)
+        submission = read(options.path)
+    except UnusableSubmission as error:
+        print(f"grade.py: {error}", file=sys.stderr)
+        return UNUSABLE
+    if options.pack:
+        return write_pack(console, submission)
+    try:
+        return grade(options, selected, submission, console)
+    except KeyboardInterrupt:
+        print("grade.py: interrupted; no score", file=sys.stderr)
+        return BROKEN
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    for path in (options.json, options.junit):
+        if path and not path.absolute().parent.is_dir():
+            raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
+
+
+def print_list(console: Console, selected: list[checks.Check]) -> None:
+    for name, (title, points) in checks.PROBLEMS.items():
+        own = [check for check in selected if check.problem == name]
+        if own or name == "speed":
+            console.print(Text(f"{name}: {title}, {points:g} points", "bold"))
+        for check in own:
+            console.print(Text(f"  {check.points:>4g}  {check.name:<52}  {check.claim}"))
+
+
+def write_pack(console: Console, submission: Submission) -> int:
+    Path(PACKED).write_bytes(pack(submission))
+    console.print(Text(f"wrote {PACKED}: {', '.join(sorted(submission.files))}"))
+    return GRADED
+
+
+def grade(
+    options: argparse.Namespace, selected: list[checks.Check], submission: Submission, console: Console
+) -> int:
+    """Run the selected checks on the submission, print the report and write its files."""
+    start = time.monotonic()
+    device = plugin.pick_device(options.device)
+    seed = plugin.new_seed() if options.seed is None else options.seed
+    jobs = 1 if options.inline else options.jobs or plugin.default_jobs()
+    console.print(Text(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}\n"))
+    judge = Judge(selected, console, seed)
+    pool = plugin.Pool(submission, device, seed, jobs, options.path.resolve() if options.inline else None)
+    starter = plugin.Starter(pool)
+    status = run_pytest(selected, [judge, starter])
+    session = score.Session(
+        seed=seed,
+        device=_device_name(device),
+        sandbox="none: a process of its own with limits",
+        submission_sha256=submission.sha256,
+        seconds=time.monotonic() - start,
+        versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
+        only=tuple(options.only),
+    )
+    data = score.report(session, judge.results())
+    if judge.problems or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        print("grade.py: the grader failed; this is not your code:", *judge.problems, sep="\n", file=sys.stderr)
+        return BROKEN
+    report.print_failures(console, data)
+    report.print_summary(console, data)
+    write_reports(options, data)
+    return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
+
+
+def _device_name(device: str) -> str:
+    if device == "cpu":
+        return "cpu-simulated"
+    import torch
+
+    return f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "cuda"
+
+
+def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
+    """Run the checks by pytest with nobody's settings but ours."""
+    tests = [f"{checks.TESTS}/{check.name}" for check in selected]
+    settings = ["-p", "no:terminal", "-p", "no:cacheprovider", "--capture=no", "-o", "addopts=", "--strict-markers"]
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+    sys.path.insert(0, str(ROOT))
+    with contextlib.chdir(ROOT):
+        return pytest.main([*where, *settings, *tests], plugins=[plugin, *plugins])
+
+
+def write_reports(options: argparse.Namespace, data: dict[str, Any]) -> None:
+    if options.json:
+        _write(options.json, json.dumps(data, indent=2, allow_nan=False).encode() + b"\n")
+    if options.junit:
+        _write(options.junit, report.junit(data))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """By rename, so that a reader never sees half a file."""
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(content)
+    part.replace(path)

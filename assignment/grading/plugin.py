@@ -1,0 +1,275 @@
+"""The pytest plugin of the grader: the `run` fixture, through which a test calls the submission, and who judges.
+
+The pytest process never imports a submission: `run` sends tensors to a worker and brings tensors back. Tests that use
+it are spread over several processes, forked once the tests are collected, each with a worker of its own.
+"""
+
+import concurrent.futures
+import hashlib
+import multiprocessing
+import os
+import random
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from assignment.grading import score
+from assignment.grading.submission import Submission, UnusableSubmission, read
+
+ROOT = Path(__file__).resolve().parents[2]
+POOL = pytest.StashKey["Pool"]()
+MAX_JOBS = 8
+MAX_DEATHS = 2  # of one function; its remaining cases fail without running
+FUNCTIONS = (
+    *("weighted_sum_forward", "weighted_sum_backward", "weighted_sum"),
+    *("rmsnorm_forward", "rmsnorm_backward", "rmsnorm"),
+    *("flash_forward_pytorch", "flash_backward_pytorch"),
+    *("flash_forward_triton", "flash_backward_triton", "flash_attention"),
+)
+
+
+class Pool:
+    """The workers of one run, one for each judging process, and what those processes share."""
+
+    def __init__(
+        self, submission: Submission, device: str, seed: int, jobs: int, inline_folder: Path | None = None
+    ) -> None:
+        from assignment.grading.calls import InlineWorker
+        from assignment.grading.sandbox import Stage, Worker
+
+        self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
+        self.deaths = multiprocessing.get_context("fork").Array("i", len(FUNCTIONS))
+        self.stage = Stage(submission)
+        self.workers: list[Worker | InlineWorker]
+        if inline_folder:
+            self.workers = [InlineWorker(inline_folder, device)]
+        else:
+            self.workers = [Worker(self.stage, device) for _ in range(jobs)]
+        self.mine = 0  # the index of this process's worker
+
+    def died(self, function: str) -> None:
+        with self.deaths.get_lock():
+            self.deaths[FUNCTIONS.index(function)] += 1
+
+    def is_dead(self, function: str) -> bool:
+        return self.deaths[FUNCTIONS.index(function)] >= MAX_DEATHS
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        self.stage.close()
+
+
+class Starter:
+    """A pytest plugin that brings a pool made beforehand, so that workers load while tests are collected."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[POOL] = self._pool
+
+
+def default_jobs() -> int:
+    return min(MAX_JOBS, len(os.sched_getaffinity(0)))
+
+
+def pick_device(asked: str) -> str:
+    """ "cpu" or "cuda"; PyTorch is loaded to find out only where there is an NVIDIA driver."""
+    if asked != "auto":
+        return asked
+    if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg")):
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def new_seed() -> int:
+    return secrets.randbelow(2**31)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("grading")
+    group.addoption("--submission", type=Path, help="folder or zip with cs336_kernels/ (default: see pyproject.toml)")
+    group.addoption("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
+    group.addoption("--seed", type=int, help="replay the inputs of an earlier run")
+    group.addoption("--jobs", type=int, help="how many processes judge (default: one a core)")
+    group.addoption("--inline", action="store_true", help="call the submission in this process, for a debugger")
+    parser.addini("submission", "the folder that holds the cs336_kernels/ to test", default=".")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "points(n): what a check is worth")
+    config.addinivalue_line("markers", "problem(name): the problem that a check belongs to")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if POOL in config.stash:
+        config.stash[POOL].close()
+        del config.stash[POOL]
+
+
+def pool_of(config: pytest.Config) -> Pool:
+    """The run's pool, made at its first use from the command line's options."""
+    if POOL not in config.stash:
+        path = config.getoption("submission") or config.rootpath / config.getini("submission")
+        try:
+            submission = read(path)
+        except UnusableSubmission as error:
+            raise pytest.UsageError(str(error)) from error
+        inline = config.getoption("inline")
+        alone = inline or config.getoption("usepdb", False)
+        seed = config.getoption("seed")
+        config.stash[POOL] = Pool(
+            submission,
+            pick_device(config.getoption("device")),
+            new_seed() if seed is None else seed,
+            1 if alone else config.getoption("jobs") or default_jobs(),
+            Path(path).resolve() if inline else None,
+        )
+    return config.stash[POOL]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle the cases of each check, so that none can tell by its turn what is coming."""
+    if any(uses_submission(item) for item in items):
+        order = {name: i for i, name in enumerate(dict.fromkeys(check_name(item) for item in items))}
+        shuffled = random.Random(pool_of(config).seed)
+        items.sort(key=lambda item: (order[check_name(item)], shuffled.random() if uses_submission(item) else 0))
+
+
+def uses_submission(item: pytest.Item) -> bool:
+    return "run" in getattr(item, "fixturenames", ())
+
+
+def check_name(item: pytest.Item) -> str:
+    return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Spread the tests that call the submission over the judging processes; the others follow in this one."""
+    judged = [i for i, item in enumerate(session.items) if uses_submission(item)]
+    if session.testsfailed or session.config.option.collectonly or not judged or pool_of(session.config).jobs == 1:
+        return None
+    judge_in_parallel(session, judged)
+    rest = [item for item in session.items if not uses_submission(item)]
+    for i, item in enumerate(rest):
+        stop_if_asked(session)
+        following = rest[i + 1] if i + 1 < len(rest) else None
+        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    stop_if_asked(session)
+    return True
+
+
+def stop_if_asked(session: pytest.Session) -> None:
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)
+
+
+def judge_in_parallel(session: pytest.Session, judged: list[int]) -> None:
+    pool, hook = pool_of(session.config), session.config.hook
+    fork = multiprocessing.get_context("fork")
+    numbers = fork.Queue()
+    for number in range(pool.jobs):
+        numbers.put(number)
+    executor = concurrent.futures.ProcessPoolExecutor(pool.jobs, fork, become_judge, (session, numbers))
+    with executor:
+        pending = {executor.submit(judge, i): session.items[i] for i in judged}
+        try:
+            for future in concurrent.futures.as_completed(pending):
+                item = pending[future]
+                hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+                for data in future.result():
+                    hook.pytest_runtest_logreport(
+                        report=hook.pytest_report_from_serializable(config=session.config, data=data)
+                    )
+                hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+                stop_if_asked(session)
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+_session: pytest.Session  # of a judging process; forked with it
+
+
+def become_judge(session: pytest.Session, numbers: Any) -> None:
+    global _session
+    import torch
+
+    _session = session
+    pool_of(session.config).mine = numbers.get()
+    torch.set_num_threads(1)
+
+
+def judge(index: int) -> list[dict[str, Any]]:
+    item = _session.items[index]
+    reports = runtestprotocol(item, log=False, nextitem=None)
+    return [item.config.hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest) -> Any:
+    """Call a function of the submission: run("rmsnorm_forward", x, weight, eps=1e-5)."""
+    from assignment.grading.calls import Run
+
+    return Run(pool_of(request.config))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> Any:
+    """A torch.Generator that depends on the run's seed and the test's id alone."""
+    import torch
+
+    text = f"{pool_of(request.config).seed} {request.node.name} {request.node.originalname}"
+    return torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:6]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    """Add a status and a message for the student to the report of a test that uses the submission."""
+    report = yield
+    if not uses_submission(item) or (call.when != "call" and not report.failed):
+        return report
+    status, message = verdict(item, call)
+    report.user_properties += [("status", status), ("message", message)]
+    if status == score.TODO:
+        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, message)
+    elif report.failed and status != score.GRADER_ERROR and not item.config.getoption("inline"):
+        report.longrepr = f"{status}: {message}"
+    return report
+
+
+def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:
+    """The status of a case and what to tell the student."""
+    from assignment.grading.calls import SubmissionError
+
+    if call.excinfo is None:
+        return score.OK, ""
+    error, run = call.excinfo.value, getattr(item, "funcargs", {}).get("run")
+    if isinstance(error, SubmissionError):
+        return error.status, run.in_context(str(error))
+    if isinstance(error, AssertionError) and run is not None:
+        return score.FAIL, run.in_context(str(error))
+    if item.config.getoption("inline") and isinstance(error, NotImplementedError):
+        return score.TODO, str(error)
+    if item.config.getoption("inline"):
+        return score.FAIL, f"{type(error).__name__}: {error}"
+    return score.GRADER_ERROR, f"{type(error).__name__}: {error}\nThis is not your code: please report it to the staff."
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    if report.skipped and ("status", score.TODO) in report.user_properties:
+        return "to do", "t", "TO DO"
+    return None
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return None if POOL not in config.stash else f"seed: {config.stash[POOL].seed}"

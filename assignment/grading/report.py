@@ -1,0 +1,119 @@
+"""The report on the screen and as JUnit XML, from the plain data that score.report() returns."""
+
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from assignment.grading import score
+
+STYLES = {
+    score.OK: "green",
+    score.FAIL: "bold red",
+    score.CRASHED: "bold red",
+    score.TIMEOUT: "bold red",
+    score.GRADER_ERROR: "bold magenta",
+    score.TODO: "yellow",
+    score.NOT_GRADED: "dim",
+    score.NEEDS_REVIEW: "cyan",
+}
+MAX_MESSAGE_LINES = 14
+MAX_LINE = 400
+
+
+def points(value: float) -> str:
+    return f"{value:g}"
+
+
+def clean(text: str) -> str:
+    """Text of a submission made safe to print: no control characters, no endless lines."""
+    lines = [line[:MAX_LINE] for line in text.splitlines()[:MAX_MESSAGE_LINES]]
+    return "\n".join("".join(char if char.isprintable() else "�" for char in line) for line in lines)
+
+
+def verdict_line(check: dict[str, Any]) -> Text:
+    """ "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)" """
+    line = Text()
+    line.append(f"  {check['status']:<12}", STYLES[check["status"]])
+    line.append(f"{points(check['score']) + '/' + points(check['max_score']):>8}  ")
+    line.append(check["claim"])
+    if check["status"] not in (score.OK, score.TODO, score.NOT_GRADED) and check["cases"] > 1:
+        line.append(f"  ({check['passed']} of {check['cases']} cases pass)", "dim")
+    return line
+
+
+def print_failures(console: Console, report: dict[str, Any]) -> None:
+    """Every failed check: its claim, the first failing case, and how to run it again."""
+    silent = (score.OK, score.TODO, score.NOT_GRADED)
+    failed = [check for problem in report["problems"] for check in problem["checks"] if check["status"] not in silent]
+    for check in failed:
+        console.print()
+        console.print(Text(f"{check['name']}: {check['status']}", STYLES[check["status"]]))
+        console.print(Text(f"  {check['claim']}"))
+        for line in clean(check["message"]).splitlines():
+            console.print(Text(f"    {line}"))
+        console.print(Text(f"  again: {check['rerun']}", "dim"))
+
+
+def print_summary(console: Console, report: dict[str, Any]) -> None:
+    """Points by problem, what to do next, and the total on the last line."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for problem in report["problems"]:
+        table.add_row(problem["name"], f"{points(problem['score'])}/{points(problem['max_score'])}", remark(problem))
+    console.print()
+    console.print(table)
+    console.print(Text(next_step(report)), end="")
+    console.print(Text(total(report), "bold"))
+
+
+def remark(problem: dict[str, Any]) -> str:
+    statuses = [check["status"] for check in problem["checks"]]
+    if problem["gradable"] == 0:
+        return "needs a GPU: not graded here" if problem["name"] == "speed" else "not graded here"
+    if all(status == score.TODO for status in statuses):
+        return "to do"
+    lost = sum(status not in (*score.KEEPS_POINTS, score.NOT_GRADED) for status in statuses)
+    return f"{lost} of {len(statuses)} checks to go" if lost else ""
+
+
+def next_step(report: dict[str, Any]) -> str:
+    for problem in report["problems"]:
+        for check in problem["checks"]:
+            if check["status"] == score.TODO:
+                return f"\nNext: {clean(check['message']).splitlines()[-1]}\n" if check["message"] else "\n"
+    return "\n"
+
+
+def total(report: dict[str, Any]) -> str:
+    """ "71/80 gradable here, 20 need a GPU" """
+    here = f"{points(report['score'])}/{points(report['gradable'])}"
+    elsewhere = report["max_score"] - report["gradable"]
+    if not elsewhere:
+        return f"Score: {here}"
+    return f"Score: {here} gradable here, {points(elsewhere)} need a GPU"
+
+
+def junit(report: dict[str, Any]) -> bytes:
+    """One test case a check, in the JUnit XML that continuous-integration servers read."""
+    suites = ElementTree.Element("testsuites", name="cs336_kernels")
+    for problem in report["problems"]:
+        checks = problem["checks"]
+        lost = [check for check in checks if check["status"] not in (*score.KEEPS_POINTS, score.NOT_GRADED)]
+        skipped = sum(check["status"] == score.NOT_GRADED for check in checks)
+        counts = {"tests": len(checks), "failures": len(lost), "skipped": skipped}
+        suite = ElementTree.SubElement(
+            suites, "testsuite", name=problem["name"], **{key: str(value) for key, value in counts.items()}
+        )
+        for check in checks:
+            case = ElementTree.SubElement(suite, "testcase", classname=problem["name"], name=check["name"])
+            if check["status"] == score.NOT_GRADED:
+                ElementTree.SubElement(case, "skipped", message=check["claim"])
+            elif check in lost:
+                failure = ElementTree.SubElement(case, "failure", message=f"{check['status']}: {check['claim']}")
+                failure.text = clean(check["message"])
+    return ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)

@@ -1,0 +1,145 @@
+"""From the outcomes of single cases to a scored report: pure functions of data."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from assignment.grading.checks import PROBLEMS, Check
+
+OK, FAIL, TODO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
+CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs review", "grader error"
+
+# The status of a check is the first of these that one of its cases has.
+SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TODO, NOT_GRADED, NEEDS_REVIEW, OK)
+KEEPS_POINTS = (OK, NEEDS_REVIEW)
+
+
+@dataclass(frozen=True)
+class Case:
+    """The outcome of one parametrised case of a check."""
+
+    name: str  # the text between the brackets of its test id; empty without parameters
+    status: str
+    message: str = ""
+    margin: float = 0.0  # the largest error over its bound
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """A check with the outcomes of its cases; `expected` is how many cases were collected."""
+
+    check: Check
+    cases: tuple[Case, ...]
+    expected: int
+
+    @property
+    def status(self) -> str:
+        if not self.expected or len(self.cases) < self.expected:
+            return min([GRADER_ERROR, *(case.status for case in self.cases)], key=SEVERITY.index)
+        return min((case.status for case in self.cases), key=SEVERITY.index)
+
+    @property
+    def score(self) -> float:
+        return self.check.points if self.status in KEEPS_POINTS else 0.0
+
+    @property
+    def worst(self) -> Case | None:
+        """The first case that has the status of the check."""
+        return next((case for case in self.cases if case.status == self.status), None)
+
+    @property
+    def margin(self) -> float:
+        return max((case.margin for case in self.cases), default=0.0)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Under which circumstances a grade was made."""
+
+    seed: int
+    device: str  # "cpu-simulated", or "cuda" and the name of the GPU
+    sandbox: str
+    submission_sha256: str
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+
+
+def report(session: Session, results: Iterable[CheckResult]) -> dict[str, Any]:
+    """The report as it is written to --json: plain data."""
+    problems = [_problem(name, [r for r in results if r.check.problem == name], session) for name in PROBLEMS]
+    problems = [problem for problem in problems if problem["checks"]]
+    return {
+        "schema": 1,
+        "score": _total(problems, "score"),
+        "max_score": _total(problems, "max_score"),
+        "gradable": _total(problems, "gradable"),
+        "device": session.device,
+        "seed": session.seed,
+        "seconds": round(session.seconds, 1),
+        "versions": session.versions,
+        "sandbox": session.sandbox,
+        "submission_sha256": session.submission_sha256,
+        "problems": problems,
+    }
+
+
+def _problem(name: str, results: list[CheckResult], session: Session) -> dict[str, Any]:
+    title, points = PROBLEMS[name]
+    checks = [check_entry(result, session.seed) for result in results]
+    missing = points - sum(check["max_score"] for check in checks)
+    if missing > 0 and (not session.only or name in session.only):
+        checks.append(_not_graded(name, title, missing))
+    return {
+        "name": name,
+        "title": title,
+        "score": _total(checks, "score"),
+        "max_score": _total(checks, "max_score"),
+        "gradable": sum(check["max_score"] for check in checks if check["status"] != NOT_GRADED),
+        "checks": checks,
+    }
+
+
+def _total(entries: list[dict[str, Any]], key: str) -> float:
+    return round(sum(entry[key] for entry in entries), 6)
+
+
+def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
+    """The entry for points of a problem that no check carries."""
+    return {
+        "name": name,
+        "claim": f"{title}: no check of it can run here",
+        "score": 0.0,
+        "max_score": points,
+        "status": NOT_GRADED,
+        "cases": 0,
+        "passed": 0,
+        "message": "",
+        "hint": "",
+        "rerun": "",
+    }
+
+
+def check_entry(result: CheckResult, seed: int) -> dict[str, Any]:
+    """One check as the report shows it."""
+    good = result.status in KEEPS_POINTS
+    return {
+        "name": result.check.name,
+        "claim": result.check.claim,
+        "score": result.score,
+        "max_score": result.check.points,
+        "status": result.status,
+        "cases": result.expected,
+        "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
+        "message": "" if good else _message(result),
+        "hint": "",
+        "rerun": "" if good else f"uv run grade.py --only {result.check.name} --seed {seed}",
+        "margin": round(result.margin, 4),
+    }
+
+
+def _message(result: CheckResult) -> str:
+    worst = result.worst
+    if worst is None:
+        return f"only {len(result.cases)} of {result.expected} cases were run: not your code, please report this"
+    return f"[{worst.name}] {worst.message}" if worst.name else worst.message

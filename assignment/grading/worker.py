@@ -1,0 +1,291 @@
+"""The other process: imports a submission and answers requests about it, one at a time.
+
+Runs as a program of its own, `python -I worker.py RUNTIME SUBMISSION DEVICE CONTROL_FD`, where RUNTIME and SUBMISSION
+are put on the path. Its first process loads PyTorch and the simulator, and never the submission; for each connection
+that arrives over the control socket it forks a child which does, so that a submission that dies is replaced at once.
+"""
+
+import ctypes
+import importlib
+import json
+import linecache
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "cs336_kernels"
+FILES = ("weighted_sum", "rmsnorm", "flash_attention")
+ADDRESS_SPACE = 12 << 30  # bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
+FILE_SIZE = 256 << 20
+MAX_MESSAGE = 2_000  # characters
+LARGEST_STORAGE = 1 << 40  # bytes of address space that a request may ask for; only what is touched costs memory
+
+
+class WrongReturn(Exception):
+    """A function returned something else than a plain tensor or a tuple of them."""
+
+
+class Missing(Exception):
+    """The submission has no such function, or the file that should hold it cannot be imported."""
+
+
+def main() -> None:
+    runtime, submission, device, control_fd = sys.argv[1:]
+    sys.path[:0] = [runtime, submission]
+    prepare(device)
+    limit(device)
+    sys.dont_write_bytecode = True
+    supervise(socket.socket(fileno=int(control_fd)), Path(submission), device)
+
+
+def prepare(device: str) -> None:
+    """Load what every submission needs, with fresh memory full of NaN."""
+    if device == "cpu":
+        from assignment.simulator import install
+
+        install()
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if device == "cuda":
+        import warnings
+
+        warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    import triton.language  # noqa: F401
+
+    from assignment.grading import protocol  # noqa: F401
+
+
+def limit(device: str) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
+    if device == "cpu":  # CUDA maps far more than it uses
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESS_SPACE,) * 2)
+
+
+def supervise(control: socket.socket, submission: Path, device: str) -> None:
+    """Fork a child for each connection received, and report its process id and, at its end, its wait status."""
+    die_with_parent()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        pid = os.fork()
+        if not pid:
+            control.close()
+            child(socket.socket(fileno=descriptors[0]), submission, device)
+        os.close(descriptors[0])
+        control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+        _, status = os.waitpid(pid, 0)
+        control.sendall(json.dumps({"status": status}).encode() + b"\n")
+
+
+def child(connection: socket.socket, submission: Path, device: str) -> None:
+    os.setsid()
+    die_with_parent()
+    try:
+        serve(connection, Submission(submission), device)
+    finally:
+        os._exit(0)
+
+
+def die_with_parent() -> None:
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+def serve(connection: socket.socket, submission: "Submission", device: str) -> None:
+    from assignment.grading import protocol
+
+    while True:
+        try:
+            header, tensors = protocol.receive(connection, largest_storage=LARGEST_STORAGE)
+        except protocol.ConnectionLost:
+            return
+        reply, results = safe_answer(submission, header, tensors, device)
+        del tensors
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        protocol.send(connection, {"id": header["id"], **reply}, results)
+
+
+def safe_answer(submission: "Submission", header: dict[str, Any], tensors: list, device: str) -> tuple[dict, list]:
+    """answer(), with whatever the submission raises described in the reply."""
+    try:
+        return answer(submission, header, tensors, device)
+    except (WrongReturn, Missing) as error:
+        return {"status": "failed", "message": str(error)[:MAX_MESSAGE]}, []
+    except BaseException as error:
+        return {"status": "raised", **describe(error, submission.folder)}, []
+
+
+def answer(submission: "Submission", header: dict[str, Any], tensors: list, device: str) -> tuple[dict, list]:
+    """One request, by its kind; the reply's "groups" index the tensors that go with it."""
+    kind = header["kind"]
+    if kind == "load":
+        submission.isolated = header["isolated"]
+        submission.load()
+        return {"status": "ok"}, []
+    function = submission.function(header["function"])
+    handler = {"call": call, "gradients": gradients, "again": again}[kind]
+    tensors = moved(tensors, device)
+    groups, bare = handler(function, header, tensors)
+    flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
+    sizes = [len(group) for group in groups]
+    return {"status": "ok", "groups": sizes, "bare": bare}, flat
+
+
+def call(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
+    """The results, each in memory of its own."""
+    outputs, bare = results(function(*tensors, **header["options"]))
+    return [[output.detach().clone() for output in outputs]], bare
+
+
+def again(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
+    """Call, overwrite the inputs in place with a second problem, call again.
+
+    Returns the first results as they are after the second call, the inputs after the first call, the second results,
+    the inputs after the second call; storages are left shared where they are.
+    """
+    middle = len(tensors) // 2
+    inputs, others = tensors[:middle], tensors[middle:]
+    first, bare = results(function(*inputs, **header["options"]))
+    after_first = [tensor.clone() for tensor in inputs]
+    for tensor, other in zip(inputs, others, strict=True):
+        tensor.copy_(other)
+    second, _ = results(function(*inputs, **header["options"]))
+    return [first, after_first, second, inputs], bare
+
+
+def gradients(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
+    """The gradients of the sum of the result for the inputs in "wrt", as many times as asked."""
+    import torch
+
+    wrt, times = header["wrt"], header["times"]
+    inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
+    outputs, bare = results(function(*inputs, **header["options"]))
+    if not bare:
+        raise WrongReturn("returned a tuple, expected a torch.Tensor")
+    if not outputs[0].requires_grad:
+        raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
+    wanted, total = [inputs[i] for i in wrt], outputs[0].sum()
+    return [list(torch.autograd.grad(total, wanted, retain_graph=i + 1 < times)) for i in range(times)], False
+
+
+def results(returned: Any) -> tuple[list, bool]:
+    """What a function returned, as a list of plain tensors, and whether it was one tensor and no tuple."""
+    import torch
+
+    bare = not isinstance(returned, tuple | list)
+    outputs = [returned] if bare else list(returned)
+    for output in outputs:
+        if type(output) is not torch.Tensor:
+            name = "None" if output is None else type(output).__name__
+            raise WrongReturn(f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor")
+        if output.layout != torch.strided:
+            raise WrongReturn(f"returned a {output.layout} tensor, expected a strided one")
+    return outputs, bare
+
+
+def moved(tensors: list, device: str) -> list:
+    """The tensors on another device, with their layouts and shared storages as they are."""
+    storages: dict[int, Any] = {}
+    out = []
+    for tensor in tensors:
+        if tensor.device.type == device:
+            out.append(tensor)
+            continue
+        storage = tensor.untyped_storage()
+        if storage._cdata not in storages:
+            storages[storage._cdata] = storage.to(device=device)
+        there = tensor.new_empty(0, device=device)
+        there.set_(storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
+        out.append(there)
+    return out
+
+
+class Submission:
+    """The functions of a staged submission, imported when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.isolated = False  # leave __init__.py alone: it kills the process
+
+    def load(self) -> None:
+        """Import the package; where that fails, an empty one in its place, whose files are imported one by one."""
+        if self.isolated:
+            self._bare_package()
+            return
+        try:
+            importlib.import_module(PACKAGE)
+        except BaseException:
+            for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+                del sys.modules[name]
+            self._bare_package()
+
+    def _bare_package(self) -> None:
+        package = types.ModuleType(PACKAGE)
+        package.__path__ = [str(self.folder / PACKAGE)]
+        sys.modules[PACKAGE] = package
+
+    def function(self, name: str) -> Callable:
+        """Raises Missing."""
+        if PACKAGE not in sys.modules:
+            self.load()
+        found = getattr(sys.modules[PACKAGE], name, None)
+        if found is None or isinstance(found, types.ModuleType):
+            found = getattr(found, name, None) or self._from_file(name)
+        if not callable(found):
+            raise Missing(f"{PACKAGE}.{name} is a {type(found).__name__}, expected a function")
+        return found
+
+    def _from_file(self, name: str) -> Any:
+        file = next((file for file in FILES if name.startswith(file)), FILES[-1])
+        path = f"{PACKAGE}/{file}.py"
+        if not (self.folder / path).is_file():
+            raise Missing(f"{path} is missing, so there is no function {name}")
+        try:
+            module = importlib.import_module(f"{PACKAGE}.{file}")
+        except BaseException as error:
+            raise Missing(f"{path} cannot be imported: {summary(error, self.folder)}") from error
+        if not hasattr(module, name):
+            raise Missing(f"{path} has no function {name}")
+        return getattr(module, name)
+
+
+def describe(error: BaseException, folder: Path) -> dict[str, Any]:
+    """What the grader needs to know of an exception: its types, its message, and where in the submission it arose."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+    return {
+        "types": [cls.__name__ for cls in type(error).__mro__],
+        "message": summary(error, folder),
+        "by_submission": bool(own) and own[-1] is frames[-1],
+        "in_kernel": any("simulator" in Path(frame.filename).parts for frame in frames),
+    }
+
+
+def summary(error: BaseException, folder: Path) -> str:
+    """ "ValueError: the message (cs336_kernels/rmsnorm.py:42, in rmsnorm_forward: `the source line`)" """
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")[:MAX_MESSAGE]
+    if isinstance(error, SyntaxError):
+        return text
+    own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
+    if not own:
+        return text
+    frame = own[-1]
+    source = linecache.getline(frame.filename, frame.lineno or 0).strip()
+    return f"{text} ({Path(frame.filename).relative_to(folder)}:{frame.lineno}, in {frame.name}: `{source}`)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,562 @@
+"""Attention, O = softmax(Q Kᵀ / √d) V, without ever holding the n_queries × n_keys matrix: FlashAttention-2.
+
+With S = Q Kᵀ / √d, L_i = ln Σ_j exp(S_ij) and P_ij = exp(S_ij − L_i):
+
+    forward    O  = P V
+    backward   dV = Pᵀ dO        dP = dO Vᵀ       D_i = Σ_j dO_ij O_ij
+               dS_ij = P_ij (dP_ij − D_i)         dQ = dS K / √d        dK = dSᵀ Q / √d
+
+Under `is_causal` query i sees the keys j <= i, whatever the two lengths are: the others have S_ij = −∞.
+
+Bytes that must move, for elements of s bytes: forward (2·n_queries + 2·n_keys)·d·s + 4·n_queries; backward
+(4·n_queries + 4·n_keys)·d·s + 4·n_queries. With 4·n_queries·n_keys·d operations forward and 10·n_queries·n_keys·d
+backward, half as many when causal, long sequences are bound by arithmetic.
+Source: Dao 2023, "FlashAttention-2", algorithms 1 and 2; D from section 2.3.2.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Float32
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# BEGIN SOLUTION
+PYTORCH_TILE_SIZE = 128  # queries and keys of a tile; large enough that PyTorch's own overhead does not show
+MAX_D = 256  # a tile holds whole rows
+# END SOLUTION
+
+
+@torch.no_grad()
+def flash_forward_pytorch(
+    q: Float[Tensor, "*batch n_queries d"],
+    k: Float[Tensor, "*batch n_keys d"],
+    v: Float[Tensor, "*batch n_keys d"],
+    is_causal: bool = False,
+) -> tuple[Float[Tensor, "*batch n_queries d"], Float32[Tensor, "*batch n_queries"]]:
+    """(o, lse) of attention, tile by tile in plain PyTorch: algorithm 1, on any device.
+
+    No tensor of n_queries × n_keys is ever held. Tiles wholly above the causal diagonal are skipped.
+
+    lse_i = ln Σ_j exp(S_ij), a natural logarithm, always float32.
+    dtypes: float32, bfloat16 or float16, the same for q, k and v; o has that of q. Accumulation in float32.
+    Shapes: any lengths from 1, n_queries and n_keys apart; any d from 1 to 256; the scale is 1/√d.
+    Strides: any, broadcast dimensions (stride 0) included. The inputs are not written to.
+    Empty batch: an empty o and lse.
+
+    Raises:
+        ValueError: if q, k or v have fewer than two dimensions or a length of 0, if their last dimensions, batch
+            dimensions or dtypes differ, if k and v differ in length, if d > 256, or the dtype is none of the three.
+    """
+    # BEGIN SOLUTION 6.1
+    _check_q_k_v(q, k, v)
+    n_queries, n_keys, d = q.shape[-2], k.shape[-2], q.shape[-1]
+    o = q.new_empty(q.shape)
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
+    for queries in _tiles(n_queries):
+        q_tile = q[..., queries, :].float()  # (..., Q, d)
+        o_tile = torch.zeros_like(q_tile)  # Σ_j exp(s_j − row_max) v_j over the keys so far
+        row_max = q_tile.new_full(q_tile.shape[:-1], -torch.inf)  # max_j s_j, m in the paper
+        row_sum = torch.zeros_like(row_max)  # Σ_j exp(s_j − row_max), ℓ in the paper
+        for keys in _tiles(n_keys):
+            if is_causal and keys.start >= queries.stop:
+                break
+            k_tile, v_tile = k[..., keys, :].float(), v[..., keys, :].float()  # (..., K, d)
+            s = _scores(q_tile, k_tile, d**-0.5, queries, keys, is_causal)  # (..., Q, K)
+            # Every query sees key 0, which is in the first tile: new_max is finite, and −∞ − −∞ does not come up.
+            new_max = torch.maximum(row_max, s.amax(dim=-1))
+            p = torch.exp(s - new_max[..., None])
+            rescale = torch.exp(row_max - new_max)
+            row_sum = rescale * row_sum + p.sum(dim=-1)
+            o_tile = rescale[..., None] * o_tile + p @ v_tile
+            row_max = new_max
+        o[..., queries, :] = o_tile / row_sum[..., None]
+        lse[..., queries] = row_max + torch.log(row_sum)
+    return o, lse
+    # END SOLUTION
+
+
+@torch.no_grad()
+def flash_backward_pytorch(
+    grad_o: Float[Tensor, "*batch n_queries d"],
+    q: Float[Tensor, "*batch n_queries d"],
+    k: Float[Tensor, "*batch n_keys d"],
+    v: Float[Tensor, "*batch n_keys d"],
+    o: Float[Tensor, "*batch n_queries d"],
+    lse: Float32[Tensor, "*batch n_queries"],
+    is_causal: bool = False,
+) -> tuple[
+    Float[Tensor, "*batch n_queries d"],
+    Float[Tensor, "*batch n_keys d"],
+    Float[Tensor, "*batch n_keys d"],
+]:
+    """(grad_q, grad_k, grad_v), P being recomputed from lse, in plain PyTorch: algorithm 2, on any device.
+
+    `torch.compile` is allowed.
+
+    dtypes: as in the forward; grad_o and o have that of q, lse is float32, each gradient has that of its input.
+        Accumulation in float32.
+    Shapes, strides: as in the forward; `o.sum().backward()` passes a grad_o whose strides are all 0. Under is_causal
+        with more keys than queries, the gradients of the keys that nobody sees are zeros.
+    Empty batch: empty gradients.
+
+    Raises:
+        ValueError: as in the forward, or if grad_o or o is not of q's shape and dtype, or lse not of shape
+            (*batch, n_queries) and float32.
+    """
+    # BEGIN SOLUTION 7.1
+    _check_q_k_v(q, k, v)
+    _check_grad_o_o_lse(grad_o, o, lse, q)
+    n_queries, n_keys, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
+    grad_q, grad_k, grad_v = (x.new_zeros(x.shape, dtype=torch.float32) for x in (q, k, v))
+    delta = (grad_o.float() * o.float()).sum(dim=-1)  # (..., n_queries), D in the paper
+    for keys in _tiles(n_keys):
+        k_tile, v_tile = k[..., keys, :].float(), v[..., keys, :].float()  # (..., K, d)
+        for queries in _tiles(n_queries):
+            if is_causal and keys.start >= queries.stop:
+                continue
+            q_tile, grad_o_tile = q[..., queries, :].float(), grad_o[..., queries, :].float()  # (..., Q, d)
+            s = _scores(q_tile, k_tile, scale, queries, keys, is_causal)  # (..., Q, K)
+            p = torch.exp(s - lse[..., queries, None])
+            grad_v[..., keys, :] += p.mT @ grad_o_tile
+            grad_p = grad_o_tile @ v_tile.mT
+            grad_s = p * (grad_p - delta[..., queries, None]) * scale
+            grad_q[..., queries, :] += grad_s @ k_tile
+            grad_k[..., keys, :] += grad_s.mT @ q_tile
+    return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype)
+    # END SOLUTION
+
+
+def flash_forward_triton(
+    q: Float[Tensor, "*batch n_queries d"],
+    k: Float[Tensor, "*batch n_keys d"],
+    v: Float[Tensor, "*batch n_keys d"],
+    is_causal: bool = False,
+) -> tuple[Float[Tensor, "*batch n_queries d"], Float32[Tensor, "*batch n_queries"]]:
+    """(o, lse) of attention, in one Triton kernel: algorithm 1.
+
+    Key tiles wholly above the causal diagonal are not visited; only those on it are masked element by element.
+
+    lse_i = ln Σ_j exp(S_ij), a natural logarithm, always float32.
+    dtypes: float32, bfloat16 or float16, the same for q, k and v; o has that of q. Products accumulate in float32;
+        `tl.dot` may use TF32 for float32.
+    Shapes: any lengths from 1, n_queries and n_keys apart; any d from 1 to 256; the scale is 1/√d.
+    Strides: any, broadcast dimensions (stride 0) included. The inputs are not written to.
+    Empty batch: an empty o and lse, without a launch.
+
+    Raises:
+        ValueError: before any launch, if q, k or v have fewer than two dimensions or a length of 0, if their last
+            dimensions, batch dimensions or dtypes differ, if k and v differ in length, if d > 256, or the dtype is
+            none of the three.
+    """
+    # BEGIN SOLUTION 6.2
+    _check_q_k_v(q, k, v)
+    q_, k_, v_ = _flatten_batch(q, k, v)
+    n_batches, n_queries, d = q_.shape
+    o = q_.new_empty(q_.shape)
+    lse = q_.new_empty(n_batches, n_queries, dtype=torch.float32)
+    sizes = _launch_sizes(d, q.dtype)
+    if n_batches > 0:
+        _flash_forward_kernel[(n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)](
+            q_, k_, v_, o, lse,
+            *q_.stride(), *k_.stride(), *v_.stride(), *o.stride(), *lse.stride(),
+            n_queries, k_.shape[1], d, d**-0.5,
+            IS_CAUSAL=is_causal, **sizes,
+        )  # fmt: skip
+    return o.reshape(q.shape), lse.reshape(q.shape[:-1])
+    # END SOLUTION
+
+
+def flash_backward_triton(
+    grad_o: Float[Tensor, "*batch n_queries d"],
+    q: Float[Tensor, "*batch n_queries d"],
+    k: Float[Tensor, "*batch n_keys d"],
+    v: Float[Tensor, "*batch n_keys d"],
+    o: Float[Tensor, "*batch n_queries d"],
+    lse: Float32[Tensor, "*batch n_queries"],
+    is_causal: bool = False,
+) -> tuple[
+    Float[Tensor, "*batch n_queries d"],
+    Float[Tensor, "*batch n_keys d"],
+    Float[Tensor, "*batch n_keys d"],
+]:
+    """(grad_q, grad_k, grad_v), P being recomputed from lse, in Triton kernels: algorithm 2.
+
+    dK and dV come from one kernel, a program a key tile, and dQ from another, a program a query tile. So nobody adds to
+    another's sums: there are no atomics, and the same inputs give the same bits. Tiles wholly above the causal diagonal
+    are not visited; only those on it are masked element by element.
+
+    dtypes: as in the forward; grad_o and o have that of q, lse is float32, each gradient has that of its input.
+        Products accumulate in float32; `tl.dot` may use TF32 for float32.
+    Shapes, strides: as in the forward; `o.sum().backward()` passes a grad_o whose strides are all 0. Under is_causal
+        with more keys than queries, the gradients of the keys that nobody sees are zeros.
+    Empty batch: empty gradients, without a launch.
+
+    Raises:
+        ValueError: before any launch, as in the forward, or if grad_o or o is not of q's shape and dtype, or lse not of
+            shape (*batch, n_queries) and float32.
+    """
+    # BEGIN SOLUTION 7.2
+    _check_q_k_v(q, k, v)
+    _check_grad_o_o_lse(grad_o, o, lse, q)
+    grad_o_, q_, k_, v_, o_ = _flatten_batch(grad_o, q, k, v, o)
+    (n_batches, n_queries, d), n_keys = q_.shape, k_.shape[1]
+    lse_ = lse.reshape(-1, n_queries)
+    delta = q_.new_empty(n_batches, n_queries, dtype=torch.float32)
+    grad_q, grad_k, grad_v = (x.new_empty(x.shape) for x in (q_, k_, v_))
+    sizes = _launch_sizes(d, q.dtype)
+    query_grid = (n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)
+    key_grid = (n_batches * triton.cdiv(n_keys, sizes["K_TILE_SIZE"]),)
+    if n_batches > 0:
+        _flash_delta_kernel[query_grid](
+            grad_o_, o_, delta,
+            *grad_o_.stride(), *o_.stride(), *delta.stride(),
+            n_queries, d,
+            Q_TILE_SIZE=sizes["Q_TILE_SIZE"], D_TILE_SIZE=sizes["D_TILE_SIZE"],
+        )  # fmt: skip
+        _flash_backward_kv_kernel[key_grid](
+            grad_o_, q_, k_, v_, lse_, delta, grad_k, grad_v,
+            *grad_o_.stride(), *q_.stride(), *k_.stride(), *v_.stride(), *lse_.stride(), *delta.stride(),
+            *grad_k.stride(), *grad_v.stride(),
+            n_queries, n_keys, d, d**-0.5,
+            IS_CAUSAL=is_causal, **sizes,
+        )  # fmt: skip
+        _flash_backward_q_kernel[query_grid](
+            grad_o_, q_, k_, v_, lse_, delta, grad_q,
+            *grad_o_.stride(), *q_.stride(), *k_.stride(), *v_.stride(), *lse_.stride(), *delta.stride(),
+            *grad_q.stride(),
+            n_queries, n_keys, d, d**-0.5,
+            IS_CAUSAL=is_causal, **sizes,
+        )  # fmt: skip
+    return grad_q.reshape(q.shape), grad_k.reshape(k.shape), grad_v.reshape(v.shape)
+    # END SOLUTION
+
+
+def flash_attention(
+    q: Float[Tensor, "*batch n_queries d"],
+    k: Float[Tensor, "*batch n_keys d"],
+    v: Float[Tensor, "*batch n_keys d"],
+    is_causal: bool = False,
+) -> Float[Tensor, "*batch n_queries d"]:
+    """o of `flash_forward_triton`, differentiable in q, k and v through `flash_backward_triton`.
+
+    Backward may run twice (`retain_graph=True`), for some of the inputs only, and on an expanded gradient. What is kept
+    for it grows with the lengths, not with their product.
+
+    Raises:
+        ValueError: as `flash_forward_triton`.
+    """
+    # BEGIN SOLUTION 6.2
+    return FlashAttention.apply(q, k, v, is_causal)
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+def _check_q_k_v(q: Tensor, k: Tensor, v: Tensor) -> None:
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if min(q.ndim, k.ndim, v.ndim) < 2:
+        raise ValueError(f"expected q, k and v of shape (..., length, d), got {shapes}")
+    if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
+        raise ValueError(f"expected one d, the last dimension of q, k and v, got {shapes}")
+    if not 1 <= q.shape[-1] <= MAX_D:
+        raise ValueError(f"expected d from 1 to {MAX_D}, got {shapes}")
+    if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+        raise ValueError(f"expected the same batch dimensions for q, k and v, got {shapes}")
+    if k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"expected k and v of one length, got {shapes}")
+    if q.shape[-2] == 0 or k.shape[-2] == 0:
+        raise ValueError(f"expected at least one query and one key, got {shapes}")
+    if not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"expected q, k and v in one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
+    if q.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise ValueError(f"expected q, k and v in float32, bfloat16 or float16, got {q.dtype}")
+    if not q.device == k.device == v.device:
+        raise ValueError(f"expected q, k and v on one device, got {q.device}, {k.device} and {v.device}")
+
+
+def _check_grad_o_o_lse(grad_o: Tensor, o: Tensor, lse: Tensor, q: Tensor) -> None:
+    for name, x in (("grad_o", grad_o), ("o", o)):
+        if x.shape != q.shape:
+            raise ValueError(f"expected {name} of q's shape {tuple(q.shape)}, got {tuple(x.shape)}")
+        if x.dtype != q.dtype or x.device != q.device:
+            raise ValueError(f"expected {name} like q, {q.dtype} on {q.device}, got {x.dtype} on {x.device}")
+    if lse.shape != q.shape[:-1]:
+        raise ValueError(f"expected lse of shape {tuple(q.shape[:-1])}, got {tuple(lse.shape)}")
+    if lse.dtype != torch.float32 or lse.device != q.device:
+        raise ValueError(f"expected lse in float32 on {q.device}, got {lse.dtype} on {lse.device}")
+
+
+def _tiles(length: int) -> list[slice]:
+    return [slice(i, min(i + PYTORCH_TILE_SIZE, length)) for i in range(0, length, PYTORCH_TILE_SIZE)]
+
+
+def _scores(q: Tensor, k: Tensor, scale: float, queries: slice, keys: slice, is_causal: bool) -> Tensor:
+    """The tile S = q kᵀ · scale, with −∞ where a query does not see a key."""
+    s = q @ k.mT * scale
+    if is_causal and keys.stop - 1 > queries.start:  # the tile crosses the diagonal
+        query_index = torch.arange(queries.start, queries.stop, device=s.device)
+        key_index = torch.arange(keys.start, keys.stop, device=s.device)
+        s = s.masked_fill(key_index[None, :] > query_index[:, None], -torch.inf)
+    return s
+
+
+def _flatten_batch(*tensors: Tensor) -> list[Tensor]:
+    """Views of shape (n_batches, length, d); copies only where no single stride walks over the batch dimensions."""
+    return [x.reshape(-1, *x.shape[-2:]) for x in tensors]
+
+
+def _launch_sizes(d: int, dtype: torch.dtype) -> dict[str, int]:
+    """Tile sizes, warps and stages: what the backward's tiles take fits in the 163 KB of shared memory of an A100."""
+    d_tile_size = max(16, triton.next_power_of_2(d))  # the least that tl.dot takes
+    row_bytes = d_tile_size * dtype.itemsize
+    tile_size = 64 if row_bytes <= 512 else 32
+    return {
+        "Q_TILE_SIZE": tile_size,
+        "K_TILE_SIZE": tile_size,
+        "D_TILE_SIZE": d_tile_size,
+        "num_warps": 4 if row_bytes <= 256 else 8,  # with four, longer rows do not fit in registers
+        "num_stages": 2 if row_bytes <= 256 else 1,
+    }
+
+
+# END SOLUTION
+class FlashAttention(torch.autograd.Function):
+    """Saves q, k, v, o and lse: nothing of n_queries × n_keys."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, is_causal):
+        # BEGIN SOLUTION 6.2 flash_attention
+        o, lse = flash_forward_triton(q, k, v, is_causal=is_causal)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.is_causal = is_causal
+        return o
+        # END SOLUTION
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_o):
+        # BEGIN SOLUTION 7.2 flash_attention
+        return *flash_backward_triton(grad_o, *ctx.saved_tensors, is_causal=ctx.is_causal), None
+        # END SOLUTION
+
+
+@triton.jit
+def _flash_forward_kernel(
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr,
+    stride_qb, stride_qn, stride_qd,
+    stride_kb, stride_kn, stride_kd,
+    stride_vb, stride_vn, stride_vd,
+    stride_ob, stride_on, stride_od,
+    stride_lb, stride_ln,
+    n_queries, n_keys, d, scale,
+    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """One program a query tile of one batch, which walks along the keys (algorithm 1).
+
+    q and o (n_batches, n_queries, d), k and v (n_batches, n_keys, d), lse (n_batches, n_queries) in float32; stride_qb
+    is q's stride along the batch, stride_qn along the queries. scale = 1/√d; D_TILE_SIZE >= d.
+    Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
+    """
+    # BEGIN SOLUTION 6.2
+    n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
+    batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
+    first_query = (tl.program_id(0) % n_query_tiles) * Q_TILE_SIZE
+    queries = first_query + tl.arange(0, Q_TILE_SIZE)
+    cols = tl.arange(0, D_TILE_SIZE)
+    q = _load_tile(q_ptr + batch * stride_qb, queries, cols, stride_qn, stride_qd, n_queries, d)  # (Q, D)
+
+    # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
+    seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
+    seen_by_some = tl.minimum(n_keys, first_query + Q_TILE_SIZE) if IS_CAUSAL else n_keys
+
+    # Over the keys so far, with s_j = q·k_j not yet scaled:
+    row_max = tl.full((Q_TILE_SIZE,), float("-inf"), dtype=tl.float32)  # max_j s_j, m in the paper
+    row_sum = tl.zeros((Q_TILE_SIZE,), dtype=tl.float32)  # Σ_j exp((s_j − row_max)·scale), ℓ in the paper
+    o = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)  # Σ_j exp((s_j − row_max)·scale) v_j
+    for first_key in range(0, seen_by_some, K_TILE_SIZE):
+        keys = first_key + tl.arange(0, K_TILE_SIZE)
+        k = _load_tile(k_ptr + batch * stride_kb, keys, cols, stride_kn, stride_kd, n_keys, d)  # (K, D)
+        v = _load_tile(v_ptr + batch * stride_vb, keys, cols, stride_vn, stride_vd, n_keys, d)  # (K, D)
+        s = tl.dot(q, tl.trans(k))  # (Q, K)
+        if first_key + K_TILE_SIZE > seen_by_all:
+            s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
+        # Every query sees key 0, which is in the first tile: new_max is finite, and −∞ − −∞ does not come up.
+        new_max = tl.maximum(row_max, tl.max(s, axis=1))
+        p = tl.exp((s - new_max[:, None]) * scale)
+        rescale = tl.exp((row_max - new_max) * scale)
+        row_sum = rescale * row_sum + tl.sum(p, axis=1)
+        o = rescale[:, None] * o + tl.dot(p.to(v.dtype), v)
+        row_max = new_max
+
+    _store_tile(o_ptr + batch * stride_ob, o / row_sum[:, None], queries, cols, stride_on, stride_od, n_queries, d)
+    lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
+    tl.store(lse_ptrs, row_max * scale + tl.log(row_sum), mask=queries < n_queries)
+    # END SOLUTION
+
+
+@triton.jit
+def _flash_delta_kernel(
+    grad_o_ptr, o_ptr, delta_ptr,
+    stride_gob, stride_gon, stride_god,
+    stride_ob, stride_on, stride_od,
+    stride_db, stride_dn,
+    n_queries, d,
+    Q_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """delta_i = Σ_j grad_o_ij o_ij, the paper's D: one program a query tile of one batch.
+
+    grad_o and o (n_batches, n_queries, d), delta (n_batches, n_queries) in float32.
+    Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
+    """
+    # BEGIN SOLUTION 7.2
+    n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
+    batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
+    queries = (tl.program_id(0) % n_query_tiles) * Q_TILE_SIZE + tl.arange(0, Q_TILE_SIZE)
+    cols = tl.arange(0, D_TILE_SIZE)
+    grad_o = _load_tile(grad_o_ptr + batch * stride_gob, queries, cols, stride_gon, stride_god, n_queries, d)  # (Q, D)
+    o = _load_tile(o_ptr + batch * stride_ob, queries, cols, stride_on, stride_od, n_queries, d)  # (Q, D)
+    delta = tl.sum(grad_o.to(tl.float32) * o.to(tl.float32), axis=1)  # (Q,)
+    delta_ptrs = delta_ptr + batch * stride_db + queries.to(tl.int64) * stride_dn
+    tl.store(delta_ptrs, delta, mask=queries < n_queries)
+    # END SOLUTION
+
+
+@triton.jit
+def _flash_backward_kv_kernel(
+    grad_o_ptr, q_ptr, k_ptr, v_ptr, lse_ptr, delta_ptr, grad_k_ptr, grad_v_ptr,
+    stride_gob, stride_gon, stride_god,
+    stride_qb, stride_qn, stride_qd,
+    stride_kb, stride_kn, stride_kd,
+    stride_vb, stride_vn, stride_vd,
+    stride_lb, stride_ln, stride_db, stride_dn,
+    stride_gkb, stride_gkn, stride_gkd,
+    stride_gvb, stride_gvn, stride_gvd,
+    n_queries, n_keys, d, scale,
+    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """grad_k and grad_v: one program a key tile of one batch, which walks along the queries (algorithm 2).
+
+    grad_o and q (n_batches, n_queries, d), k, v, grad_k and grad_v (n_batches, n_keys, d), lse and delta
+    (n_batches, n_queries) in float32. scale = 1/√d; D_TILE_SIZE >= d.
+    Grid: (n_batches · ⌈n_keys / K_TILE_SIZE⌉,).
+    """
+    # BEGIN SOLUTION 7.2
+    n_key_tiles = tl.cdiv(n_keys, K_TILE_SIZE)
+    batch = (tl.program_id(0) // n_key_tiles).to(tl.int64)
+    first_key = (tl.program_id(0) % n_key_tiles) * K_TILE_SIZE
+    keys = first_key + tl.arange(0, K_TILE_SIZE)
+    cols = tl.arange(0, D_TILE_SIZE)
+    k = _load_tile(k_ptr + batch * stride_kb, keys, cols, stride_kn, stride_kd, n_keys, d)  # (K, D)
+    v = _load_tile(v_ptr + batch * stride_vb, keys, cols, stride_vn, stride_vd, n_keys, d)  # (K, D)
+
+    # The first query tile that sees a key of this tile, where it is causal.
+    start = first_key // Q_TILE_SIZE * Q_TILE_SIZE if IS_CAUSAL else 0
+    grad_k = tl.zeros((K_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
+    grad_v = tl.zeros((K_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
+    for first_query in range(start, n_queries, Q_TILE_SIZE):
+        queries = first_query + tl.arange(0, Q_TILE_SIZE)
+        query_mask = queries < n_queries
+        q = _load_tile(q_ptr + batch * stride_qb, queries, cols, stride_qn, stride_qd, n_queries, d)  # (Q, D)
+        grad_o = _load_tile(  # (Q, D)
+            grad_o_ptr + batch * stride_gob, queries, cols, stride_gon, stride_god, n_queries, d
+        )
+        # An infinite lse makes p = 0 for the queries past the last.
+        lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
+        lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
+        delta_ptrs = delta_ptr + batch * stride_db + queries.to(tl.int64) * stride_dn
+        delta = tl.load(delta_ptrs, mask=query_mask, other=0.0)  # (Q,)
+
+        # Transposed, so that p and grad_s are left operands of the products that follow, from registers.
+        s = tl.dot(k, tl.trans(q))  # (K, Q)
+        seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
+        if first_key + K_TILE_SIZE > seen_by_all:
+            s = _hide(s, queries[None, :], keys[:, None], n_keys, IS_CAUSAL)
+        p = tl.exp(s * scale - lse[None, :])  # (K, Q)
+        grad_v += tl.dot(p.to(grad_o.dtype), grad_o)
+        grad_p = tl.dot(v, tl.trans(grad_o))  # (K, Q)
+        grad_s = p * (grad_p - delta[None, :])
+        grad_k += tl.dot(grad_s.to(q.dtype), q)
+
+    _store_tile(grad_k_ptr + batch * stride_gkb, grad_k * scale, keys, cols, stride_gkn, stride_gkd, n_keys, d)
+    _store_tile(grad_v_ptr + batch * stride_gvb, grad_v, keys, cols, stride_gvn, stride_gvd, n_keys, d)
+    # END SOLUTION
+
+
+@triton.jit
+def _flash_backward_q_kernel(
+    grad_o_ptr, q_ptr, k_ptr, v_ptr, lse_ptr, delta_ptr, grad_q_ptr,
+    stride_gob, stride_gon, stride_god,
+    stride_qb, stride_qn, stride_qd,
+    stride_kb, stride_kn, stride_kd,
+    stride_vb, stride_vn, stride_vd,
+    stride_lb, stride_ln, stride_db, stride_dn,
+    stride_gqb, stride_gqn, stride_gqd,
+    n_queries, n_keys, d, scale,
+    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """grad_q: one program a query tile of one batch, which walks along the keys (algorithm 2).
+
+    Arguments as in the kernel for grad_k and grad_v; grad_q (n_batches, n_queries, d).
+    Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
+    """
+    # BEGIN SOLUTION 7.2
+    n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
+    batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
+    first_query = (tl.program_id(0) % n_query_tiles) * Q_TILE_SIZE
+    queries = first_query + tl.arange(0, Q_TILE_SIZE)
+    query_mask = queries < n_queries
+    cols = tl.arange(0, D_TILE_SIZE)
+    q = _load_tile(q_ptr + batch * stride_qb, queries, cols, stride_qn, stride_qd, n_queries, d)  # (Q, D)
+    grad_o = _load_tile(grad_o_ptr + batch * stride_gob, queries, cols, stride_gon, stride_god, n_queries, d)  # (Q, D)
+    # Queries past the last are not stored; an infinite lse makes their p = 0 all the same.
+    lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
+    lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
+    delta_ptrs = delta_ptr + batch * stride_db + queries.to(tl.int64) * stride_dn
+    delta = tl.load(delta_ptrs, mask=query_mask, other=0.0)  # (Q,)
+
+    # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
+    seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
+    seen_by_some = tl.minimum(n_keys, first_query + Q_TILE_SIZE) if IS_CAUSAL else n_keys
+
+    grad_q = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
+    for first_key in range(0, seen_by_some, K_TILE_SIZE):
+        keys = first_key + tl.arange(0, K_TILE_SIZE)
+        k = _load_tile(k_ptr + batch * stride_kb, keys, cols, stride_kn, stride_kd, n_keys, d)  # (K, D)
+        v = _load_tile(v_ptr + batch * stride_vb, keys, cols, stride_vn, stride_vd, n_keys, d)  # (K, D)
+        s = tl.dot(q, tl.trans(k))  # (Q, K)
+        # Keys past the last are hidden too: exp(0 − lse) overflows where lse is very negative, and ∞ · 0 is NaN.
+        if first_key + K_TILE_SIZE > seen_by_all:
+            s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
+        p = tl.exp(s * scale - lse[:, None])  # (Q, K)
+        grad_p = tl.dot(grad_o, tl.trans(v))  # (Q, K)
+        grad_s = p * (grad_p - delta[:, None])
+        grad_q += tl.dot(grad_s.to(k.dtype), k)
+
+    _store_tile(grad_q_ptr + batch * stride_gqb, grad_q * scale, queries, cols, stride_gqn, stride_gqd, n_queries, d)
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+@triton.jit
+def _load_tile(ptr, rows, cols, stride_row, stride_col, n_rows, n_cols):
+    """The tile at rows × cols; outside of the matrix zeros, which add nothing to a product."""
+    ptrs = ptr + rows.to(tl.int64)[:, None] * stride_row + cols.to(tl.int64)[None, :] * stride_col
+    return tl.load(ptrs, mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :], other=0.0)
+
+
+@triton.jit
+def _store_tile(ptr, tile, rows, cols, stride_row, stride_col, n_rows, n_cols):
+    ptrs = ptr + rows.to(tl.int64)[:, None] * stride_row + cols.to(tl.int64)[None, :] * stride_col
+    tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :])
+
+
+@triton.jit
+def _hide(s, queries, keys, n_keys, IS_CAUSAL: tl.constexpr):
+    """The scores s, with −∞ for the keys past the last and, where it is causal, for those past the query."""
+    visible = keys < n_keys
+    if IS_CAUSAL:
+        visible = visible & (keys <= queries)
+    return tl.where(visible, s, float("-inf"))
+
+
+# END SOLUTION

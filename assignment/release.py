@@ -1,0 +1,296 @@
+"""Cuts what students get out of what staff keep.
+
+    python -m assignment.release stubs [--check]                        cs336_kernels/ from the reference
+    python -m assignment.release student [--to DIR] [--branch NAME]     the student release
+    python -m assignment.release solution [--to DIR] [--branch NAME]    the same, with the reference as cs336_kernels/
+
+Releases are cut from the last commit, never from the working tree, which must be clean and is not touched; the same
+commit gives the same bytes. Two pairs of comments, each on a line of its own, say what goes:
+
+    # BEGIN SOLUTION 6.2    in the reference, up to # END SOLUTION. Inside a function a stub raises NotImplementedError
+                            instead, naming file, function and handout section; a name after the section stands for
+                            that of the enclosing function. At the left margin the block leaves nothing behind.
+    # BEGIN STAFF           in any file, up to # END STAFF; in Markdown <!-- BEGIN STAFF --> and <!-- END STAFF -->.
+"""
+
+import argparse
+import difflib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+STUBS = "cs336_kernels/"
+REFERENCE = "assignment/reference/cs336_kernels/"
+STAFF_ONLY = (
+    ".ci/",
+    "assignment/README.md",
+    "assignment/attacks/",
+    "assignment/calibrate.py",
+    "assignment/reference/",
+    "assignment/release.py",
+    "assignment/tests/",
+)
+
+
+class ReleaseError(Exception):
+    """A sentence for the person at the terminal."""
+
+
+@dataclass(frozen=True)
+class File:
+    data: bytes
+    mode: str = "100644"  # git's: 100755 for a program, 120000 for a symbolic link
+
+
+Tree = dict[str, File]  # by path, from the root of the repository
+
+
+# What a release is: functions of text and trees.
+
+
+def replace_blocks(text: str, kind: str, path: str, replacement: Callable[[int, str, list[str]], list[str]]) -> str:
+    """text with `replacement(line number, line, lines between)` for each BEGIN line of a kind up to its END line."""
+    marker = re.compile(rf"\s*(?:#|<!--) (BEGIN|END) {kind}\b.*")
+    kept: list[str] = []
+    block: list[str] = []
+    begin_number, begin_line = 0, ""
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        match = marker.fullmatch(line.rstrip("\r\n"))
+        if match is None:
+            (block if begin_number else kept).append(line)
+        elif match[1] == "BEGIN" and begin_number:
+            raise ReleaseError(f"{path}:{number}: BEGIN {kind} inside the block that line {begin_number} begins")
+        elif match[1] == "BEGIN":
+            begin_number, begin_line, block = number, line, []
+        elif not begin_number:
+            raise ReleaseError(f"{path}:{number}: END {kind} without a BEGIN {kind}")
+        else:
+            kept += replacement(begin_number, begin_line, block)
+            begin_number = 0
+    if begin_number:
+        raise ReleaseError(f"{path}:{begin_number}: BEGIN {kind} without an END {kind}")
+    return "".join(kept)
+
+
+def stub(source: str, path: str) -> str:
+    """The stub of a reference file; path is the stub's own."""
+    lines = source.splitlines()
+
+    def replacement(number: int, begin_line: str, block: list[str]) -> list[str]:
+        match = re.fullmatch(r"( *)# BEGIN SOLUTION(?: ([\d.]+))?(?: (\w+))?", begin_line.rstrip())
+        if match is None:
+            raise ReleaseError(
+                f"{path}:{number}: expected BEGIN SOLUTION [SECTION [FUNCTION]], got {begin_line.strip()}"
+            )
+        indent, section, function = match.groups()
+        if not indent:
+            return []
+        if section is None:
+            raise ReleaseError(f"{path}:{number}: BEGIN SOLUTION inside a function needs the handout's section")
+        enclosing = [m[1] for line in lines[:number] if (m := re.match(r" *def (\w+)", line))]
+        message = f"{path}: {function or enclosing[-1]}, handout section {section}"
+        return [f'{indent}raise NotImplementedError("{message}")\n']
+
+    text = replace_blocks(source, "SOLUTION", path, replacement)
+    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip("\n") + "\n"
+
+
+def solution(source: str, path: str) -> str:
+    """A reference file without its markers."""
+    return replace_blocks(source, "SOLUTION", path, lambda _number, _begin_line, block: block)
+
+
+def without_staff_blocks(data: bytes, path: str) -> bytes:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    return replace_blocks(text, "STAFF", path, lambda *_: []).encode()
+
+
+def kernels(tree: Tree, rewrite: Callable[[str, str], str]) -> Tree:
+    """cs336_kernels/, each file being rewritten from the reference's."""
+    paths = {path: STUBS + path.removeprefix(REFERENCE) for path in tree if path.startswith(REFERENCE)}
+    if not paths:
+        raise ReleaseError(f"there is no {REFERENCE} to cut a release from")
+    return {to: File(rewrite(tree[path].data.decode(), to).encode()) for path, to in paths.items()}
+
+
+def student_tree(tree: Tree) -> Tree:
+    kept = {path: file for path, file in tree.items() if not path.startswith((*STAFF_ONLY, STUBS))}
+    kept = {path: File(without_staff_blocks(file.data, path), file.mode) for path, file in kept.items()}
+    return dict(sorted((kept | kernels(tree, stub)).items()))
+
+
+def solution_tree(tree: Tree) -> Tree:
+    return dict(sorted((student_tree(tree) | kernels(tree, solution)).items()))
+
+
+RELEASES = {"student": ("Student release", student_tree), "solution": ("Solution", solution_tree)}
+
+
+# Where it comes from and goes to: git and folders.
+
+
+def git(root: Path, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> bytes:
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, env=os.environ | (env or {}))
+    except FileNotFoundError:
+        raise ReleaseError("git is not installed") from None
+    if done.returncode != 0:
+        raise ReleaseError(f"git {arguments[0]}: {os.fsdecode(done.stderr).strip() or 'failed'}")
+    return done.stdout
+
+
+def git_line(root: Path, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> str:
+    return os.fsdecode(git(root, *arguments, stdin=stdin, env=env)).strip()
+
+
+def head_commit(root: Path) -> str:
+    """The commit to cut from. Raises ReleaseError where there is none, or where the working tree differs from it."""
+    if not (root / ".git").exists():
+        raise ReleaseError(f"{root} is not the top of a git repository")
+    try:
+        commit = git_line(root, "rev-parse", "--verify", "HEAD")
+    except ReleaseError:
+        raise ReleaseError(f"{root} has no commit yet; a release is cut from the last one") from None
+    status = os.fsdecode(git(root, "status", "--porcelain", "-z", "--no-renames"))
+    dirty = [entry[3:] for entry in status.split("\0") if entry]
+    if dirty:
+        raise ReleaseError(f"commit or remove first, a release is cut from the last commit: {', '.join(dirty)}")
+    return commit
+
+
+def read_commit(root: Path, commit: str) -> Tree:
+    tree: Tree = {}
+    for entry in os.fsdecode(git(root, "ls-tree", "-r", "-z", commit)).split("\0")[:-1]:
+        description, path = entry.split("\t", 1)
+        mode, _kind, blob = description.split()
+        tree[path] = File(git(root, "cat-file", "blob", blob), mode)
+    return tree
+
+
+def read_folder(root: Path, folder: str) -> Tree:
+    return {
+        path.relative_to(root).as_posix(): File(path.read_bytes()) for path in sorted((root / folder).rglob("*.py"))
+    }
+
+
+def write_folder(tree: Tree, folder: Path) -> None:
+    for path, file in tree.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.mode == "120000":
+            target.symlink_to(file.data.decode())
+        else:
+            target.write_bytes(file.data)
+            target.chmod(0o755 if file.mode == "100755" else 0o644)
+
+
+def check_folder(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ReleaseError(f"{folder} exists and is not an empty folder")
+
+
+def check_branch(root: Path, branch: str, title: str) -> str | None:
+    """The branch's last commit, None where there is none. Raises ReleaseError where a release must not go there."""
+    git(root, "check-ref-format", "--branch", branch)
+    if f"branch refs/heads/{branch}" in git_line(root, "worktree", "list", "--porcelain").splitlines():
+        raise ReleaseError(f"branch {branch} is checked out, and a release never touches a working tree")
+    tip = git_line(root, "for-each-ref", "--format=%(objectname)", f"refs/heads/{branch}")
+    if tip and git_line(root, "log", "-1", "--format=%s", tip) != title:
+        raise ReleaseError(f"branch {branch} holds something else: its last commit is not titled {title!r}")
+    return tip or None
+
+
+def write_tree(tree: Tree, root: Path) -> str:
+    """The id of the tree in git's store, made in an index of its own."""
+    blobs = {path: git_line(root, "hash-object", "-w", "--stdin", stdin=file.data) for path, file in tree.items()}
+    entries = "".join(f"{file.mode} {blobs[path]}\t{path}\0" for path, file in tree.items())
+    with tempfile.TemporaryDirectory() as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
+        git(root, "update-index", "-z", "--index-info", stdin=os.fsencode(entries), env=index)
+        return git_line(root, "write-tree", env=index)
+
+
+def write_branch(tree: Tree, root: Path, branch: str, tip: str | None, title: str, source: str) -> bool:
+    """Add a commit with this tree to the branch, signed and dated like its source; False where the tip has the tree."""
+    tree_id = write_tree(tree, root)
+    if tip and git_line(root, "rev-parse", f"{tip}^{{tree}}") == tree_id:
+        return False
+    names = [f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")]
+    people = git_line(root, "log", "-1", "--date=raw", "--format=%an%x00%ae%x00%ad%x00%cn%x00%ce%x00%cd", source)
+    env = dict(zip(names, people.split("\0"), strict=True))
+    parents = ("-p", tip) if tip else ()
+    commit = git_line(root, "commit-tree", tree_id, *parents, "-m", title, "-m", f"Cut from {source}.", env=env)
+    git(root, "update-ref", f"refs/heads/{branch}", commit, tip or "0" * len(commit))
+    return True
+
+
+# The commands.
+
+
+def release(root: Path, name: str, to: Path | None, branch: str | None) -> int:
+    title, cut = RELEASES[name]
+    source = head_commit(root)
+    if to is not None:
+        check_folder(to)
+    tip = check_branch(root, branch, title) if branch is not None else None
+    tree = cut(read_commit(root, source))
+    if to is not None:
+        write_folder(tree, to)
+        print(f"{name}: {len(tree)} files in {to}")
+    if branch is not None:
+        is_new = write_branch(tree, root, branch, tip, title, source)
+        print(f"{name}: branch {branch} {'has a new commit' if is_new else 'is up to date'}")
+    return 0
+
+
+def write_stubs(root: Path) -> int:
+    stubs = kernels(read_folder(root, REFERENCE), stub)
+    write_folder(stubs, root)
+    print(f"stubs: {len(stubs)} files in {STUBS}")
+    return 0
+
+
+def check_stubs(root: Path) -> int:
+    expected, found = kernels(read_folder(root, REFERENCE), stub), read_folder(root, STUBS)
+    different = [path for path in sorted(expected | found) if expected.get(path) != found.get(path)]
+    for path in different:
+        old, new = (tree.get(path, File(b"")).data.decode().splitlines() for tree in (found, expected))
+        print("\n".join(difflib.unified_diff(old, new, path, f"{path}, generated", n=1, lineterm="")))
+    if different:
+        print(f"stubs: {len(different)} differ from the reference; run python -m assignment.release stubs")
+    return 1 if different else 0
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(prog="python -m assignment.release", description="Cut releases for students.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    stubs = commands.add_parser("stubs", help="write cs336_kernels/ from the reference")
+    stubs.add_argument("--check", action="store_true", help="only say how they differ, and exit 1 if they do")
+    for name, help_text in (("student", "cut the student release"), ("solution", "cut it with the reference in it")):
+        command = commands.add_parser(name, help=help_text)
+        command.add_argument("--to", type=Path, metavar="DIR", help="write it into a new or empty folder")
+        command.add_argument("--branch", metavar="NAME", help="add it as a commit to a branch of its own")
+    options = parser.parse_args(arguments)
+    if options.command != "stubs" and options.to is None and options.branch is None:
+        commands.choices[options.command].error("say where it goes: --to DIR, --branch NAME or both")
+    try:
+        if options.command == "stubs":
+            return check_stubs(root) if options.check else write_stubs(root)
+        return release(root, options.command, options.to, options.branch)
+    except ReleaseError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

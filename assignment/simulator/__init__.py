@@ -1,0 +1,50 @@
+"""A faithful CPU device for Triton kernels.
+
+Triton's own interpreter runs kernels on the CPU with NumPy, but gets many numbers wrong: bfloat16 is multiplied as
+integers, `tl.dot` ignores TF32, loop variables are Python ints. This package keeps the interpreter's plan (run the
+kernel as Python, once per program) and replaces its parts:
+
+    numerics    what NumPy must do differently to give the GPU's bits: types, roundings, TF32
+    builder     one method per Triton IR operation, on NumPy arrays
+    memory      load, store and atomic on raw addresses: the only place that touches tensors
+    reductions  tl.reduce and tl.associative_scan as trees
+    language    binds `triton.language` to the builder
+    rewrite     gives a kernel's Python the meaning that Triton's compiler gives it; `control` is what it calls
+    arguments   types the arguments of a launch
+    launch      runs the programs of a grid
+    autotune    takes the first fitting configuration instead of timing all
+    device      answers as an H100 where host code asks about the GPU; fresh memory is NaN
+
+A worker calls `install()` once, before it imports Triton or a student's module:
+
+    from assignment.simulator import install
+    install()
+"""
+
+import functools
+import os
+import sys
+
+
+@functools.cache
+def install() -> None:
+    """Make this process run Triton kernels on the CPU, on tensors in ordinary memory.
+
+    Does nothing the second time. Raises RuntimeError if Triton was imported without TRITON_INTERPRET=1: its standard
+    library is then already compiled for a GPU.
+    """
+    loaded = "triton.language" in sys.modules
+    os.environ["TRITON_INTERPRET"] = "1"
+    from triton.runtime.interpreter import InterpretedFunction
+
+    import triton.language as tl
+
+    if loaded and not isinstance(tl.sum, InterpretedFunction):
+        raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
+
+    from . import autotune, device, language, launch
+
+    language.install()
+    launch.install()
+    autotune.install()
+    device.install()

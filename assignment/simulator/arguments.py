@@ -1,0 +1,76 @@
+"""The arguments of a launch as a kernel sees them: pointers, scalar tensors of the right type, constants."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from triton.runtime.jit import KernelParam, mangle_type
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+import triton.language as tl
+
+from .builder import Handle
+from .language import semantic
+from .numerics import numpy_type
+
+
+def typed(value: Any, param: KernelParam) -> Any:
+    """`value` as parameter `param` receives it.
+
+    A constexpr stays the Python value it is, and so does the integer 1, which the compiler takes for a constant.
+    """
+    if param.is_constexpr:
+        return value.value if isinstance(value, tl.constexpr) else value
+    specialize = not param.do_not_specialize
+    if param.annotation_type and isinstance(value, (bool, int, float)):
+        return _scalar(value, tl.str_to_ty(param.annotation_type, None))
+    return _typed(value, specialize)
+
+
+def _typed(value: Any, specialize: bool) -> Any:
+    if isinstance(value, tl.constexpr):
+        return value.value
+    if isinstance(value, (bool, int, float)):
+        is_constant = specialize and value == 1 and type(value) is int
+        return value if is_constant else _scalar(value, tl.str_to_ty(mangle_type(value), None))
+    if hasattr(value, "data_ptr"):
+        return _pointer(value)
+    if isinstance(value, tuple):
+        items = [_typed(v, specialize) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, TensorDescriptor):
+        return _descriptor(value)
+    return value
+
+
+def _scalar(value: Any, ty: Any) -> Any:
+    dtype = numpy_type(ty)
+    wrapped = np.array([value]).astype(dtype) if isinstance(value, float) else _wrapped(value, dtype)
+    return tl.tensor(Handle(wrapped, ty), ty)
+
+
+def _wrapped(value: int, dtype: np.dtype) -> np.ndarray:
+    """An int in a type that may be too narrow for it."""
+    return np.array([value], np.uint64 if value >= 2**63 else np.int64).astype(dtype)
+
+
+def _pointer(value: Any) -> Any:
+    """The address of a tensor's first element."""
+    device = getattr(value, "device", None)
+    if isinstance(device, torch.device) and device.type != "cpu":
+        raise ValueError(f"the simulator runs kernels on CPU tensors, got one on {device}")
+    ty = tl.str_to_ty(mangle_type(value), None)
+    return tl.tensor(Handle(np.array([value.data_ptr()], np.uint64), ty), ty)
+
+
+def _descriptor(value: TensorDescriptor) -> Any:
+    """A descriptor made on the host."""
+    integers: Callable[[Any], list[Any]] = lambda sizes: [_scalar(int(s), tl.int64) for s in sizes]  # noqa: E731
+    return semantic.make_tensor_descriptor(
+        base=_pointer(value.base),
+        shape=integers(value.shape),
+        strides=[*integers(value.strides[:-1]), tl.constexpr(int(value.strides[-1]))],
+        block_shape=[tl.constexpr(b) for b in value.block_shape],
+        padding_option=value.padding,
+    )

@@ -1,0 +1,65 @@
+"""Autotuned kernels without timing: the first configuration that is left after pruning wins.
+
+As on a GPU, the first call with a new key runs the kernel once more than needed, under the hooks that make trial runs
+harmless. A kernel that adds to its output and does not say `reset_to_zero` is wrong on that call, here and there.
+"""
+
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner
+
+
+def install() -> None:
+    """Replace the tuner's choice."""
+    Autotuner.run = run
+
+
+def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Launch with the chosen configuration."""
+    self.nargs = dict(zip(self.arg_names, args, strict=False))
+    config = self.configs[0] if len(self.configs) == 1 else _choose(self, args, kwargs)
+    self.best_config = config
+    values = {**self.nargs, **kwargs, **config.all_kwargs()}
+    if config.pre_hook is not None:
+        config.pre_hook(values)
+    result = self.fn.run(*args, **kwargs, **config.all_kwargs())
+    self.nargs = None
+    return result
+
+
+def _choose(self: Any, args: Any, kwargs: Any) -> Any:
+    """The configuration for this key; a trial run the first time."""
+    key = _key(self, kwargs)
+    if key not in self.cache:
+        config = self.prune_configs(kwargs)[0]
+        _trial(self, config, args, kwargs)
+        self.cache[key] = config
+        self.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
+    return self.cache[key]
+
+
+def _key(self: Any, kwargs: Any) -> tuple:
+    """What makes Triton tune anew: the named arguments' values, and all dtypes."""
+    values = {k: v for k, v in {**self.nargs, **kwargs}.items() if k in self.arg_names}
+    named = [values[name] for name in self.keys if name in values]
+    return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
+
+
+def _trial(self: Any, config: Any, args: Any, kwargs: Any) -> None:
+    """One run as the tuner's benchmark makes it."""
+    conflicts = kwargs.keys() & config.kwargs.keys()
+    if conflicts:
+        raise ValueError(
+            f"Conflicting meta-parameters: {', '.join(conflicts)}."
+            " Make sure that you don't re-define auto-tuned symbols."
+        )
+    values = {**self.nargs, **kwargs, **config.all_kwargs()}
+    if config.pre_hook:
+        config.pre_hook(values)
+    self.pre_hook(values)
+    try:
+        self.fn.run(*args, **kwargs, **config.all_kwargs())
+    except Exception as error:
+        self.post_hook(values, exception=error)
+        raise
+    self.post_hook(values, exception=None)

@@ -1,0 +1,85 @@
+"""Every conversion between two types, on values of every kind."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .table import BITS, SIZE, construct, every_kind
+
+TYPES = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp64": torch.float64,
+    "int1": torch.bool,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+}
+
+
+@triton.jit
+def to_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at).to(y_ptr.dtype.element_ty))
+
+
+@triton.jit
+def store_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at))
+
+
+@triton.jit
+def truncate_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, x.to(y_ptr.dtype.element_ty, fp_downcast_rounding="rtz"))
+
+
+@triton.jit
+def unsigned_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, x.to(tl.uint32).to(tl.int32, bitcast=True))
+    tl.store(y_ptr + SIZE + at, x.to(tl.uint16).to(tl.int32))
+    tl.store(y_ptr + 2 * SIZE + at, (x.to(tl.uint64) >> 32).to(tl.int32))
+
+
+@triton.jit
+def from_unsigned_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at).to(tl.uint32, bitcast=True).to(y_ptr.dtype.element_ty))
+
+
+@triton.jit
+def bitcast_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at).to(y_ptr.dtype.element_ty, bitcast=True))
+
+
+def _register(name: str, kernel, source: torch.dtype, target: torch.dtype, outputs: int = 1) -> None:
+    @construct(name, BITS, x=lambda: every_kind(source))
+    def run(x: Tensor) -> Tensor:
+        y = torch.zeros(outputs * SIZE, dtype=target, device=x.device)
+        kernel[(1,)](x, y, SIZE)
+        return y
+
+
+for _from, _source in TYPES.items():
+    for _to, _target in TYPES.items():
+        if _source != _target:
+            _register(f"convert {_from} to {_to}", to_kernel, _source, _target)
+for _to in ("fp16", "bf16", "int32"):
+    _register(f"store fp32 as {_to}", store_kernel, torch.float32, TYPES[_to])
+for _to in ("fp16", "bf16"):
+    _register(f"convert fp32 to {_to} towards zero", truncate_kernel, torch.float32, TYPES[_to])
+for _from in ("fp32", "fp16", "bf16", "fp64", "int32"):
+    _register(f"convert {_from} to unsigned", unsigned_kernel, TYPES[_from], torch.int32, outputs=3)
+for _to in ("fp32", "fp16", "bf16", "fp64", "int64"):
+    _register(f"convert uint32 to {_to}", from_unsigned_kernel, torch.int32, TYPES[_to])
+for _from, _to in (("fp32", "int32"), ("int32", "fp32"), ("bf16", "int16"), ("fp16", "int16"), ("fp16", "bf16")):
+    _register(f"bitcast {_from} to {_to}", bitcast_kernel, TYPES[_from], TYPES[_to])

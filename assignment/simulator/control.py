@@ -1,0 +1,127 @@
+"""What rewritten kernels call: the meaning that Triton's compiler gives to Python's own syntax.
+
+See `visit_Assign`, `visit_For`, `visit_BoolOp` ... in triton/compiler/code_generator.py, which these follow.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+import triton.language as tl
+
+from .builder import Handle
+from .language import semantic
+from .numerics import numpy_type
+from .reductions import BlockTruthError
+
+tensor = tl.tensor
+
+
+def bind(value: Any) -> Any:
+    """What a name is bound to by an assignment: numbers become tensors."""
+    if isinstance(value, tensor):
+        return value
+    if isinstance(value, tuple):
+        bound = [bind(v) for v in value]
+        return type(value)(*bound) if hasattr(value, "_fields") else tuple(bound)
+    value = static(value)
+    return semantic.to_tensor(value) if isinstance(value, (bool, int, float)) else value
+
+
+def static(value: Any) -> Any:
+    """The value of a constexpr; anything else as it is. Also what `x.value` means in a kernel."""
+    return value.value if isinstance(value, tl.constexpr) else value
+
+
+def truth(condition: Any) -> bool:
+    """The condition of `if`, `while` and `assert`."""
+    if not isinstance(condition, tensor):
+        return bool(condition)
+    data = condition.handle.data
+    if data.size != 1:
+        raise BlockTruthError(f"a block of shape {data.shape} has no single truth value; use & | or tl.where")
+    return bool(data.item())
+
+
+def loop(*bounds: Any) -> Iterator[Any]:
+    """`range` in a kernel: scalar tensors, int32 unless a bound is wider."""
+    start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    tensors = [semantic.to_tensor(static(b)) for b in (start, stop, step)]
+    for bound in tensors:
+        if not bound.dtype.is_int():
+            raise TypeError(f"for loop bounds and step must all be ints, got {bound.dtype}")
+        if bound.handle.data.size != 1:
+            raise TypeError(f"for loop bounds and step must be scalars, got {bound.type}")
+    ty = semantic.integer_promote_impl(tensors[0].dtype, tensors[1].dtype)
+    ty = semantic.integer_promote_impl(ty, tensors[2].dtype)
+    dtype = numpy_type(ty)
+    for i in range(*(int(b.handle.data.item()) for b in tensors)):
+        yield tensor(Handle(np.array([i], dtype), ty), ty)
+
+
+def all_of(*operands: Callable[[], Any]) -> Any:
+    """`a and b`: the compiler evaluates every operand that is not known before the launch."""
+    return _fold(operands, "logical_and", decisive=False)
+
+
+def any_of(*operands: Callable[[], Any]) -> Any:
+    """`a or b`, likewise."""
+    return _fold(operands, "logical_or", decisive=True)
+
+
+def _fold(operands: tuple[Callable[[], Any], ...], method: str, decisive: bool) -> Any:
+    value, tensors = None, []
+    for operand in operands:
+        value = static(operand())
+        if isinstance(value, tensor):
+            tensors.append(value)
+        elif bool(value) is decisive:
+            return value
+    if not tensors:
+        return value
+    result = tensors.pop()
+    while tensors:
+        result = getattr(tensors.pop(), method)(result)
+    return result
+
+
+def negate(value: Any) -> Any:
+    """`not value`."""
+    return value.__not__() if isinstance(value, tensor) else not static(value)
+
+
+def choose(condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any]) -> Any:
+    """`a if condition else b`; numbers become tensors when the condition is one."""
+    if not isinstance(condition, tensor):
+        return if_true() if condition else if_false()
+    return bind(if_true() if truth(condition) else if_false())
+
+
+def check(condition: Callable[[], Any], message: Callable[[], Any]) -> None:
+    """`assert`: compiled away unless the launch asks for debug=True."""
+    if semantic.builder.options.debug and not truth(condition()):
+        raise AssertionError(message())
+
+
+def maximum(*args: Any) -> Any:
+    """Python's `max` in a kernel."""
+    return static(tl.core.builtin_max(*args))
+
+
+def minimum(*args: Any) -> Any:
+    """Python's `min` in a kernel."""
+    return static(tl.core.builtin_min(*args))
+
+
+def show(*args: Any) -> None:
+    """Python's `print` in a kernel."""
+    tl.device_print(*args)
+
+
+def forbidden_global(name: str) -> NoReturn:
+    """A global that the compiler refuses to read."""
+    raise NameError(
+        f"Cannot access global variable {name} from within @jit'ed function: kernels can only use globals that are "
+        f"instantiated as constexpr ({name} = triton.language.constexpr(...)); or pass it as an argument"
+    )

@@ -1,0 +1,95 @@
+"""Number formats: which NumPy type holds a Triton type, and the GPU's conversions between them, bit for bit."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+_NUMPY_TYPE = {
+    "int1": np.dtype(bool),
+    "int8": np.dtype(np.int8),
+    "int16": np.dtype(np.int16),
+    "int32": np.dtype(np.int32),
+    "int64": np.dtype(np.int64),
+    "uint8": np.dtype(np.uint8),
+    "uint16": np.dtype(np.uint16),
+    "uint32": np.dtype(np.uint32),
+    "uint64": np.dtype(np.uint64),
+    "fp16": np.dtype(np.float16),
+    "bf16": BFLOAT16,
+    "fp32": np.dtype(np.float32),
+    "fp64": np.dtype(np.float64),
+    "fp8e5": np.dtype(np.uint8),  # the 8-bit floats are held as bits and converted before they are used
+    "fp8e5b16": np.dtype(np.uint8),
+    "fp8e4nv": np.dtype(np.uint8),
+    "fp8e4b8": np.dtype(np.uint8),
+    "fp8e4b15": np.dtype(np.uint8),
+}
+_POINTER = np.dtype(np.uint64)
+_CANONICAL_NAN = 0x7FFF  # what cvt gives for a NaN in both 16-bit formats
+
+
+def numpy_type(ty: Any) -> np.dtype:
+    """The NumPy type that holds elements of a Triton type: a scalar, pointer or block type."""
+    return _NUMPY_TYPE.get(ty.scalar.name, _POINTER)
+
+
+def convert(values: np.ndarray, to: np.dtype) -> np.ndarray:
+    """`values` converted between NumPy types as the GPU's cvt instructions do, to nearest even."""
+    source = values.dtype
+    if source == to:
+        return values
+    if to.kind in "iu" and source.kind not in "iub":
+        return _float_to_integer(values, to)
+    if to == BFLOAT16 and source == np.float64:
+        values = _round_to_odd_float32(values)
+    converted = values.astype(to)
+    return _canonical_nan(converted) if to in (BFLOAT16, np.float16) else converted
+
+
+def truncate(values: np.ndarray, to: np.dtype) -> np.ndarray:
+    """float32 `values` rounded towards zero to a 16-bit float."""
+    nearest = values.astype(to)
+    too_far = np.abs(nearest.astype(np.float32)) > np.abs(values)
+    one_towards_zero = (nearest.view(np.uint16) - 1).view(to)
+    return _canonical_nan(np.where(too_far, one_towards_zero, nearest))
+
+
+def truncate_to_tf32(values: np.ndarray) -> np.ndarray:
+    """float32 `values` without the 13 mantissa bits that a tensor core does not read."""
+    return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def _canonical_nan(values: np.ndarray) -> np.ndarray:
+    """A 16-bit float array whose NaNs are all the GPU's; written in place."""
+    nan = np.isnan(values)
+    if nan.any():
+        values.view(np.uint16)[nan] = _CANONICAL_NAN
+    return values
+
+
+def _round_to_odd_float32(values: np.ndarray) -> np.ndarray:
+    """float64 `values` as float32 whose last bit is sticky, so that rounding them once more rounds only once."""
+    nearest = values.astype(np.float32)
+    bits = nearest.view(np.uint32)
+    widened = nearest.astype(np.float64)
+    bits = bits - (np.abs(widened) > np.abs(values)).astype(np.uint32)
+    inexact = (widened != values) & ~np.isnan(values)
+    return (bits | inexact.astype(np.uint32)).view(np.float32)
+
+
+def _float_to_integer(values: np.ndarray, to: np.dtype) -> np.ndarray:
+    """As cvt.rzi: towards zero, saturating. There are no 8-bit registers: 8 bits are the low half of 16."""
+    register = np.dtype(f"{to.kind}{max(2, to.itemsize)}")
+    limits = np.iinfo(register)
+    wide = values.astype(np.float64)
+    # float(limits.max) of a 64-bit type rounds up to a value that no longer fits
+    low, high = wide <= float(limits.min), wide >= float(limits.max)
+    nan = np.isnan(wide)
+    integers = np.where(low | high | nan, 0.0, wide).astype(register)
+    integers = np.where(high, limits.max, np.where(low, limits.min, integers)).astype(register)
+    is_wide = register.itemsize == 8 or (values.dtype == np.float64 and register.itemsize == 4)
+    indefinite = np.array([1 << (8 * register.itemsize - 1)], dtype=f"u{register.itemsize}").view(register)
+    return np.where(nan, indefinite if is_wide else register.type(0), integers).astype(to)

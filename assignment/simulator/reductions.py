@@ -1,0 +1,166 @@
+"""`tl.reduce` and `tl.associative_scan`, as trees over halves of the block.
+
+A combining function is called on whole halves, as blocks. One that branches on its operands, which the compiler
+allows because it only ever sees scalars, is called element by element instead.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import triton.language as tl
+
+from .builder import Handle
+
+Arrays = list[np.ndarray]
+Combine = Callable[[Arrays, Arrays], Arrays]
+
+
+class BlockTruthError(TypeError):
+    """A block of several elements was used where one truth value is needed."""
+
+
+def _standard(*names: str) -> list[Any]:
+    return [f for f in (getattr(tl.standard, name, None) for name in names) if f is not None]
+
+
+# the hardware's max and min ignore NaN
+_UFUNC = [
+    (np.add, _standard("_sum_combine")),
+    (np.multiply, _standard("_prod_combine")),
+    (np.fmax, _standard("_elementwise_max")),
+    (np.fmin, _standard("_elementwise_min")),
+    (np.bitwise_xor, _standard("_xor_combine")),
+    (np.bitwise_or, _standard("_or_combine")),
+]
+_ARG = [
+    (np.argmax, _standard("_argmax_combine_tie_break_left", "_argmax_combine_tie_break_fast")),
+    (np.argmin, _standard("_argmin_combine_tie_break_left", "_argmin_combine_tie_break_fast")),
+]
+
+
+def reduce(
+    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None, _generator: Any = None
+) -> Any:
+    """`tl.reduce`: `combine_fn` over all elements along `axis` of one block or of several together."""
+    blocks = [input] if isinstance(input, tl.tensor) else list(input)
+    axis, keep_dims = _plain(axis), _plain(keep_dims)
+    arrays = [t.handle.data for t in blocks]
+    rank = arrays[0].ndim
+    if axis is None:
+        arrays = [x.reshape(-1) for x in arrays]
+    elif not -rank <= axis < rank:
+        raise ValueError(f"reduction axis {axis} does not exist in a block of rank {rank}")
+    results = _reduce([np.moveaxis(x, axis or 0, 0) for x in arrays], combine_fn, [t.dtype for t in blocks])
+    if keep_dims:
+        results = [x.reshape((1,) * rank) if axis is None else np.expand_dims(x, axis) for x in results]
+    return _as_tensors(results, blocks, input)
+
+
+def associative_scan(
+    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None, _generator: Any = None
+) -> Any:
+    """`tl.associative_scan`: the running `combine_fn` along `axis` of one block or of several together."""
+    blocks = [input] if isinstance(input, tl.tensor) else list(input)
+    axis = _plain(axis)
+    arrays = [np.moveaxis(t.handle.data, axis, 0) for t in blocks]
+    if _plain(reverse):
+        arrays = [x[::-1] for x in arrays]
+    combine = _combine(combine_fn, [t.dtype for t in blocks])
+    try:
+        arrays = _scan(arrays, combine)
+    except BlockTruthError:
+        arrays = _scan(arrays, _element_by_element(combine))
+    if _plain(reverse):
+        arrays = [x[::-1] for x in arrays]
+    return _as_tensors([np.moveaxis(x, 0, axis) for x in arrays], blocks, input)
+
+
+def _reduce(arrays: Arrays, combine_fn: Any, types: Sequence[Any]) -> Arrays:
+    """The reduction over the first axis."""
+    argument = next((f for f, fns in _ARG if any(fn is combine_fn for fn in fns)), None)
+    if argument is not None and not np.isnan(arrays[0]).any():
+        index = argument(arrays[0], axis=0)[None]
+        return [np.take_along_axis(x, index, 0)[0] for x in arrays]
+    ufunc = _ufunc(combine_fn)
+    if ufunc is not None and (ufunc is not np.add or arrays[0].dtype.kind in "iu"):
+        return [ufunc.reduce(arrays[0], axis=0, dtype=arrays[0].dtype)]
+    combine = _combine(combine_fn, types)
+    try:
+        return _tree(arrays, combine)
+    except BlockTruthError:
+        return _tree(arrays, _element_by_element(combine))
+
+
+def _tree(arrays: Arrays, combine: Combine) -> Arrays:
+    while len(arrays[0]) > 1:
+        half = len(arrays[0]) // 2
+        arrays = combine([x[:half] for x in arrays], [x[half:] for x in arrays])
+    return [x[0] for x in arrays]
+
+
+def _scan(arrays: Arrays, combine: Combine) -> Arrays:
+    """Each element combined with the one 1, 2, 4 ... before it."""
+    distance = 1
+    while distance < len(arrays[0]):
+        before = [np.concatenate([x[:distance], x[:-distance]]) for x in arrays]
+        together = combine(before, arrays)
+        arrays = [np.concatenate([x[:distance], y[distance:]]) for x, y in zip(arrays, together, strict=True)]
+        distance *= 2
+    return arrays
+
+
+def _ufunc(combine_fn: Any) -> np.ufunc | None:
+    return next((ufunc for ufunc, fns in _UFUNC if any(fn is combine_fn for fn in fns)), None)
+
+
+def _combine(combine_fn: Any, types: Sequence[Any]) -> Combine:
+    """`combine_fn`, a function of Triton tensors, as a function of arrays."""
+    ufunc = _ufunc(combine_fn)
+    if ufunc is not None:
+        return lambda left, right: [ufunc(left[0], right[0])]
+
+    def combine(left: Arrays, right: Arrays) -> Arrays:
+        args = [_tensor(x, ty) for side in (left, right) for x, ty in zip(side, types, strict=True)]
+        result = combine_fn(*args)
+        results = [result] if isinstance(result, tl.tensor) else list(result)
+        return [np.broadcast_to(_array(r), x.shape).astype(x.dtype) for r, x in zip(results, left, strict=True)]
+
+    return combine
+
+
+def _element_by_element(combine: Combine) -> Combine:
+    def each(left: Arrays, right: Arrays) -> Arrays:
+        out = [np.empty(x.shape, x.dtype) for x in left]
+        for i in np.ndindex(left[0].shape):
+            values = combine([x[i].reshape(1) for x in left], [x[i].reshape(1) for x in right])
+            for x, value in zip(out, values, strict=True):
+                x[i] = value.item()
+        return out
+
+    return each
+
+
+def _array(result: Any) -> np.ndarray:
+    return result.handle.data if isinstance(result, tl.tensor) else np.asarray(_plain(result))
+
+
+def _tensor(data: np.ndarray, ty: Any) -> Any:
+    """A block, or a scalar if there is one element in all."""
+    if data.size == 1:
+        return tl.tensor(Handle(data.reshape(1), ty), ty)
+    return tl.tensor(Handle(data, ty), tl.block_type(ty, list(data.shape)))
+
+
+def _as_tensors(arrays: Arrays, blocks: Sequence[Any], input: Any) -> Any:
+    """Results as Triton tensors: one for one block, else a tuple."""
+    tensors = []
+    for data, block in zip(arrays, blocks, strict=True):
+        ty = tl.block_type(block.dtype, list(data.shape)) if data.ndim else block.dtype
+        tensors.append(tl.tensor(Handle(np.atleast_1d(data), block.dtype), ty))
+    return tensors[0] if isinstance(input, tl.tensor) else tuple(tensors)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, tl.constexpr) else value

@@ -1,0 +1,189 @@
+"""The handout and the READMEs say what is true: their code runs, prints what they show, and their commands exist.
+
+The fenced blocks of a document mean:
+
+    ```python    runs, after the earlier python blocks of the same section, which share its names
+    ```output    is exactly what the python block before it prints
+    ```sh        commands, each of a form that test_commands_have_a_known_form knows
+    ```text      tables, boxes, interfaces: read by people only; math, likewise
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from assignment.grading import checks, cli
+
+ROOT = Path(__file__).parents[2]
+HANDOUT = ROOT / "handout.md"
+DOCUMENTS = [HANDOUT, ROOT / "README.md", ROOT / "assignment" / "README.md"]
+
+SECTIONS = [  # the stubs and the grader's messages refer to these numbers
+    "1. Setup",
+    "2. Counting bytes: the roofline",
+    "3. Triton in one worked example",
+    "4. Weighted sum",
+    "5. RMSNorm",
+    "6. FlashAttention-2, forward",
+    "7. FlashAttention-2, backward",
+    "8. How it is graded",
+    "9. Questions and answers",
+]
+LANGUAGES = {"python", "output", "sh", "text", "math", "json"}
+BEFORE_A_BLOCK = "\x1e"  # printed before each python block, to tell whose output is whose
+HEADER = "import torch; from assignment.simulator import install; install(); torch.set_num_threads(1)"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; `line` is the number of its first line of content, counted from 1."""
+
+    language: str
+    line: int
+    content: str
+    section: str
+
+
+def blocks(document: Path) -> list[Block]:
+    found: list[Block] = []
+    section, language, lines = "", None, []
+    for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.startswith("```"):
+            if language is not None:
+                lines.append(line)
+            elif line.startswith("## "):
+                section = line.removeprefix("## ")
+        elif language is None:
+            language, lines = line.removeprefix("```"), []
+        else:
+            found.append(Block(language, number - len(lines), "\n".join(lines), section))
+            language = None
+    assert language is None, f"{document.name}: a block is never closed"
+    return found
+
+
+def module_of(section: list[Block]) -> str:
+    """The python blocks as one module whose line numbers are the handout's, so that a traceback points there."""
+    lines: list[str] = []
+    for block in section:
+        lines += [""] * (block.line - 2 - len(lines))
+        lines += [f"print({BEFORE_A_BLOCK!r}, end='')", *block.content.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def printed_by(section: list[Block], folder: Path) -> list[str]:
+    """What each block of a section prints, when they run as one file in a process of its own."""
+    source = folder / "handout.py"
+    source.write_text(module_of(section), encoding="utf-8")
+    program = f"{HEADER}; import runpy; runpy.run_path({str(source)!r}, run_name='handout')"
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", program],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"line numbers below are those of handout.md\n{done.stderr}"
+    return done.stdout.split(BEFORE_A_BLOCK)[1:]
+
+
+HANDOUT_BLOCKS = blocks(HANDOUT)
+PYTHON_SECTIONS = sorted({block.section for block in HANDOUT_BLOCKS if block.language == "python"})
+
+
+@pytest.mark.parametrize("section", PYTHON_SECTIONS)
+def test_code_runs_and_prints_what_the_handout_shows(section, tmp_path):
+    """Every python block runs as printed, and an output block is the output of the block before it"""
+    in_section = [block for block in HANDOUT_BLOCKS if block.section == section]
+    code = [block for block in in_section if block.language == "python"]
+    shown = {}
+    for before, block in zip([None, *in_section], in_section, strict=False):
+        if block.language == "output":
+            assert before, f"line {block.line}: output of which code?"
+            assert before.language == "python", f"line {block.line}: output of which code?"
+            shown[before.line] = block.content
+    for block, printed in zip(code, printed_by(code, tmp_path), strict=True):
+        assert printed.rstrip("\n") == shown.get(block.line, ""), f"handout.md, line {block.line}"
+
+
+def test_sections_keep_their_numbers():
+    """The stubs and the grader refer to sections by number"""
+    assert re.findall(r"^## (.*)$", HANDOUT.read_text(encoding="utf-8"), re.MULTILINE) == SECTIONS
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_blocks_have_a_known_language(document):
+    """A misspelt language would keep a block from being run, or checked, without a word"""
+    assert {block.language for block in blocks(document)} <= LANGUAGES
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_within_the_repository_lead_somewhere(document):
+    """Relative links name files that exist, and #anchors headings of the same document"""
+    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    anchors = {anchor_of(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if target.startswith("#"):
+            assert target[1:] in anchors, target
+        elif "://" not in target:
+            assert (document.parent / target.split("#")[0]).exists(), target
+
+
+def anchor_of(heading: str) -> str:
+    """GitHub's: lower case, letters, digits, hyphens and underscores stay, a space becomes a hyphen."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+# --- commands -----------------------------------------------------------------------------------------------------
+
+OPTIONS = {  # of assignment.release, by its verb
+    "student": {"--to", "--branch"},
+    "solution": {"--branch"},
+}
+
+
+def commands(document: Path) -> list[str]:
+    lines = [line for block in blocks(document) if block.language == "sh" for line in block.content.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+COMMANDS = [
+    pytest.param(command, id=f"{document.relative_to(ROOT)}: {command}")
+    for document in DOCUMENTS
+    for command in commands(document)
+]
+
+
+@pytest.fixture(scope="module")
+def pytest_help():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_have_a_known_form(command, pytest_help):
+    """Each command calls a program of this repository, or installs uv, with options that it has"""
+    match shlex.split(command, comments=True):
+        case ["pip", "install", "uv"]:
+            pass
+        case ["uv", "run", "grade.py", *arguments]:
+            options = cli.parse_arguments(arguments)
+            if options.only:
+                checks.select(checks.declared(), options.only)
+        case ["uv", "run", "pytest", *arguments]:
+            for option in options_in(arguments):
+                assert re.search(rf"^\s+(-\w, )?{option}\b", pytest_help, re.MULTILINE), option
+        case ["uv", "run", "python", "-m", "assignment.release", verb, *arguments]:
+            assert options_in(arguments) <= OPTIONS[verb]
+        case ["uv", "run", "python", file]:
+            assert file.endswith(".py")
+        case _:
+            pytest.fail(f"no such form of command: {command}")
+
+
+def options_in(arguments: list[str]) -> set[str]:
+    return {argument for argument in arguments if argument.startswith("-")}

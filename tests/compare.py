@@ -1,0 +1,154 @@
+"""One comparison rule, and the explanation of a mismatch.
+
+A result is right when its shape, dtype and finiteness are exact and, with every error measured against float64,
+
+    |error| ≤ 2 · c · M  +  4 ε_out · (the row's largest value)  +  ε_float32 · M
+
+M is the magnitude of the terms summed for the element (Σ|term|; the row's largest), and c is the largest error per M that
+any honest model of the computation makes anywhere in this very tensor: tests/models.py lists the models. Nothing in
+the bound is tuned by hand. A row is the last dimension of a matrix; of a vector (y, rstd, lse, grad_weight) each
+element is a row of its own.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+FLOAT32_EPS = torch.finfo(torch.float32).eps
+
+
+class Mismatch(AssertionError):
+    """A result that differs from the oracle; the message is written for the student."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output of a function: its float64 value and the largest error allowed to each element."""
+
+    value: Tensor
+    allowed: Tensor
+    dtype: torch.dtype
+
+
+def expect(value: Tensor, models: Sequence[Tensor], magnitude: Tensor, dtype: torch.dtype, rows: bool) -> Expected:
+    """The bound of the module docstring.
+
+    value and magnitude are float64; each model is an honest low-precision computation of value, already in the
+    output's dtype; rows says whether the last dimension forms rows that share one bound.
+    """
+    row_magnitude = _largest(magnitude, rows)
+    error = torch.stack([_largest((model.double() - value).abs(), rows) for model in models]).amax(0)
+    per_magnitude = torch.where(row_magnitude > 0, error / row_magnitude, 0.0)
+    worst = per_magnitude.max() if per_magnitude.numel() else per_magnitude.sum()
+    finfo = torch.finfo(dtype)
+    rounding = 4 * finfo.eps * _largest(value.abs(), rows) + 4 * finfo.smallest_normal * finfo.eps
+    return Expected(value, (2 * worst + FLOAT32_EPS) * row_magnitude + rounding, dtype)
+
+
+def _largest(x: Tensor, rows: bool) -> Tensor:
+    return x.amax(-1, keepdim=True) if rows and x.numel() else x
+
+
+def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]) -> float:
+    """The largest error over bound of all outputs, at most 1; raises Mismatch with an explanation beyond that."""
+    outputs = got if isinstance(got, tuple) else (got,)
+    if len(expected) == 1 and isinstance(got, tuple):
+        raise Mismatch(f"expected one tensor, {next(iter(expected))}; got a tuple of {_count(len(got))}")
+    if len(outputs) != len(expected):
+        raise Mismatch(f"expected {_count(len(expected))} ({', '.join(expected)}), got {_count(len(outputs))}")
+    for (name, want), output in zip(expected.items(), outputs, strict=True):
+        _check_form(name, output, want)
+    return max(_check_values(name, out, want) for (name, want), out in zip(expected.items(), outputs, strict=True))
+
+
+def _count(n: int) -> str:
+    return "1 tensor" if n == 1 else f"{n} tensors"
+
+
+def _check_form(name: str, got: Tensor, want: Expected) -> None:
+    if got.shape != want.value.shape:
+        raise Mismatch(f"{name} has shape {tuple(got.shape)}, expected {tuple(want.value.shape)}")
+    if got.dtype != want.dtype:
+        raise Mismatch(f"{name} is {_name(got.dtype)}, expected {_name(want.dtype)}")
+
+
+def _check_values(name: str, got: Tensor, want: Expected) -> float:
+    error = (got.double() - want.value).abs()
+    wrong = ~(error <= want.allowed)
+    if wrong.any():
+        raise Mismatch(_explain(name, got, want, wrong))
+    over = torch.where(want.allowed > 0, error / want.allowed, 0.0)
+    return over.max().item() if over.numel() else 0.0
+
+
+def _explain(name: str, got: Tensor, want: Expected, wrong: Tensor) -> str:
+    first = tuple(wrong.nonzero()[0].tolist())
+    allowed = want.allowed.expand_as(want.value)
+    index = f"[{', '.join(map(str, first))}]" if first else ""
+    error = (got.double() - want.value).abs()
+    lines = [
+        f"{name}: {wrong.sum()} of {wrong.numel()} elements are wrong{_region(wrong)}",
+        f"  first one: {name}{index} = {got[first].item():.7g}, expected {want.value[first].item():.7g} "
+        f"± {allowed[first].item():.2g}",
+    ]
+    lines += _about_non_finite(name, got) if not got.isfinite().all() else [_largest_error(name, error, allowed)]
+    return "\n".join(lines)
+
+
+def _largest_error(name: str, error: Tensor, allowed: Tensor) -> str:
+    over = torch.where(allowed > 0, error / allowed, error.sign() * torch.inf).nan_to_num(nan=0.0)
+    worst = int(over.argmax())
+    return (
+        f"  largest error: {error.flatten()[worst].item():.3g}, "
+        f"{over.flatten()[worst].item():.3g} times what float32 accumulation and {name}'s dtype explain"
+    )
+
+
+def _about_non_finite(name: str, got: Tensor) -> list[str]:
+    nan, inf = got.isnan(), got.isinf()
+    lines = []
+    if nan.any():
+        lines.append(f"  {nan.sum()} are NaN{_region(nan)}: memory that no kernel wrote is NaN here; else 0/0 or ∞ − ∞")
+    if inf.any():
+        lines.append(
+            f"  {inf.sum()} are infinite{_region(inf)}: an exponential or a sum overflowed, or a division by 0"
+        )
+    return lines
+
+
+def _region(mask: Tensor) -> str:
+    """Where mask is true, in words: ", at rows 96–127 of 128" (the last two dimensions) and which of the batch."""
+    if mask.ndim == 0 or mask.all():
+        return "" if mask.ndim == 0 else ": all of them"
+    names = ["batch"] * max(0, mask.ndim - 2) + ["row", "column"][max(0, 2 - mask.ndim) :]
+    if mask.ndim == 1:
+        names = ["element"]
+    parts = []
+    for dim, name in enumerate(names):
+        others = [other for other in range(mask.ndim) if other != dim]
+        hit = mask.any(dim=others) if others else mask
+        if not hit.all():
+            parts.append(_indices(name, hit))
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def _indices(name: str, hit: Tensor) -> str:
+    """The true positions of a vector in words: "rows 96–127 of 128 (the last 32)"."""
+    where = hit.nonzero().flatten().tolist()
+    plural = {"batch": "batches"}.get(name, f"{name}s")
+    if len(where) == 1:
+        return f"{name} {where[0]} of {len(hit)}"
+    steps = {b - a for a, b in itertools.pairwise(where)}
+    if steps == {1}:
+        tail = f" (the last {len(where)})" if where[-1] == len(hit) - 1 else ""
+        return f"{plural} {where[0]}–{where[-1]} of {len(hit)}{tail}"
+    if len(steps) == 1:
+        return f"every {steps.pop()}th of the {plural}, from {where[0]}"
+    return f"{len(where)} of {len(hit)} {plural}, {where[0]}–{where[-1]}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

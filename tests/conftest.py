@@ -1,0 +1,44 @@
+"""Fixtures of the specification. `run`, which calls the submission, comes from the grader's pytest plugin."""
+
+import pytest
+
+from tests import compare
+
+
+@pytest.fixture
+def check(run, record_property):
+    """Call a function of the submission and compare its result with what is expected of it."""
+
+    def check(function, *tensors, expected, **options):
+        got = run(function, *tensors, **options)
+        record_property("margin", compare.worst_margin(got, expected))
+
+    return check
+
+
+@pytest.fixture
+def check_gradients(run, record_property):
+    """Call a differentiable function and compare the gradients of its inputs, every time that they are asked for."""
+
+    def check(function, *tensors, expected, **request):
+        for gradients in run.gradients(function, *tensors, **request):
+            got = gradients if len(gradients) > 1 else gradients[0]
+            record_property("margin", compare.worst_margin(got, expected))
+
+    return check
+
+
+@pytest.fixture
+def check_contract(run, record_property):
+    """The promises beside the values: inputs untouched, and no memory of an earlier call.
+
+    The function is called, its inputs are overwritten in place with a second problem, and it is called again. Both
+    results must be right, the first one still so after the second call; no result may be a view of an input.
+    """
+
+    def check(function, first, second, expected_first, expected_second, **options):
+        results = run.again(function, first, second, **options)
+        for got, expected in zip(results, (expected_first, expected_second), strict=True):
+            record_property("margin", compare.worst_margin(got, expected))
+
+    return check

@@ -1,0 +1,286 @@
+"""Named shapes and input builders; a name or a docstring says which mistake each one is there to catch."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from tests import oracle
+
+Build = Callable[[Tensor, Tensor], None]  # changes q and k of an ordinary problem in place
+
+LOW_PRECISION = [
+    pytest.param(torch.bfloat16, id="bfloat16"),
+    pytest.param(torch.float16, id="float16"),
+]
+
+# Weighted sum and RMSNorm: the shape of x. Batches of 3 tell a batch from a row of a tile.
+PLAIN_ROWS = {
+    "64 rows of 64": (64, 64),
+    "256 rows of 128": (256, 128),
+    "3 × 32 rows of 256": (3, 32, 256),
+}
+RAGGED_ROWS = {
+    "one element": (1, 1),
+    "one row, no batch dimension": (96,),
+    "d = 1": (70, 1),
+    "d = 8": (33, 8),
+    "d = 40": (3, 17, 40),
+    "d = 80": (2, 3, 5, 80),
+    "fewer rows than a tile": (5, 64),
+    "one row past a tile, one column past a tile": (129, 129),
+    "primes": (101, 67),
+    "one wide row": (1, 1000),
+}
+WIDE_ROWS = {"wider than a block": (3, 20_000), "one past a power of two": (2, 4_097)}
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The shape of one attention problem."""
+
+    batch: tuple[int, ...]
+    n_queries: int
+    n_keys: int
+    d: int
+
+
+PLAIN_ATTENTION = {
+    "128 tokens, d 64": Attention((2,), 128, 128, 64),
+    "256 tokens, d 32": Attention((1, 2), 256, 256, 32),
+    "64 tokens, d 128": Attention((3,), 64, 64, 128),
+}
+RAGGED_ATTENTION = {
+    "fewer tokens than a tile": Attention((3,), 7, 7, 64),
+    "one token past a tile": Attention((3,), 129, 129, 32),
+    "primes": Attention((3,), 97, 101, 64),
+    "more keys than queries": Attention((3,), 50, 150, 32),
+    "more queries than keys": Attention((3,), 150, 50, 32),
+    "one query": Attention((3,), 1, 77, 64),
+    "one key": Attention((3,), 77, 1, 64),
+    "d = 1": Attention((3,), 48, 48, 1),
+    "d = 8": Attention((3,), 48, 70, 8),
+    "d = 40": Attention((3,), 70, 48, 40),
+    "d = 80, no batch dimension": Attention((), 66, 66, 80),
+    "d = 256, three batch dimensions": Attention((2, 1, 3), 20, 20, 256),
+}
+
+
+def cases(shapes: dict[str, object]) -> pytest.MarkDecorator:
+    """A parametrisation of the argument `shape` by a table of named shapes."""
+    return pytest.mark.parametrize("shape", [pytest.param(shape, id=name) for name, shape in shapes.items()])
+
+
+def normal(rng: Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=rng).to(dtype)
+
+
+def row_inputs(rng: Generator, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """x and a weight whose entries are negative, zero and far from 1, so that a forgotten weight shows."""
+    weight = normal(rng, shape[-1]) * 2 + 0.5
+    if shape[-1] > 4:
+        weight[shape[-1] // 2] = 0
+    return normal(rng, *shape, dtype=dtype), weight.to(dtype)
+
+
+def attention_inputs(rng: Generator, shape: Attention, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """q, k, v with logits of standard deviation 2: far from uniform, so that a wrong weight shows."""
+    queries, keys = (*shape.batch, shape.n_queries, shape.d), (*shape.batch, shape.n_keys, shape.d)
+    q = normal(rng, *queries) * math.sqrt(2)
+    k = normal(rng, *keys) * math.sqrt(2)
+    return [q.to(dtype), k.to(dtype), normal(rng, *keys, dtype=dtype)]
+
+
+def backward_inputs(
+    rng: Generator, qkv: list[Tensor], is_causal: bool, grad_o: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """grad_o, q, k, v, o, lse: what a correct forward pass hands to the backward one."""
+    o, lse = oracle.attention_forward(*qkv, is_causal=is_causal)
+    dtype = qkv[0].dtype
+    if grad_o is None:
+        grad_o = normal(rng, *o.shape, dtype=dtype)
+    return (grad_o, *qkv, o.to(dtype), lse.float())
+
+
+def plant(q: Tensor, k: Tensor, logits: Tensor) -> None:
+    """Add logits (broadcast to n_keys, or n_queries × n_keys of rank one) through channel 0 of q and k.
+
+    Channel 0 of q becomes one power of two, which every precision represents exactly, and channel 0 of k carries
+    the rest.
+    """
+    amplitude = 16.0
+    q[..., 0] = amplitude
+    k[..., 0] = logits * math.sqrt(q.shape[-1]) / amplitude
+
+
+def huge_logit(position: float, logit: float = 60.0) -> Build:
+    """One key, at this fraction of the way, outweighs all others by e^logit: a maximum taken per tile, or l or acc not
+    rescaled, loses it or everything else.
+    """
+
+    def build(q: Tensor, k: Tensor) -> None:
+        n_keys = k.shape[-2]
+        logits = torch.zeros(n_keys)
+        logits[round(position * (n_keys - 1))] = logit
+        plant(q, k, logits)
+
+    return build
+
+
+def ramp(first: float, last: float) -> Build:
+    """Rising, every key tile holds a new maximum and rescales what came before; falling, the first tile holds it, and a
+    maximum that follows the current tile instead of the running one shows.
+    """
+    return lambda q, k: plant(q, k, torch.linspace(first, last, k.shape[-2]))
+
+
+def shifted(shift: float) -> Build:
+    """All logits of every third row move by about this much, which changes o not at all and lse by as much.
+
+    +10⁴ overflows without a maximum; only −10⁴ catches a running maximum that starts at 0 instead of −∞.
+    """
+
+    def build(q: Tensor, k: Tensor) -> None:
+        q[..., 0] = 0
+        q[..., ::3, 0] = math.copysign(256.0, shift)
+        k[..., 0] = 2.0 ** round(math.log2(abs(shift) * math.sqrt(q.shape[-1]) / 256))
+
+    return build
+
+
+def all_equal(q: Tensor, k: Tensor) -> None:
+    """Every key is the same: P is uniform and each maximum is met by every tile."""
+    k[...] = k[..., :1, :].clone()
+
+
+FORWARD_OUTLIERS = {
+    "huge logit in the first key tile": huge_logit(0.02),
+    "huge logit in a middle key tile": huge_logit(0.5),
+    "huge logit in the last key": huge_logit(1.0),
+    "rising maxima": ramp(0, 24),
+    "falling maxima": ramp(24, 0),
+    "a third of the rows shifted by +1e4": shifted(1e4),
+    "a third of the rows shifted by -1e4": shifted(-1e4),
+    "all keys equal": all_equal,
+}
+# Milder than forward: P = exp(S - lse) turns the rounding of a logit, which grows with the logit, into an error of P.
+BACKWARD_OUTLIERS = {
+    "large logit in the first key tile": huge_logit(0.02, 16.0),
+    "large logit in the last key": huge_logit(1.0, 16.0),
+    "rising maxima": ramp(0, 12),
+    "falling maxima": ramp(12, 0),
+    "a third of the rows shifted by +20": shifted(20),
+    "a third of the rows shifted by -20": shifted(-20),
+    "all keys equal": all_equal,
+}
+OUTLIER_SHAPE = Attention((2,), 100, 200, 32)
+
+
+def outliers(builds: dict[str, Build]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("build", [pytest.param(build, id=name) for name, build in builds.items()])
+
+
+def outlier_inputs(rng: Generator, build: Build) -> list[Tensor]:
+    q, k, v = attention_inputs(rng, OUTLIER_SHAPE)
+    build(q, k)
+    return [q, k, v]
+
+
+def transposed(x: Tensor) -> Tensor:
+    """The last two dimensions swapped in memory: the last stride is not 1. A vector gets stride 2."""
+    if x.ndim < 2:
+        return offset(x)
+    return x.mT.contiguous().mT
+
+
+def offset(x: Tensor) -> Tensor:
+    """Every second element of a larger storage, starting at its fourth; the rest is NaN."""
+    storage = torch.full((2 * x.numel() + 7,), math.nan, dtype=x.dtype)
+    view = storage[3 : 3 + 2 * x.numel() : 2]
+    view.copy_(x.flatten())
+    return view.view(x.shape) if x.ndim < 2 else view.unflatten(0, x.shape)
+
+
+def fenced(x: Tensor) -> Tensor:
+    """A window into a larger tensor of NaN: before, after and between the rows."""
+    if x.ndim < 2:
+        return offset(x)
+    rows, columns = x.shape[-2:]
+    outside = torch.full((*x.shape[:-2], rows + 5, columns + 9), math.nan, dtype=x.dtype)
+    window = outside[..., 2 : 2 + rows, 3 : 3 + columns]
+    window.copy_(x)
+    return window
+
+
+def heads_last(x: Tensor) -> Tensor:
+    """(…, heads, n, d) seen through memory laid out (…, n, heads, d), as a projection produces it."""
+    if x.ndim < 3:
+        return fenced(x)
+    return x.transpose(-3, -2).contiguous().transpose(-3, -2)
+
+
+LAYOUTS = {"transposed": transposed, "every second element": offset, "NaN fences": fenced, "heads last": heads_last}
+
+
+def layouts() -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("layout", [pytest.param(layout, id=name) for name, layout in LAYOUTS.items()])
+
+
+def expanded(x: Tensor, dim: int) -> Tensor:
+    """The first slice along dim, repeated with stride 0."""
+    return x.narrow(dim, 0, 1).expand(x.shape)
+
+
+def packed(qkv: Sequence[Tensor]) -> Sequence[Tensor]:
+    """q, k and v as three views of one (…, n, 3, d) tensor, as one projection produces them; lengths are equal."""
+    return list(torch.stack(tuple(qkv), dim=-2).unbind(-2))
+
+
+def packed_backward(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    grad_o, q, k, v, o, lse = tensors
+    return [grad_o, *packed([q, k, v]), o, lse]
+
+
+def shared_heads(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """k and v shared by all heads (stride 0), as multi-query attention has them."""
+    return [expanded(x, 1) if i in (1, 2) else x for i, x in enumerate(tensors)]
+
+
+def expanded_gradient(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """grad_o of stride 0 everywhere, as .sum().backward() and .mean().backward() give it."""
+    grad_o = tensors[0].flatten()[0].expand(tensors[0].shape)
+    return [grad_o, *tensors[1:]]
+
+
+LAYOUT_SHAPE = Attention((2, 3), 45, 45, 24)
+
+
+def attention_layouts(backward: bool = False) -> pytest.MarkDecorator:
+    """Functions from the list of a call's tensors to the same values at other addresses."""
+    each = {name: lambda tensors, layout=layout: [layout(x) for x in tensors] for name, layout in LAYOUTS.items()}
+    if backward:
+        each |= {"packed qkv": packed_backward, "expanded grad_o": expanded_gradient}
+    else:
+        each |= {"packed qkv": packed, "k and v shared by the heads": shared_heads}
+    return pytest.mark.parametrize("layout", [pytest.param(layout, id=name) for name, layout in each.items()])
+
+
+def batches() -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("batch", [pytest.param((2,), id="ordinary"), pytest.param((0, 2), id="empty batch")])
+
+
+MISTAKE_SHAPE = Attention((2, 2), 24, 32, 32)
+MISTAKES = {
+    "q and k differ in their last dimension": lambda q, k, v: (q[..., :16], k, v),
+    "v differs in its last dimension": lambda q, k, v: (q, k, v[..., :16]),
+    "q and k differ in a batch dimension": lambda q, k, v: (q[:1], k, v),
+    "k and v differ in length": lambda q, k, v: (q, k, v[..., :24, :]),
+    "q, k and v differ in dtype": lambda q, k, v: (q, k.bfloat16(), v),
+}
+
+
+def mistakes() -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("mistake", [pytest.param(change, id=name) for name, change in MISTAKES.items()])

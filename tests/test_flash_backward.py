@@ -1,0 +1,174 @@
+"""FlashAttention-2 backward, in PyTorch and in Triton: the gradients of q, k and v from grad_o, o and lse.
+
+The o and lse handed over are the oracle's, so that a broken forward pass costs no points here.
+"""
+
+import pytest
+import torch
+
+from tests import inputs, models
+from tests.inputs import Attention, attention_inputs, backward_inputs, outlier_inputs
+
+pytorch = pytest.mark.problem("flash_backward_pytorch")
+triton = pytest.mark.problem("flash_backward_triton")
+causal = pytest.mark.parametrize("is_causal", [pytest.param(False, id="full"), pytest.param(True, id="causal")])
+
+
+def backward(check, rng, function, qkv, is_causal=False):
+    tensors = backward_inputs(rng, qkv, is_causal)
+    check(function, *tensors, is_causal=is_causal, expected=models.attention_backward(*tensors, is_causal=is_causal))
+
+
+@pytorch
+@pytest.mark.points(2)
+@inputs.cases(inputs.PLAIN_ATTENTION)
+def test_pytorch_values(check, rng, shape):
+    """flash_backward_pytorch returns the gradients of q, k and v in float32"""
+    backward(check, rng, "flash_backward_pytorch", attention_inputs(rng, shape))
+
+
+@triton
+@pytest.mark.points(4)
+@inputs.cases(inputs.PLAIN_ATTENTION)
+def test_triton_values(check, rng, shape):
+    """flash_backward_triton returns the gradients of q, k and v in float32"""
+    backward(check, rng, "flash_backward_triton", attention_inputs(rng, shape))
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@inputs.cases(inputs.PLAIN_ATTENTION)
+def test_pytorch_causal(check, rng, shape):
+    """flash_backward_pytorch with is_causal: query i sees keys j ≤ i"""
+    backward(check, rng, "flash_backward_pytorch", attention_inputs(rng, shape), is_causal=True)
+
+
+@triton
+@pytest.mark.points(2)
+@inputs.cases(inputs.PLAIN_ATTENTION)
+def test_triton_causal(check, rng, shape):
+    """flash_backward_triton with is_causal: query i sees keys j ≤ i"""
+    backward(check, rng, "flash_backward_triton", attention_inputs(rng, shape), is_causal=True)
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@causal
+@inputs.cases(inputs.RAGGED_ATTENTION)
+def test_pytorch_ragged(check, rng, shape, is_causal):
+    """flash_backward_pytorch is right for every length, head dimension and number of batch dimensions"""
+    backward(check, rng, "flash_backward_pytorch", attention_inputs(rng, shape), is_causal)
+
+
+@triton
+@pytest.mark.points(2)
+@causal
+@inputs.cases(inputs.RAGGED_ATTENTION)
+def test_triton_ragged(check, rng, shape, is_causal):
+    """flash_backward_triton is right for every length, head dimension and number of batch dimensions"""
+    backward(check, rng, "flash_backward_triton", attention_inputs(rng, shape), is_causal)
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@inputs.outliers(inputs.BACKWARD_OUTLIERS)
+def test_pytorch_outliers(check, rng, build):
+    """flash_backward_pytorch recomputes P from lse wherever the large logits are"""
+    backward(check, rng, "flash_backward_pytorch", outlier_inputs(rng, build))
+
+
+@triton
+@pytest.mark.points(1.5)
+@inputs.outliers(inputs.BACKWARD_OUTLIERS)
+def test_triton_outliers(check, rng, build):
+    """flash_backward_triton recomputes P from lse wherever the large logits are"""
+    backward(check, rng, "flash_backward_triton", outlier_inputs(rng, build))
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@causal
+@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
+def test_pytorch_16_bit(check, rng, dtype, is_causal):
+    """flash_backward_pytorch takes bfloat16 and float16 and accumulates in float32"""
+    qkv = attention_inputs(rng, Attention((2,), 130, 190, 64), dtype)
+    backward(check, rng, "flash_backward_pytorch", qkv, is_causal)
+
+
+@triton
+@pytest.mark.points(1.5)
+@causal
+@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
+def test_triton_16_bit(check, rng, dtype, is_causal):
+    """flash_backward_triton takes bfloat16 and float16 and accumulates in float32"""
+    qkv = attention_inputs(rng, Attention((2,), 130, 190, 64), dtype)
+    backward(check, rng, "flash_backward_triton", qkv, is_causal)
+
+
+def strides(check, rng, function, layout):
+    tensors = backward_inputs(rng, attention_inputs(rng, inputs.LAYOUT_SHAPE), is_causal=False)
+    tensors = layout(tensors)
+    check(function, *tensors, expected=models.attention_backward(*tensors))
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@inputs.attention_layouts(backward=True)
+def test_pytorch_strides(check, rng, layout):
+    """flash_backward_pytorch reads every input through its strides, an expanded grad_o included"""
+    strides(check, rng, "flash_backward_pytorch", layout)
+
+
+@triton
+@pytest.mark.points(1.5)
+@inputs.attention_layouts(backward=True)
+def test_triton_strides(check, rng, layout):
+    """flash_backward_triton reads every input through its strides, an expanded grad_o included"""
+    strides(check, rng, "flash_backward_triton", layout)
+
+
+def contract(check_contract, rng, function, batch):
+    shape = Attention(batch, 40, 56, 32)
+    first, second = (backward_inputs(rng, attention_inputs(rng, shape), is_causal=False) for _ in range(2))
+    expected = models.attention_backward(*first), models.attention_backward(*second)
+    check_contract(function, first, second, *expected)
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@inputs.batches()
+def test_pytorch_contract(check_contract, rng, batch):
+    """flash_backward_pytorch leaves its inputs and earlier results alone; an empty batch gives empty results"""
+    contract(check_contract, rng, "flash_backward_pytorch", batch)
+
+
+@triton
+@pytest.mark.points(0.5)
+@inputs.batches()
+def test_triton_contract(check_contract, rng, batch):
+    """flash_backward_triton leaves its inputs and earlier results alone; an empty batch gives empty results"""
+    contract(check_contract, rng, "flash_backward_triton", batch)
+
+
+@triton
+@pytest.mark.points(2)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param({}, id=".sum().backward()"),
+        pytest.param({"is_causal": True}, id="causal"),
+        pytest.param({"wrt": (0,)}, id="q only"),
+        pytest.param({"wrt": (1, 2)}, id="k and v only"),
+        pytest.param({"times": 2}, id="twice with retain_graph"),
+    ],
+)
+def test_attention_gradients(check_gradients, rng, ask):
+    """flash_attention is differentiable, causal or not, for all inputs or only some, as often as asked"""
+    is_causal, wrt = ask.get("is_causal", False), ask.get("wrt", (0, 1, 2))
+    qkv = attention_inputs(rng, Attention((2, 2), 70, 70, 32))
+    tensors = backward_inputs(rng, qkv, is_causal, grad_o=torch.ones_like(qkv[0]))
+    expected = models.attention_backward(*tensors, is_causal=is_causal)
+    wanted = {name: bound for i, (name, bound) in enumerate(expected.items()) if i in wrt}
+    check_gradients(
+        "flash_attention", *qkv, expected=wanted, wrt=wrt, times=ask.get("times", 1), options={"is_causal": is_causal}
+    )

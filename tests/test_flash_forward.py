@@ -1,0 +1,161 @@
+"""FlashAttention-2 forward, in tiled PyTorch and in Triton: o = softmax(q kᵀ/√d) v and the logsumexp of each row."""
+
+import pytest
+
+from tests import inputs, models
+from tests.inputs import Attention, attention_inputs, outlier_inputs
+
+pytorch = pytest.mark.problem("flash_forward_pytorch")
+triton = pytest.mark.problem("flash_forward_triton")
+causal = pytest.mark.parametrize("is_causal", [pytest.param(False, id="full"), pytest.param(True, id="causal")])
+
+
+def forward(check, function, qkv, is_causal=False):
+    check(function, *qkv, is_causal=is_causal, expected=models.attention_forward(*qkv, is_causal=is_causal))
+
+
+@pytorch
+@pytest.mark.points(2.5)
+@inputs.cases(inputs.PLAIN_ATTENTION)
+def test_pytorch_values(check, rng, shape):
+    """flash_forward_pytorch returns o and lse in float32"""
+    forward(check, "flash_forward_pytorch", attention_inputs(rng, shape))
+
+
+@triton
+@pytest.mark.points(5)
+@inputs.cases(inputs.PLAIN_ATTENTION)
+def test_triton_values(check, rng, shape):
+    """flash_forward_triton returns o and lse in float32"""
+    forward(check, "flash_forward_triton", attention_inputs(rng, shape))
+
+
+@pytorch
+@pytest.mark.points(1.5)
+@inputs.cases(inputs.PLAIN_ATTENTION)
+def test_pytorch_causal(check, rng, shape):
+    """flash_forward_pytorch with is_causal: query i sees keys j ≤ i"""
+    forward(check, "flash_forward_pytorch", attention_inputs(rng, shape), is_causal=True)
+
+
+@triton
+@pytest.mark.points(3)
+@inputs.cases(inputs.PLAIN_ATTENTION)
+def test_triton_causal(check, rng, shape):
+    """flash_forward_triton with is_causal: query i sees keys j ≤ i"""
+    forward(check, "flash_forward_triton", attention_inputs(rng, shape), is_causal=True)
+
+
+@pytorch
+@pytest.mark.points(1.5)
+@causal
+@inputs.cases(inputs.RAGGED_ATTENTION)
+def test_pytorch_ragged(check, rng, shape, is_causal):
+    """flash_forward_pytorch is right for every length, head dimension and number of batch dimensions"""
+    forward(check, "flash_forward_pytorch", attention_inputs(rng, shape), is_causal)
+
+
+@triton
+@pytest.mark.points(2.5)
+@causal
+@inputs.cases(inputs.RAGGED_ATTENTION)
+def test_triton_ragged(check, rng, shape, is_causal):
+    """flash_forward_triton is right for every length, head dimension and number of batch dimensions"""
+    forward(check, "flash_forward_triton", attention_inputs(rng, shape), is_causal)
+
+
+@pytorch
+@pytest.mark.points(1.5)
+@inputs.outliers(inputs.FORWARD_OUTLIERS)
+def test_pytorch_outliers(check, rng, build):
+    """flash_forward_pytorch follows the running maximum wherever the large logits are, and never overflows"""
+    forward(check, "flash_forward_pytorch", outlier_inputs(rng, build))
+
+
+@triton
+@pytest.mark.points(2.5)
+@inputs.outliers(inputs.FORWARD_OUTLIERS)
+def test_triton_outliers(check, rng, build):
+    """flash_forward_triton follows the running maximum wherever the large logits are, and never overflows"""
+    forward(check, "flash_forward_triton", outlier_inputs(rng, build))
+
+
+@pytorch
+@pytest.mark.points(1)
+@causal
+@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
+def test_pytorch_16_bit(check, rng, dtype, is_causal):
+    """flash_forward_pytorch takes bfloat16 and float16, accumulates in float32 and returns lse in float32"""
+    forward(check, "flash_forward_pytorch", attention_inputs(rng, Attention((2,), 130, 190, 64), dtype), is_causal)
+
+
+@triton
+@pytest.mark.points(2)
+@causal
+@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
+def test_triton_16_bit(check, rng, dtype, is_causal):
+    """flash_forward_triton takes bfloat16 and float16, accumulates in float32 and returns lse in float32"""
+    forward(check, "flash_forward_triton", attention_inputs(rng, Attention((2,), 130, 190, 64), dtype), is_causal)
+
+
+@pytorch
+@pytest.mark.points(1)
+@inputs.attention_layouts()
+def test_pytorch_strides(check, rng, layout):
+    """flash_forward_pytorch reads q, k and v through their strides"""
+    forward(check, "flash_forward_pytorch", layout(attention_inputs(rng, inputs.LAYOUT_SHAPE)))
+
+
+@triton
+@pytest.mark.points(2)
+@inputs.attention_layouts()
+def test_triton_strides(check, rng, layout):
+    """flash_forward_triton reads q, k and v through their strides"""
+    forward(check, "flash_forward_triton", layout(attention_inputs(rng, inputs.LAYOUT_SHAPE)))
+
+
+def contract(check_contract, rng, function, batch):
+    first, second = (attention_inputs(rng, Attention(batch, 40, 56, 32)) for _ in range(2))
+    check_contract(function, first, second, models.attention_forward(*first), models.attention_forward(*second))
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@inputs.batches()
+def test_pytorch_contract(check_contract, rng, batch):
+    """flash_forward_pytorch leaves its inputs and earlier results alone; an empty batch gives empty results"""
+    contract(check_contract, rng, "flash_forward_pytorch", batch)
+
+
+@triton
+@pytest.mark.points(1)
+@inputs.batches()
+def test_triton_contract(check_contract, rng, batch):
+    """flash_forward_triton leaves its inputs and earlier results alone; an empty batch gives empty results"""
+    contract(check_contract, rng, "flash_forward_triton", batch)
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@inputs.mistakes()
+def test_pytorch_mistakes(run, rng, mistake):
+    """flash_forward_pytorch raises ValueError for q, k and v that do not fit together"""
+    run.raises(ValueError, "flash_forward_pytorch", *mistake(*attention_inputs(rng, inputs.MISTAKE_SHAPE)))
+
+
+@triton
+@pytest.mark.points(0.5)
+@inputs.mistakes()
+def test_triton_mistakes(run, rng, mistake):
+    """flash_forward_triton raises ValueError for q, k and v that do not fit together, before any launch"""
+    run.raises(ValueError, "flash_forward_triton", *mistake(*attention_inputs(rng, inputs.MISTAKE_SHAPE)))
+
+
+@triton
+@pytest.mark.points(1.5)
+@causal
+def test_attention_value(check, rng, is_causal):
+    """flash_attention returns o, and passes is_causal on"""
+    qkv = attention_inputs(rng, Attention((2, 2), 70, 70, 32))
+    expected = models.attention_forward(*qkv, is_causal=is_causal)
+    check("flash_attention", *qkv, is_causal=is_causal, expected={"o": expected["o"]})

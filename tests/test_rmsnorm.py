@@ -1,0 +1,176 @@
+"""RMSNorm: y = x · rstd · w, rstd = 1/√(mean(x²) + eps), and its gradients."""
+
+import pytest
+import torch
+
+from tests import inputs, models, oracle
+from tests.inputs import normal, row_inputs
+
+pytestmark = pytest.mark.problem("rmsnorm")
+
+
+def backward_inputs(rng, shape, dtype=torch.float32, eps=1e-5):
+    """grad_y, x, weight and the rstd of a correct forward pass."""
+    x, weight = row_inputs(rng, shape, dtype)
+    return normal(rng, *shape, dtype=dtype), x, weight, oracle.rmsnorm_forward(x, weight, eps)[1].float()
+
+
+@pytest.mark.points(4)
+@inputs.cases(inputs.PLAIN_ROWS)
+def test_forward_values(check, rng, shape):
+    """rmsnorm_forward returns x · rstd · w and rstd in float32"""
+    x, weight = row_inputs(rng, shape)
+    check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
+
+
+@pytest.mark.points(4)
+@inputs.cases(inputs.PLAIN_ROWS)
+def test_backward_values(check, rng, shape):
+    """rmsnorm_backward returns the gradients of x and weight in float32"""
+    tensors = backward_inputs(rng, shape)
+    check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
+
+
+@pytest.mark.points(1)
+@inputs.cases(inputs.RAGGED_ROWS)
+def test_forward_ragged(check, rng, shape):
+    """rmsnorm_forward is right for every shape; the mean is over d, not over a padded tile"""
+    x, weight = row_inputs(rng, shape)
+    check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
+
+
+@pytest.mark.points(1)
+@inputs.cases(inputs.RAGGED_ROWS)
+def test_backward_ragged(check, rng, shape):
+    """rmsnorm_backward is right for every shape; the mean is over d, not over a padded tile"""
+    tensors = backward_inputs(rng, shape)
+    check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
+
+
+@pytest.mark.points(0.5)
+@inputs.cases(inputs.WIDE_ROWS)
+def test_forward_wide(check, rng, shape):
+    """rmsnorm_forward takes rows wider than any block"""
+    x, weight = row_inputs(rng, shape)
+    check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
+
+
+@pytest.mark.points(0.5)
+@inputs.cases(inputs.WIDE_ROWS)
+def test_backward_wide(check, rng, shape):
+    """rmsnorm_backward takes rows wider than any block"""
+    tensors = backward_inputs(rng, shape)
+    check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
+
+
+@pytest.mark.points(1)
+@pytest.mark.parametrize("eps", [1e-5, 1e-2, 0.5])
+def test_eps(check, rng, eps):
+    """rmsnorm_forward adds eps to the mean of the squares, under the root; rows range from tiny to large"""
+    x, weight = row_inputs(rng, (66, 48))
+    x *= torch.logspace(-5, 2, 66).unsqueeze(-1)
+    x[7] = 0
+    check("rmsnorm_forward", x, weight, eps=eps, expected=models.rmsnorm_forward(x, weight, eps))
+
+
+@pytest.mark.points(1)
+@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
+def test_forward_16_bit(check, rng, dtype):
+    """rmsnorm_forward takes bfloat16 and float16, sums in float32 and returns rstd in float32"""
+    x, weight = row_inputs(rng, (65, 515), dtype)
+    x *= 64  # the sum of the squares is beyond float16, whose largest value is 65,504
+    check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
+
+
+@pytest.mark.points(1)
+@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
+def test_backward_16_bit(check, rng, dtype):
+    """rmsnorm_backward takes bfloat16 and float16 and sums in float32"""
+    tensors = backward_inputs(rng, (515, 65), dtype)
+    check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
+
+
+@pytest.mark.points(1)
+@inputs.layouts()
+def test_forward_strides(check, rng, layout):
+    """rmsnorm_forward reads x and weight through their strides"""
+    x, weight = (layout(t) for t in row_inputs(rng, (3, 21, 40)))
+    check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
+
+
+@pytest.mark.points(1)
+@pytest.mark.parametrize("layout", [*inputs.layouts().args[1], pytest.param(None, id="expanded")])
+def test_backward_strides(check, rng, layout):
+    """rmsnorm_backward reads every input through its strides, the stride 0 of an expanded gradient included"""
+    tensors = backward_inputs(rng, (3, 21, 40))
+    if layout is None:
+        grad_y, *rest = tensors
+        tensors = inputs.expanded(inputs.expanded(grad_y, 1), 2), *rest
+    else:
+        tensors = tuple(layout(t) for t in tensors)
+    check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
+
+
+@pytest.mark.points(0.5)
+def test_forward_outliers(check, rng):
+    """rmsnorm_forward keeps large, tiny and one-spike rows apart"""
+    x, weight = row_inputs(rng, (70, 96))
+    x[::4] *= 1e8
+    x[1::4] *= 1e-8
+    x[2::4, 5] = 1e6
+    check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
+
+
+@pytest.mark.points(0.5)
+def test_backward_outliers(check, rng):
+    """rmsnorm_backward keeps large, small and one-spike rows apart"""
+    x, weight = row_inputs(rng, (70, 96))
+    x[::4] *= 1e3
+    x[1::4] *= 1e-2
+    x[2::4, 5] = 1e3
+    rstd = oracle.rmsnorm_forward(x, weight)[1].float()
+    tensors = normal(rng, 70, 96), x, weight, rstd
+    check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
+
+
+@pytest.mark.points(1)
+@pytest.mark.parametrize("shape", [pytest.param((2, 9, 24), id="ordinary"), pytest.param((0, 24), id="empty batch")])
+def test_contract(check_contract, rng, shape):
+    """Both passes leave inputs and earlier results alone; an empty batch gives empty results"""
+    first, second = backward_inputs(rng, shape), backward_inputs(rng, shape)
+    a, b = first[1:3], second[1:3]
+    check_contract("rmsnorm_forward", a, b, models.rmsnorm_forward(*a), models.rmsnorm_forward(*b))
+    expected = models.rmsnorm_backward(*first), models.rmsnorm_backward(*second)
+    check_contract("rmsnorm_backward", first, second, *expected)
+
+
+@pytest.mark.points(0.5)
+def test_mistakes(run, rng):
+    """Each function raises ValueError for a weight of another length than the rows of x"""
+    grad_y, x, weight, rstd = backward_inputs(rng, (4, 24))
+    run.raises(ValueError, "rmsnorm_forward", x, weight[:23])
+    run.raises(ValueError, "rmsnorm_backward", grad_y, x, weight[:23], rstd)
+    run.raises(ValueError, "rmsnorm", x[:, :23], weight)
+
+
+@pytest.mark.points(1.5)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param({}, id=".sum().backward()"),
+        pytest.param({"wrt": (0,)}, id="x only"),
+        pytest.param({"wrt": (1,)}, id="weight only"),
+        pytest.param({"times": 2}, id="twice with retain_graph"),
+        pytest.param({"options": {"eps": 0.25}}, id="another eps"),
+    ],
+)
+def test_autograd(check, check_gradients, rng, ask):
+    """rmsnorm is differentiable, for all inputs or only some, as often as asked"""
+    x, weight = row_inputs(rng, (3, 19, 40))
+    options = ask.get("options", {})
+    forward = models.rmsnorm_forward(x, weight, **options)
+    check("rmsnorm", x, weight, expected={"y": forward["y"]}, **options)
+    rstd = oracle.rmsnorm_forward(x, weight, **options)[1].float()
+    expected = models.rmsnorm_backward(torch.ones(3, 19, 40), x, weight, rstd)
+    wanted = {name: e for i, (name, e) in enumerate(expected.items()) if i in ask.get("wrt", (0, 1))}
+    check_gradients("rmsnorm", x, weight, expected=wanted, **ask)
