@@ -4,10 +4,10 @@ A result is right when its shape, dtype and finiteness are exact and, with every
 
     |error| ≤ 2 · c · M  +  4 ε_out · (the row's largest value)  +  ε_float32 · M
 
-M is the magnitude of the terms summed for the element (Σ|term|; the row's largest), and c is the largest error per M that
-any honest model of the computation makes anywhere in this very tensor: tests/models.py lists the models. Nothing in
-the bound is tuned by hand. A row is the last dimension of a matrix; of a vector (y, rstd, lse, grad_weight) each
-element is a row of its own.
+M is the magnitude of the terms summed for the element (Σ|term|; the row's largest), and c is the error per M of an honest
+kernel: for each rounding that it may choose (tests/models.py lists them) the largest error per M that this rounding alone
+makes anywhere in this very tensor, all added up. Nothing in the bound is tuned by hand. A row is the last dimension of a
+matrix; of a vector (y, rstd, lse, grad_weight) each element is a row of its own.
 """
 
 import itertools
@@ -33,19 +33,32 @@ class Expected:
     dtype: torch.dtype
 
 
-def expect(value: Tensor, models: Sequence[Tensor], magnitude: Tensor, dtype: torch.dtype, rows: bool) -> Expected:
+def expect(
+    value: Tensor, roundings: Sequence[Sequence[Tensor]], magnitude: Tensor, dtype: torch.dtype, rows: bool
+) -> Expected:
     """The bound of the module docstring.
 
-    value and magnitude are float64; each model is an honest low-precision computation of value, already in the
-    output's dtype; rows says whether the last dimension forms rows that share one bound.
+    Args:
+        value: the result in float64.
+        roundings: for each rounding that a kernel may make, the results of computing with it and no other (several where
+            it can be done in several ways). The last one, the cast to the output's dtype, is added here.
+        magnitude: Σ|term| of each element in float64.
+        dtype: of the output.
+        rows: whether the last dimension forms rows that share one bound.
     """
     row_magnitude = _largest(magnitude, rows)
-    error = torch.stack([_largest((model.double() - value).abs(), rows) for model in models]).amax(0)
-    per_magnitude = torch.where(row_magnitude > 0, error / row_magnitude, 0.0)
-    worst = per_magnitude.max() if per_magnitude.numel() else per_magnitude.sum()
+    per_magnitude = sum(
+        max(_error_per_magnitude(model, value, row_magnitude, rows) for model in models)
+        for models in (*roundings, [value.to(dtype)])
+    )
     finfo = torch.finfo(dtype)
     rounding = 4 * finfo.eps * _largest(value.abs(), rows) + 4 * finfo.smallest_normal * finfo.eps
-    return Expected(value, (2 * worst + FLOAT32_EPS) * row_magnitude + rounding, dtype)
+    return Expected(value, (2 * per_magnitude + FLOAT32_EPS) * row_magnitude + rounding, dtype)
+
+
+def _error_per_magnitude(model: Tensor, value: Tensor, row_magnitude: Tensor, rows: bool) -> float:
+    error = _largest((model.double() - value).abs(), rows)
+    return torch.where(row_magnitude > 0, error / row_magnitude, 0.0).max().item() if value.numel() else 0.0
 
 
 def _largest(x: Tensor, rows: bool) -> Tensor:

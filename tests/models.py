@@ -1,8 +1,8 @@
 """Honest models: how a correct kernel of a given precision errs, which sets the bound that every kernel is held to.
 
 Each function returns the outputs of one operator as compare.Expected. The models are the same computation in float32
-with the roundings that a correct kernel may choose: what a tensor core does to float32 operands, when q is scaled,
-what dtype P and dS have when they are multiplied, and in which order long sums are added.
+with one of the roundings that a correct kernel may make: what a tensor core does to float32 operands, q scaled before
+the product, P and dS cast before they are multiplied, long sums added one term after the other.
 """
 
 import itertools
@@ -22,18 +22,18 @@ Rounding = Callable[[Tensor], Tensor]
 def weighted_sum_forward(x: Tensor, weight: Tensor) -> dict[str, Expected]:
     terms = x.float() * weight.float()
     magnitude = oracle.weighted_sum_forward(x.abs(), weight.abs())
-    models = [total.to(x.dtype) for total in sums(terms, dim=-1)]
-    return {"y": expect(oracle.weighted_sum_forward(x, weight), models, magnitude, x.dtype, rows=False)}
+    value = oracle.weighted_sum_forward(x, weight)
+    return {"y": expect(value, [sums(terms, dim=-1)], magnitude, x.dtype, rows=False)}
 
 
 def weighted_sum_backward(grad_y: Tensor, x: Tensor, weight: Tensor) -> dict[str, Expected]:
     grad_x, grad_weight = oracle.weighted_sum_backward(grad_y, x, weight)
     outer = grad_y.float().unsqueeze(-1)
     magnitude = oracle.sum_rows(outer.abs() * x.abs())
-    weight_models = [total.to(weight.dtype) for total in sums(as_rows(outer * x.float()), dim=0)]
+    weight_models = sums(as_rows(outer * x.float()), dim=0)
     return {
-        "grad_x": expect(grad_x, [(outer * weight.float()).to(x.dtype)], grad_x.abs(), x.dtype, rows=True),
-        "grad_weight": expect(grad_weight, weight_models, magnitude, weight.dtype, rows=False),
+        "grad_x": expect(grad_x, [[outer * weight.float()]], grad_x.abs(), x.dtype, rows=True),
+        "grad_weight": expect(grad_weight, [weight_models], magnitude, weight.dtype, rows=False),
     }
 
 
@@ -41,10 +41,10 @@ def rmsnorm_forward(x: Tensor, weight: Tensor, eps: float = 1e-5) -> dict[str, E
     y, rstd = oracle.rmsnorm_forward(x, weight, eps)
     d = x.shape[-1]
     rstd_models = [(total / d + eps).rsqrt() for total in sums(x.float().square(), dim=-1)]
-    y_models = [(x.float() * model.unsqueeze(-1) * weight.float()).to(x.dtype) for model in rstd_models]
+    y_models = [x.float() * model.unsqueeze(-1) * weight.float() for model in rstd_models]
     return {
-        "y": expect(y, y_models, y.abs(), x.dtype, rows=True),
-        "rstd": expect(rstd, rstd_models, rstd, torch.float32, rows=False),
+        "y": expect(y, [y_models], y.abs(), x.dtype, rows=True),
+        "rstd": expect(rstd, [rstd_models], rstd, torch.float32, rows=False),
     }
 
 
@@ -52,28 +52,25 @@ def rmsnorm_backward(grad_y: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) ->
     grad_x, grad_weight = oracle.rmsnorm_backward(grad_y, x, weight, rstd)
     x_hat, g = x.float() * rstd.unsqueeze(-1), grad_y.float() * weight.float()
     d = x.shape[-1]
-    x_models = [
-        (rstd.unsqueeze(-1) * (g - x_hat * (total / d).unsqueeze(-1))).to(x.dtype) for total in sums(g * x_hat, dim=-1)
-    ]
+    x_models = [rstd.unsqueeze(-1) * (g - x_hat * (total / d).unsqueeze(-1)) for total in sums(g * x_hat, dim=-1)]
     x_hat_, g_ = x_hat.double().abs(), g.double().abs()
     x_magnitude = rstd.double().unsqueeze(-1) * (g_ + x_hat_ * (g_ * x_hat_).mean(-1, keepdim=True))
     terms = as_rows(grad_y.float() * x_hat)
-    weight_models = [total.to(weight.dtype) for total in sums(terms, dim=0)]
     return {
-        "grad_x": expect(grad_x, x_models, x_magnitude, x.dtype, rows=True),
-        "grad_weight": expect(grad_weight, weight_models, terms.double().abs().sum(0), weight.dtype, rows=False),
+        "grad_x": expect(grad_x, [x_models], x_magnitude, x.dtype, rows=True),
+        "grad_weight": expect(grad_weight, [sums(terms, dim=0)], terms.double().abs().sum(0), weight.dtype, rows=False),
     }
 
 
 def attention_forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> dict[str, Expected]:
     o, lse = oracle.attention_forward(q, k, v, is_causal)
-    models = [_attention_forward(q, k, v, is_causal, how) for how in arithmetics(q.dtype)]
+    models = [[_attention_forward(q, k, v, is_causal, how) for how in ways] for ways in roundings(q.dtype)]
     probabilities = (oracle.attention_logits(q, k, is_causal) - lse.unsqueeze(-1)).exp()
     products = oracle.attention_logits(q.abs(), k.abs(), is_causal=False)
     lse_magnitude = (probabilities * products).sum(-1) + lse.abs() + 1
     return {
-        "o": expect(o, [model[0] for model in models], probabilities @ v.double().abs(), q.dtype, rows=True),
-        "lse": expect(lse, [model[1] for model in models], lse_magnitude, torch.float32, rows=False),
+        "o": expect(o, select(models, 0), probabilities @ v.double().abs(), q.dtype, rows=True),
+        "lse": expect(lse, select(models, 1), lse_magnitude, torch.float32, rows=False),
     }
 
 
@@ -82,34 +79,17 @@ def attention_backward(
 ) -> dict[str, Expected]:
     """The gradients for o in the inputs' dtype and lse in float32, as a forward pass returns them."""
     values = oracle.attention_backward(grad_o, q, k, v, is_causal)
-    models = [_attention_backward(grad_o, q, k, v, o, lse, is_causal, how) for how in arithmetics(q.dtype)]
+    tensors = (grad_o, q, k, v, o, lse)
+    models = [[_attention_backward(*tensors, is_causal, how) for how in ways] for ways in roundings(q.dtype)]
     probabilities = oracle.attention_logits(q, k, is_causal).softmax(-1)
     grad_o, q_, k_, v_ = (t.double().abs() for t in (grad_o, q, k, v))
     delta = (grad_o * (probabilities @ v_)).sum(-1, keepdim=True)
     grad_logits = probabilities * (grad_o @ v_.mT + delta) / math.sqrt(q.shape[-1])
     magnitudes = (grad_logits @ k_, grad_logits.mT @ q_, probabilities.mT @ grad_o)
     return {
-        name: expect(values[i], [model[i] for model in models], magnitudes[i], q.dtype, rows=True)
+        name: expect(values[i], select(models, i), magnitudes[i], q.dtype, rows=True)
         for i, name in enumerate(("grad_q", "grad_k", "grad_v"))
     }
-
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """The roundings of one honest attention kernel."""
-
-    operand: Rounding  # of a float32 operand of tl.dot
-    scale_q: float | None  # q is multiplied by this, and rounded to its dtype, before the product; None: afterwards
-    probability: Rounding  # of P and dS before they are multiplied
-
-
-def arithmetics(dtype: torch.dtype) -> list[Arithmetic]:
-    """All combinations that a correct kernel for inputs of this dtype may choose from."""
-    scales = (None, 1.0, math.log2(math.e))
-    if dtype == torch.float32:
-        return [Arithmetic(operand, s, exact) for operand in (exact, truncate, nearest) for s in scales]
-    low = [Arithmetic(exact, s, lambda p: p.to(dtype).float()) for s in scales]
-    return [*low, *(Arithmetic(truncate, s, exact) for s in scales)]
 
 
 def exact(x: Tensor) -> Tensor:
@@ -126,12 +106,44 @@ def nearest(x: Tensor) -> Tensor:
     return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
+@dataclass(frozen=True)
+class Arithmetic:
+    """What one attention kernel rounds: by default nothing beyond float32."""
+
+    logits: Rounding = exact  # the operands of q kᵀ
+    grad_p: Rounding = exact  # the operands of dO vᵀ
+    outputs: Rounding = exact  # the operands of the products with P and dS
+    probabilities: Rounding = exact  # P and dS, before they are multiplied
+    scaled_q: Rounding | None = None  # q times its scale, before the product; None: the logits are scaled instead
+    base: float = 1.0  # log₂e where the exponentials are powers of 2
+
+
+def roundings(dtype: torch.dtype) -> list[list[Arithmetic]]:
+    """Each rounding that a correct kernel for inputs of this dtype may make, in all its ways."""
+
+    def cast(x: Tensor) -> Tensor:
+        return x.to(dtype).float()
+
+    bases = (1.0, math.log2(math.e))
+    if dtype == torch.float32:
+        cut = (truncate, nearest)
+        products = [[Arithmetic(**{product: way}) for way in cut] for product in ("logits", "grad_p", "outputs")]
+        return [[Arithmetic()], *products, [Arithmetic(scaled_q=way, base=base) for way in cut for base in bases]]
+    before = [Arithmetic(scaled_q=cast, base=base) for base in bases]
+    return [[Arithmetic()], [Arithmetic(probabilities=cast)], [Arithmetic(outputs=truncate)], before]
+
+
+def select(models: list[list[tuple[Tensor, ...]]], output: int) -> list[list[Tensor]]:
+    return [[model[output] for model in ways] for ways in models]
+
+
 def _logits(q: Tensor, k: Tensor, is_causal: bool, how: Arithmetic) -> Tensor:
-    scale = 1 / math.sqrt(q.shape[-1])
-    q32, after = q.float(), scale
-    if how.scale_q is not None:
-        q32, after = (q32 * (scale * how.scale_q)).to(q.dtype).float(), 1 / how.scale_q
-    logits = how.operand(q32) @ how.operand(k.float()).mT * after
+    scale = how.base / math.sqrt(q.shape[-1])
+    if how.scaled_q is None:
+        logits = how.logits(q.float()) @ how.logits(k.float()).mT * scale
+    else:
+        logits = how.scaled_q(q.float() * scale) @ k.float().mT
+    logits = logits / how.base
     return logits.masked_fill(oracle.above_diagonal(logits), -math.inf) if is_causal else logits
 
 
@@ -140,21 +152,20 @@ def _attention_forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, how: Ar
     largest = logits.amax(-1, keepdim=True)
     p = (logits - largest).exp()
     total = p.sum(-1, keepdim=True)
-    o = how.operand(how.probability(p)) @ how.operand(v.float()) / total
-    return o.to(q.dtype), (largest + total.log()).squeeze(-1)
+    o = how.outputs(how.probabilities(p)) @ how.outputs(v.float()) / total
+    return o, (largest + total.log()).squeeze(-1)
 
 
 def _attention_backward(
     grad_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, is_causal: bool, how: Arithmetic
 ) -> tuple[Tensor, Tensor, Tensor]:
-    do, v32 = grad_o.float(), v.float()
     p = (_logits(q, k, is_causal, how) - lse.unsqueeze(-1)).exp()
-    grad_v = how.operand(how.probability(p)).mT @ how.operand(do)
-    delta = (do * o.float()).sum(-1, keepdim=True)
-    ds = how.operand(how.probability(p * (how.operand(do) @ how.operand(v32).mT - delta)))
+    delta = (grad_o.float() * o.float()).sum(-1, keepdim=True)
+    grad_p = how.grad_p(grad_o.float()) @ how.grad_p(v.float()).mT
+    p, ds = (how.outputs(how.probabilities(x)) for x in (p, p * (grad_p - delta)))
+    do, q32, k32 = (how.outputs(x.float()) for x in (grad_o, q, k))
     scale = 1 / math.sqrt(q.shape[-1])
-    grad_q, grad_k = ds @ how.operand(k.float()) * scale, ds.mT @ how.operand(q.float()) * scale
-    return grad_q.to(q.dtype), grad_k.to(q.dtype), grad_v.to(q.dtype)
+    return ds @ k32 * scale, ds.mT @ q32 * scale, p.mT @ do
 
 
 def sums(terms: Tensor, dim: int) -> list[Tensor]:

@@ -64,7 +64,9 @@ class Run:
         for before, after in ((first, inputs_1), (second, inputs_2)):
             for position, (sent, came) in enumerate(zip(before, after, strict=True)):
                 if not same_bits(sent, came):
-                    raise SubmissionError(score.FAIL, f"argument {position} was written to: inputs must stay as they are")
+                    raise SubmissionError(
+                        score.FAIL, f"argument {position} was written to: inputs must stay as they are"
+                    )
         if share_memory(results_1 + results_2, inputs_2):
             raise SubmissionError(score.FAIL, "a result shares its memory with an input: return memory of your own")
         if share_memory(results_1, results_2):
@@ -117,7 +119,7 @@ def is_todo(reply: dict[str, Any]) -> bool:
 def failure(reply: dict[str, Any]) -> SubmissionError:
     message = str(reply.get("message", ""))
     if is_todo(reply):
-        return SubmissionError(score.TODO, message)
+        return SubmissionError(score.TODO, str(reply["text"]))
     return SubmissionError(score.FAIL, f"it raised {message}" if reply["status"] == "raised" else message)
 
 

@@ -167,9 +167,7 @@ def write_pack(console: Console, submission: Submission) -> int:
     return GRADED
 
 
-def grade(
-    options: argparse.Namespace, selected: list[checks.Check], submission: Submission, console: Console
-) -> int:
+def grade(options: argparse.Namespace, selected: list[checks.Check], submission: Submission, console: Console) -> int:
     """Run the selected checks on the submission, print the report and write its files."""
     start = time.monotonic()
     device = plugin.pick_device(options.device)

@@ -255,7 +255,7 @@ def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:
         return score.OK, ""
     error, run = call.excinfo.value, getattr(item, "funcargs", {}).get("run")
     if isinstance(error, SubmissionError):
-        return error.status, run.in_context(str(error))
+        return error.status, str(error) if error.status == score.TODO else run.in_context(str(error))
     if isinstance(error, AssertionError) and run is not None:
         return score.FAIL, run.in_context(str(error))
     if item.config.getoption("inline") and isinstance(error, NotImplementedError):

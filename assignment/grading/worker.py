@@ -269,6 +269,7 @@ def describe(error: BaseException, folder: Path) -> dict[str, Any]:
     return {
         "types": [cls.__name__ for cls in type(error).__mro__],
         "message": summary(error, folder),
+        "text": str(error)[:MAX_MESSAGE],
         "by_submission": bool(own) and own[-1] is frames[-1],
         "in_kernel": any("simulator" in Path(frame.filename).parts for frame in frames),
     }

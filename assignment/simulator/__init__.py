@@ -35,9 +35,8 @@ def install() -> None:
     """
     loaded = "triton.language" in sys.modules
     os.environ["TRITON_INTERPRET"] = "1"
-    from triton.runtime.interpreter import InterpretedFunction
-
     import triton.language as tl
+    from triton.runtime.interpreter import InterpretedFunction
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
         raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")

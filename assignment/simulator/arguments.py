@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton.language as tl
 from triton.runtime.jit import KernelParam, mangle_type
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-import triton.language as tl
-
-from .builder import Handle
+from .elementwise import Handle
 from .language import semantic
 from .numerics import numpy_type
 

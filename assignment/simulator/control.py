@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
-
 import triton.language as tl
 
-from .builder import Handle
+from .elementwise import Handle
 from .language import semantic
 from .numerics import numpy_type
 from .reductions import BlockTruthError

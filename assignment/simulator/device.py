@@ -82,7 +82,7 @@ def install() -> None:
     _fill_fresh_memory()
 
 
-def _triton_properties(device: int = 0) -> dict[str, int]:
+def _triton_properties(device: int = 0) -> dict[str, Any]:
     return {
         "max_shared_mem": PROPERTIES["shared_memory_per_block_optin"],
         "max_num_regs": PROPERTIES["regs_per_multiprocessor"],
@@ -91,7 +91,7 @@ def _triton_properties(device: int = 0) -> dict[str, int]:
         "sm_clock_rate": 1_980_000,  # kHz
         "mem_clock_rate": 2_619_000,
         "mem_bus_width": 5120,  # bits
-    }  # type: ignore[return-value]
+    }
 
 
 def _patch_torch_cuda() -> None:
@@ -116,5 +116,5 @@ def _patch_torch_cuda() -> None:
 def _fill_fresh_memory() -> None:
     """torch.empty and its relatives give NaN, and the largest integers."""
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")

@@ -8,13 +8,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-import triton.language as tl
-
 from . import numerics
-from .builder import Builder, Handle
+from .builder import Builder
+from .elementwise import Handle
 
 builder = Builder()
 semantic: Any = TritonSemantic(builder)
@@ -114,8 +114,8 @@ def _truth(self: Any) -> bool:
 
 def _patch_constexpr() -> None:
     """`constexpr * tensor` is left to the tensor, as the compiler does."""
-    names = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne".split()
-    for name in names:
+    arithmetic = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
+    for name in (*arithmetic, "lt", "le", "gt", "ge", "eq", "ne"):
         method = f"__{name}__"
         setattr(tl.constexpr, method, _unless_tensor(getattr(tl.constexpr, method)))
 

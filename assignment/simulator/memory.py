@@ -6,6 +6,7 @@ mask is false is never read or written.
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -84,5 +85,5 @@ def _window(addresses: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndar
 
 def _memory_at(address: int, count: int, dtype: np.dtype) -> np.ndarray:
     """A writable array over `count` elements of raw memory."""
-    raw = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    raw: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     return np.frombuffer(raw, dtype, count)

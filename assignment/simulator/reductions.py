@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
 import triton.language as tl
 
-from .builder import Handle
+from .elementwise import Handle
 
 Arrays = list[np.ndarray]
 Combine = Callable[[Arrays, Arrays], Arrays]

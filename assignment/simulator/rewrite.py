@@ -13,11 +13,10 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import triton.language as tl
 from triton import knobs
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITCallable
-
-import triton.language as tl
 
 from . import control
 

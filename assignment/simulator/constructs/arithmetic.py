@@ -186,7 +186,7 @@ def compare_kernel(a_ptr, b_ptr, y_ptr, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     a, b = tl.load(a_ptr + at), tl.load(b_ptr + at)
     bits = (a < b).to(tl.int32) + 2 * (a <= b) + 4 * (a > b) + 8 * (a >= b) + 16 * (a == b) + 32 * (a != b)
-    tl.store(y_ptr + at, bits + 64 * (a < 1) + 128 * (0.5 < a) + 256 * (a != a))
+    tl.store(y_ptr + at, bits + 64 * (a < 1) + 128 * (a > 0.5) + 256 * (a != a))
 
 
 def _compare(name: str) -> None:
@@ -210,13 +210,16 @@ def clamp_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 2 * SIZE + at, tl.abs(x))
 
 
-for _name in ("fp32", "fp16", "bf16"):
-
-    @construct(f"clamp and abs of {_name}", EXACT, x=lambda dtype=TYPES[_name]: every_kind(dtype))
-    def _clamp(x: Tensor) -> Tensor:
+def _clamp(name: str) -> None:
+    @construct(f"clamp and abs of {name}", EXACT, x=lambda: every_kind(TYPES[name]))
+    def run(x: Tensor) -> Tensor:
         y = torch.zeros(3 * SIZE, dtype=x.dtype, device=x.device)
         clamp_kernel[(1,)](x, y, SIZE)
         return y
+
+
+for _type in ("fp32", "fp16", "bf16"):
+    _clamp(_type)
 
 
 @triton.jit
@@ -300,7 +303,7 @@ def exponential_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
 SPECIAL = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1.0, -1.0, 88.0, 89.0, -87.0, -104.0, 128.0, -150.0]
 
 
-@construct("functions at special values", APPROXIMATE, x=torch.tensor(SPECIAL + [2.0, 0.5, 1e30]))
+@construct("functions at special values", APPROXIMATE, x=torch.tensor([*SPECIAL, 2.0, 0.5, 1e30]))
 def _special(x: Tensor) -> Tensor:
     y = torch.zeros(6 * 16, device=x.device)
     exponential_kernel[(1,)](x, y, 16)
@@ -315,7 +318,9 @@ def contraction_kernel(a_ptr, b_ptr, y_ptr, SIZE: tl.constexpr):
 
 
 def _contraction(name: str, closeness: Closeness) -> None:
-    @construct(f"multiply-add in {name}", closeness, a=lambda: normal(SIZE, dtype=TYPES[name]), b=lambda: normal(SIZE, dtype=TYPES[name], seed=1))  # fmt: skip
+    make = lambda seed: normal(SIZE, dtype=TYPES[name], seed=seed)  # noqa: E731
+
+    @construct(f"multiply-add in {name}", closeness, a=lambda: make(0), b=lambda: make(1))
     def run(a: Tensor, b: Tensor) -> Tensor:
         y = torch.zeros(SIZE, device=a.device)
         contraction_kernel[(1,)](a, b, y, SIZE)

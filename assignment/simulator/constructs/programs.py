@@ -18,7 +18,7 @@ def _ints(count: int, device: torch.device, dtype: torch.dtype = torch.int64) ->
 def loop_kernel(y_ptr, n, big):
     at = 0
     for i in range(n):
-        tl.store(y_ptr + at, i.to(tl.int64) * 1000 + (i == 2).to(tl.int32))
+        tl.store(y_ptr + at, i.to(tl.int64) * 1000 + (i == 2).to(tl.int32))  # type: ignore[attr-defined]
         at += 1
     for i in range(n, -3, -2):
         tl.store(y_ptr + at, i)
@@ -48,7 +48,7 @@ def _loops(y: Tensor) -> Tensor:
 def overflow_kernel(y_ptr, n, wide):
     for i in range(n, n + 2):
         tl.store(y_ptr + i - n, i * 100000)
-        tl.store(y_ptr + 2 + i - n, i.to(tl.int64) * 100000)
+        tl.store(y_ptr + 2 + i - n, i.to(tl.int64) * 100000)  # type: ignore[attr-defined]
     for i in range(wide, wide + 2):
         tl.store(y_ptr + 4 + i - wide, i * 100000)
 

@@ -192,7 +192,7 @@ def _scan_input(dtype: torch.dtype) -> Tensor:
     return (1 + normal(ROWS, COLS) / 8).to(dtype)
 
 
-for _name in ("fp32", "int32", "int64"):
+for _name in ("fp32", "int32"):
     for _axis in (0, 1):
         for _reverse in (False, True):
             _scan(_name, _axis, _reverse)

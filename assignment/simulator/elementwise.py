@@ -1,0 +1,178 @@
+"""Constants, conversions and elementwise operations: one method of the builder each, on NumPy arrays."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton._C.libtriton import ir
+from triton.runtime import interpreter
+
+from . import numerics
+from .numerics import convert, numpy_type
+
+
+class Handle:
+    """A block or scalar of values: `data`, and the Triton type of one element (its shape is that of the data)."""
+
+    __slots__ = ("data", "dtype")
+
+    def __init__(self, data: np.ndarray, dtype: Any) -> None:
+        self.data = data
+        self.dtype = dtype
+
+    def __bool__(self) -> bool:
+        return bool(self.data.all())
+
+    def get_element_ty(self) -> Any:
+        """The scalar type behind a pointer or block type."""
+        ty = self.dtype
+        while hasattr(ty, "element_ty"):
+            ty = ty.element_ty
+        return ty
+
+    def clone(self) -> "Handle":
+        return Handle(self.data.copy(), self.dtype)
+
+    def set_attr(self, key: str, value: object) -> None:
+        """Alignment hints mean nothing here."""
+
+
+def _constant(ty: Any) -> Callable[[Any, Any], Handle]:
+    dtype = numpy_type(ty)
+    if ty.is_floating() and ty.primitive_bitwidth < 32:  # the compiler's 16-bit constants pass through float32
+        return lambda self, value: Handle(convert(np.array([value], np.float32), dtype), ty)
+    return lambda self, value: Handle(np.array([value], dtype), ty)
+
+
+def _unary(function: Callable) -> Callable[[Any, Handle], Handle]:
+    return lambda self, arg: Handle(function(arg.data), arg.dtype)
+
+
+def _binary(function: Callable) -> Callable[[Any, Handle, Handle], Handle]:
+    return lambda self, lhs, rhs: Handle(function(lhs.data, rhs.data), lhs.dtype)
+
+
+def _compare(function: Callable) -> Callable[[Any, Handle, Handle], Handle]:
+    return lambda self, lhs, rhs: Handle(function(lhs.data, rhs.data), tl.int1)
+
+
+def _with_torch(function: Callable) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: function(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+
+
+def _divide_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Towards zero, as the hardware does and NumPy does not."""
+    return (a - np.fmod(a, b)) // b
+
+
+def _shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.right_shift(a.view(f"i{a.itemsize}"), b.view(f"i{b.itemsize}"))
+
+
+def _shift_right_logical(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    bits = f"u{a.itemsize}"
+    return np.right_shift(a.view(bits), b.view(bits)).view(a.dtype)
+
+
+class Elementwise(interpreter.InterpreterBuilder):
+    """The part of the builder that works element by element."""
+
+    # constants
+
+    get_bf16 = _constant(tl.bfloat16)
+    get_fp16 = _constant(tl.float16)
+
+    def get_int1(self, value: Any) -> Handle:
+        return Handle(np.array([value], bool), tl.int1)
+
+    def get_null_value(self, ty: Any) -> Handle:
+        return Handle(np.zeros(1, numpy_type(ty)), ty.scalar)
+
+    def get_all_ones_value(self, ty: Any) -> Handle:
+        dtype = numpy_type(ty)
+        return Handle(np.full(1, -1).astype(dtype), ty.scalar)
+
+    # conversions
+
+    def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
+        data = src.data
+        if data.dtype.kind in "iub" and dst_type.scalar == tl.bfloat16:
+            data = data.astype(np.float32)  # as the compiler does
+        return Handle(convert(data, numpy_type(dst_type)), dst_type.scalar)
+
+    def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
+        dst = dst_type.scalar
+        if src.dtype.is_fp8() or dst.is_fp8():
+            return super().create_fp_to_fp(src, dst_type, rounding_mode)
+        if rounding_mode == ir.ROUNDING_MODE.RTZ:
+            return Handle(numerics.truncate(src.data, numpy_type(dst)), dst)
+        return self.cast_impl(src, dst_type)
+
+    def create_bitcast(self, src: Handle, dst_type: Any) -> Handle:
+        return Handle(src.data.view(numpy_type(dst_type)), dst_type.scalar)
+
+    create_int_to_ptr = create_ptr_to_int = create_bitcast
+
+    # arithmetic
+
+    create_fadd = create_add = _binary(np.add)
+    create_fsub = create_sub = _binary(np.subtract)
+    create_fmul = create_mul = _binary(np.multiply)
+    create_fdiv = create_precise_divf = _binary(np.divide)
+    create_frem = create_srem = create_urem = _binary(np.fmod)
+    create_sdiv = create_udiv = _binary(_divide_integers)
+    create_shl = _binary(np.left_shift)
+    create_ashr = _binary(_shift_right)
+    create_lshr = _binary(_shift_right_logical)
+    create_and = _binary(np.bitwise_and)
+    create_or = _binary(np.bitwise_or)
+    create_xor = _binary(np.bitwise_xor)
+    create_minsi = create_minui = _binary(np.minimum)
+    create_maxsi = create_maxui = _binary(np.maximum)
+    create_minnumf = _binary(np.fmin)
+    create_maxnumf = _binary(np.fmax)
+    create_minimumf = _binary(np.minimum)
+    create_maximumf = _binary(np.maximum)
+
+    create_fabs = create_iabs = _unary(np.abs)
+    create_exp = _unary(np.exp)
+    create_exp2 = _unary(np.exp2)
+    create_log = _unary(np.log)
+    create_log2 = _unary(np.log2)
+    create_sqrt = create_precise_sqrt = _unary(np.sqrt)
+    create_rsqrt = _unary(lambda x: (1 / np.sqrt(x)).astype(x.dtype))
+    create_sin = _unary(np.sin)
+    create_cos = _unary(np.cos)
+    create_floor = _unary(np.floor)
+    create_ceil = _unary(np.ceil)
+    create_erf = _unary(_with_torch(torch.erf))
+
+    def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
+        """One rounding: the product of two floats of up to 32 bits is exact in float64."""
+        wide = np.longdouble if x.data.dtype == np.float64 else np.float64
+        exact = x.data.astype(wide) * y.data.astype(wide) + z.data.astype(wide)
+        return Handle(convert(exact, x.data.dtype) if wide is np.float64 else exact.astype(np.float64), z.dtype)
+
+    def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
+        propagate = propagate_nans == tl.PropagateNan.ALL
+        low, high = (np.maximum, np.minimum) if propagate else (np.fmax, np.fmin)
+        return Handle(high(low(arg.data, lo.data), hi.data), arg.dtype)
+
+    def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
+        return Handle(np.where(cond.data, lhs.data, rhs.data.astype(lhs.data.dtype, copy=False)), lhs.dtype)
+
+
+_RELATIONS = {
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+    "EQ": np.equal,
+    "NE": np.not_equal,
+}
+for _relation, _function in _RELATIONS.items():
+    # arrays know whether they are signed, and the hardware's comparisons with NaN are NumPy's
+    for _kind in ("icmp", "icmpS", "icmpU", "fcmpO", "fcmpU"):
+        setattr(Elementwise, f"create_{_kind}{_relation}", _compare(_function))

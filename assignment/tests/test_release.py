@@ -1,0 +1,310 @@
+"""What `python -m assignment.release` cuts, where it refuses, and that nothing depends on when it is run."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from assignment import release
+
+SOURCE = '''"""A kernel."""
+
+import torch
+
+# BEGIN SOLUTION
+TILE_SIZE = 64
+# END SOLUTION
+
+
+def forward(x):
+    """The sum."""
+    # BEGIN SOLUTION 4
+    if x is None:
+        raise ValueError
+
+    return x + helper()
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+def helper():
+    return 0
+
+
+# END SOLUTION
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        # BEGIN SOLUTION 7.2 total
+        return forward(x)
+        # END SOLUTION
+'''
+
+STUB = '''"""A kernel."""
+
+import torch
+
+
+def forward(x):
+    """The sum."""
+    raise NotImplementedError("cs336_kernels/sum.py: forward, handout section 4")
+
+
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        raise NotImplementedError("cs336_kernels/sum.py: total, handout section 7.2")
+'''
+
+FILES = {
+    ".ci/run": "#!/bin/sh\n",
+    ".gitignore": "*.pyc\n",
+    "README.md": "# Kernels\n<!-- BEGIN STAFF -->\nFor staff.\n<!-- END STAFF -->\n",
+    "assignment/README.md": "For staff.\n",
+    "assignment/attacks/wrong.py": "",
+    "assignment/grading/cli.py": "",
+    "assignment/reference/cs336_kernels/sum.py": SOURCE,
+    "assignment/release.py": "",
+    "assignment/tests/test_release.py": "",
+    "cs336_kernels/sum.py": STUB,
+    "figure.png": b"\x89PNG\xff# BEGIN STAFF\n",
+    "pyproject.toml": 'testpaths = [\n    "tests",\n# BEGIN STAFF\n    "assignment/tests",\n# END STAFF\n]\n',
+    "tests/test_sum.py": "",
+}
+STUDENT_FILES = [
+    ".gitignore",
+    "README.md",
+    "assignment/grading/cli.py",
+    "cs336_kernels/sum.py",
+    "figure.png",
+    "pyproject.toml",
+    "tests/test_sum.py",
+]
+
+
+def git(repository: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", repository, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def commit(repository: Path, message: str = "Change") -> None:
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", message)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(autouse=True)
+def git_settings(monkeypatch, tmp_path):
+    """Nobody's own git configuration, and a date that is not today."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "A. Teacher")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "teacher@example.org")
+        monkeypatch.setenv(f"GIT_{who}_DATE", "1700000000 +0100")
+
+
+@pytest.fixture
+def repository(tmp_path):
+    root = tmp_path / "repository"
+    for path, text in FILES.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(text if isinstance(text, bytes) else text.encode())
+    git(root, "init", "--quiet", "--initial-branch", "main")
+    commit(root)
+    return root
+
+
+def test_stub_keeps_everything_but_the_solutions():
+    assert release.stub(SOURCE, "cs336_kernels/sum.py") == STUB
+
+
+def test_solution_is_the_reference_without_the_markers():
+    expected = "".join(line for line in SOURCE.splitlines(keepends=True) if "SOLUTION" not in line)
+    assert release.solution(SOURCE, "cs336_kernels/sum.py") == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    {
+        "no end": ("x = 1\n# BEGIN SOLUTION\ny = 2\n", "k.py:2: BEGIN SOLUTION without an END"),
+        "no begin": ("x = 1\n# END SOLUTION\n", "k.py:2: END SOLUTION without a BEGIN"),
+        "nested": ("# BEGIN SOLUTION\n\n# BEGIN SOLUTION\n# END SOLUTION\n", "k.py:3: .* that line 1 begins"),
+        "no section": (
+            "def f():\n    # BEGIN SOLUTION\n    # END SOLUTION\n",
+            "k.py:2: .* needs the handout's section",
+        ),
+        "a colon": ("# BEGIN SOLUTION: 4\n# END SOLUTION\n", "k.py:1: expected BEGIN SOLUTION"),
+    }.values(),
+)
+def test_a_wrong_marker_is_named_with_file_and_line(source, message):
+    with pytest.raises(release.ReleaseError, match=message):
+        release.stub(source, "k.py")
+
+
+def test_stubs_of_this_repository_are_generated():
+    assert release.check_stubs(release.ROOT) == 0
+
+
+def test_stubs_check_tells_equal_from_different(repository, capsys):
+    assert release.main(["stubs", "--check"], repository) == 0
+    (repository / "cs336_kernels/sum.py").write_text(STUB.replace("The sum", "A sum"))
+    assert release.main(["stubs", "--check"], repository) == 1
+    assert '-    """A sum."""\n+    """The sum."""\n' in capsys.readouterr().out
+    assert release.main(["stubs"], repository) == 0
+    assert release.main(["stubs", "--check"], repository) == 0
+    (repository / "cs336_kernels/more.py").write_text("x = 1\n")
+    assert release.main(["stubs", "--check"], repository) == 1
+    assert "cs336_kernels/more.py" in capsys.readouterr().out
+
+
+def test_student_release_has_no_solution_and_nothing_of_staff(repository, tmp_path):
+    assert release.main(["student", "--to", str(tmp_path / "out")], repository) == 0
+    out = contents(tmp_path / "out")
+    assert sorted(out) == STUDENT_FILES
+    assert out["cs336_kernels/sum.py"].decode() == STUB
+    assert out["README.md"].decode() == "# Kernels\n"
+    assert out["pyproject.toml"].decode() == 'testpaths = [\n    "tests",\n]\n'
+    assert out["figure.png"] == FILES["figure.png"]
+
+
+def test_solution_release_is_the_student_release_with_the_reference(repository, tmp_path):
+    for name in ("student", "solution"):
+        assert release.main([name, "--to", str(tmp_path / name)], repository) == 0
+    student, solution = contents(tmp_path / "student"), contents(tmp_path / "solution")
+    assert solution.pop("cs336_kernels/sum.py").decode() == release.solution(SOURCE, "")
+    assert student.pop("cs336_kernels/sum.py").decode() == STUB
+    assert solution == student
+
+
+def test_programs_and_links_stay_what_they_are(repository, tmp_path):
+    (repository / "run").write_text("#!/bin/sh\n")
+    (repository / "run").chmod(0o755)
+    (repository / "link").symlink_to("README.md")
+    commit(repository)
+    assert release.main(["student", "--to", str(tmp_path / "out"), "--branch", "student"], repository) == 0
+    assert (tmp_path / "out/run").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "out/link").readlink() == Path("README.md")
+    modes = git(repository, "ls-tree", "--format=%(objectmode) %(path)", "student").splitlines()
+    assert {"100755 run", "120000 link", "100644 README.md"} <= set(modes)
+
+
+def test_the_same_commit_gives_the_same_bytes_and_the_same_branch(repository, tmp_path, monkeypatch):
+    git(tmp_path, "clone", "--quiet", str(repository), "clone")
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "1800000000 +0000")
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody Else")
+    clones = (repository, tmp_path / "clone")
+    for number, root in enumerate(clones):
+        assert release.main(["student", "--branch", "student", "--to", str(tmp_path / f"out{number}")], root) == 0
+    assert contents(tmp_path / "out0") == contents(tmp_path / "out1")
+    assert git(clones[0], "rev-parse", "student") == git(clones[1], "rev-parse", "student")
+    source = git(repository, "rev-parse", "main")
+    message = git(repository, "log", "-1", "--date=raw", "--format=%an %cd%n%B", "student")
+    assert message == f"A. Teacher 1700000000 +0100\nStudent release\n\nCut from {source}."
+
+
+def test_a_branch_holds_what_the_folder_holds_and_nothing_else_changes(repository, tmp_path):
+    before = git(repository, "rev-parse", "HEAD"), contents(repository / "assignment")
+    assert release.main(["solution", "--branch", "solution", "--to", str(tmp_path / "out")], repository) == 0
+    git(tmp_path, "clone", "--quiet", "--branch", "solution", str(repository), "clone")
+    out = contents(tmp_path / "out")
+    assert {path: (tmp_path / "clone" / path).read_bytes() for path in out} == out
+    assert git(repository, "ls-tree", "-r", "--name-only", "solution").splitlines() == sorted(out)
+    assert (git(repository, "rev-parse", "HEAD"), contents(repository / "assignment")) == before
+    assert git(repository, "status", "--porcelain") == ""
+    assert git(repository, "branch", "--show-current") == "main"
+
+
+def test_a_later_release_can_be_pulled(repository, capsys):
+    release.main(["student", "--branch", "student"], repository)
+    first = git(repository, "rev-parse", "student")
+    (repository / "assignment/README.md").write_text("Not for students.\n")
+    commit(repository)
+    assert release.main(["student", "--branch", "student"], repository) == 0
+    assert git(repository, "rev-parse", "student") == first
+    assert "up to date" in capsys.readouterr().out
+    (repository / "README.md").write_text("# Better kernels\n")
+    commit(repository)
+    assert release.main(["student", "--branch", "student"], repository) == 0
+    assert git(repository, "rev-parse", "student^") == first
+    assert git(repository, "show", "student:README.md") == "# Better kernels"
+
+
+def refusal(capsys, arguments: list[str], root: Path) -> str:
+    """The one line on stderr of a command that must refuse."""
+    assert release.main(arguments, root) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("release: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_a_dirty_tree_is_refused_and_the_files_are_named(repository, tmp_path, capsys):
+    (repository / "README.md").write_text("# Changed\n")
+    (repository / "new file.py").write_text("")
+    said = refusal(capsys, ["student", "--to", str(tmp_path / "out")], repository)
+    assert "README.md, new file.py" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_in_use_is_refused(repository, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/homework.py").write_text("precious")
+    assert "not an empty folder" in refusal(capsys, ["student", "--to", str(tmp_path / "out")], repository)
+    assert contents(tmp_path / "out") == {"homework.py": b"precious"}
+    assert "not an empty folder" in refusal(capsys, ["student", "--to", str(tmp_path / "out/homework.py")], repository)
+
+
+def test_a_branch_in_use_is_refused(repository, tmp_path, capsys):
+    assert "checked out" in refusal(capsys, ["student", "--branch", "main"], repository)
+    git(repository, "branch", "work")
+    assert "holds something else" in refusal(capsys, ["student", "--branch", "work"], repository)
+    release.main(["student", "--branch", "student"], repository)
+    git(repository, "worktree", "add", "--quiet", str(tmp_path / "elsewhere"), "student")
+    capsys.readouterr()
+    assert "checked out" in refusal(capsys, ["student", "--branch", "student"], repository)
+    assert "not a valid branch name" in refusal(capsys, ["student", "--branch", "a..b"], repository)
+
+
+def test_where_there_is_nothing_to_cut_from_it_says_so(repository, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert "not the top of a git repository" in refusal(capsys, ["student", "--branch", "s"], tmp_path / "empty")
+    git(tmp_path / "empty", "init", "--quiet")
+    assert "no commit yet" in refusal(capsys, ["student", "--branch", "s"], tmp_path / "empty")
+    assert "there is no assignment/reference" in refusal(capsys, ["stubs"], tmp_path / "empty")
+    git(repository, "rm", "-r", "--quiet", "assignment/reference")
+    commit(repository)
+    assert "there is no assignment/reference" in refusal(capsys, ["student", "--branch", "s"], repository)
+
+
+def test_a_release_goes_somewhere(repository, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        release.main(["student"], repository)
+    assert "--to DIR, --branch NAME" in capsys.readouterr().err
+
+
+def imported_modules(source: str) -> set[str]:
+    nodes = list(ast.walk(ast.parse(source)))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return plain | {
+        name for node in froms for alias in node.names for name in (node.module, f"{node.module}.{alias.name}")
+    }
+
+
+def test_nothing_that_students_get_imports_what_they_do_not_get():
+    listed = git(release.ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
+    tree = {path: release.File((release.ROOT / path).read_bytes()) for path in listed if (release.ROOT / path).exists()}
+    dropped = tuple(path.removesuffix(".py").rstrip("/").replace("/", ".") + "." for path in release.STAFF_ONLY)
+    student = release.student_tree(tree)
+    assert {"grade.py", "pyproject.toml", "cs336_kernels/rmsnorm.py"} <= set(student)
+    for path, file in student.items():
+        assert not path.startswith(release.STAFF_ONLY)
+        if path.endswith(".py"):
+            imported = {f"{name}." for name in imported_modules(file.data.decode())}
+            assert not [name for name in imported if name.startswith(dropped)], path
