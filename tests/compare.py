@@ -4,10 +4,10 @@ A result is right when its shape, dtype and finiteness are exact and, with every
 
     |error| ≤ 2 · c · M  +  4 ε_out · (the row's largest value)  +  ε_float32 · M
 
-M is the magnitude of the terms summed for the element (Σ|term|; the row's largest), and c is the error per M of an honest
-kernel: for each rounding that it may choose (tests/models.py lists them) the largest error per M that this rounding alone
-makes anywhere in this very tensor, all added up. Nothing in the bound is tuned by hand. A row is the last dimension of a
-matrix; of a vector (y, rstd, lse, grad_weight) each element is a row of its own.
+M is the magnitude of the terms summed for the element (Σ|term|; the row's largest), and c is the error per M of an
+honest kernel: for each rounding that it may choose (tests/models.py lists them) the largest error per M that this
+rounding alone makes anywhere in this very tensor, all added up. Nothing in the bound is tuned by hand. A row is the
+last dimension of a matrix; of a vector (y, rstd, lse, grad_weight) each element is a row of its own.
 """
 
 import itertools
@@ -40,8 +40,8 @@ def expect(
 
     Args:
         value: the result in float64.
-        roundings: for each rounding that a kernel may make, the results of computing with it and no other (several where
-            it can be done in several ways). The last one, the cast to the output's dtype, is added here.
+        roundings: for each rounding that a kernel may make, the results of computing with it and no other (several
+            where it can be done in several ways). The last one, the cast to the output's dtype, is added here.
         magnitude: Σ|term| of each element in float64.
         dtype: of the output.
         rows: whether the last dimension forms rows that share one bound.

@@ -1,6 +1,6 @@
 """`python grade.py`: grade a submission and report its score.
 
-Exit status: 0 graded, 1 graded below --fail-under, 2 the arguments or the submission cannot be used, 3 the grader failed.
+Exit status: 0 graded, 1 graded below --fail-under, 2 unusable arguments or submission, 3 the grader failed.
 """
 
 import argparse
@@ -63,12 +63,12 @@ class Judge:
         self.problems.append(str(excrepr))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        properties = dict(report.user_properties)
+        properties: dict[str, Any] = dict(report.user_properties)
         if "status" not in properties:
             return
         file, _, test = report.nodeid.rpartition("/")[2].partition("::")
         function, _, parameters = test.partition("[")
-        margin = max((value for key, value in report.user_properties if key == "margin"), default=0.0)
+        margin = max((float(str(value)) for key, value in report.user_properties if key == "margin"), default=0.0)
         case = score.Case(parameters.removesuffix("]"), properties["status"], properties["message"], margin)
         self._add(f"{file}::{function}", case)
 

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +233,7 @@ def rng(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Generator[None, Any, Any]:
     """Add a status and a message for the student to the report of a test that uses the submission."""
     report = yield
     if not uses_submission(item) or (call.when != "call" and not report.failed):
@@ -254,7 +254,7 @@ def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:
     if call.excinfo is None:
         return score.OK, ""
     error, run = call.excinfo.value, getattr(item, "funcargs", {}).get("run")
-    if isinstance(error, SubmissionError):
+    if isinstance(error, SubmissionError) and run is not None:
         return error.status, str(error) if error.status == score.TODO else run.in_context(str(error))
     if isinstance(error, AssertionError) and run is not None:
         return score.FAIL, run.in_context(str(error))

@@ -145,8 +145,8 @@ def _touched(view: Tensor) -> list[tuple[int, int]]:
     inner = 1
     while sizes and sizes[-1][1] == inner:
         inner *= sizes.pop()[0]
-    outer = [range(0, n * stride, stride) for n, stride in sizes]
-    spans = [(start, start + inner) for start in map(sum, itertools.product([view.storage_offset()], *outer))]
+    outer = [range(0, int(n * stride), int(stride)) for n, stride in sizes]
+    spans = [(start, int(start + inner)) for start in map(sum, itertools.product([int(view.storage_offset())], *outer))]
     if len(spans) > MAX_RUNS:
         raise ValueError(f"a view of {len(spans)} separate runs over more than {WHOLE_STORAGE_UP_TO} bytes")
     return [(start * view.itemsize, stop * view.itemsize) for start, stop in spans]

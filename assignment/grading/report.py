@@ -74,7 +74,7 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
 def remark(problem: dict[str, Any]) -> str:
     statuses = [check["status"] for check in problem["checks"]]
     if problem["gradable"] == 0:
-        return "needs a GPU: not graded here" if problem["name"] == "speed" else "not graded here"
+        return score.NOT_GRADED
     if all(status == score.TODO for status in statuses):
         return "to do"
     lost = sum(status not in (*score.KEEPS_POINTS, score.NOT_GRADED) for status in statuses)
@@ -95,7 +95,8 @@ def total(report: dict[str, Any]) -> str:
     elsewhere = report["max_score"] - report["gradable"]
     if not elsewhere:
         return f"Score: {here}"
-    return f"Score: {here} gradable here, {points(elsewhere)} need a GPU"
+    why = "need a GPU" if report["device"] == "cpu-simulated" else "not graded"
+    return f"Score: {here} gradable here, {points(elsewhere)} {why}"
 
 
 def junit(report: dict[str, Any]) -> bytes:
@@ -106,9 +107,8 @@ def junit(report: dict[str, Any]) -> bytes:
         lost = [check for check in checks if check["status"] not in (*score.KEEPS_POINTS, score.NOT_GRADED)]
         skipped = sum(check["status"] == score.NOT_GRADED for check in checks)
         counts = {"tests": len(checks), "failures": len(lost), "skipped": skipped}
-        suite = ElementTree.SubElement(
-            suites, "testsuite", name=problem["name"], **{key: str(value) for key, value in counts.items()}
-        )
+        attributes = {"name": problem["name"], **{key: str(value) for key, value in counts.items()}}
+        suite = ElementTree.SubElement(suites, "testsuite", attributes)
         for check in checks:
             case = ElementTree.SubElement(suite, "testcase", classname=problem["name"], name=check["name"])
             if check["status"] == score.NOT_GRADED:

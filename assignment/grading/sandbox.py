@@ -63,6 +63,7 @@ class Worker:
     def __init__(self, stage: Stage, device: str) -> None:
         """Start the process; it loads its libraries while the caller goes on."""
         self._stage, self._device = stage, device
+        self._owner = os.getpid()  # the process that waits for the worker; those forked from it only talk to it
         self._channel: socket.socket | None = None
         self._isolated = False
         self._printed: deque[bytes] = deque()
@@ -189,6 +190,7 @@ class Worker:
                 self._printed_size += len(data)
                 while self._printed_size - len(self._printed[0]) > MAX_OUTPUT:
                     self._printed_size -= len(self._printed.popleft())
+        os.close(output)
 
     def _clear_output(self) -> None:
         self._printed.clear()
@@ -203,6 +205,8 @@ class Worker:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._control.close()
+        if self._reader is None:
+            os.close(self._output)
 
     def close(self) -> None:
         if self._channel is not None:
@@ -210,6 +214,8 @@ class Worker:
             self._channel.close()
             self._channel = None
         self._end_process()
+        if self._owner == os.getpid():
+            self._process.wait()
 
 
 def describe_end(status: int) -> str:

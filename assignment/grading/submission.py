@@ -58,7 +58,8 @@ def _from_folder(path: Path) -> dict[str, bytes]:
     root = path / PACKAGE
     if root.is_symlink():
         raise UnusableSubmission(f"{root}: a symbolic link; expected a folder")
-    files, total = {}, 0
+    files: dict[str, bytes] = {}
+    total = 0
     for file in sorted(root.rglob("*.py")):
         if file.is_symlink() or not file.is_file() or any(parent.is_symlink() for parent in _inside(file, root)):
             continue

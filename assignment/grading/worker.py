@@ -1,12 +1,15 @@
 """The other process: imports a submission and answers requests about it, one at a time.
 
-Runs as a program of its own, `python -I worker.py RUNTIME SUBMISSION DEVICE CONTROL_FD`, where RUNTIME and SUBMISSION
-are put on the path. Its first process loads PyTorch and the simulator, and never the submission; for each connection
-that arrives over the control socket it forks a child which does, so that a submission that dies is replaced at once.
+Runs as a program of its own, `python -I worker.py RUNTIME SUBMISSION DEVICE CONTROL_FD`: RUNTIME is put on the path for
+our own modules, SUBMISSION holds cs336_kernels/. Its first process loads PyTorch and the simulator, and never the
+submission; for each connection that arrives over the control socket it forks a child which does, so that a submission
+that dies is replaced at once.
 """
 
 import ctypes
 import importlib
+import importlib.machinery
+import importlib.util
 import json
 import linecache
 import os
@@ -38,7 +41,7 @@ class Missing(Exception):
 
 def main() -> None:
     runtime, submission, device, control_fd = sys.argv[1:]
-    sys.path[:0] = [runtime, submission]
+    sys.path.insert(0, runtime)
     prepare(device)
     limit(device)
     sys.dont_write_bytecode = True
@@ -218,28 +221,39 @@ class Submission:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.isolated = False  # leave __init__.py alone: it kills the process
+        self.isolated = False  # leave __init__.py alone: it fails, or kills the process
+        self._loaded = False
 
     def load(self) -> None:
         """Import the package; where that fails, an empty one in its place, whose files are imported one by one."""
-        if self.isolated:
-            self._bare_package()
+        self._loaded = True
+        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+            del sys.modules[name]
+        package = self._new_package()
+        if self.isolated or not package.__spec__ or not package.__spec__.loader:
             return
         try:
-            importlib.import_module(PACKAGE)
+            package.__spec__.loader.exec_module(package)
         except BaseException:
-            for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
-                del sys.modules[name]
-            self._bare_package()
+            self.isolated = True
+            self.load()
 
-    def _bare_package(self) -> None:
-        package = types.ModuleType(PACKAGE)
-        package.__path__ = [str(self.folder / PACKAGE)]
-        sys.modules[PACKAGE] = package
+    def _new_package(self) -> types.ModuleType:
+        """The package from the submission's own folder, whatever else is on the path; nothing of it has run."""
+        folder = self.folder / PACKAGE
+        init = folder / "__init__.py"
+        if init.is_file():
+            spec = importlib.util.spec_from_file_location(PACKAGE, init, submodule_search_locations=[str(folder)])
+        else:
+            spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
+            spec.submodule_search_locations = [str(folder)]
+        assert spec is not None
+        package = sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
+        return package
 
     def function(self, name: str) -> Callable:
         """Raises Missing."""
-        if PACKAGE not in sys.modules:
+        if not self._loaded:
             self.load()
         found = getattr(sys.modules[PACKAGE], name, None)
         if found is None or isinstance(found, types.ModuleType):

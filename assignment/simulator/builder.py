@@ -36,7 +36,19 @@ class Builder(Elementwise):
     # shapes
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
-        return Handle(np.broadcast_to(arg.data.reshape(1), ret_ty.shape), arg.dtype)
+        data = np.empty(tuple(ret_ty.shape), arg.data.dtype)
+        data.fill(arg.data[0])
+        return Handle(data, arg.dtype)
+
+    def create_broadcast(self, arg: Handle, shape: Any) -> Handle:
+        return Handle(np.broadcast_to(arg.data, tuple(shape)), arg.dtype)
+
+    def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
+        shape = arg.data.shape
+        return Handle(arg.data.reshape((*shape[:axis], 1, *shape[axis:])), arg.dtype)
+
+    def create_join(self, lhs: Handle, rhs: Handle) -> Handle:
+        return Handle(np.stack(np.broadcast_arrays(lhs.data, rhs.data), axis=-1), lhs.dtype)
 
     def create_unsplat(self, arg: Handle) -> Handle:
         return Handle(arg.data.reshape(1), arg.dtype)

@@ -115,6 +115,7 @@ def _patch_torch_cuda() -> None:
 
 def _fill_fresh_memory() -> None:
     """torch.empty and its relatives give NaN, and the largest integers."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # torch.use_deterministic_algorithms does the same, and imports Inductor: one second
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")

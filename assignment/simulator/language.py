@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import triton.language as tl
-from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 from . import numerics
+from . import semantic as semantics
 from .builder import Builder
 from .elementwise import Handle
 
 builder = Builder()
-semantic: Any = TritonSemantic(builder)
+semantic: Any = semantics.Semantic(builder)
 
 
 def install() -> None:
     """Patch `triton.language` and the globals of Triton's interpreter."""
+    semantics.install()
     interpreter.TensorHandle = Handle
     interpreter._get_np_dtype = numerics.numpy_type
     interpreter.interpreter_builder = builder

@@ -1,0 +1,92 @@
+"""Triton's rules for types and shapes, with less bookkeeping than a compiler can afford.
+
+Triton makes new type objects for every value. Most of a simulated kernel's time would go there, so equal block types
+are one object here, and operands are not broadcast before an operation that does so by itself.
+"""
+
+import math
+from typing import Any
+
+import triton.language as tl
+from triton.language.semantic import TritonSemantic
+
+
+class Semantic(TritonSemantic):
+    """What `triton.language` asks of the compiler."""
+
+    def __init__(self, builder: Any) -> None:
+        super().__init__(builder)
+        self._operands_of_one_operation = False
+        self._broadcast_types: dict[tuple[int, int], tuple[Any, ...]] = {}
+
+    def binary_op_type_checking_impl(
+        self,
+        lhs: Any,
+        rhs: Any,
+        allow_lhs_ptr: bool = False,
+        allow_rhs_ptr: bool = False,
+        arithmetic_check: bool = True,
+        div_or_mod: bool = False,
+    ) -> tuple[Any, Any]:
+        """Both operands in one type. Their arrays are left for NumPy to broadcast."""
+        if not div_or_mod and type(lhs) is type(rhs) is tl.tensor and lhs.type is rhs.type and not lhs.dtype.is_ptr():
+            return lhs, rhs
+        self._operands_of_one_operation = True
+        try:
+            return super().binary_op_type_checking_impl(
+                lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod
+            )
+        finally:
+            self._operands_of_one_operation = False
+
+    def broadcast_impl_value(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+        """Both operands in one shape."""
+        if not self._operands_of_one_operation:
+            return super().broadcast_impl_value(lhs, rhs)
+        key = (id(lhs.type), id(rhs.type))
+        found = self._broadcast_types.get(key)
+        if found is None:
+            new_lhs, new_rhs = super().broadcast_impl_value(lhs, rhs)
+            # the types are kept, so that their ids stay theirs
+            found = self._broadcast_types[key] = (new_lhs.type, new_rhs.type, lhs.type, rhs.type)
+        if found[0] is not lhs.type:
+            lhs = tl.tensor(lhs.handle, found[0])
+        if found[1] is not rhs.type:
+            rhs = tl.tensor(rhs.handle, found[1])
+        return lhs, rhs
+
+
+_blocks: dict[tuple, Any] = {}
+_original_init = tl.block_type.__init__
+
+
+def install() -> None:
+    """Make equal block types one object, and a tensor's shape a part of its type."""
+    tl.block_type.__new__ = _block_type
+    tl.block_type.__init__ = lambda self, element_ty, shape: None
+    tl.tensor.__init__ = _init_tensor
+
+
+def _block_type(cls: Any, element_ty: Any, shape: Any) -> Any:
+    if isinstance(shape, tl.constexpr):
+        shape = shape.value
+    dims = tuple([s.value if type(s) is tl.constexpr else s for s in shape])
+    key = (element_ty.name, getattr(element_ty, "address_space", 0), dims)
+    block = _blocks.get(key)
+    if block is None:
+        block = object.__new__(cls)
+        _original_init(block, element_ty, list(dims))
+        _blocks[key] = block
+    return block
+
+
+def _init_tensor(self: Any, handle: Any, type: Any) -> None:
+    self.handle = handle
+    self.type = type
+    self.dtype = type.scalar
+    try:
+        self.shape, self.numel = type.shape_of_tensors
+    except AttributeError:
+        dims = type.shape if type.is_block() else ()
+        type.shape_of_tensors = tl.tuple([tl.constexpr(s) for s in dims]), tl.constexpr(math.prod(dims))
+        self.shape, self.numel = type.shape_of_tensors
