@@ -80,30 +80,34 @@ def replace_blocks(text: str, kind: str, path: str, replacement: Callable[[int, 
 
 def stub(source: str, path: str) -> str:
     """The stub of a reference file; path is the stub's own."""
-    lines = source.splitlines()
+    lines, origin = source.splitlines(), path.replace(STUBS, REFERENCE)
 
     def replacement(number: int, begin_line: str, block: list[str]) -> list[str]:
         match = re.fullmatch(r"( *)# BEGIN SOLUTION(?: ([\d.]+))?(?: (\w+))?", begin_line.rstrip())
         if match is None:
-            raise ReleaseError(
-                f"{path}:{number}: expected BEGIN SOLUTION [SECTION [FUNCTION]], got {begin_line.strip()}"
-            )
+            raise ReleaseError(f"{origin}:{number}: expected # BEGIN SOLUTION [SECTION [FUNCTION]]")
         indent, section, function = match.groups()
         if not indent:
             return []
         if section is None:
-            raise ReleaseError(f"{path}:{number}: BEGIN SOLUTION inside a function needs the handout's section")
+            raise ReleaseError(f"{origin}:{number}: BEGIN SOLUTION inside a function needs the handout's section")
         enclosing = [m[1] for line in lines[:number] if (m := re.match(r" *def (\w+)", line))]
         message = f"{path}: {function or enclosing[-1]}, handout section {section}"
         return [f'{indent}raise NotImplementedError("{message}")\n']
 
-    text = replace_blocks(source, "SOLUTION", path, replacement)
-    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip("\n") + "\n"
+    return tidy(replace_blocks(source, "SOLUTION", origin, replacement))
 
 
 def solution(source: str, path: str) -> str:
     """A reference file without its markers."""
-    return replace_blocks(source, "SOLUTION", path, lambda _number, _begin_line, block: block)
+    return tidy(
+        replace_blocks(source, "SOLUTION", path.replace(STUBS, REFERENCE), lambda _number, _begin_line, block: block)
+    )
+
+
+def tidy(source: str) -> str:
+    """source with no more than two blank lines anywhere, and none at its end, as a formatter wants it."""
+    return re.sub(r"\n{4,}", "\n\n\n", source).rstrip("\n") + "\n"
 
 
 def without_staff_blocks(data: bytes, path: str) -> bytes:

@@ -159,7 +159,8 @@ def _indices(name: str, hit: Tensor) -> str:
         tail = f" (the last {len(where)})" if where[-1] == len(hit) - 1 else ""
         return f"{plural} {where[0]}–{where[-1]} of {len(hit)}{tail}"
     if len(steps) == 1:
-        return f"every {steps.pop()}th of the {plural}, from {where[0]}"
+        step = steps.pop()
+        return f"every {step}{ {2: 'nd', 3: 'rd'}.get(step, 'th') } of the {plural}, from {where[0]}"
     return f"{len(where)} of {len(hit)} {plural}, {where[0]}–{where[-1]}"
 
 

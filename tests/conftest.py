@@ -18,12 +18,16 @@ def check(run, record_property):
 
 @pytest.fixture
 def check_gradients(run, record_property):
-    """Call a differentiable function and compare the gradients of its inputs, every time that they are asked for."""
+    """Call a differentiable function and compare the gradients of its inputs, every time that they are asked for.
 
-    def check(function, *tensors, expected, **request):
-        for gradients in run.gradients(function, *tensors, **request):
-            got = gradients if len(gradients) > 1 else gradients[0]
-            record_property("margin", compare.worst_margin(got, expected))
+    expected holds the gradients of all inputs, in their order; wrt says for which of them to ask (default: all).
+    """
+
+    def check(function, *tensors, expected, wrt=None, **request):
+        wrt = range(len(tensors)) if wrt is None else wrt
+        wanted = {name: gradient for i, (name, gradient) in enumerate(expected.items()) if i in wrt}
+        for got in run.gradients(function, *tensors, wrt=wrt, **request):
+            record_property("margin", compare.worst_margin(got if len(wanted) > 1 else got[0], wanted))
 
     return check
 

@@ -37,6 +37,13 @@ RAGGED_ROWS = {
 }
 WIDE_ROWS = {"wider than a block": (3, 20_000), "one past a power of two": (2, 4_097)}
 
+ROW_GRADIENTS = [
+    pytest.param({}, id=".sum().backward()"),
+    pytest.param({"wrt": (0,)}, id="x only"),
+    pytest.param({"wrt": (1,)}, id="weight only"),
+    pytest.param({"times": 2}, id="twice with retain_graph"),
+]
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -266,6 +273,11 @@ def attention_layouts(backward: bool = False) -> pytest.MarkDecorator:
     else:
         each |= {"packed qkv": packed, "k and v shared by the heads": shared_heads}
     return pytest.mark.parametrize("layout", [pytest.param(layout, id=name) for name, layout in each.items()])
+
+
+def row_batches() -> pytest.MarkDecorator:
+    shapes = [pytest.param((2, 9, 24), id="ordinary"), pytest.param((0, 24), id="empty batch")]
+    return pytest.mark.parametrize("shape", shapes)
 
 
 def batches() -> pytest.MarkDecorator:

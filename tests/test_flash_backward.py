@@ -135,7 +135,7 @@ def contract(check_contract, rng, function, batch):
 
 
 @pytorch
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @inputs.batches()
 def test_pytorch_contract(check_contract, rng, batch):
     """flash_backward_pytorch leaves its inputs and earlier results alone; an empty batch gives empty results"""
@@ -143,11 +143,32 @@ def test_pytorch_contract(check_contract, rng, batch):
 
 
 @triton
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @inputs.batches()
 def test_triton_contract(check_contract, rng, batch):
     """flash_backward_triton leaves its inputs and earlier results alone; an empty batch gives empty results"""
     contract(check_contract, rng, "flash_backward_triton", batch)
+
+
+def mistaken(run, rng, function, mistake):
+    grad_o, q, k, v, o, lse = backward_inputs(rng, attention_inputs(rng, inputs.MISTAKE_SHAPE), is_causal=False)
+    run.raises(ValueError, function, grad_o, *mistake(q, k, v), o, lse)
+
+
+@pytorch
+@pytest.mark.points(0.25)
+@inputs.mistakes()
+def test_pytorch_mistakes(run, rng, mistake):
+    """flash_backward_pytorch raises ValueError for q, k and v that do not fit together"""
+    mistaken(run, rng, "flash_backward_pytorch", mistake)
+
+
+@triton
+@pytest.mark.points(0.25)
+@inputs.mistakes()
+def test_triton_mistakes(run, rng, mistake):
+    """flash_backward_triton raises ValueError for q, k and v that do not fit together, before any launch"""
+    mistaken(run, rng, "flash_backward_triton", mistake)
 
 
 @triton
@@ -156,7 +177,7 @@ def test_triton_contract(check_contract, rng, batch):
     "ask",
     [
         pytest.param({}, id=".sum().backward()"),
-        pytest.param({"is_causal": True}, id="causal"),
+        pytest.param({"options": {"is_causal": True}}, id="causal"),
         pytest.param({"wrt": (0,)}, id="q only"),
         pytest.param({"wrt": (1, 2)}, id="k and v only"),
         pytest.param({"times": 2}, id="twice with retain_graph"),
@@ -164,11 +185,8 @@ def test_triton_contract(check_contract, rng, batch):
 )
 def test_attention_gradients(check_gradients, rng, ask):
     """flash_attention is differentiable, causal or not, for all inputs or only some, as often as asked"""
-    is_causal, wrt = ask.get("is_causal", False), ask.get("wrt", (0, 1, 2))
+    is_causal = ask.get("options", {}).get("is_causal", False)
     qkv = attention_inputs(rng, Attention((2, 2), 70, 70, 32))
     tensors = backward_inputs(rng, qkv, is_causal, grad_o=torch.ones_like(qkv[0]))
     expected = models.attention_backward(*tensors, is_causal=is_causal)
-    wanted = {name: bound for i, (name, bound) in enumerate(expected.items()) if i in wrt}
-    check_gradients(
-        "flash_attention", *qkv, expected=wanted, wrt=wrt, times=ask.get("times", 1), options={"is_causal": is_causal}
-    )
+    check_gradients("flash_attention", *qkv, expected=expected, **ask)

@@ -133,44 +133,53 @@ def test_backward_outliers(check, rng):
     check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
 
 
-@pytest.mark.points(1)
-@pytest.mark.parametrize("shape", [pytest.param((2, 9, 24), id="ordinary"), pytest.param((0, 24), id="empty batch")])
-def test_contract(check_contract, rng, shape):
-    """Both passes leave inputs and earlier results alone; an empty batch gives empty results"""
+@pytest.mark.points(0.5)
+@inputs.row_batches()
+def test_forward_contract(check_contract, rng, shape):
+    """rmsnorm_forward leaves inputs and earlier results alone; an empty batch gives empty results"""
+    first, second = row_inputs(rng, shape), row_inputs(rng, shape)
+    expected = models.rmsnorm_forward(*first), models.rmsnorm_forward(*second)
+    check_contract("rmsnorm_forward", first, second, *expected)
+
+
+@pytest.mark.points(0.5)
+@inputs.row_batches()
+def test_backward_contract(check_contract, rng, shape):
+    """rmsnorm_backward leaves inputs and earlier results alone; an empty batch gives a zero grad_weight"""
     first, second = backward_inputs(rng, shape), backward_inputs(rng, shape)
-    a, b = first[1:3], second[1:3]
-    check_contract("rmsnorm_forward", a, b, models.rmsnorm_forward(*a), models.rmsnorm_forward(*b))
     expected = models.rmsnorm_backward(*first), models.rmsnorm_backward(*second)
     check_contract("rmsnorm_backward", first, second, *expected)
 
 
-@pytest.mark.points(0.5)
-def test_mistakes(run, rng):
-    """Each function raises ValueError for a weight of another length than the rows of x"""
-    grad_y, x, weight, rstd = backward_inputs(rng, (4, 24))
+@pytest.mark.points(0.25)
+def test_forward_mistakes(run, rng):
+    """rmsnorm_forward raises ValueError for a weight of another length than the rows of x"""
+    x, weight = row_inputs(rng, (4, 24))
     run.raises(ValueError, "rmsnorm_forward", x, weight[:23])
+    run.raises(ValueError, "rmsnorm_forward", x[:, :23], weight)
+
+
+@pytest.mark.points(0.25)
+def test_backward_mistakes(run, rng):
+    """rmsnorm_backward raises ValueError for a weight of another length than the rows of x"""
+    grad_y, x, weight, rstd = backward_inputs(rng, (4, 24))
     run.raises(ValueError, "rmsnorm_backward", grad_y, x, weight[:23], rstd)
-    run.raises(ValueError, "rmsnorm", x[:, :23], weight)
+    run.raises(ValueError, "rmsnorm_backward", grad_y, x[:, :23], weight, rstd)
 
 
-@pytest.mark.points(1.5)
-@pytest.mark.parametrize(
-    "ask",
-    [
-        pytest.param({}, id=".sum().backward()"),
-        pytest.param({"wrt": (0,)}, id="x only"),
-        pytest.param({"wrt": (1,)}, id="weight only"),
-        pytest.param({"times": 2}, id="twice with retain_graph"),
-        pytest.param({"options": {"eps": 0.25}}, id="another eps"),
-    ],
-)
-def test_autograd(check, check_gradients, rng, ask):
+@pytest.mark.points(0.5)
+@pytest.mark.parametrize("eps", [1e-5, 0.25])
+def test_value(check, rng, eps):
+    """rmsnorm returns the y of rmsnorm_forward, and passes eps on"""
+    x, weight = row_inputs(rng, (3, 19, 40))
+    check("rmsnorm", x, weight, eps=eps, expected={"y": models.rmsnorm_forward(x, weight, eps)["y"]})
+
+
+@pytest.mark.points(1)
+@pytest.mark.parametrize("ask", [*inputs.ROW_GRADIENTS, pytest.param({"options": {"eps": 0.25}}, id="another eps")])
+def test_gradients(check_gradients, rng, ask):
     """rmsnorm is differentiable, for all inputs or only some, as often as asked"""
     x, weight = row_inputs(rng, (3, 19, 40))
-    options = ask.get("options", {})
-    forward = models.rmsnorm_forward(x, weight, **options)
-    check("rmsnorm", x, weight, expected={"y": forward["y"]}, **options)
-    rstd = oracle.rmsnorm_forward(x, weight, **options)[1].float()
+    rstd = oracle.rmsnorm_forward(x, weight, **ask.get("options", {}))[1].float()
     expected = models.rmsnorm_backward(torch.ones(3, 19, 40), x, weight, rstd)
-    wanted = {name: e for i, (name, e) in enumerate(expected.items()) if i in ask.get("wrt", (0, 1))}
-    check_gradients("rmsnorm", x, weight, expected=wanted, **ask)
+    check_gradients("rmsnorm", x, weight, expected=expected, **ask)

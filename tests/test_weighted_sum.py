@@ -93,42 +93,51 @@ def test_outliers(check, rng, scale):
     check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
 
 
-@pytest.mark.points(1)
-@pytest.mark.parametrize("shape", [pytest.param((2, 9, 24), id="ordinary"), pytest.param((0, 24), id="empty batch")])
-def test_contract(check_contract, rng, shape):
-    """Both passes leave inputs and earlier results alone; an empty batch gives empty results"""
-    first, second = backward_inputs(rng, shape), backward_inputs(rng, shape)
-    for function, expected, start in (
-        ("weighted_sum_forward", models.weighted_sum_forward, 1),
-        ("weighted_sum_backward", models.weighted_sum_backward, 0),
-    ):
-        a, b = first[start:], second[start:]
-        check_contract(function, a, b, expected(*a), expected(*b))
+@pytest.mark.points(0.5)
+@inputs.row_batches()
+def test_forward_contract(check_contract, rng, shape):
+    """weighted_sum_forward leaves inputs and earlier results alone; an empty batch gives an empty result"""
+    first, second = row_inputs(rng, shape), row_inputs(rng, shape)
+    expected = models.weighted_sum_forward(*first), models.weighted_sum_forward(*second)
+    check_contract("weighted_sum_forward", first, second, *expected)
 
 
 @pytest.mark.points(0.5)
-def test_mistakes(run, rng):
-    """Each function raises ValueError for a weight of another length than the rows of x"""
-    grad_y, x, weight = backward_inputs(rng, (4, 24))
+@inputs.row_batches()
+def test_backward_contract(check_contract, rng, shape):
+    """weighted_sum_backward leaves inputs and earlier results alone; an empty batch gives a zero grad_weight"""
+    first, second = backward_inputs(rng, shape), backward_inputs(rng, shape)
+    expected = models.weighted_sum_backward(*first), models.weighted_sum_backward(*second)
+    check_contract("weighted_sum_backward", first, second, *expected)
+
+
+@pytest.mark.points(0.25)
+def test_forward_mistakes(run, rng):
+    """weighted_sum_forward raises ValueError for a weight of another length than the rows of x"""
+    x, weight = row_inputs(rng, (4, 24))
     run.raises(ValueError, "weighted_sum_forward", x, weight[:23])
+    run.raises(ValueError, "weighted_sum_forward", x[:, :23], weight)
+
+
+@pytest.mark.points(0.25)
+def test_backward_mistakes(run, rng):
+    """weighted_sum_backward raises ValueError for a weight of another length than the rows of x"""
+    grad_y, x, weight = backward_inputs(rng, (4, 24))
     run.raises(ValueError, "weighted_sum_backward", grad_y, x, weight[:23])
-    run.raises(ValueError, "weighted_sum", x[:, :23], weight)
+    run.raises(ValueError, "weighted_sum_backward", grad_y, x[:, :23], weight)
 
 
-@pytest.mark.points(1)
-@pytest.mark.parametrize(
-    "ask",
-    [
-        pytest.param({}, id=".sum().backward()"),
-        pytest.param({"wrt": (0,)}, id="x only"),
-        pytest.param({"wrt": (1,)}, id="weight only"),
-        pytest.param({"times": 2}, id="twice with retain_graph"),
-    ],
-)
-def test_autograd(check, check_gradients, rng, ask):
-    """weighted_sum is differentiable, for all inputs or only some, as often as asked"""
+@pytest.mark.points(0.25)
+def test_value(check, rng):
+    """weighted_sum returns what weighted_sum_forward does"""
     x, weight = row_inputs(rng, (3, 19, 40))
     check("weighted_sum", x, weight, expected=models.weighted_sum_forward(x, weight))
+
+
+@pytest.mark.points(0.75)
+@pytest.mark.parametrize("ask", inputs.ROW_GRADIENTS)
+def test_gradients(check_gradients, rng, ask):
+    """weighted_sum is differentiable, for all inputs or only some, as often as asked"""
+    x, weight = row_inputs(rng, (3, 19, 40))
     expected = models.weighted_sum_backward(torch.ones(3, 19), x, weight)
-    wanted = {name: e for i, (name, e) in enumerate(expected.items()) if i in ask.get("wrt", (0, 1))}
-    check_gradients("weighted_sum", x, weight, expected=wanted, **ask)
+    check_gradients("weighted_sum", x, weight, expected=expected, **ask)

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from assignment.grading import checks, plugin, report, score
+from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import Submission, UnusableSubmission, pack, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +70,8 @@ class Judge:
         file, _, test = report.nodeid.rpartition("/")[2].partition("::")
         function, _, parameters = test.partition("[")
         margin = max((float(str(value)) for key, value in report.user_properties if key == "margin"), default=0.0)
-        case = score.Case(parameters.removesuffix("]"), properties["status"], properties["message"], margin)
+        name, status, message = parameters.removesuffix("]"), properties["status"], properties["message"]
+        case = score.Case(name, status, message, margin, properties["ran"])
         self._add(f"{file}::{function}", case)
 
     def _add(self, name: str, case: score.Case) -> None:
@@ -170,12 +172,12 @@ def write_pack(console: Console, submission: Submission) -> int:
 def grade(options: argparse.Namespace, selected: list[checks.Check], submission: Submission, console: Console) -> int:
     """Run the selected checks on the submission, print the report and write its files."""
     start = time.monotonic()
-    device = plugin.pick_device(options.device)
-    seed = plugin.new_seed() if options.seed is None else options.seed
-    jobs = 1 if options.inline else options.jobs or plugin.default_jobs()
+    device = pick_device(options.device)
+    seed = new_seed() if options.seed is None else options.seed
+    jobs = 1 if options.inline else options.jobs or default_jobs()
     console.print(Text(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}\n"))
     judge = Judge(selected, console, seed)
-    pool = plugin.Pool(submission, device, seed, jobs, options.path.resolve() if options.inline else None)
+    pool = Pool(submission, device, seed, jobs, options.path.resolve() if options.inline else None)
     starter = plugin.Starter(pool)
     status = run_pytest(selected, [judge, starter])
     session = score.Session(

@@ -7,9 +7,7 @@ it are spread over several processes, forked once the tests are collected, each 
 import concurrent.futures
 import hashlib
 import multiprocessing
-import os
 import random
-import secrets
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -18,50 +16,10 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from assignment.grading import score
-from assignment.grading.submission import Submission, UnusableSubmission, read
+from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
+from assignment.grading.submission import UnusableSubmission, read
 
-ROOT = Path(__file__).resolve().parents[2]
-POOL = pytest.StashKey["Pool"]()
-MAX_JOBS = 8
-MAX_DEATHS = 2  # of one function; its remaining cases fail without running
-FUNCTIONS = (
-    *("weighted_sum_forward", "weighted_sum_backward", "weighted_sum"),
-    *("rmsnorm_forward", "rmsnorm_backward", "rmsnorm"),
-    *("flash_forward_pytorch", "flash_backward_pytorch"),
-    *("flash_forward_triton", "flash_backward_triton", "flash_attention"),
-)
-
-
-class Pool:
-    """The workers of one run, one for each judging process, and what those processes share."""
-
-    def __init__(
-        self, submission: Submission, device: str, seed: int, jobs: int, inline_folder: Path | None = None
-    ) -> None:
-        from assignment.grading.calls import InlineWorker
-        from assignment.grading.sandbox import Stage, Worker
-
-        self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
-        self.deaths = multiprocessing.get_context("fork").Array("i", len(FUNCTIONS))
-        self.stage = Stage(submission)
-        self.workers: list[Worker | InlineWorker]
-        if inline_folder:
-            self.workers = [InlineWorker(inline_folder, device)]
-        else:
-            self.workers = [Worker(self.stage, device) for _ in range(jobs)]
-        self.mine = 0  # the index of this process's worker
-
-    def died(self, function: str) -> None:
-        with self.deaths.get_lock():
-            self.deaths[FUNCTIONS.index(function)] += 1
-
-    def is_dead(self, function: str) -> bool:
-        return self.deaths[FUNCTIONS.index(function)] >= MAX_DEATHS
-
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.close()
-        self.stage.close()
+POOL = pytest.StashKey[Pool]()
 
 
 class Starter:
@@ -72,25 +30,6 @@ class Starter:
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[POOL] = self._pool
-
-
-def default_jobs() -> int:
-    return min(MAX_JOBS, len(os.sched_getaffinity(0)))
-
-
-def pick_device(asked: str) -> str:
-    """ "cpu" or "cuda"; PyTorch is loaded to find out only where there is an NVIDIA driver."""
-    if asked != "auto":
-        return asked
-    if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg")):
-        return "cpu"
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def new_seed() -> int:
-    return secrets.randbelow(2**31)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -239,7 +178,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     if not uses_submission(item) or (call.when != "call" and not report.failed):
         return report
     status, message = verdict(item, call)
-    report.user_properties += [("status", status), ("message", message)]
+    ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
+    report.user_properties += [("status", status), ("message", message), ("ran", ran)]
     if status == score.TODO:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, message)
     elif report.failed and status != score.GRADER_ERROR and not item.config.getoption("inline"):

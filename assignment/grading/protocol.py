@@ -73,7 +73,7 @@ def receive(
     try:
         header = json.loads(text)
         return header, decode(header["tensors"], header["storages"], payload, largest_storage)
-    except (ValueError, KeyError, TypeError, RuntimeError, RecursionError, safetensors.SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, RuntimeError, RecursionError, safetensors.SafetensorError) as error:
         raise ProtocolError(f"a malformed frame: {error}") from error
 
 
@@ -155,7 +155,7 @@ def _touched(view: Tensor) -> list[tuple[int, int]]:
 def decode(
     specs: list[dict[str, Any]], storages: list[dict[str, Any]], payload: bytearray, largest_storage: int = MAX_PAYLOAD
 ) -> list[Tensor]:
-    """The tensors that encode() described. Everything is checked; raises ValueError, KeyError or TypeError."""
+    """The tensors that encode() described. receive() turns whatever this raises into ProtocolError."""
     if any(not 0 <= storage["nbytes"] <= largest_storage for storage in storages):
         raise ValueError("a storage beyond the limit")
     parts = safetensors.torch.load(bytes(payload))

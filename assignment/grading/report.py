@@ -20,7 +20,7 @@ STYLES = {
     score.NEEDS_REVIEW: "cyan",
 }
 MAX_MESSAGE_LINES = 14
-MAX_LINE = 400
+MAX_LINE = 180
 
 
 def points(value: float) -> str:
@@ -48,11 +48,15 @@ def print_failures(console: Console, report: dict[str, Any]) -> None:
     """Every failed check: its claim, the first failing case, and how to run it again."""
     silent = (score.OK, score.TODO, score.NOT_GRADED)
     failed = [check for problem in report["problems"] for check in problem["checks"] if check["status"] not in silent]
+    seen: dict[str, str] = {}
     for check in failed:
+        message = clean(check["message"])
+        reason = message.partition("\n")[2] or message  # without the call that the first line describes
+        first = seen.setdefault(reason, check["name"])
         console.print()
         console.print(Text(f"{check['name']}: {check['status']}", STYLES[check["status"]]))
         console.print(Text(f"  {check['claim']}"))
-        for line in clean(check["message"]).splitlines():
+        for line in message.splitlines() if first == check["name"] else [f"the same as for {first}"]:
             console.print(Text(f"    {line}"))
         console.print(Text(f"  again: {check['rerun']}", "dim"))
 

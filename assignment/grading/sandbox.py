@@ -12,12 +12,12 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from assignment.grading import protocol
 from assignment.grading.submission import Submission
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RUNTIME = ("__init__.py", "simulator", "grading/__init__.py", "grading/protocol.py")  # all that a worker may import
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
@@ -99,14 +99,16 @@ class Worker:
             env |= {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
         return env
 
-    def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
         """One request and its reply; raises WorkerDied, and the next call finds a new worker."""
         if self._channel is None:
             self._connect()
         self._clear_output()
         return self._exchange(request, tensors)
 
-    def _exchange(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+    def _exchange(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
+        from assignment.grading import protocol  # loads PyTorch, which a worker's start must not wait for
+
         assert self._channel is not None
         self._next_id += 1
         timeout_s = CALL_TIMEOUT_S[self._device]

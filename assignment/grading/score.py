@@ -22,6 +22,7 @@ class Case:
     status: str
     message: str = ""
     margin: float = 0.0  # the largest error over its bound
+    ran: bool = True  # False where the function had been given up before
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class CheckResult:
 
     @property
     def worst(self) -> Case | None:
-        """The first case that has the status of the check."""
-        return next((case for case in self.cases if case.status == self.status), None)
+        """The first case that has the status of the check, if possible one that was run."""
+        return min((case for case in self.cases if case.status == self.status), key=lambda c: not c.ran, default=None)
 
     @property
     def margin(self) -> float:

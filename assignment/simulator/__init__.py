@@ -5,7 +5,8 @@ integers, `tl.dot` ignores TF32, loop variables are Python ints. This package ke
 kernel as Python, once per program) and replaces its parts:
 
     numerics    what NumPy must do differently to give the GPU's bits: types, roundings, TF32
-    builder     one method per Triton IR operation, on NumPy arrays
+    builder     one method per Triton IR operation, on NumPy arrays; elementwise and libdevice hold most of them
+    semantic    Triton's typing rules, without a compiler's bookkeeping
     memory      load, store and atomic on raw addresses: the only place that touches tensors
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder
@@ -35,6 +36,7 @@ def install() -> None:
     """
     loaded = "triton.language" in sys.modules
     os.environ["TRITON_INTERPRET"] = "1"
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a tile's product is too small to share; read with NumPy
     import triton.language as tl
     from triton.runtime.interpreter import InterpretedFunction
 

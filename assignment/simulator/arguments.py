@@ -40,7 +40,9 @@ def _typed(value: Any, specialize: bool) -> Any:
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, TensorDescriptor):
         return _descriptor(value)
-    return value
+    if value is None or callable(value) or isinstance(value, tl.dtype):
+        return value
+    raise TypeError(f"failed to specialize argument of type: {type(value).__name__} (annotate it tl.constexpr?)")
 
 
 def _scalar(value: Any, ty: Any) -> Any:

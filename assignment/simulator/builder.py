@@ -5,6 +5,7 @@ on, and the result is computed at once. Values are `Handle`s: an array and the T
 is an array of shape (1,).
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
+from triton.runtime._allocation import NullAllocator, _allocator
 
 from . import memory, numerics
 from .elementwise import Elementwise, Handle
@@ -28,10 +30,15 @@ class Builder(Elementwise):
     def __init__(self) -> None:
         super().__init__()
         backend: Any = CUDABackend(TARGET)
-        self.options = backend.parse_options({"sanitize_overflow": False, "debug": False})
+        self.options = self._options = backend.parse_options({"sanitize_overflow": False, "debug": False})
+        self._debug_options = dataclasses.replace(self.options, debug=True)
         self.codegen_fns["min_dot_size"] = backend.get_codegen_implementation(self.options)["min_dot_size"]
         self.grid_idx: tuple[int, int, int] | None = None  # None while no kernel runs
         self.grid_dim = (0, 0, 0)
+
+    def set_debug(self, debug: bool) -> None:
+        """Whether `tl.device_assert` and `assert` are compiled in."""
+        self.options = self._debug_options if debug else self._options
 
     # shapes
 
@@ -46,12 +53,6 @@ class Builder(Elementwise):
     def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
         shape = arg.data.shape
         return Handle(arg.data.reshape((*shape[:axis], 1, *shape[axis:])), arg.dtype)
-
-    def create_join(self, lhs: Handle, rhs: Handle) -> Handle:
-        return Handle(np.stack(np.broadcast_arrays(lhs.data, rhs.data), axis=-1), lhs.dtype)
-
-    def create_unsplat(self, arg: Handle) -> Handle:
-        return Handle(arg.data.reshape(1), arg.dtype)
 
     # matrix product
 
@@ -110,6 +111,15 @@ class Builder(Elementwise):
     def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
         ptrs, mask = desc.materialize_pointers(indices)
         memory.update(ptrs.data, mask, _DESCRIPTOR_REDUCE[kind], value.data)
+
+    def create_make_tensor_descriptor(self, *args: Any) -> Any:
+        # a descriptor made in the kernel lies in memory that the launcher must be able to allocate
+        if self.grid_idx is not None and isinstance(_allocator.get(), NullAllocator):
+            raise RuntimeError(
+                "Kernel requires a runtime memory allocation, but no allocator was set. "
+                "Use triton.set_allocator to specify an allocator."
+            )
+        return super().create_make_tensor_descriptor(*args)
 
     # the rest
 

@@ -29,8 +29,13 @@ def bind(value: Any) -> Any:
 
 
 def static(value: Any) -> Any:
-    """The value of a constexpr; anything else as it is. Also what `x.value` means in a kernel."""
+    """The value of a constexpr; anything else as it is."""
     return value.value if isinstance(value, tl.constexpr) else value
+
+
+def value_of(value: Any) -> Any:
+    """`x.value`: here constants are plain Python values already."""
+    return value if isinstance(value, (bool, int, float, str, tl.dtype)) else value.value
 
 
 def truth(condition: Any) -> bool:
@@ -57,6 +62,21 @@ def loop(*bounds: Any) -> Iterator[Any]:
     dtype = numpy_type(ty)
     for i in range(*(int(b.handle.data.item()) for b in tensors)):
         yield tensor(Handle(np.array([i], dtype), ty), ty)
+
+
+def types_before_loop(names: tuple[str, ...], variables: dict[str, Any]) -> dict[str, Any]:
+    """The types of those tensors that a loop will assign to."""
+    return {name: variables[name].type for name in names if isinstance(variables.get(name), tensor)}
+
+
+def check_types(types: dict[str, Any], variables: dict[str, Any]) -> None:
+    """After each turn of a loop: the compiler wants one type for a variable that lives through it."""
+    for name, before in types.items():
+        after = getattr(variables[name], "type", None)
+        if after is not before and after != before:
+            raise TypeError(
+                f"loop-carried variable {name} is {before} before the loop, but {after} after one iteration"
+            )
 
 
 def all_of(*operands: Callable[[], Any]) -> Any:
@@ -116,6 +136,11 @@ def minimum(*args: Any) -> Any:
 def show(*args: Any) -> None:
     """Python's `print` in a kernel."""
     tl.device_print(*args)
+
+
+def unsupported(code: str) -> NoReturn:
+    """Python that the compiler does not know."""
+    raise TypeError(f"Triton's compiler does not support `{code}` in a kernel")
 
 
 def forbidden_global(name: str) -> NoReturn:

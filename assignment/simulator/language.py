@@ -66,6 +66,7 @@ def _patch_special_functions() -> None:
     replacements: dict[str, Callable] = {
         "reduce": reductions.reduce,
         "associative_scan": reductions.associative_scan,
+        "map_elementwise": reductions.map_elementwise,
         "static_print": lambda *values, _semantic=None, **kwargs: print(*values, **kwargs),
         "static_assert": _static_assert,
         "multiple_of": _hint,

@@ -3,12 +3,15 @@
 What a kernel raises leaves the launch as it is, with the student's file and line in its traceback.
 """
 
+import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from triton import knobs
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import KernelParam
 
@@ -18,6 +21,15 @@ from .rewrite import rewrite
 
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """What launches need to know of a @triton.jit function."""
+
+    function: Callable
+    signature: inspect.Signature
+    params: dict[str, KernelParam]
 
 
 def install() -> None:
@@ -30,16 +42,18 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     """`kernel[grid](*args, **kwargs)`."""
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
-    values = _bind(self, args, kwargs)
+    kernel = _kernel(self)
+    values = _bind(kernel, args, kwargs)
     if warmup:
         return
-    programs = _programs(grid, values)
-    kernel, params = _rewritten(self), _params(self)
+    sizes = _grid_sizes(grid, values)
     with _one_at_a_time, np.errstate(all="ignore"):
-        arguments = {name: typed(value, params[name]) for name, value in values.items()}
+        arguments = {name: typed(value, kernel.params[name]) for name, value in values.items()}
+        builder.set_debug(bool(kwargs.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug))
+        builder.grid_dim = sizes
         try:
-            for builder.grid_idx in programs:
-                kernel(**arguments)
+            for builder.grid_idx in _programs(sizes):
+                kernel.function(**arguments)
         finally:
             builder.grid_idx = None
 
@@ -48,51 +62,47 @@ def call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """A call of one @triton.jit function by another."""
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
-    return _rewritten(self)(*args, **kwargs)
+    return _kernel(self).function(*args, **kwargs)
 
 
-def _rewritten(self: Any) -> Callable:
-    function = self.__dict__.get("_simulated")
-    if function is None:
-        function = self._simulated = rewrite(self.fn)
-    return function
+def _kernel(self: Any) -> _Kernel:
+    """The rewritten function; made at the first launch, when the globals it reads exist."""
+    kernel = self.__dict__.get("_simulated")
+    if kernel is None:
+        signature = inspect.signature(self.fn)
+        kernel = self._simulated = _Kernel(rewrite(self.fn), signature, _params(signature, self.kwargs))
+    return kernel
 
 
-def _params(self: Any) -> dict[str, KernelParam]:
-    """The kernel's parameters, with what its decorator says of them."""
-    if "_simulated_params" not in self.__dict__:
-        unspecialized = self.kwargs.get("do_not_specialize") or ()
-        self._simulated_params = {
-            name: KernelParam(i, parameter, i in unspecialized or name in unspecialized, False)
-            for i, (name, parameter) in enumerate(_signature(self).parameters.items())
-        }
-    return self._simulated_params
+def _params(signature: inspect.Signature, options: dict[str, Any]) -> dict[str, KernelParam]:
+    unspecialized = options.get("do_not_specialize") or ()
+    return {
+        name: KernelParam(i, parameter, i in unspecialized or name in unspecialized, False)
+        for i, (name, parameter) in enumerate(signature.parameters.items())
+    }
 
 
-def _signature(self: Any) -> Any:
-    import inspect
-
-    return inspect.signature(self.fn)
-
-
-def _bind(self: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Every parameter's value; launch options such as num_warps are dropped, unknown names refused."""
     for name in kwargs:
-        if name not in self.arg_names and not hasattr(builder.options, name):
+        if name not in kernel.params and not hasattr(builder.options, name):
             raise KeyError(f"Keyword argument {name} was specified but unrecognised")
-    bound = _signature(self).bind(*args, **{k: v for k, v in kwargs.items() if k in self.arg_names})
+    bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in kernel.params})
     bound.apply_defaults()
     return bound.arguments
 
 
-def _programs(grid: Any, values: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
-    """The program ids of a grid, x fastest; none if a dimension is zero."""
+def _grid_sizes(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
     if callable(grid):
         grid = grid(values)
-    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
-    for axis, size, limit in zip("xyz", sizes, _MAX_GRID, strict=True):
+    x, y, z = (size.__index__() for size in (*grid[:3], 1, 1)[:3])
+    for axis, size, limit in zip("xyz", (x, y, z), _MAX_GRID, strict=True):
         if size > limit:
             raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
-    builder.grid_dim = (sizes[0], sizes[1], sizes[2])
+    return x, y, z
+
+
+def _programs(sizes: tuple[int, int, int]) -> Iterator[tuple[int, int, int]]:
+    """The program ids of a grid, x fastest; none if a size is zero."""
     ids = itertools.product(*(range(size) for size in reversed(sizes)))
     return ((x, y, z) for z, y, x in ids)

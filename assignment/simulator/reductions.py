@@ -1,4 +1,4 @@
-"""`tl.reduce` and `tl.associative_scan`, as trees over halves of the block.
+"""`tl.reduce` and `tl.associative_scan`, as trees over halves of the block, and `tl.map_elementwise`.
 
 A combining function is called on whole halves, as blocks. One that branches on its operands, which the compiler
 allows because it only ever sees scalars, is called element by element instead.
@@ -74,6 +74,26 @@ def associative_scan(
     if _plain(reverse):
         arrays = [x[::-1] for x in arrays]
     return _as_tensors([np.moveaxis(x, 0, axis) for x in arrays], blocks, input)
+
+
+def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None, _generator: Any = None) -> Any:
+    """`tl.map_elementwise`: a function of scalars on blocks of one shape; `pack` neighbours to a call."""
+    pack, types = _plain(pack), [t.dtype for t in args]
+    arrays = np.broadcast_arrays(*(t.handle.data for t in args))
+    groups = zip(*(x.reshape(-1, pack) for x in arrays), strict=True)
+    calls = []
+    for group in groups:
+        result = scalar_fn(
+            *(_tensor(x[i : i + 1], ty) for x, ty in zip(group, types, strict=True) for i in range(pack))
+        )
+        calls.append([result] if isinstance(result, tl.tensor) else list(result))
+    outputs = [
+        _tensor(
+            np.concatenate([_array(c[k + i]) for c in calls for i in range(pack)]).reshape(arrays[0].shape), first.dtype
+        )
+        for k, first in list(enumerate(calls[0]))[::pack]
+    ]
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def _reduce(arrays: Arrays, combine_fn: Any, types: Sequence[Any]) -> Arrays:

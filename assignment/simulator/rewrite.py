@@ -15,6 +15,7 @@ from typing import Any
 
 import triton.language as tl
 from triton import knobs
+from triton.compiler.code_generator import CodeGenerator
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITCallable
 
@@ -31,7 +32,9 @@ def rewrite(fn: Callable) -> Callable:
         tree = _parse(lines, first_line)
     except (OSError, TypeError, SyntaxError):
         return fn
-    definition = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    definition = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), None)
+    if definition is None:
+        return fn
     _Rewriter(fn).rewrite(definition)
     return _rebuild(fn, definition)
 
@@ -84,7 +87,7 @@ class _Rewriter(ast.NodeTransformer):
         args.kw_defaults = [ast.Constant(None) if d else None for d in args.kw_defaults]
         for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
             arg.annotation = None
-        definition.body = [self.visit(statement) for statement in definition.body]
+        definition.body = self.visit(ast.Module(definition.body, [])).body
 
     def _call(self, name: str, args: Iterable[ast.expr], at: ast.AST) -> ast.Call:
         function = ast.Attribute(ast.Name(_CONTROL, ast.Load()), name, ast.Load())
@@ -100,6 +103,22 @@ class _Rewriter(ast.NodeTransformer):
         if name in self.locals:
             return False
         return self.globals.get(name, getattr(builtins, name, None)) is getattr(builtins, name, None)
+
+    def visit(self, node: ast.AST) -> Any:
+        """Rewrite a node; one that the compiler does not know complains when it is reached."""
+        name = type(node).__name__
+        is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(node, (ast.Starred, ast.FormattedValue))
+        return super().visit(node) if is_part or hasattr(CodeGenerator, f"visit_{name}") else self._unsupported(node)
+
+    def _unsupported(self, node: ast.AST) -> Any:
+        call = self._call("unsupported", [ast.Constant(ast.unparse(node).splitlines()[0])], node)
+        return ast.copy_location(ast.Expr(call), node) if isinstance(node, ast.stmt) else call
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._unsupported(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        return self.generic_visit(node) if len(node.ops) == 1 else self._unsupported(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         node.targets = [self.visit(target) for target in node.targets]
@@ -140,10 +159,28 @@ class _Rewriter(ast.NodeTransformer):
         node.test = self._call("truth", [node.test], node.test)
         return node
 
-    def visit_While(self, node: ast.While) -> ast.AST:
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        names = _assigned(node)
         self.generic_visit(node)
         node.test = self._call("truth", [node.test], node.test)
-        return node
+        return self._with_constant_types(node, names)
+
+    def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
+        names = _assigned(node)
+        is_unrolled = "static_range" in ast.unparse(node.iter)  # its body is a new piece of program each time
+        self.generic_visit(node)
+        return node if is_unrolled else self._with_constant_types(node, names)
+
+    def _with_constant_types(self, loop: ast.For | ast.While, names: set[str]) -> list[ast.stmt]:
+        """The loop, and a check after each turn that what it assigns to keeps its type."""
+        variables = ast.Call(ast.Name("locals", ast.Load()), [], [])
+        constants: list[ast.expr] = [ast.Constant(name) for name in sorted(names)]
+        before = f"__types_{loop.lineno}"
+        types = self._call("types_before_loop", [ast.Tuple(constants, ast.Load()), variables], loop)
+        remember = ast.copy_location(ast.Assign([ast.Name(before, ast.Store())], types), loop)
+        check = self._call("check_types", [ast.Name(before, ast.Load()), variables], loop)
+        loop.body = [*loop.body, ast.copy_location(ast.Expr(check), loop)]
+        return [ast.fix_missing_locations(remember), loop]
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         message = self.visit(node.msg) if node.msg else ast.Constant("")
@@ -152,7 +189,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         node.value = self.visit(node.value)
-        return self._call("static", [node.value], node) if node.attr == "value" else node
+        return self._call("value_of", [node.value], node) if node.attr == "value" else node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if not isinstance(node.ctx, ast.Load):
@@ -165,6 +202,12 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
 
+def _assigned(loop: ast.For | ast.While) -> set[str]:
+    """The names that the body of a loop assigns to."""
+    nodes = (node for statement in loop.body for node in ast.walk(statement))
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
 def _is_readable(value: Any) -> bool:
     """Whether the compiler lets a kernel read this global."""
     return (
@@ -173,6 +216,6 @@ def _is_readable(value: Any) -> bool:
         or getattr(value, "__triton_aggregate__", False)
         or str(getattr(value, "__module__", "")).startswith(("triton.", "assignment.simulator."))
         or hasattr(value, "_fields")
-        or value in (*vars(builtins).values(),)
+        or getattr(value, "__module__", None) == "builtins"
         or bool(knobs.compilation.allow_non_constexpr_globals)
     )

@@ -50,7 +50,8 @@ def head(node: Definition) -> tuple[str, ...]:
     return (*(ast.unparse(x) for x in seen if x is not None), ast.get_docstring(node) or "")
 
 
-def bare_signature(node: ast.FunctionDef) -> str:
+def bare_signature(node: Definition) -> str:
+    assert isinstance(node, ast.FunctionDef)
     for argument in node.args.args:
         argument.annotation = None
     return ast.unparse(node.args)

@@ -125,7 +125,9 @@ def check_mistakes(kernels):
         (torch.tensor(1.0), weight),
         (torch.ones(2, 0), torch.ones(0)),
     ]
-    calls = [(function, args) for args in wrong_x for function in (kernels.weighted_sum_forward, kernels.rmsnorm)]
+    calls: list[tuple] = [
+        (function, args) for args in wrong_x for function in (kernels.weighted_sum_forward, kernels.rmsnorm)
+    ]
     calls += [(kernels.weighted_sum_backward, (grad_y, x, weight)) for grad_y in (x, torch.ones(1), y.half())]
     calls += [(kernels.weighted_sum_backward, (y, *args)) for args in wrong_x]
     calls += [(kernels.rmsnorm_backward, (args[0], *args, y)) for args in wrong_x]
@@ -215,16 +217,18 @@ def check_no_copies(kernels):
 
 def check_saved(kernels):
     saved = []
+
+    def pack(tensor):
+        saved.append(tensor.numel())
+        return tensor
+
     q, k, v = (torch.randn(2, n, 8, requires_grad=True) for n in (70, 50, 50))
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         o = kernels.flash_attention(q, k, v, is_causal=True)
         kernels.flash_forward_pytorch(q, k, v)
-    assert sum(saved) == 2 * q.numel() + 2 * k.numel() + q.numel() // 8
-    o.sum().backward(retain_graph=True)
-    first = q.grad.clone()
-    q.grad = None
-    o.sum().backward(inputs=[q])
-    assert torch.equal(q.grad, first)
+    assert sum(saved) == 2 * q.numel() + 2 * k.numel() + q.numel() // 8, "q, o, k, v and lse"
+    all_three = torch.autograd.grad(o.sum(), [q, k, v], retain_graph=True)
+    assert torch.equal(torch.autograd.grad(o.sum(), [k])[0], all_three[1])
 
 
 CHECKS = {

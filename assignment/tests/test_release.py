@@ -27,18 +27,20 @@ def forward(x):
     # END SOLUTION
 
 
-# BEGIN SOLUTION
-def helper():
-    return 0
-
-
-# END SOLUTION
 class Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         # BEGIN SOLUTION 7.2 total
         return forward(x)
         # END SOLUTION
+
+
+# BEGIN SOLUTION
+def helper():
+    return 0
+
+
+# END SOLUTION
 '''
 
 STUB = '''"""A kernel."""
@@ -57,7 +59,7 @@ class Sum(torch.autograd.Function):
         raise NotImplementedError("cs336_kernels/sum.py: total, handout section 7.2")
 '''
 
-FILES = {
+FILES: dict[str, str | bytes] = {
     ".ci/run": "#!/bin/sh\n",
     ".gitignore": "*.pyc\n",
     "README.md": "# Kernels\n<!-- BEGIN STAFF -->\nFor staff.\n<!-- END STAFF -->\n",
@@ -124,26 +126,26 @@ def test_stub_keeps_everything_but_the_solutions():
 
 
 def test_solution_is_the_reference_without_the_markers():
-    expected = "".join(line for line in SOURCE.splitlines(keepends=True) if "SOLUTION" not in line)
-    assert release.solution(SOURCE, "cs336_kernels/sum.py") == expected
+    expected = [line for line in SOURCE.splitlines() if "SOLUTION" not in line]
+    assert release.solution(SOURCE, "cs336_kernels/sum.py") == "\n".join(expected[:-2]) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    {
-        "no end": ("x = 1\n# BEGIN SOLUTION\ny = 2\n", "k.py:2: BEGIN SOLUTION without an END"),
-        "no begin": ("x = 1\n# END SOLUTION\n", "k.py:2: END SOLUTION without a BEGIN"),
-        "nested": ("# BEGIN SOLUTION\n\n# BEGIN SOLUTION\n# END SOLUTION\n", "k.py:3: .* that line 1 begins"),
-        "no section": (
-            "def f():\n    # BEGIN SOLUTION\n    # END SOLUTION\n",
-            "k.py:2: .* needs the handout's section",
-        ),
-        "a colon": ("# BEGIN SOLUTION: 4\n# END SOLUTION\n", "k.py:1: expected BEGIN SOLUTION"),
-    }.values(),
-)
+WRONG_MARKERS = {
+    "no end": ("x = 1\n# BEGIN SOLUTION\ny = 2\n", "k.py:2: BEGIN SOLUTION without an END"),
+    "no begin": ("x = 1\n# END SOLUTION\n", "k.py:2: END SOLUTION without a BEGIN"),
+    "nested": ("# BEGIN SOLUTION\n\n# BEGIN SOLUTION\n# END SOLUTION\n", "k.py:3: .* that line 1 begins"),
+    "no section": (
+        "def f():\n    # BEGIN SOLUTION\n    # END SOLUTION\n",
+        "k.py:2: .* needs the handout's section",
+    ),
+    "a colon": ("# BEGIN SOLUTION: 4\n# END SOLUTION\n", "k.py:1: expected # BEGIN SOLUTION"),
+}
+
+
+@pytest.mark.parametrize(("source", "message"), WRONG_MARKERS.values(), ids=WRONG_MARKERS)
 def test_a_wrong_marker_is_named_with_file_and_line(source, message):
-    with pytest.raises(release.ReleaseError, match=message):
-        release.stub(source, "k.py")
+    with pytest.raises(release.ReleaseError, match=f"^assignment/reference/cs336_kernels/{message}"):
+        release.stub(source, "cs336_kernels/k.py")
 
 
 def test_stubs_of_this_repository_are_generated():
@@ -289,12 +291,13 @@ def test_a_release_goes_somewhere(repository, capsys):
 
 
 def imported_modules(source: str) -> set[str]:
-    nodes = list(ast.walk(ast.parse(source)))
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-    return plain | {
-        name for node in froms for alias in node.names for name in (node.module, f"{node.module}.{alias.name}")
-    }
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
 
 
 def test_nothing_that_students_get_imports_what_they_do_not_get():

@@ -336,7 +336,8 @@ class FlashAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_o):
         # BEGIN SOLUTION 7.2 flash_attention
-        return *flash_backward_triton(grad_o, *ctx.saved_tensors, is_causal=ctx.is_causal), None
+        q, k, v, o, lse = ctx.saved_tensors
+        return *flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=ctx.is_causal), None
         # END SOLUTION
 
 

@@ -1,0 +1,74 @@
+"""What the judging processes of one run share: the staged submission, a worker each, and how often functions died."""
+
+import multiprocessing
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from assignment.grading import score
+from assignment.grading.sandbox import Stage, Worker
+from assignment.grading.submission import Submission
+
+MAX_JOBS = 8
+MAX_DEATHS = 2  # of one function; its remaining cases fail without running
+FATAL = (score.CRASHED, score.TIMEOUT)
+FUNCTIONS = (
+    *("weighted_sum_forward", "weighted_sum_backward", "weighted_sum"),
+    *("rmsnorm_forward", "rmsnorm_backward", "rmsnorm"),
+    *("flash_forward_pytorch", "flash_backward_pytorch"),
+    *("flash_forward_triton", "flash_backward_triton", "flash_attention"),
+)
+
+
+class Pool:
+    """The workers of one run, one for each judging process, and what those processes share."""
+
+    def __init__(
+        self, submission: Submission, device: str, seed: int, jobs: int, inline_folder: Path | None = None
+    ) -> None:
+        self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
+        self._deaths = multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))  # shared by the judges
+        self.stage = Stage(submission)
+        self.workers: list[Any]  # Worker or calls.InlineWorker
+        if inline_folder:
+            from assignment.grading.calls import InlineWorker
+
+            self.workers = [InlineWorker(inline_folder, device)]
+        else:
+            self.workers = [Worker(self.stage, device) for _ in range(jobs)]
+        self.mine = 0  # the index of this process's worker
+
+    def died(self, function: str, status: str) -> None:
+        with self._deaths.get_lock():
+            self._deaths[2 * FUNCTIONS.index(function) + FATAL.index(status)] += 1
+
+    def given_up(self, function: str) -> str | None:
+        """The status of a function that has ended its worker too often to be run again."""
+        first = 2 * FUNCTIONS.index(function)
+        counts = self._deaths[first : first + 2]
+        return FATAL[counts.index(max(counts))] if sum(counts) >= MAX_DEATHS else None
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        self.stage.close()
+
+
+def default_jobs() -> int:
+    return min(MAX_JOBS, len(os.sched_getaffinity(0)))
+
+
+def pick_device(asked: str) -> str:
+    """ "cpu" or "cuda"; PyTorch is loaded to find out only where there is an NVIDIA driver."""
+    if asked != "auto":
+        return asked
+    if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg")):
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def new_seed() -> int:
+    return secrets.randbelow(2**31)

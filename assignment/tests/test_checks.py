@@ -1,0 +1,70 @@
+"""The points and claims that tests/ declares."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from assignment.grading.checks import PROBLEMS, TESTS, declared, select
+
+COLLECT = """
+import json, pathlib, sys, pytest
+from assignment.grading import plugin
+class Collector:
+    def pytest_collection_finish(self, session):
+        checks = {}
+        for item in session.items:
+            points = item.get_closest_marker("points").args[0]
+            problem = item.get_closest_marker("problem").args[0]
+            checks[plugin.check_name(item)] = [problem, points, item.function.__doc__.splitlines()[0]]
+        pathlib.Path(sys.argv[1]).write_text(json.dumps(checks))
+pytest.main(["-p", "no:terminal", "-o", "addopts=", "--collect-only", sys.argv[2]], plugins=[plugin, Collector()])
+"""
+
+
+def test_points_add_up():
+    """The points of each problem's checks are the problem's points, and all problems make 100"""
+    for problem, (_, points) in PROBLEMS.items():
+        own = [check.points for check in declared() if check.problem == problem]
+        assert sum(own) == (0 if problem == "speed" else points), problem
+    assert sum(points for _, points in PROBLEMS.values()) == 100
+
+
+def test_plain_float32_values_carry_two_fifths():
+    for problem, (_, points) in PROBLEMS.items():
+        plain = ("values", "_causal")
+        own = [check.points for check in declared() if check.problem == problem and check.name.endswith(plain)]
+        assert problem == "speed" or sum(own) >= 0.4 * points, problem
+
+
+def test_gradient_of_flash_attention_is_at_most_three_points():
+    (check,) = select(declared(), ["test_attention_gradients"])
+    assert check.problem == "flash_backward_triton"
+    assert check.points <= 3
+
+
+def test_claims_are_unique():
+    claims = [check.claim for check in declared()]
+    assert len(set(claims)) == len(claims)
+
+
+def test_source_and_pytest_agree(tmp_path):
+    """What is read from the source is what pytest collects: names, problems, points and claims"""
+    file = tmp_path / "checks.json"
+    subprocess.run([sys.executable, "-c", COLLECT, str(file), str(TESTS)], check=True, cwd=TESTS.parent)
+    collected = {name: tuple(check) for name, check in json.loads(file.read_text()).items()}
+    assert collected == {check.name: (check.problem, check.points, check.claim) for check in declared()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rmsnorm", "test_rmsnorm.py", "tests/test_rmsnorm.py", "test_rmsnorm", "test_rmsnorm.py::test_eps", "test_eps"],
+)
+def test_names_that_select(name):
+    assert {check.problem for check in select(declared(), [name])} == {"rmsnorm"}
+
+
+def test_a_name_that_fits_nothing():
+    with pytest.raises(ValueError, match="rmsnrom"):
+        select(declared(), ["rmsnrom"])

@@ -1,0 +1,89 @@
+"""The comparison rule and its explanations."""
+
+import math
+
+import pytest
+import torch
+
+from tests import models
+from tests.compare import Expected, Mismatch, expect, worst_margin
+
+
+def expected(value, allowed=1e-3, dtype=torch.float32):
+    return Expected(value.double(), torch.full_like(value, allowed, dtype=torch.float64), dtype)
+
+
+def message(got, **expectations):
+    with pytest.raises(Mismatch) as error:
+        worst_margin(got, expectations)
+    return str(error.value)
+
+
+VALUE = torch.zeros(2, 128, 64)
+
+
+def test_a_result_within_the_bound_has_its_margin():
+    assert worst_margin(VALUE + 5e-4, {"o": expected(VALUE)}) == pytest.approx(0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        pytest.param(VALUE[:1], "o has shape (1, 128, 64), expected (2, 128, 64)", id="shape"),
+        pytest.param(VALUE.double(), "o is float64, expected float32", id="dtype"),
+        pytest.param((VALUE, VALUE), "expected one tensor, o; got a tuple of 2 tensors", id="a tuple"),
+        pytest.param(VALUE + 1, "16384 of 16384 elements are wrong: all of them", id="everything"),
+    ],
+)
+def test_form_comes_first(got, words):
+    assert words in message(got, o=expected(VALUE))
+
+
+def test_a_missing_output():
+    assert "expected 2 tensors (y, rstd), got 1 tensor" in message(VALUE, y=expected(VALUE), rstd=expected(VALUE))
+
+
+def changed(index, value=1.0):
+    got = VALUE.clone()
+    got[index] = value
+    return got
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        pytest.param(changed((slice(None), slice(96, None))), "rows 96–127 of 128 (the last 32)", id="last tile"),
+        pytest.param(changed((1,)), "batch 1 of 2", id="one batch"),
+        pytest.param(changed((0, 7)), "batch 0 of 2, row 7 of 128", id="one row"),
+        pytest.param(changed((..., slice(0, None, 2))), "every 2nd of the columns, from 0", id="every other column"),
+        pytest.param(changed((0, 3, 5)), "first one: o[0, 3, 5] = 1, expected 0 ± 0.001", id="one element"),
+        pytest.param(changed((0, 0), math.nan), "64 are NaN: batch 0 of 2, row 0 of 128", id="NaN"),
+        pytest.param(changed((0, 0, 0), math.inf), "1 are infinite", id="infinite"),
+    ],
+)
+def test_an_explanation_says_where(got, words):
+    assert words in message(got, o=expected(VALUE))
+
+
+def test_nan_where_nan_is_expected_is_still_wrong():
+    assert "NaN" in message(VALUE * math.nan, o=expected(VALUE * math.nan))
+
+
+def test_rank_zero_and_empty_results():
+    assert worst_margin(torch.empty(0, 3), {"y": expected(torch.empty(0, 3))}) == 0
+    assert "y: 1 of 1 elements are wrong" in message(torch.tensor(1.0), y=expected(torch.tensor(0.0)))
+
+
+def test_the_bound_by_hand():
+    """2 · (the roundings' errors per magnitude, added up) · M + 4 ε · largest + ε32 · M"""
+    value, magnitude = torch.tensor([[4.0, 1.0]]).double(), torch.tensor([[8.0, 2.0]]).double()
+    roundings = [[value + 0.5, value - 1.0], [value + 0.25]]
+    want = expect(value, roundings, magnitude, torch.float32, rows=True)
+    eps = 2.0**-23
+    assert want.allowed.item() == pytest.approx(2 * (1.0 + 0.25) / 8 * 8 + 4 * eps * 4 + eps * 8, rel=1e-9)
+
+
+def test_truncation_and_rounding_to_tf32():
+    x = torch.tensor([1 + 2**-10 + 2**-12, -(1 + 2**-11 + 2**-12), 3.0])
+    assert models.truncate(x).tolist() == [1 + 2**-10, -1.0, 3.0]
+    assert models.nearest(x).tolist() == [1 + 2**-10, -(1 + 2**-10), 3.0]

@@ -1,0 +1,235 @@
+"""The grader as a program: whole submissions, right, broken and hostile, through `grade.py`."""
+
+import json
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "assignment" / "reference"
+
+
+@dataclass(frozen=True)
+class Grade:
+    status: int
+    out: str
+    err: str
+    report: dict[str, Any] | None
+
+    def check(self, name: str) -> dict[str, Any]:
+        assert self.report, self.err
+        return next(c for problem in self.report["problems"] for c in problem["checks"] if c["name"] == name)
+
+    def lost(self) -> set[str]:
+        """The names of the checks that earned nothing."""
+        assert self.report, self.err
+        return {c["name"] for problem in self.report["problems"] for c in problem["checks"] if not c["score"]}
+
+
+def grade(path: Path, *arguments: str, cwd: Path | None = None) -> Grade:
+    file = (cwd or path.parent) / "report.json"
+    command = [sys.executable, str(ROOT / "grade.py"), str(path), "--json", str(file), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd)
+    report = json.loads(file.read_text()) if file.exists() else None
+    return Grade(done.returncode, done.stdout, done.stderr, report)
+
+
+@pytest.fixture
+def submission(tmp_path):
+    """A copy of the reference, to be broken."""
+    shutil.copytree(REFERENCE / "cs336_kernels", tmp_path / "work" / "cs336_kernels")
+    return tmp_path / "work"
+
+
+def append(submission: Path, file: str, code: str) -> None:
+    path = submission / "cs336_kernels" / file
+    path.write_text(path.read_text() + "\n\n" + code + "\n")
+
+
+def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
+    """Segmentation fault, os._exit, SystemExit and 100 MB of output in one function each"""
+    crash = "def weighted_sum_backward(*args):\n    import ctypes\n    ctypes.string_at(0)"
+    leave = "def rmsnorm_backward(*args):\n    import os\n    os._exit(0)"
+    end = "def flash_backward_pytorch(*args, **kwargs):\n    raise SystemExit(0)"
+    talk = "right = flash_forward_pytorch\ndef flash_forward_pytorch(*args, **kwargs):\n    print('x' * 100_000_000)"
+    append(submission, "weighted_sum.py", crash)
+    append(submission, "rmsnorm.py", leave)
+    append(submission, "flash_attention.py", f"{end}\n\n{talk}\n    return right(*args, **kwargs)")
+    got = grade(submission)
+    assert got.status == 0, got.err
+    assert "Traceback" not in got.out + got.err
+    own = {
+        "test_weighted_sum.py": ("test_backward", "test_gradients"),
+        "test_rmsnorm.py": ("test_backward", "test_gradients"),
+        "test_flash_backward.py": ("test_pytorch",),
+        "test_flash_forward.py": (),
+    }
+    for name in got.lost() - {"speed"}:
+        file, _, function = name.partition("::")
+        assert function.startswith(own[file]), f"{name}: {got.check(name)['message']}"
+    assert got.check("test_weighted_sum.py::test_backward_values")["status"] == "crashed"
+    assert "SIGSEGV" in got.check("test_weighted_sum.py::test_backward_values")["message"]
+    assert "exit status 0" in got.check("test_rmsnorm.py::test_backward_values")["message"]
+    assert "SystemExit" in got.check("test_flash_backward.py::test_pytorch_values")["message"]
+    assert got.check("test_flash_forward.py::test_pytorch_values")["status"] == "ok"
+
+
+def test_a_function_that_hangs_is_stopped_and_given_up(submission):
+    append(submission, "weighted_sum.py", "def weighted_sum_forward(*args):\n    while True:\n        pass")
+    got = grade(submission, "--only", "test_forward_values", "test_forward_ragged", "test_backward_values")
+    assert got.status == 0, got.err
+    assert got.check("test_rmsnorm.py::test_forward_values")["status"] == "ok"
+    assert got.check("test_weighted_sum.py::test_forward_values")["status"] == "timeout"
+    assert got.check("test_weighted_sum.py::test_forward_ragged")["status"] == "timeout"
+    assert got.check("test_weighted_sum.py::test_backward_values")["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        pytest.param("rmsnorm.py", "def rmsnorm_forward(:", id="a syntax error"),
+        pytest.param("rmsnorm.py", None, id="a missing file"),
+        pytest.param("rmsnorm.py", "import os\nos._exit(1)", id="a file that ends the process"),
+        pytest.param("rmsnorm.py", "import a_module_that_nobody_has", id="a missing module"),
+    ],
+)
+def test_a_broken_file_costs_only_its_own_points(submission, file, code):
+    if code is None:
+        (submission / "cs336_kernels" / file).unlink()
+    else:
+        append(submission, file, code)
+    got = grade(submission, "--only", "test_forward_values")
+    assert got.status == 0, got.err
+    assert "Traceback" not in got.out + got.err
+    assert got.check("test_weighted_sum.py::test_forward_values")["status"] == "ok"
+    broken = got.check("test_rmsnorm.py::test_forward_values")
+    assert broken["status"] in ("FAIL", "crashed")
+    assert broken["message"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        pytest.param("del rmsnorm_forward", "has no function rmsnorm_forward", id="a missing function"),
+        pytest.param("def rmsnorm_forward(*a, **k):\n    pass", "returned None", id="no result"),
+        pytest.param("def rmsnorm_forward(x, *a, **k):\n    return x", "expected 2 tensors (y, rstd)", id="one of two"),
+        pytest.param("def rmsnorm_forward(x, *a, **k):\n    return [[x], x]", "returned list in a tuple", id="a list"),
+        pytest.param(
+            "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return torch.nn.Parameter(x), x",
+            "returned Parameter in a tuple",
+            id="a subclass",
+        ),
+        pytest.param("def rmsnorm_forward():\n    pass", "takes 0 positional arguments", id="no parameters"),
+        pytest.param("rmsnorm_forward = 3", "is a int, expected a function", id="no function"),
+        pytest.param("def rmsnorm_forward(x, *a, **k):\n    return x.to('meta'), x", "raised", id="on another device"),
+    ],
+)
+def test_what_is_wrong_with_a_function_is_said_in_a_sentence(submission, code, words):
+    (submission / "cs336_kernels" / "__init__.py").unlink()
+    append(submission, "rmsnorm.py", code)
+    got = grade(submission, "--only", "test_rmsnorm.py::test_forward_values")
+    assert got.status == 0, got.err
+    assert words in got.check("test_rmsnorm.py::test_forward_values")["message"]
+    assert got.check("test_rmsnorm.py::test_forward_values")["status"] == "FAIL"
+
+
+def test_the_module_and_function_of_one_name(submission):
+    """Where the package's `rmsnorm` is the module, its function is meant"""
+    (submission / "cs336_kernels" / "__init__.py").write_text("from cs336_kernels import rmsnorm\n")
+    got = grade(submission, "--only", "test_rmsnorm.py::test_value")
+    assert got.check("test_rmsnorm.py::test_value")["status"] == "ok"
+
+
+def test_a_failure_says_what_and_where(submission):
+    """A planted bug: the last row of every result is left out"""
+    code = "right = rmsnorm_forward\ndef rmsnorm_forward(x, weight, eps=1e-5):\n    y, rstd = right(x, weight, eps)\n"
+    append(submission, "rmsnorm.py", code + "    y[..., -1, :] = float('nan')\n    return y, rstd")
+    got = grade(submission, "--only", "test_rmsnorm.py::test_forward_values", "--seed", "3")
+    message = got.check("test_rmsnorm.py::test_forward_values")["message"]
+    assert "rmsnorm_forward(float32 (" in message
+    assert "row" in message
+    assert "NaN" in message
+    assert "uv run grade.py --only test_rmsnorm.py::test_forward_values --seed 3" in got.out
+
+
+def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
+    code = "def rmsnorm_forward(x, weight, eps=1e-5):\n    y, rstd = _right(x, weight, eps)\n"
+    append(submission, "rmsnorm.py", f"_right = rmsnorm_forward\n{code}    x.mul_(2)\n    return y, rstd")
+    got = grade(submission, "--only", "test_rmsnorm.py::test_forward_contract")
+    assert "was written to" in got.check("test_rmsnorm.py::test_forward_contract")["message"]
+
+    append(submission, "rmsnorm.py", f"{code}    x.mul_(0.5)\n    return x.copy_(y), rstd")
+    got = grade(submission, "--only", "test_rmsnorm.py::test_forward_contract")
+    assert got.check("test_rmsnorm.py::test_forward_contract")["status"] == "FAIL"
+
+    cache = "_kept = {}\ndef weighted_sum_forward(x, weight):\n    key = (x.data_ptr(), x.shape)\n"
+    use = "    if key not in _kept:\n        _kept[key] = _right(x, weight)\n    return _kept[key]"
+    append(submission, "weighted_sum.py", f"_right = weighted_sum_forward\n{cache}{use}")
+    got = grade(submission, "--only", "test_weighted_sum.py::test_forward_contract")
+    assert got.check("test_weighted_sum.py::test_forward_contract")["status"] == "FAIL"
+
+
+def test_a_seed_replays_a_run(submission):
+    """The same seed gives the same margins, whatever the number of processes; another seed gives others"""
+    only = ("--only", "test_weighted_sum.py::test_forward_values")
+    margins = [
+        grade(submission, *only, *more).check(only[1])["margin"]
+        for more in (("--seed", "1", "--jobs", "1"), ("--seed", "1", "--jobs", "2"), ("--seed", "2"))
+    ]
+    assert margins[0] == margins[1] != margins[2]
+
+
+def test_in_this_process(submission):
+    got = grade(submission, "--inline", "--only", "weighted_sum")
+    assert got.report["score"] == got.report["gradable"] == 10
+
+
+def test_junit_and_the_lowest_score(submission):
+    append(submission, "rmsnorm.py", "def rmsnorm(*a, **k):\n    return None")
+    got = grade(submission, "--only", "test_value", "--fail-under", "1", "--junit", str(submission / "junit.xml"))
+    assert got.status == 1
+    cases = ElementTree.parse(submission / "junit.xml").getroot().findall(".//testcase")
+    assert [case.find("failure") is not None for case in cases] == [False, True]
+
+
+def test_packing(submission, tmp_path):
+    command = [sys.executable, str(ROOT / "grade.py"), "--pack"]
+    subprocess.run(command, cwd=submission, check=True, capture_output=True)
+    got = grade(submission / "submission.zip", "--only", "test_value", cwd=tmp_path)
+    assert got.report["score"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["nowhere"], "nowhere: no such folder or zip", id="no such folder"),
+        pytest.param(["."], "holds no cs336_kernels", id="nothing to grade"),
+        pytest.param(["broken.zip"], "this zip cannot be read", id="a broken zip"),
+        pytest.param(["--only", "rmsnrom"], "rmsnrom: no such problem or check; see --list", id="a misspelt name"),
+        pytest.param(["--seed", "-1"], "expected a natural number", id="a negative seed"),
+        pytest.param(["--device", "tpu"], "invalid choice", id="an unknown device"),
+        pytest.param(["--json", "no/such/folder.json"], "cannot be written", id="nowhere to write"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_sentence(tmp_path, arguments, words):
+    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 and no more")
+    command = [sys.executable, str(ROOT / "grade.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_list_needs_no_submission(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "grade.py"), "--list"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0
+    assert "flash_backward_triton: FlashAttention-2 backward, Triton, 15 points" in done.stdout
+    assert "speed" in done.stdout

@@ -1,0 +1,61 @@
+"""From cases to points: pure functions of data."""
+
+import dataclasses
+
+import pytest
+
+from assignment.grading import score
+from assignment.grading.checks import Check
+from assignment.grading.score import Case, CheckResult, Session
+
+CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
+SESSION = Session(seed=5, device="cpu-simulated", sandbox="none", submission_sha256="00")
+
+
+def result(*statuses, expected=None):
+    cases = tuple(Case(str(i), status, f"message {i}") for i, status in enumerate(statuses))
+    return CheckResult(CHECK, cases, len(cases) if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status", "points"),
+    [
+        (["ok", "ok"], "ok", 3),
+        (["ok", "needs review"], "needs review", 3),
+        (["ok", "FAIL"], "FAIL", 0),
+        (["todo", "FAIL", "ok"], "FAIL", 0),
+        (["todo", "ok"], "todo", 0),
+        (["FAIL", "timeout", "crashed"], "crashed", 0),
+        (["FAIL", "grader error"], "grader error", 0),
+    ],
+)
+def test_a_check_is_as_good_as_its_worst_case(statuses, status, points):
+    assert result(*statuses).status == status
+    assert result(*statuses).score == points
+
+
+def test_a_check_that_was_not_wholly_run_earns_nothing():
+    assert result("ok", expected=2).score == 0
+    assert result("ok", expected=2).status == "grader error"
+    assert result(expected=0).score == 0
+
+
+def test_the_message_is_that_of_the_first_case_with_the_checks_status():
+    entry = score.check_entry(result("ok", "todo", "FAIL", "FAIL"), seed=5)
+    assert entry["message"] == "[2] message 2"
+    assert (entry["passed"], entry["cases"]) == (1, 4)
+    assert entry["rerun"] == "uv run grade.py --only test_rmsnorm.py::test_eps --seed 5"
+
+
+def test_points_that_no_check_carries_are_listed_as_not_graded():
+    report = score.report(SESSION, [result("ok")])
+    by_name = {problem["name"]: problem for problem in report["problems"]}
+    assert by_name["speed"]["checks"][0]["status"] == "not graded"
+    assert by_name["rmsnorm"]["gradable"] == 3
+    assert (report["score"], report["max_score"], report["gradable"]) == (3, 100, 3)
+
+
+def test_a_selection_shows_only_what_was_selected():
+    report = score.report(dataclasses.replace(SESSION, only=("test_eps",)), [result("FAIL")])
+    assert [problem["name"] for problem in report["problems"]] == ["rmsnorm"]
+    assert (report["score"], report["max_score"], report["gradable"]) == (0, 3, 3)

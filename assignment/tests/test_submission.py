@@ -1,0 +1,122 @@
+"""Finding and packing submissions."""
+
+import io
+import zipfile
+
+import pytest
+
+from assignment.grading.submission import MAX_BYTES, Submission, UnusableSubmission, pack, read
+
+FILES = {"cs336_kernels/__init__.py": b"", "cs336_kernels/rmsnorm.py": b"x = 1\n", "cs336_kernels/more/util.py": b""}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    Submission(FILES).stage(tmp_path)
+    for name in ("conftest.py", "cs336_kernels/notes.txt", "pyproject.toml"):
+        (tmp_path / name).write_text("not ours")
+    return tmp_path
+
+
+def zipped(tmp_path, files):
+    path = tmp_path / "handed-in.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_only_the_packages_python_files_are_taken(folder):
+    assert read(folder).files == FILES
+
+
+def test_the_package_itself_may_be_named(folder):
+    assert read(folder / "cs336_kernels").files == FILES
+
+
+def test_a_zip_with_and_without_an_enclosing_folder(tmp_path):
+    inside = {f"my-work/{name}": content for name, content in FILES.items()}
+    junk = {"__MACOSX/cs336_kernels/._rmsnorm.txt": b"", "tests/test_rmsnorm.py": b"assert True"}
+    assert read(zipped(tmp_path, FILES | junk)).files == FILES
+    assert read(zipped(tmp_path, inside)).files == FILES
+
+
+def test_symbolic_links_are_left_out(folder):
+    (folder / "cs336_kernels/secret.py").symlink_to(__file__)
+    (folder / "cs336_kernels/linked").symlink_to(folder / "cs336_kernels/more")
+    assert read(folder).files == FILES
+
+
+def test_a_path_out_of_the_archive_is_left_out(tmp_path):
+    assert read(zipped(tmp_path, FILES | {"cs336_kernels/../../evil.py": b""})).files == FILES
+
+
+def test_packing_is_deterministic_and_reads_back(tmp_path, folder):
+    packed = pack(read(folder))
+    assert packed == pack(read(folder))
+    (tmp_path / "submission.zip").write_bytes(packed)
+    assert read(tmp_path / "submission.zip").sha256 == read(folder).sha256
+
+
+def test_the_hash_depends_on_names_and_contents():
+    assert Submission({"a": b"bc"}).sha256 != Submission({"ab": b"c"}).sha256
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(None, "no such folder", id="nothing there"),
+        pytest.param(b"PK not a zip", "cannot be read", id="a broken zip"),
+        pytest.param(b"", "cannot be read", id="an empty file"),
+    ],
+)
+def test_what_is_no_submission(tmp_path, content, message):
+    path = tmp_path / "submission.zip"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UnusableSubmission, match=message):
+        read(path)
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(UnusableSubmission, match="holds no cs336_kernels"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["folder", "zip"])
+def test_more_python_than_anyone_writes(tmp_path, how):
+    big = {"cs336_kernels/big.py": b"#" * (MAX_BYTES + 1)}
+    path = zipped(tmp_path, big) if how == "zip" else tmp_path
+    Submission(big).stage(tmp_path)
+    with pytest.raises(UnusableSubmission, match="1 MiB"):
+        read(path)
+
+
+def test_a_zip_bomb(tmp_path):
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("cs336_kernels/bomb.py", b"\0" * (64 << 20))
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(UnusableSubmission, match="1 MiB"):
+        read(path)
+
+
+def test_an_encrypted_zip(tmp_path):
+    buffer = io.BytesIO(pack(Submission(FILES)))
+    data = bytearray(buffer.getvalue())
+    data[6] |= 1  # the flag of encryption, in the first local header and in the directory
+    data[data.find(b"PK\x01\x02") + 8] |= 1
+    path = tmp_path / "locked.zip"
+    path.write_bytes(data)
+    with pytest.raises(UnusableSubmission, match="cannot be read"):
+        read(path)
+
+
+def test_one_name_twice(tmp_path):
+    path = tmp_path / "twice.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("cs336_kernels/rmsnorm.py", b"")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("cs336_kernels/rmsnorm.py", b"")
+    with pytest.raises(UnusableSubmission, match="twice"):
+        read(path)
