@@ -7,7 +7,7 @@ the product, P and dS cast before they are multiplied, long sums added one term 
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -127,13 +127,18 @@ def roundings(dtype: torch.dtype) -> list[list[Arithmetic]]:
     bases = (1.0, math.log2(math.e))
     if dtype == torch.float32:
         cut = (truncate, nearest)
-        products = [[Arithmetic(**{product: way}) for way in cut] for product in ("logits", "grad_p", "outputs")]
-        return [[Arithmetic()], *products, [Arithmetic(scaled_q=way, base=base) for way in cut for base in bases]]
+        return [
+            [Arithmetic()],
+            [Arithmetic(logits=way) for way in cut],
+            [Arithmetic(grad_p=way) for way in cut],
+            [Arithmetic(outputs=way) for way in cut],
+            [Arithmetic(scaled_q=way, base=base) for way in cut for base in bases],
+        ]
     before = [Arithmetic(scaled_q=cast, base=base) for base in bases]
     return [[Arithmetic()], [Arithmetic(probabilities=cast)], [Arithmetic(outputs=truncate)], before]
 
 
-def select(models: list[list[tuple[Tensor, ...]]], output: int) -> list[list[Tensor]]:
+def select(models: Sequence[Sequence[tuple[Tensor, ...]]], output: int) -> list[list[Tensor]]:
     return [[model[output] for model in ways] for ways in models]
 
 

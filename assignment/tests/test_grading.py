@@ -187,6 +187,7 @@ def test_a_seed_replays_a_run(submission):
 
 def test_in_this_process(submission):
     got = grade(submission, "--inline", "--only", "weighted_sum")
+    assert got.report
     assert got.report["score"] == got.report["gradable"] == 10
 
 
@@ -202,6 +203,7 @@ def test_packing(submission, tmp_path):
     command = [sys.executable, str(ROOT / "grade.py"), "--pack"]
     subprocess.run(command, cwd=submission, check=True, capture_output=True)
     got = grade(submission / "submission.zip", "--only", "test_value", cwd=tmp_path)
+    assert got.report
     assert got.report["score"] == 0.75
 
 

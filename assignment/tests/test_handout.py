@@ -51,7 +51,8 @@ class Block:
 
 def blocks(document: Path) -> list[Block]:
     found: list[Block] = []
-    section, language, lines = "", None, []
+    lines: list[str] = []
+    section, language = "", None
     for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.startswith("```"):
             if language is not None:
