@@ -74,9 +74,7 @@ def check_types(types: dict[str, Any], variables: dict[str, Any]) -> None:
     for name, before in types.items():
         after = getattr(variables[name], "type", None)
         if after is not before and after != before:
-            raise TypeError(
-                f"loop-carried variable {name} is {before} before the loop, but {after} after one iteration"
-            )
+            raise TypeError(f"loop-carried variable {name} is {before} before the loop, {after} after one turn of it")
 
 
 def all_of(*operands: Callable[[], Any]) -> Any:

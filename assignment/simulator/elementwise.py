@@ -10,7 +10,7 @@ from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
 from . import numerics
-from .numerics import convert, numpy_type
+from .numerics import convert, flush_subnormals, numpy_type
 
 
 class Handle:
@@ -97,14 +97,15 @@ class Elementwise(interpreter.InterpreterBuilder):
     # conversions
 
     def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
-        data = src.data
-        if data.dtype.kind in "iub" and dst_type.scalar == tl.bfloat16:
-            data = data.astype(np.float32)  # as the compiler does
-        return Handle(convert(data, numpy_type(dst_type)), dst_type.scalar)
+        return Handle(convert(src.data, numpy_type(dst_type)), dst_type.scalar)
 
     def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
         dst = dst_type.scalar
-        if src.dtype.is_fp8() or dst.is_fp8():
+        if numerics.is_fp8(src.dtype):
+            return Handle(convert(numerics.from_fp8(src.data, src.dtype), numpy_type(dst)), dst)
+        if numerics.is_fp8(dst):
+            return Handle(numerics.to_fp8(src.data.astype(np.float32), dst), dst)
+        if src.dtype.is_fp8() or dst.is_fp8():  # the formats of other hardware
             return super().create_fp_to_fp(src, dst_type, rounding_mode)
         if rounding_mode == ir.ROUNDING_MODE.RTZ:
             return Handle(numerics.truncate(src.data, numpy_type(dst)), dst)
@@ -138,15 +139,16 @@ class Elementwise(interpreter.InterpreterBuilder):
 
     create_fabs = create_iabs = _unary(np.abs)
     create_exp = _unary(np.exp)
-    create_exp2 = _unary(np.exp2)
+    create_exp2 = _unary(lambda x: flush_subnormals(np.exp2(x)))
     create_log = _unary(np.log)
     create_log2 = _unary(np.log2)
-    create_sqrt = create_precise_sqrt = _unary(np.sqrt)
-    create_rsqrt = _unary(lambda x: (1 / np.sqrt(x)).astype(x.dtype))
+    create_precise_sqrt = _unary(np.sqrt)
+    create_sqrt = _unary(lambda x: np.sqrt(flush_subnormals(x)))
+    create_rsqrt = _unary(lambda x: (1 / np.sqrt(flush_subnormals(x))).astype(x.dtype))
     create_sin = _unary(np.sin)
     create_cos = _unary(np.cos)
-    create_floor = _unary(np.floor)
-    create_ceil = _unary(np.ceil)
+    create_floor = _unary(lambda x: np.floor(flush_subnormals(x)))
+    create_ceil = _unary(lambda x: np.ceil(flush_subnormals(x)))
     create_erf = _unary(_with_torch(torch.erf))
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+_Everything = ctypes.c_char * 2**47  # one type for memory of any length: making types is slow
+
 
 def load(addresses: np.ndarray, mask: np.ndarray | None, other: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
     """The elements at `addresses`; `other` (zero without one) where the mask is false."""
@@ -85,5 +87,5 @@ def _window(addresses: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndar
 
 def _memory_at(address: int, count: int, dtype: np.dtype) -> np.ndarray:
     """A writable array over `count` elements of raw memory."""
-    raw: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    raw: Any = _Everything.from_address(address)
     return np.frombuffer(raw, dtype, count)

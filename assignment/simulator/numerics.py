@@ -27,8 +27,9 @@ _NUMPY_TYPE = {
     "fp8e4b8": np.dtype(np.uint8),
     "fp8e4b15": np.dtype(np.uint8),
 }
+_FP8: dict[str, Any] = {"fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}
 _POINTER = np.dtype(np.uint64)
-_CANONICAL_NAN = 0x7FFF  # what cvt gives for a NaN in both 16-bit formats
+_CANONICAL_NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # by size in bytes
 
 
 def numpy_type(ty: Any) -> np.dtype:
@@ -43,10 +44,30 @@ def convert(values: np.ndarray, to: np.dtype) -> np.ndarray:
         return values
     if to.kind in "iu" and source.kind not in "iub":
         return _float_to_integer(values, to)
-    if to == BFLOAT16 and source == np.float64:
+    if to.itemsize == 2 and to.kind != "i" and source.kind in "iu":
+        values = _sticky_float64(values)
+    if to == BFLOAT16 and values.dtype == np.float64:
         values = _round_to_odd_float32(values)
     converted = values.astype(to)
-    return _canonical_nan(converted) if to in (BFLOAT16, np.float16) else converted
+    return _canonical_nan(converted) if source == np.float16 or to in (BFLOAT16, np.float16) else converted
+
+
+def is_fp8(ty: Any) -> bool:
+    """Whether a Triton type is one of the two 8-bit floats that a Hopper GPU knows."""
+    return ty.scalar.name in _FP8
+
+
+def to_fp8(values: np.ndarray, ty: Any) -> np.ndarray:
+    """The bits of float32 `values` in an 8-bit format: to nearest even, saturating at the largest finite number."""
+    dtype = _FP8[ty.scalar.name]
+    limit = np.float32(ml_dtypes.finfo(dtype).max)
+    bits = np.clip(values, -limit, limit).astype(dtype).view(np.uint8)
+    return np.where(np.isnan(values), np.uint8(0x7F), bits)
+
+
+def from_fp8(bits: np.ndarray, ty: Any) -> np.ndarray:
+    """8-bit floats as float32."""
+    return bits.view(_FP8[ty.scalar.name]).astype(np.float32)
 
 
 def truncate(values: np.ndarray, to: np.dtype) -> np.ndarray:
@@ -62,12 +83,30 @@ def truncate_to_tf32(values: np.ndarray) -> np.ndarray:
     return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
+def flush_subnormals(values: np.ndarray) -> np.ndarray:
+    """float32 `values` with zeros for subnormal numbers, as the .ftz instructions read and write them."""
+    if values.dtype != np.float32:
+        return values
+    small = np.abs(values) < np.finfo(np.float32).tiny
+    return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
+
+
 def _canonical_nan(values: np.ndarray) -> np.ndarray:
-    """A 16-bit float array whose NaNs are all the GPU's; written in place."""
+    """A float array whose NaNs are all the GPU's; written in place."""
     nan = np.isnan(values)
     if nan.any():
-        values.view(np.uint16)[nan] = _CANONICAL_NAN
+        values.view(f"u{values.itemsize}")[nan] = _CANONICAL_NAN[values.itemsize]
     return values
+
+
+def _sticky_float64(values: np.ndarray) -> np.ndarray:
+    """Integers as float64; the lowest bits of those too long for it are gathered in one that does not round."""
+    if values.dtype.itemsize < 8:
+        return values.astype(np.float64)
+    low = values & 0x7FF
+    gathered = (values ^ low) | ((low != 0).astype(values.dtype) << 11)
+    is_long = (values > 2**53) | ((values < 0) & ~(values >> 53 == -1) if values.dtype.kind == "i" else False)
+    return np.where(is_long, gathered, values).astype(np.float64)
 
 
 def _round_to_odd_float32(values: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .table import BITS, SIZE, construct, every_kind
+from .table import BITS, EXACT, SIZE, construct, every_kind
 
 TYPES = {
     "fp32": torch.float32,
@@ -61,6 +61,23 @@ def bitcast_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at).to(y_ptr.dtype.element_ty, bitcast=True))
 
 
+@triton.jit
+def fp8_kernel(x_ptr, y_ptr, TYPE: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at).to(TYPE)
+    tl.store(y_ptr + at, x.to(tl.int8, bitcast=True).to(tl.float32))
+    tl.store(y_ptr + SIZE + at, x.to(tl.float32))
+
+
+def _fp8(source: str, target: tl.dtype) -> None:
+    # NaN keeps no bits in float32 that anybody reads
+    @construct(f"convert {source} to {target} and back", EXACT, x=lambda: every_kind(TYPES[source]))
+    def run(x: Tensor) -> Tensor:
+        y = torch.zeros(2 * SIZE, device=x.device)
+        fp8_kernel[(1,)](x, y, target, SIZE)
+        return y
+
+
 def _register(name: str, kernel, source: torch.dtype, target: torch.dtype, outputs: int = 1) -> None:
     @construct(name, BITS, x=lambda: every_kind(source))
     def run(x: Tensor) -> Tensor:
@@ -83,3 +100,6 @@ for _to in ("fp32", "fp16", "bf16", "fp64", "int64"):
     _register(f"convert uint32 to {_to}", from_unsigned_kernel, torch.int32, TYPES[_to])
 for _from, _to in (("fp32", "int32"), ("int32", "fp32"), ("bf16", "int16"), ("fp16", "int16"), ("fp16", "bf16")):
     _register(f"bitcast {_from} to {_to}", bitcast_kernel, TYPES[_from], TYPES[_to])
+for _from in ("fp32", "fp16", "bf16"):
+    for _fp8_type in (tl.float8e4nv, tl.float8e5):
+        _fp8(_from, _fp8_type)

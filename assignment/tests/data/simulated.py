@@ -75,6 +75,19 @@ def check_rounding_to_16_bits() -> None:
     assert converted(halfway, torch.bfloat16).tolist() == [1.0, 1 + 2**-7, 1 + 2**-7, 1 + 2**-6]
 
 
+def check_integers_round_once() -> None:
+    """An integer too long for a 16-bit float is rounded once, not by way of float32 or float64."""
+    x = torch.tensor([2**24 + 2**16 + 1, -(2**24 + 2**16 + 1), 2**61 + 2**53 + 1, -(2**61 + 2**53 + 1), 2**24 + 2**16])
+    expected = [2**24 + 2**17, -(2**24 + 2**17), 2**61 + 2**54, -(2**61 + 2**54), 2**24]
+    assert converted(x, torch.bfloat16).tolist() == expected
+    assert converted(torch.tensor([65519, 65520, -65519, 2**40]), torch.float16).tolist() == [
+        65504.0,
+        float("inf"),
+        -65504.0,
+        float("inf"),
+    ]
+
+
 @triton.jit
 def dot_kernel(a_ptr, b_ptr, y_ptr, PRECISION: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
