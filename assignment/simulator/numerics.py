@@ -49,6 +49,8 @@ def convert(values: np.ndarray, to: np.dtype) -> np.ndarray:
     if to == BFLOAT16 and values.dtype == np.float64:
         values = _round_to_odd_float32(values)
     converted = values.astype(to)
+    if source == np.float64 or to == np.float64:  # the only conversions that keep a NaN's bits
+        return converted
     return _canonical_nan(converted) if source == np.float16 or to in (BFLOAT16, np.float16) else converted
 
 
@@ -129,6 +131,6 @@ def _float_to_integer(values: np.ndarray, to: np.dtype) -> np.ndarray:
     nan = np.isnan(wide)
     integers = np.where(low | high | nan, 0.0, wide).astype(register)
     integers = np.where(high, limits.max, np.where(low, limits.min, integers)).astype(register)
-    is_wide = register.itemsize == 8 or (values.dtype == np.float64 and register.itemsize == 4)
+    is_wide = register.itemsize == 8 or values.dtype == np.float64
     indefinite = np.array([1 << (8 * register.itemsize - 1)], dtype=f"u{register.itemsize}").view(register)
     return np.where(nan, indefinite if is_wide else register.type(0), integers).astype(to)

@@ -26,7 +26,7 @@ def loop_kernel(y_ptr, n, big):
     for i in range(n, -3, -2):
         tl.store(y_ptr + at, i)
         at += 1
-    for i in range(2, big, 4000000000):
+    for i in range(2, big, 5000000000):
         tl.store(y_ptr + at, i)
         at += 1
     for i in tl.range(1, n, 2, num_stages=2):
