@@ -24,7 +24,7 @@ from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import Submission, UnusableSubmission, pack, read
 
 ROOT = Path(__file__).resolve().parents[2]
-GRADED, BELOW, UNUSABLE, BROKEN = 0, 1, 2, 3
+GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
 PACKED = "submission.zip"
 
 
@@ -67,12 +67,12 @@ class Judge:
         properties: dict[str, Any] = dict(report.user_properties)
         if "status" not in properties:
             return
-        file, _, test = report.nodeid.rpartition("/")[2].partition("::")
+        file, _, test = report.nodeid.partition("::")
         function, _, parameters = test.partition("[")
         margin = max((float(str(value)) for key, value in report.user_properties if key == "margin"), default=0.0)
         name, status, message = parameters.removesuffix("]"), properties["status"], properties["message"]
         case = score.Case(name, status, message, margin, properties["ran"])
-        self._add(f"{file}::{function}", case)
+        self._add(f"{file.rpartition('/')[2]}::{function}", case)
 
     def _add(self, name: str, case: score.Case) -> None:
         self._cases[name].append(case)
@@ -144,8 +144,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return grade(options, selected, submission, console)
     except KeyboardInterrupt:
-        print("grade.py: interrupted; no score", file=sys.stderr)
-        return BROKEN
+        print("grade.py: interrupted, no score", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
@@ -189,13 +189,19 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
         versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
         only=tuple(options.only),
     )
-    data = score.report(session, judge.results())
+    if status == pytest.ExitCode.INTERRUPTED and not judge.problems:
+        print("grade.py: interrupted, no score", file=sys.stderr)
+        return INTERRUPTED
     if judge.problems or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         print("grade.py: the grader failed; this is not your code:", *judge.problems, sep="\n", file=sys.stderr)
         return BROKEN
+    results = judge.results()
+    data = score.report(session, results)
     report.print_failures(console, data)
     report.print_summary(console, data)
     write_reports(options, data)
+    if any(result.status == score.GRADER_ERROR for result in results):
+        return BROKEN
     return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
 
 

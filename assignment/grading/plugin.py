@@ -8,6 +8,7 @@ import concurrent.futures
 import hashlib
 import multiprocessing
 import random
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,7 @@ def become_judge(session: pytest.Session, numbers: Any) -> None:
     global _session
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
     _session = session
     pool_of(session.config).mine = numbers.get()
     torch.set_num_threads(1)
@@ -211,5 +213,5 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     return None
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    return None if POOL not in config.stash else f"seed: {config.stash[POOL].seed}"
+def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
+    return f"submission tested with --seed {config.stash[POOL].seed}" if POOL in config.stash else None

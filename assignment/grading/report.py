@@ -67,18 +67,21 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
     table.add_column()
     table.add_column(justify="right")
     table.add_column(style="dim")
+    on_gpu = report["device"] != "cpu-simulated"
     for problem in report["problems"]:
-        table.add_row(problem["name"], f"{points(problem['score'])}/{points(problem['max_score'])}", remark(problem))
+        table.add_row(
+            problem["name"], f"{points(problem['score'])}/{points(problem['max_score'])}", remark(problem, on_gpu)
+        )
     console.print()
     console.print(table)
     console.print(Text(next_step(report)), end="")
     console.print(Text(total(report), "bold"))
 
 
-def remark(problem: dict[str, Any]) -> str:
+def remark(problem: dict[str, Any], on_gpu: bool) -> str:
     statuses = [check["status"] for check in problem["checks"]]
     if problem["gradable"] == 0:
-        return score.NOT_GRADED
+        return score.NOT_GRADED if on_gpu else "needs a GPU: not graded here"
     if all(status == score.TODO for status in statuses):
         return "to do"
     lost = sum(status not in (*score.KEEPS_POINTS, score.NOT_GRADED) for status in statuses)

@@ -143,4 +143,4 @@ def _message(result: CheckResult) -> str:
     worst = result.worst
     if worst is None:
         return f"only {len(result.cases)} of {result.expected} cases were run: not your code, please report this"
-    return f"[{worst.name}] {worst.message}" if worst.name else worst.message
+    return f"[{worst.name}] {worst.message}" if worst.name and worst.status != TODO else worst.message
