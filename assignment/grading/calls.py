@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import _pytest.outcomes
 import torch
 from torch import Tensor
 
@@ -14,11 +15,11 @@ from assignment.grading.sandbox import WorkerDied
 MAX_PRINTED_LINES = 8
 
 
-class SubmissionError(Exception):
+class SubmissionError(_pytest.outcomes.Failed):
     """The submission did something else than return tensors."""
 
     def __init__(self, status: str, message: str, ran: bool = True) -> None:
-        super().__init__(message)
+        super().__init__(message, pytrace=False)
         self.status, self.ran = status, ran
 
 

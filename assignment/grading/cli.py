@@ -8,6 +8,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import shlex
 import sys
 import time
 from collections import defaultdict
@@ -31,8 +32,8 @@ PACKED = "submission.zip"
 class Judge:
     """A pytest plugin that gathers the outcomes of the cases and says each check's verdict when it is complete."""
 
-    def __init__(self, selected: list[checks.Check], console: Console, seed: int) -> None:
-        self._console, self._seed = console, seed
+    def __init__(self, selected: list[checks.Check], console: Console, command: str) -> None:
+        self._console, self._command = console, command
         self._checks = {check.name: check for check in selected}
         self._expected: dict[str, int] = defaultdict(int)
         self._cases: dict[str, list[score.Case]] = defaultdict(list)
@@ -79,7 +80,7 @@ class Judge:
         self._progress.advance(self._task)
         self._progress.refresh()
         if len(self._cases[name]) == self._expected[name]:
-            entry = score.check_entry(self._result(name), self._seed)
+            entry = score.check_entry(self._result(name), self._command)
             self._progress.console.print(report.verdict_line(entry))
 
     def pytest_unconfigure(self) -> None:
@@ -176,11 +177,13 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     seed = new_seed() if options.seed is None else options.seed
     jobs = 1 if options.inline else options.jobs or default_jobs()
     console.print(Text(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}\n"))
-    judge = Judge(selected, console, seed)
+    command = _command(options, seed)
+    judge = Judge(selected, console, command)
     pool = Pool(submission, device, seed, jobs, options.path.resolve() if options.inline else None)
     starter = plugin.Starter(pool)
     status = run_pytest(selected, [judge, starter])
     session = score.Session(
+        command=command,
         seed=seed,
         device=_device_name(device),
         sandbox="none: a process of its own with limits",
@@ -203,6 +206,13 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     if any(result.status == score.GRADER_ERROR for result in results):
         return BROKEN
     return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
+
+
+def _command(options: argparse.Namespace, seed: int) -> str:
+    """The command that repeats this run for some of its checks."""
+    path = "" if options.path == Path() else f" {shlex.quote(str(options.path))}"
+    device = "" if options.device == "auto" else f" --device {options.device}"
+    return f"uv run grade.py{path}{device} --seed {seed} --only"
 
 
 def _device_name(device: str) -> str:

@@ -57,6 +57,7 @@ class CheckResult:
 class Session:
     """Under which circumstances a grade was made."""
 
+    command: str  # that repeats it, up to the names of checks: "uv run grade.py --seed 7 --only"
     seed: int
     device: str  # "cpu-simulated", or "cuda" and the name of the GPU
     sandbox: str
@@ -87,7 +88,7 @@ def report(session: Session, results: Iterable[CheckResult]) -> dict[str, Any]:
 
 def _problem(name: str, results: list[CheckResult], session: Session) -> dict[str, Any]:
     title, points = PROBLEMS[name]
-    checks = [check_entry(result, session.seed) for result in results]
+    checks = [check_entry(result, session.command) for result in results]
     missing = points - sum(check["max_score"] for check in checks)
     if missing > 0 and (not session.only or name in session.only):
         checks.append(_not_graded(name, title, missing))
@@ -121,8 +122,8 @@ def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
     }
 
 
-def check_entry(result: CheckResult, seed: int) -> dict[str, Any]:
-    """One check as the report shows it."""
+def check_entry(result: CheckResult, command: str) -> dict[str, Any]:
+    """One check as the report shows it; command runs it again when its name is added."""
     good = result.status in KEEPS_POINTS
     return {
         "name": result.check.name,
@@ -134,7 +135,7 @@ def check_entry(result: CheckResult, seed: int) -> dict[str, Any]:
         "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
         "message": "" if good else _message(result),
         "hint": "",
-        "rerun": "" if good else f"uv run grade.py --only {result.check.name} --seed {seed}",
+        "rerun": "" if good else f"{command} {result.check.name}",
         "margin": round(result.margin, 4),
     }
 

@@ -155,7 +155,7 @@ def test_a_failure_says_what_and_where(submission):
     assert "rmsnorm_forward(float32 (" in message
     assert "row" in message
     assert "NaN" in message
-    assert "uv run grade.py --only test_rmsnorm.py::test_forward_values --seed 3" in got.out
+    assert f"uv run grade.py {submission} --seed 3 --only test_rmsnorm.py::test_forward_values" in got.out
 
 
 def test_inputs_that_are_written_to_and_results_that_are_shared(submission):

@@ -19,7 +19,7 @@ def data():
     results = [
         CheckResult(check, (Case("case", status, HOSTILE),), 1) for check, status in zip(checks, statuses, strict=True)
     ]
-    return score.report(Session(1, "cpu-simulated", "none", "00"), results)
+    return score.report(Session("uv run grade.py --only", 1, "cpu-simulated", "none", "00"), results)
 
 
 def printed(data):

@@ -9,7 +9,8 @@ from assignment.grading.checks import Check
 from assignment.grading.score import Case, CheckResult, Session
 
 CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
-SESSION = Session(seed=5, device="cpu-simulated", sandbox="none", submission_sha256="00")
+COMMAND = "uv run grade.py --seed 5 --only"
+SESSION = Session(COMMAND, seed=5, device="cpu-simulated", sandbox="none", submission_sha256="00")
 
 
 def result(*statuses, expected=None):
@@ -41,10 +42,10 @@ def test_a_check_that_was_not_wholly_run_earns_nothing():
 
 
 def test_the_message_is_that_of_the_first_case_with_the_checks_status():
-    entry = score.check_entry(result("ok", "todo", "FAIL", "FAIL"), seed=5)
+    entry = score.check_entry(result("ok", "todo", "FAIL", "FAIL"), COMMAND)
     assert entry["message"] == "[2] message 2"
     assert (entry["passed"], entry["cases"]) == (1, 4)
-    assert entry["rerun"] == "uv run grade.py --only test_rmsnorm.py::test_eps --seed 5"
+    assert entry["rerun"] == "uv run grade.py --seed 5 --only test_rmsnorm.py::test_eps"
 
 
 def test_points_that_no_check_carries_are_listed_as_not_graded():
