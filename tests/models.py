@@ -62,9 +62,12 @@ def rmsnorm_backward(grad_y: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) ->
     }
 
 
-def attention_forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> dict[str, Expected]:
+def attention_forward(
+    q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False, tf32: bool = True
+) -> dict[str, Expected]:
+    """o and lse; tf32 says whether float32 products may be made by a tensor core, as tl.dot makes them."""
     o, lse = oracle.attention_forward(q, k, v, is_causal)
-    models = [[_attention_forward(q, k, v, is_causal, how) for how in ways] for ways in roundings(q.dtype)]
+    models = [[_attention_forward(q, k, v, is_causal, how) for how in ways] for ways in roundings(q.dtype, tf32)]
     probabilities = (oracle.attention_logits(q, k, is_causal) - lse.unsqueeze(-1)).exp()
     products = oracle.attention_logits(q.abs(), k.abs(), is_causal=False)
     lse_magnitude = (probabilities * products).sum(-1) + lse.abs() + 1
@@ -75,12 +78,19 @@ def attention_forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) 
 
 
 def attention_backward(
-    grad_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, is_causal: bool = False
+    grad_o: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    is_causal: bool = False,
+    tf32: bool = True,
 ) -> dict[str, Expected]:
     """The gradients for o in the inputs' dtype and lse in float32, as a forward pass returns them."""
     values = oracle.attention_backward(grad_o, q, k, v, is_causal)
     tensors = (grad_o, q, k, v, o, lse)
-    models = [[_attention_backward(*tensors, is_causal, how) for how in ways] for ways in roundings(q.dtype)]
+    models = [[_attention_backward(*tensors, is_causal, how) for how in ways] for ways in roundings(q.dtype, tf32)]
     probabilities = oracle.attention_logits(q, k, is_causal).softmax(-1)
     grad_o, q_, k_, v_ = (t.double().abs() for t in (grad_o, q, k, v))
     delta = (grad_o * (probabilities @ v_)).sum(-1, keepdim=True)
@@ -118,24 +128,27 @@ class Arithmetic:
     base: float = 1.0  # log₂e where the exponentials are powers of 2
 
 
-def roundings(dtype: torch.dtype) -> list[list[Arithmetic]]:
+def roundings(dtype: torch.dtype, tf32: bool) -> list[list[Arithmetic]]:
     """Each rounding that a correct kernel for inputs of this dtype may make, in all its ways."""
 
     def cast(x: Tensor) -> Tensor:
         return x.to(dtype).float()
 
     bases = (1.0, math.log2(math.e))
-    if dtype == torch.float32:
-        cut = (truncate, nearest)
-        return [
-            [Arithmetic()],
-            [Arithmetic(logits=way) for way in cut],
-            [Arithmetic(grad_p=way) for way in cut],
-            [Arithmetic(outputs=way) for way in cut],
-            [Arithmetic(scaled_q=way, base=base) for way in cut for base in bases],
-        ]
-    before = [Arithmetic(scaled_q=cast, base=base) for base in bases]
-    return [[Arithmetic()], [Arithmetic(probabilities=cast)], [Arithmetic(outputs=truncate)], before]
+    plain = [Arithmetic()]
+    if dtype != torch.float32:
+        before = [Arithmetic(scaled_q=cast, base=base) for base in bases]
+        return [plain, [Arithmetic(probabilities=cast)], [Arithmetic(outputs=truncate)], before]
+    if not tf32:
+        return [plain, [Arithmetic(scaled_q=exact, base=base) for base in bases]]
+    cut = (truncate, nearest)
+    return [
+        plain,
+        [Arithmetic(logits=way) for way in cut],
+        [Arithmetic(grad_p=way) for way in cut],
+        [Arithmetic(outputs=way) for way in cut],
+        [Arithmetic(scaled_q=way, base=base) for way in cut for base in bases],
+    ]
 
 
 def select(models: Sequence[Sequence[tuple[Tensor, ...]]], output: int) -> list[list[Tensor]]:
