@@ -52,7 +52,6 @@ def rmsnorm_backward(
     Strides: any; `y.sum().backward()` passes a grad_y whose strides are all 0. The inputs are not written to.
     Width: any d from 1; a row need not fit in one block.
     Empty batch: an empty grad_x and a grad_weight of zeros, without a launch.
-    Deterministic: the same inputs give the same bits.
 
     Raises:
         ValueError: before any launch, as in the forward, or if grad_y is not of x's shape and dtype, or rstd not of

@@ -44,7 +44,6 @@ def weighted_sum_backward(
         float32, the sum over all rows included: it is cast once, at the end.
     Strides: any; `y.sum().backward()` passes a grad_y whose strides are all 0. The inputs are not written to.
     Empty batch: an empty grad_x and a grad_weight of zeros, without a launch.
-    Deterministic: the same inputs give the same bits.
 
     Raises:
         ValueError: before any launch, as in the forward, or if grad_y is not of shape (*batch) or not of x's dtype.

@@ -103,7 +103,7 @@ def _explain(name: str, got: Tensor, want: Expected, wrong: Tensor) -> str:
     index = f"[{', '.join(map(str, first))}]" if first else ""
     error = (got.double() - want.value).abs()
     lines = [
-        f"{name}: {wrong.sum()} of {wrong.numel()} elements are wrong{_region(wrong)}",
+        f"{name}: {wrong.sum()} of {wrong.numel()} elements wrong{_region(wrong)}",
         f"  first one: {name}{index} = {got[first].item():.7g}, expected {want.value[first].item():.7g} "
         f"± {allowed[first].item():.2g}",
     ]
@@ -124,11 +124,9 @@ def _about_non_finite(name: str, got: Tensor) -> list[str]:
     nan, inf = got.isnan(), got.isinf()
     lines = []
     if nan.any():
-        lines.append(f"  {nan.sum()} are NaN{_region(nan)}: memory that no kernel wrote is NaN here; else 0/0 or ∞ − ∞")
+        lines.append(f"  {nan.sum()} NaN{_region(nan)}: read outside of a tensor or never written, else 0/0 or ∞ − ∞")
     if inf.any():
-        lines.append(
-            f"  {inf.sum()} are infinite{_region(inf)}: an exponential or a sum overflowed, or a division by 0"
-        )
+        lines.append(f"  {inf.sum()} infinite{_region(inf)}: an exponential or a sum overflowed, or a division by 0")
     return lines
 
 

@@ -21,7 +21,7 @@ LOW_PRECISION = [
 PLAIN_ROWS = {
     "64 rows of 64": (64, 64),
     "256 rows of 128": (256, 128),
-    "3 × 32 rows of 256": (3, 32, 256),
+    "3 x 32 rows of 256": (3, 32, 256),
 }
 RAGGED_ROWS = {
     "one element": (1, 1),

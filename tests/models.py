@@ -124,7 +124,8 @@ class Arithmetic:
     grad_p: Rounding = exact  # the operands of dO vᵀ
     outputs: Rounding = exact  # the operands of the products with P and dS
     probabilities: Rounding = exact  # P and dS, before they are multiplied
-    scaled_q: Rounding | None = None  # q times its scale, before the product; None: the logits are scaled instead
+    scaled_q: Rounding | None = None  # q times the scale, before the product; None: the logits are scaled instead
+    scaled_k: Rounding | None = None  # likewise k; who scales both by d^(−1/4) rounds both
     base: float = 1.0  # log₂e where the exponentials are powers of 2
 
 
@@ -135,19 +136,21 @@ def roundings(dtype: torch.dtype, tf32: bool) -> list[list[Arithmetic]]:
         return x.to(dtype).float()
 
     bases = (1.0, math.log2(math.e))
-    plain = [Arithmetic()]
-    if dtype != torch.float32:
-        before = [Arithmetic(scaled_q=cast, base=base) for base in bases]
-        return [plain, [Arithmetic(probabilities=cast)], [Arithmetic(outputs=truncate)], before]
-    if not tf32:
-        return [plain, [Arithmetic(scaled_q=exact, base=base) for base in bases]]
-    cut = (truncate, nearest)
+    if dtype == torch.float32:
+        ways = (truncate, nearest) if tf32 else (exact,)
+        products = [
+            [Arithmetic(logits=way) for way in ways],
+            [Arithmetic(grad_p=way) for way in ways],
+            [Arithmetic(outputs=way) for way in ways],
+        ]
+    else:
+        ways = (cast, truncate) if tf32 else (cast,)  # truncate: widened to float32 before it is scaled
+        products = [[Arithmetic(probabilities=cast)], [Arithmetic(outputs=truncate)]]
     return [
-        plain,
-        [Arithmetic(logits=way) for way in cut],
-        [Arithmetic(grad_p=way) for way in cut],
-        [Arithmetic(outputs=way) for way in cut],
-        [Arithmetic(scaled_q=way, base=base) for way in cut for base in bases],
+        [Arithmetic()],
+        *(products if tf32 or dtype != torch.float32 else []),
+        [Arithmetic(scaled_q=way, base=base) for way in ways for base in bases],
+        [Arithmetic(scaled_k=way, base=base) for way in ways for base in bases],
     ]
 
 
@@ -157,10 +160,12 @@ def select(models: Sequence[Sequence[tuple[Tensor, ...]]], output: int) -> list[
 
 def _logits(q: Tensor, k: Tensor, is_causal: bool, how: Arithmetic) -> Tensor:
     scale = how.base / math.sqrt(q.shape[-1])
-    if how.scaled_q is None:
-        logits = how.logits(q.float()) @ how.logits(k.float()).mT * scale
-    else:
+    if how.scaled_q is not None:
         logits = how.scaled_q(q.float() * scale) @ k.float().mT
+    elif how.scaled_k is not None:
+        logits = q.float() @ how.scaled_k(k.float() * scale).mT
+    else:
+        logits = how.logits(q.float()) @ how.logits(k.float()).mT * scale
     logits = logits / how.base
     return logits.masked_fill(oracle.above_diagonal(logits), -math.inf) if is_causal else logits
 

@@ -126,9 +126,14 @@ def failure(reply: dict[str, Any]) -> SubmissionError:
 
 
 def describe_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
-    """ "rmsnorm_forward(float32 (3, 40), float32 (40,), eps=0.5)" """
-    arguments = [f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}" for t in tensors]
+    """ "rmsnorm_forward(float32 (3, 40) strides (0, 1), float32 (40,), eps=0.5)" """
+    arguments = [describe_tensor(tensor) for tensor in tensors]
     return f"{function}({', '.join([*arguments, *(f'{name}={value}' for name, value in options.items())])})"
+
+
+def describe_tensor(tensor: Tensor) -> str:
+    strides = "" if tensor.is_contiguous() else f" strides {tensor.stride()}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{strides}"
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

@@ -103,7 +103,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "path", nargs="?", type=Path, default=Path(), help="folder or zip that holds cs336_kernels/ (default: here)"
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help="problems, files or checks: see --list")
+    parser.add_argument(
+        "--only", nargs="+", action="extend", metavar="NAME", default=[], help="problems, files or checks: see --list"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
     parser.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
     parser.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
@@ -117,16 +119,16 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def _natural(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"expected a natural number, got {text}")
-    return value
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a natural number, got {text!r}")
+    return int(text)
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     console = Console(highlight=False, soft_wrap=True)
     try:
+        options.only = [name for names in options.only for name in names.split(",")]
         selected = checks.select(checks.declared(), options.only) if options.only else checks.declared()
     except ValueError as error:
         print(f"grade.py: --only {error}: no such problem or check; see --list", file=sys.stderr)
@@ -135,8 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
         print_list(console, selected)
         return GRADED
     try:
+        _check_device(options.device)
         _check_outputs(options)
-        submission = read(options.path)
+        submission = read(options.path.absolute())
     except UnusableSubmission as error:
         print(f"grade.py: {error}", file=sys.stderr)
         return UNUSABLE
@@ -147,6 +150,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("grade.py: interrupted, no score", file=sys.stderr)
         return INTERRUPTED
+
+
+def _check_device(device: str) -> None:
+    if device == "cuda" and pick_device("auto") != "cuda":
+        raise UnusableSubmission("--device cuda: PyTorch finds no GPU here; leave the option out for the simulator")
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
@@ -179,9 +187,9 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     console.print(Text(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}\n"))
     command = _command(options, seed)
     judge = Judge(selected, console, command)
-    pool = Pool(submission, device, seed, jobs, options.path.resolve() if options.inline else None)
+    pool = Pool(submission, device, seed, jobs, options.path if options.inline else None)
     starter = plugin.Starter(pool)
-    status = run_pytest(selected, [judge, starter])
+    status = run_pytest(selected, [judge, starter]) if selected else pytest.ExitCode.OK
     session = score.Session(
         command=command,
         seed=seed,

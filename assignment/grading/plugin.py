@@ -70,7 +70,7 @@ def pool_of(config: pytest.Config) -> Pool:
             pick_device(config.getoption("device")),
             new_seed() if seed is None else seed,
             1 if alone else config.getoption("jobs") or default_jobs(),
-            Path(path).resolve() if inline else None,
+            path if inline else None,
         )
     return config.stash[POOL]
 
@@ -133,7 +133,9 @@ def judge_in_parallel(session: pytest.Session, judged: list[int]) -> None:
                 hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
                 stop_if_asked(session)
         except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
+            for process in list(executor._processes.values()):  # each may be waiting for a worker's deadline
+                process.kill()
+            executor.shutdown(wait=True, cancel_futures=True)
             raise
 
 
@@ -185,7 +187,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     if status == score.TODO:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, message)
     elif report.failed and status != score.GRADER_ERROR and not item.config.getoption("inline"):
-        report.longrepr = f"{status}: {message}"
+        report.longrepr = f"{status}: {message}\n  again: --seed {pool_of(item.config).seed}"
     return report
 
 

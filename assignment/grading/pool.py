@@ -24,17 +24,16 @@ FUNCTIONS = (
 class Pool:
     """The workers of one run, one for each judging process, and what those processes share."""
 
-    def __init__(
-        self, submission: Submission, device: str, seed: int, jobs: int, inline_folder: Path | None = None
-    ) -> None:
+    def __init__(self, submission: Submission, device: str, seed: int, jobs: int, inline: Path | None = None) -> None:
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
         self._deaths = multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))  # shared by the judges
         self.stage = Stage(submission)
         self.workers: list[Any]  # Worker or calls.InlineWorker
-        if inline_folder:
+        if inline:
             from assignment.grading.calls import InlineWorker
 
-            self.workers = [InlineWorker(inline_folder, device)]
+            folder = inline.resolve() if inline.is_dir() else self.stage.submission
+            self.workers = [InlineWorker(folder, device)]
         else:
             self.workers = [Worker(self.stage, device) for _ in range(jobs)]
         self.mine = 0  # the index of this process's worker

@@ -58,9 +58,9 @@ def send(connection: socket.socket, header: dict[str, Any], tensors: list[Tensor
 
 
 def receive(
-    connection: socket.socket, deadline: float | None = None, largest_storage: int = MAX_PAYLOAD
+    connection: socket.socket, deadline: float | None = None, largest_storage: int = MAX_PAYLOAD, guard: int = 0
 ) -> tuple[dict[str, Any], list[Tensor]]:
-    """Read one frame, until `deadline` on time.monotonic(); a storage may have at most largest_storage bytes.
+    """Read one frame, until `deadline` on time.monotonic(); for largest_storage and guard see decode().
 
     Raises:
         ConnectionLost, DeadlineExceeded, ProtocolError
@@ -72,7 +72,7 @@ def receive(
     payload = _read(connection, payload_size, deadline)
     try:
         header = json.loads(text)
-        return header, decode(header["tensors"], header["storages"], payload, largest_storage)
+        return header, decode(header["tensors"], header["storages"], payload, largest_storage, guard)
     except (ValueError, LookupError, TypeError, RuntimeError, RecursionError, safetensors.SafetensorError) as error:
         raise ProtocolError(f"a malformed frame: {error}") from error
 
@@ -153,19 +153,31 @@ def _touched(view: Tensor) -> list[tuple[int, int]]:
 
 
 def decode(
-    specs: list[dict[str, Any]], storages: list[dict[str, Any]], payload: bytearray, largest_storage: int = MAX_PAYLOAD
+    specs: list[dict[str, Any]],
+    storages: list[dict[str, Any]],
+    payload: bytearray,
+    largest_storage: int = MAX_PAYLOAD,
+    guard: int = 0,
 ) -> list[Tensor]:
-    """The tensors that encode() described. receive() turns whatever this raises into ProtocolError."""
+    """The tensors that encode() described, in storages of at most largest_storage bytes.
+
+    With a guard, so many bytes before and after each storage hold NaN in every float type: who reads past a tensor
+    reads the same garbage every time. A guard is a multiple of 64, so that alignment stays. Everything is checked;
+    receive() turns whatever this raises into ProtocolError.
+    """
     if any(not 0 <= storage["nbytes"] <= largest_storage for storage in storages):
         raise ValueError("a storage beyond the limit")
     parts = safetensors.torch.load(bytes(payload))
-    built = [_storage(storage, parts[str(i)]) for i, storage in enumerate(storages)]
-    return [_view(spec, built[spec["storage"]]) for spec in specs]
+    built = [_storage(storage, parts[str(i)], guard) for i, storage in enumerate(storages)]
+    return [_view(spec, built[spec["storage"]], guard) for spec in specs]
 
 
-def _storage(description: dict[str, Any], part: Tensor) -> torch.UntypedStorage:
-    storage = torch.UntypedStorage(int(description["nbytes"]))
-    flat = torch.tensor([], dtype=torch.uint8).set_(storage)
+def _storage(description: dict[str, Any], part: Tensor, guard: int) -> torch.UntypedStorage:
+    nbytes = int(description["nbytes"])
+    storage = torch.UntypedStorage(nbytes + 2 * guard)
+    around = torch.tensor([], dtype=torch.uint8).set_(storage)
+    around[:guard] = around[guard + nbytes :] = 0xFF
+    flat = around[guard : guard + nbytes]
     position = 0
     for start, stop in description["runs"]:
         flat[start:stop] = part[position : position + stop - start]
@@ -173,11 +185,11 @@ def _storage(description: dict[str, Any], part: Tensor) -> torch.UntypedStorage:
     return storage
 
 
-def _view(spec: dict[str, Any], storage: torch.UntypedStorage) -> Tensor:
+def _view(spec: dict[str, Any], storage: torch.UntypedStorage, guard: int) -> Tensor:
     dtype, shape, strides, offset = DTYPES[spec["dtype"]], spec["shape"], spec["strides"], spec["offset"]
     if any(type(n) is not int or n < 0 for n in (offset, *shape, *strides)):
         raise ValueError("a shape, stride or offset that is not a natural number")
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    if all(shape) and (last + 1) * dtype.itemsize > storage.nbytes():
+    if all(shape) and (last + 1) * dtype.itemsize > storage.nbytes() - 2 * guard:
         raise ValueError("a tensor that reaches beyond its storage")
-    return torch.tensor([], dtype=dtype).set_(storage, offset, shape, strides)
+    return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)

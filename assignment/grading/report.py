@@ -29,7 +29,9 @@ def points(value: float) -> str:
 
 def clean(text: str) -> str:
     """Text of a submission made safe to print: no control characters, no endless lines."""
-    lines = [line[:MAX_LINE] for line in text.splitlines()[:MAX_MESSAGE_LINES]]
+    lines = [
+        line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} …" for line in text.splitlines()[:MAX_MESSAGE_LINES]
+    ]
     return "\n".join("".join(char if char.isprintable() else "�" for char in line) for line in lines)
 
 

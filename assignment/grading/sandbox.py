@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -77,18 +78,20 @@ class Worker:
         output, write_end = os.pipe()
         program = Path(__file__).with_name("worker.py")
         arguments = [str(self._stage.runtime), str(self._stage.submission), self._device, str(theirs.fileno())]
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", str(program), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            pass_fds=[theirs.fileno()],
-            cwd=self._stage.scratch,
-            env=self._environment(),
-            start_new_session=True,
-        )
-        theirs.close()
-        os.close(write_end)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                pass_fds=[theirs.fileno()],
+                cwd=self._stage.scratch,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(write_end)
         self._output, self._reader = output, None
 
     def _environment(self) -> dict[str, str]:
@@ -118,11 +121,11 @@ class Worker:
             if header.get("id") != self._next_id:
                 raise protocol.ProtocolError("an answer to another question")
         except protocol.DeadlineExceeded:
-            self._kill_child()
+            where = self._interrupt()
             self._bury()
-            raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped") from None
+            raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
         except (protocol.ConnectionLost, protocol.ProtocolError) as error:
-            raise WorkerDied("crashed", self._bury() or str(error)) from None
+            raise WorkerDied("crashed", (self._bury() or str(error)) + self._place()) from None
         return header, results
 
     def _connect(self) -> None:
@@ -180,6 +183,21 @@ class Worker:
         finally:
             timed_out.cancel()
             self._kill_child()
+
+    def _interrupt(self) -> str:
+        """Stop the child at its deadline, and say where it was."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self._child, signal.SIGUSR1)
+        time.sleep(0.2)
+        where = self._place()
+        self._kill_child()
+        return where
+
+    def _place(self) -> str:
+        """The innermost line of the submission in the stack that faulthandler printed last, if it did."""
+        stack = self.output().rpartition("most recent call first")[2]
+        frame = re.search(r'File "[^"\n]*/(cs336_kernels/[^"\n]+)", line (\d+) in (\w+)', stack)
+        return f"\n  at {frame[1]}:{frame[2]} in {frame[3]}" if frame else ""
 
     def _kill_child(self) -> None:
         with suppress(ProcessLookupError, PermissionError):

@@ -7,6 +7,7 @@ that dies is replaced at once.
 """
 
 import ctypes
+import faulthandler
 import importlib
 import importlib.machinery
 import importlib.util
@@ -28,6 +29,7 @@ FILES = ("weighted_sum", "rmsnorm", "flash_attention")
 ADDRESS_SPACE = 12 << 30  # bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
 FILE_SIZE = 256 << 20
 MAX_MESSAGE = 2_000  # characters
+GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 LARGEST_STORAGE = 1 << 40  # bytes of address space that a request may ask for; only what is touched costs memory
 
 
@@ -95,6 +97,8 @@ def supervise(control: socket.socket, submission: Path, device: str) -> None:
 def child(connection: socket.socket, submission: Path, device: str) -> None:
     os.setsid()
     die_with_parent()
+    faulthandler.enable()  # a crash, or the grader's signal at a deadline, prints where the submission was
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
     try:
         serve(connection, Submission(submission), device)
     finally:
@@ -111,7 +115,7 @@ def serve(connection: socket.socket, submission: "Submission", device: str) -> N
 
     while True:
         try:
-            header, tensors = protocol.receive(connection, largest_storage=LARGEST_STORAGE)
+            header, tensors = protocol.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
         except protocol.ConnectionLost:
             return
         reply, results = safe_answer(submission, header, tensors, device)
@@ -290,16 +294,18 @@ def describe(error: BaseException, folder: Path) -> dict[str, Any]:
 
 
 def summary(error: BaseException, folder: Path) -> str:
-    """ "ValueError: the message (cs336_kernels/rmsnorm.py:42, in rmsnorm_forward: `the source line`)" """
+    """The exception in one line, and in another "  at cs336_kernels/rmsnorm.py:42 in rmsnorm_forward: source line"."""
+    if isinstance(error, SyntaxError) and error.filename:
+        path = Path(error.filename)
+        where = path.relative_to(folder) if path.is_relative_to(folder) else path.name
+        return f"{type(error).__name__}: {error.msg}\n  at {where}:{error.lineno}: {(error.text or '').strip()}"
     text = f"{type(error).__name__}: {error}".removesuffix(": ")[:MAX_MESSAGE]
-    if isinstance(error, SyntaxError):
-        return text
     own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
     if not own:
         return text
     frame = own[-1]
     source = linecache.getline(frame.filename, frame.lineno or 0).strip()
-    return f"{text} ({Path(frame.filename).relative_to(folder)}:{frame.lineno}, in {frame.name}: `{source}`)"
+    return f"{text}\n  at {Path(frame.filename).relative_to(folder)}:{frame.lineno} in {frame.name}: {source}"
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def _typed(value: Any, specialize: bool) -> Any:
         return _descriptor(value)
     if value is None or callable(value) or isinstance(value, tl.dtype):
         return value
-    raise TypeError(f"failed to specialize argument of type: {type(value).__name__} (annotate it tl.constexpr?)")
+    raise TypeError(f"a kernel takes tensors and numbers, and tl.constexpr parameters; got a {type(value).__name__}")
 
 
 def _scalar(value: Any, ty: Any) -> Any:

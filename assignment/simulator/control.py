@@ -65,13 +65,20 @@ def loop(*bounds: Any) -> Iterator[Any]:
 
 
 def types_before_loop(names: tuple[str, ...], variables: dict[str, Any]) -> dict[str, Any]:
-    """The types of those tensors that a loop will assign to."""
-    return {name: variables[name].type for name in names if isinstance(variables.get(name), tensor)}
+    """The types of what a loop will assign to and is bound already; None for what is no tensor."""
+    return {name: getattr(variables[name], "type", None) for name in names if name in variables}
+
+
+def is_inner(name: str, types: dict[str, Any], variables: dict[str, Any]) -> bool:
+    """Whether a name was bound by a loop's body and by nothing before it."""
+    return name in variables and name not in types
 
 
 def check_types(types: dict[str, Any], variables: dict[str, Any]) -> None:
     """After each turn of a loop: the compiler wants one type for a variable that lives through it."""
     for name, before in types.items():
+        if before is None:
+            continue
         after = getattr(variables[name], "type", None)
         if after is not before and after != before:
             raise TypeError(f"loop-carried variable {name} is {before} before the loop, {after} after one turn of it")

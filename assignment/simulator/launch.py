@@ -95,6 +95,8 @@ def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any
 def _grid_sizes(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
     if callable(grid):
         grid = grid(values)
+    if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
+        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
     x, y, z = (size.__index__() for size in (*grid[:3], 1, 1)[:3])
     for axis, size, limit in zip("xyz", (x, y, z), _MAX_GRID, strict=True):
         if size > limit:

@@ -108,11 +108,17 @@ class _Rewriter(ast.NodeTransformer):
         """Rewrite a node; one that the compiler does not know complains when it is reached."""
         name = type(node).__name__
         is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(node, (ast.Starred, ast.FormattedValue))
-        return super().visit(node) if is_part or hasattr(CodeGenerator, f"visit_{name}") else self._unsupported(node)
+        is_known = is_part or hasattr(CodeGenerator, f"visit_{name}") or isinstance(node, ast.Raise)
+        return super().visit(node) if is_known else self._unsupported(node)
 
     def _unsupported(self, node: ast.AST) -> Any:
         call = self._call("unsupported", [ast.Constant(ast.unparse(node).splitlines()[0])], node)
         return ast.copy_location(ast.Expr(call), node) if isinstance(node, ast.stmt) else call
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        """A kernel that is still a stub says so; the compiler knows no `raise`."""
+        is_stub = node.exc is not None and ast.unparse(node.exc).startswith("NotImplementedError")
+        return node if is_stub else self._unsupported(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._unsupported(node)
@@ -180,7 +186,18 @@ class _Rewriter(ast.NodeTransformer):
         remember = ast.copy_location(ast.Assign([ast.Name(before, ast.Store())], types), loop)
         check = self._call("check_types", [ast.Name(before, ast.Load()), variables], loop)
         loop.body = [*loop.body, ast.copy_location(ast.Expr(check), loop)]
-        return [ast.fix_missing_locations(remember), loop]
+        return [
+            ast.fix_missing_locations(remember),
+            loop,
+            *(self._forget(name, before, loop) for name in sorted(names)),
+        ]
+
+    def _forget(self, name: str, before: str, loop: ast.For | ast.While) -> ast.stmt:
+        """What a loop's body alone has bound is unknown to the compiler after it."""
+        variables = ast.Call(ast.Name("locals", ast.Load()), [], [])
+        is_inner = self._call("is_inner", [ast.Constant(name), ast.Name(before, ast.Load()), variables], loop)
+        forget = ast.If(is_inner, [ast.Delete([ast.Name(name, ast.Del())])], [])
+        return ast.fix_missing_locations(ast.copy_location(forget, loop))
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         message = self.visit(node.msg) if node.msg else ast.Constant("")

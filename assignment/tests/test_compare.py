@@ -32,7 +32,7 @@ def test_a_result_within_the_bound_has_its_margin():
         pytest.param(VALUE[:1], "o has shape (1, 128, 64), expected (2, 128, 64)", id="shape"),
         pytest.param(VALUE.double(), "o is float64, expected float32", id="dtype"),
         pytest.param((VALUE, VALUE), "expected one tensor, o; got a tuple of 2 tensors", id="a tuple"),
-        pytest.param(VALUE + 1, "16384 of 16384 elements are wrong: all of them", id="everything"),
+        pytest.param(VALUE + 1, "16384 of 16384 elements wrong: all of them", id="everything"),
     ],
 )
 def test_form_comes_first(got, words):
@@ -57,8 +57,8 @@ def changed(index, value=1.0):
         pytest.param(changed((0, 7)), "batch 0 of 2, row 7 of 128", id="one row"),
         pytest.param(changed((..., slice(0, None, 2))), "every 2nd of the columns, from 0", id="every other column"),
         pytest.param(changed((0, 3, 5)), "first one: o[0, 3, 5] = 1, expected 0 ± 0.001", id="one element"),
-        pytest.param(changed((0, 0), math.nan), "64 are NaN: batch 0 of 2, row 0 of 128", id="NaN"),
-        pytest.param(changed((0, 0, 0), math.inf), "1 are infinite", id="infinite"),
+        pytest.param(changed((0, 0), math.nan), "64 NaN: batch 0 of 2, row 0 of 128", id="NaN"),
+        pytest.param(changed((0, 0, 0), math.inf), "1 infinite", id="infinite"),
     ],
 )
 def test_an_explanation_says_where(got, words):
@@ -71,7 +71,7 @@ def test_nan_where_nan_is_expected_is_still_wrong():
 
 def test_rank_zero_and_empty_results():
     assert worst_margin(torch.empty(0, 3), {"y": expected(torch.empty(0, 3))}) == 0
-    assert "y: 1 of 1 elements are wrong" in message(torch.tensor(1.0), y=expected(torch.tensor(0.0)))
+    assert "y: 1 of 1 elements wrong" in message(torch.tensor(1.0), y=expected(torch.tensor(0.0)))
 
 
 def test_the_bound_by_hand():
