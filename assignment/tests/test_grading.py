@@ -1,9 +1,12 @@
 """The grader as a program: whole submissions, right, broken and hostile, through `grade.py`."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +77,9 @@ def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
         file, _, function = name.partition("::")
         assert function.startswith(own[file]), f"{name}: {got.check(name)['message']}"
     assert got.check("test_weighted_sum.py::test_backward_values")["status"] == "crashed"
-    assert "SIGSEGV" in got.check("test_weighted_sum.py::test_backward_values")["message"]
+    crash = got.check("test_weighted_sum.py::test_backward_values")["message"]
+    assert "SIGSEGV" in crash
+    assert "at cs336_kernels/weighted_sum.py:" in crash
     assert "exit status 0" in got.check("test_rmsnorm.py::test_backward_values")["message"]
     assert "SystemExit" in got.check("test_flash_backward.py::test_pytorch_values")["message"]
     assert got.check("test_flash_forward.py::test_pytorch_values")["status"] == "ok"
@@ -86,6 +91,7 @@ def test_a_function_that_hangs_is_stopped_and_given_up(submission):
     assert got.status == 0, got.err
     assert got.check("test_rmsnorm.py::test_forward_values")["status"] == "ok"
     assert got.check("test_weighted_sum.py::test_forward_values")["status"] == "timeout"
+    assert "in weighted_sum_forward" in got.check("test_weighted_sum.py::test_forward_values")["message"]
     assert got.check("test_weighted_sum.py::test_forward_ragged")["status"] == "timeout"
     assert got.check("test_weighted_sum.py::test_backward_values")["status"] == "ok"
 
@@ -226,6 +232,40 @@ def test_what_cannot_be_used_is_said_in_a_sentence(tmp_path, arguments, words):
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_speed_alone_is_not_graded_here(submission):
+    got = grade(submission, "--only", "speed")
+    assert got.status == 0, got.err
+    assert got.report
+    assert (got.report["score"], got.report["gradable"], got.report["max_score"]) == (0, 0, 20)
+
+
+def test_a_kernel_that_is_still_a_stub_is_to_do(submission):
+    code = "import triton\n@triton.jit\ndef _stub(x_ptr):\n    raise NotImplementedError('write the kernel')\n"
+    append(submission, "rmsnorm.py", code + "def rmsnorm_forward(x, weight, eps=1e-5):\n    _stub[(1,)](x)")
+    got = grade(submission, "--only", "test_rmsnorm.py::test_forward_values")
+    assert got.check("test_rmsnorm.py::test_forward_values")["status"] == "todo"
+    assert got.check("test_rmsnorm.py::test_forward_values")["message"] == "write the kernel"
+
+
+def test_an_interrupted_run_ends_at_once(submission, tmp_path):
+    """Ctrl-C during a hanging call: no score, no traceback, no process left"""
+    append(submission, "weighted_sum.py", "def weighted_sum_forward(*args):\n    while True:\n        pass")
+    command = [sys.executable, str(ROOT / "grade.py"), str(submission), "--only", "weighted_sum"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=mine(tmp_path))
+    time.sleep(8)  # the workers are loaded, the judges wait for the hanging function
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert error == "grade.py: interrupted, no score\n"
+    assert not list(tmp_path.glob("grade-*"))
+    assert str(tmp_path / "grade-") not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+
+def mine(tmp_path: Path) -> dict[str, str]:
+    """An environment whose temporary folders are told apart from everybody else's."""
+    return os.environ | {"TMPDIR": str(tmp_path)}
 
 
 def test_the_list_needs_no_submission(tmp_path):

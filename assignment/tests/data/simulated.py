@@ -190,6 +190,36 @@ def check_loop_carried_types() -> None:
 
 
 @triton.jit
+def names_again_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+    total = tl.zeros((SIZE,), tl.float32)
+    for start in range(0, n, SIZE):
+        at = start + tl.arange(0, SIZE)
+        x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+        total += x.to(tl.float32)
+    for start in range(0, n, SIZE):
+        at = (start + tl.arange(0, SIZE))[None, :]
+        x = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)
+        tl.store(y_ptr + at, x + tl.sum(total, 0), mask=at < n)
+
+
+def check_names_come_back_in_another_loop() -> None:
+    """What only a loop's body binds is forgotten after it: the next loop may give the name another type."""
+    x, y = torch.ones(20, dtype=torch.float16), torch.zeros(20)
+    names_again_kernel[(1,)](x, y, 20, SIZE=8)
+    assert y.tolist() == [21.0] * 20
+
+
+@triton.jit
+def stub_kernel(x_ptr):
+    raise NotImplementedError("write me")
+
+
+def check_a_kernel_that_is_a_stub() -> None:
+    """It says so as the wrapper around it would."""
+    assert str(raised(NotImplementedError, stub_kernel[(1,)], torch.ones(4))) == "write me"
+
+
+@triton.jit
 def break_kernel(x_ptr, n, STOP: tl.constexpr):
     for i in range(n):
         if STOP:
