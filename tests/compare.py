@@ -31,6 +31,7 @@ class Expected:
     value: Tensor
     allowed: Tensor
     dtype: torch.dtype
+    rows: bool  # whether the last dimension forms rows: not for y, rstd, lse and grad_weight
 
 
 def expect(
@@ -53,7 +54,7 @@ def expect(
     )
     finfo = torch.finfo(dtype)
     rounding = 4 * finfo.eps * _largest(value.abs(), rows) + 4 * finfo.smallest_normal * finfo.eps
-    return Expected(value, (2 * per_magnitude + FLOAT32_EPS) * row_magnitude + rounding, dtype)
+    return Expected(value, (2 * per_magnitude + FLOAT32_EPS) * row_magnitude + rounding, dtype, rows)
 
 
 def _error_per_magnitude(model: Tensor, value: Tensor, row_magnitude: Tensor, rows: bool) -> float:
@@ -103,11 +104,11 @@ def _explain(name: str, got: Tensor, want: Expected, wrong: Tensor) -> str:
     index = f"[{', '.join(map(str, first))}]" if first else ""
     error = (got.double() - want.value).abs()
     lines = [
-        f"{name}: {wrong.sum()} of {wrong.numel()} elements wrong{_region(wrong)}",
+        f"{name}: {wrong.sum()} of {wrong.numel()} elements wrong{_region(wrong, want.rows)}",
         f"  first one: {name}{index} = {got[first].item():.7g}, expected {want.value[first].item():.7g} "
         f"± {allowed[first].item():.2g}",
     ]
-    lines += _about_non_finite(name, got) if not got.isfinite().all() else [_largest_error(name, error, allowed)]
+    lines += _about_non_finite(got, want.rows) if not got.isfinite().all() else [_largest_error(name, error, allowed)]
     return "\n".join(lines)
 
 
@@ -120,23 +121,26 @@ def _largest_error(name: str, error: Tensor, allowed: Tensor) -> str:
     )
 
 
-def _about_non_finite(name: str, got: Tensor) -> list[str]:
+def _about_non_finite(got: Tensor, rows: bool) -> list[str]:
     nan, inf = got.isnan(), got.isinf()
     lines = []
     if nan.any():
-        lines.append(f"  {nan.sum()} NaN{_region(nan)}: read outside of a tensor or never written, else 0/0 or ∞ − ∞")
+        lines.append(
+            f"  {nan.sum()} NaN{_region(nan, rows)}: read outside of a tensor or never written, else 0/0 or ∞ − ∞"
+        )
     if inf.any():
-        lines.append(f"  {inf.sum()} infinite{_region(inf)}: an exponential or a sum overflowed, or a division by 0")
+        lines.append(
+            f"  {inf.sum()} infinite{_region(inf, rows)}: an exponential or a sum overflowed, or a division by 0"
+        )
     return lines
 
 
-def _region(mask: Tensor) -> str:
-    """Where mask is true, in words: ", at rows 96–127 of 128" (the last two dimensions) and which of the batch."""
+def _region(mask: Tensor, rows: bool) -> str:
+    """Where mask is true, in words: ": batch 1 of 2, rows 96–127 of 128"."""
     if mask.ndim == 0 or mask.all():
         return "" if mask.ndim == 0 else ": all of them"
-    names = ["batch"] * max(0, mask.ndim - 2) + ["row", "column"][max(0, 2 - mask.ndim) :]
-    if mask.ndim == 1:
-        names = ["element"]
+    inner = ["row", "column"] if rows else ["row"]  # a vector has one element for each row
+    names = (["batch"] * mask.ndim + inner)[-mask.ndim :]
     parts = []
     for dim, name in enumerate(names):
         others = [other for other in range(mask.ndim) if other != dim]
@@ -156,7 +160,7 @@ def _indices(name: str, hit: Tensor) -> str:
     if steps == {1}:
         tail = f" (the last {len(where)})" if where[-1] == len(hit) - 1 else ""
         return f"{plural} {where[0]}–{where[-1]} of {len(hit)}{tail}"
-    if len(steps) == 1:
+    if len(steps) == 1 and len(where) > 2:
         step = steps.pop()
         return f"every {step}{ {2: 'nd', 3: 'rd'}.get(step, 'th') } of the {plural}, from {where[0]}"
     return f"{len(where)} of {len(hit)} {plural}, {where[0]}–{where[-1]}"

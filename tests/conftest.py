@@ -20,13 +20,14 @@ def check(run, record_property):
 def check_gradients(run, record_property):
     """Call a differentiable function and compare the gradients of its inputs, every time that they are asked for.
 
-    expected holds the gradients of all inputs, in their order; wrt says for which of them to ask (default: all).
+    expected holds the gradients of all inputs, in their order; wrt says for which of them to ask (default: all). grad
+    is the gradient of the result; summed, .sum().backward() makes it, with strides of 0.
     """
 
-    def check(function, *tensors, expected, wrt=None, **request):
+    def check(function, *tensors, grad, expected, summed=False, wrt=None, **request):
         wrt = range(len(tensors)) if wrt is None else wrt
         wanted = {name: gradient for i, (name, gradient) in enumerate(expected.items()) if i in wrt}
-        for got in run.gradients(function, *tensors, wrt=wrt, **request):
+        for got in run.gradients(function, *tensors, grad=None if summed else grad, wrt=wrt, **request):
             record_property("margin", compare.worst_margin(got if len(wanted) > 1 else got[0], wanted))
 
     return check

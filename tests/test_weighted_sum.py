@@ -50,7 +50,7 @@ def test_backward_ragged(check, rng, shape):
 @pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
 def test_forward_16_bit(check, rng, dtype):
     """weighted_sum_forward takes bfloat16 and float16, adds in float32 and returns the input's dtype"""
-    x, weight = row_inputs(rng, (65, 515), dtype)
+    x, weight = row_inputs(rng, (64, 512), dtype)
     check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
 
 
@@ -58,25 +58,27 @@ def test_forward_16_bit(check, rng, dtype):
 @pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
 def test_backward_16_bit(check, rng, dtype):
     """weighted_sum_backward takes bfloat16 and float16, adds in float32 and returns the input's dtype"""
-    tensors = backward_inputs(rng, (515, 65), dtype)
+    tensors = backward_inputs(rng, (512, 64), dtype)
     check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
 
 
 @pytest.mark.points(0.5)
 @inputs.layouts()
-def test_forward_strides(check, rng, layout):
+@inputs.ROW_LAYOUT_SHAPES
+def test_forward_strides(check, rng, shape, layout):
     """weighted_sum_forward reads x and weight through their strides"""
-    x, weight = (layout(t) for t in row_inputs(rng, (3, 21, 40)))
+    x, weight = (layout(t) for t in row_inputs(rng, shape))
     check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(0.5)
 @pytest.mark.parametrize("layout", [*inputs.layouts().args[1], pytest.param(None, id="expanded")])
-def test_backward_strides(check, rng, layout):
+@inputs.ROW_LAYOUT_SHAPES
+def test_backward_strides(check, rng, shape, layout):
     """weighted_sum_backward reads every input through its strides, the stride 0 of an expanded gradient included"""
-    grad_y, x, weight = backward_inputs(rng, (3, 21, 40))
+    grad_y, x, weight = backward_inputs(rng, shape)
     if layout is None:
-        tensors = inputs.expanded(inputs.expanded(grad_y, 0), 1), inputs.expanded(x, 1), weight
+        tensors = grad_y.flatten()[0].expand(grad_y.shape), inputs.expanded(x, -2), weight
     else:
         tensors = layout(grad_y), layout(x), layout(weight)
     check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
@@ -86,9 +88,9 @@ def test_backward_strides(check, rng, layout):
 @pytest.mark.parametrize("scale", [pytest.param(1e15, id="large values"), pytest.param(1e-15, id="tiny values")])
 def test_outliers(check, rng, scale):
     """weighted_sum_forward keeps small rows beside large ones, and terms that cancel"""
-    x, weight = row_inputs(rng, (67, 130))
-    weight[65:] = weight[:65]
-    x[:, 65:] = -x[:, :65] + x[:, 65:] / 64
+    x, weight = row_inputs(rng, (64, 128))
+    weight[64:] = weight[:64]
+    x[:, 64:] = -x[:, :64] + x[:, 64:] / 64
     x[::2] *= scale
     check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
 
@@ -130,7 +132,7 @@ def test_backward_mistakes(run, rng):
 @pytest.mark.points(0.25)
 def test_value(check, rng):
     """weighted_sum returns what weighted_sum_forward does"""
-    x, weight = row_inputs(rng, (3, 19, 40))
+    x, weight = row_inputs(rng, (4, 16, 64))
     check("weighted_sum", x, weight, expected=models.weighted_sum_forward(x, weight))
 
 
@@ -138,6 +140,7 @@ def test_value(check, rng):
 @pytest.mark.parametrize("ask", inputs.ROW_GRADIENTS)
 def test_gradients(check_gradients, rng, ask):
     """weighted_sum is differentiable, for all inputs or only some, as often as asked"""
-    x, weight = row_inputs(rng, (3, 19, 40))
-    expected = models.weighted_sum_backward(torch.ones(3, 19), x, weight)
-    check_gradients("weighted_sum", x, weight, expected=expected, **ask)
+    grad_y, x, weight = backward_inputs(rng, (4, 16, 64))
+    grad_y = inputs.incoming(grad_y, ask)
+    expected = models.weighted_sum_backward(grad_y, x, weight)
+    check_gradients("weighted_sum", x, weight, grad=grad_y, expected=expected, **ask)

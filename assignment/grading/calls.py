@@ -40,13 +40,19 @@ class Run:
         self,
         function: str,
         *tensors: Tensor,
+        grad: Tensor | None = None,
         wrt: Sequence[int] | None = None,
         times: int = 1,
         options: dict[str, Any] | None = None,
     ) -> list[tuple[Tensor, ...]]:
-        """The gradients of function(*tensors).sum() for the tensors numbered in wrt (default: all), `times` times."""
+        """The gradients for the tensors numbered in wrt (default: all), asked for `times` times.
+
+        grad is the gradient of the result; without it that of its sum is taken.
+        """
         wrt = list(range(len(tensors)) if wrt is None else wrt)
-        _, groups = self._ask("gradients", function, tensors, options or {}, wrt=wrt, times=times)
+        sent = [*tensors, grad] if grad is not None else tensors
+        more = {"wrt": wrt, "times": times, "has_grad": grad is not None}
+        _, groups = self._ask("gradients", function, sent, options or {}, **more)
         return [tuple(group) for group in groups]
 
     def again(

@@ -174,18 +174,22 @@ def again(function: Callable, header: dict[str, Any], tensors: list) -> tuple[li
 
 
 def gradients(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
-    """The gradients of the sum of the result for the inputs in "wrt", as many times as asked."""
+    """The gradients for the inputs in "wrt", as many times as asked, of the result or of its sum."""
     import torch
 
     wrt, times = header["wrt"], header["times"]
+    grad = tensors.pop() if header["has_grad"] else None
     inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
     outputs, bare = results(function(*inputs, **header["options"]))
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
         raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
-    wanted, total = [inputs[i] for i in wrt], outputs[0].sum()
-    return [list(torch.autograd.grad(total, wanted, retain_graph=i + 1 < times)) for i in range(times)], False
+    if grad is not None and grad.shape != outputs[0].shape:
+        raise WrongReturn(f"returned shape {tuple(outputs[0].shape)}, expected {tuple(grad.shape)}")
+    wanted = [inputs[i] for i in wrt]
+    end = outputs[0] if grad is not None else outputs[0].sum()
+    return [list(torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times)) for i in range(times)], False
 
 
 def results(returned: Any) -> tuple[list, bool]:

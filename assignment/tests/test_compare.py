@@ -10,7 +10,7 @@ from tests.compare import Expected, Mismatch, expect, worst_margin
 
 
 def expected(value, allowed=1e-3, dtype=torch.float32):
-    return Expected(value.double(), torch.full_like(value, allowed, dtype=torch.float64), dtype)
+    return Expected(value.double(), torch.full_like(value, allowed, dtype=torch.float64), dtype, rows=value.ndim > 1)
 
 
 def message(got, **expectations):
