@@ -56,6 +56,7 @@ class Attention:
     n_queries: int
     n_keys: int
     d: int
+    shift: float = 0.0  # of the logits of every third row: see shifted()
 
 
 PLAIN_ATTENTION = {
@@ -77,6 +78,9 @@ RAGGED_ATTENTION = {
     "d = 80, no batch dimension": Attention((), 66, 66, 80),
     "d = 256, three batch dimensions": Attention((2, 1, 3), 20, 20, 256),
 }
+
+
+FAR_BELOW_ZERO = {"logits near -1e4, where a mask of -1e4 hides nothing": Attention((3,), 70, 70, 32, shift=-1e4)}
 
 
 def cases(shapes: dict[str, object]) -> pytest.MarkDecorator:
@@ -101,6 +105,8 @@ def attention_inputs(rng: Generator, shape: Attention, dtype: torch.dtype = torc
     queries, keys = (*shape.batch, shape.n_queries, shape.d), (*shape.batch, shape.n_keys, shape.d)
     q = normal(rng, *queries) * math.sqrt(2)
     k = normal(rng, *keys) * math.sqrt(2)
+    if shape.shift:
+        shifted(shape.shift)(q, k)
     return [q.to(dtype), k.to(dtype), normal(rng, *keys, dtype=dtype)]
 
 

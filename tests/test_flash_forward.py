@@ -55,7 +55,7 @@ def test_triton_causal(check, rng, shape):
 @pytorch
 @pytest.mark.points(1.5)
 @causal
-@inputs.cases(inputs.RAGGED_ATTENTION)
+@inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_pytorch_ragged(check, rng, shape, is_causal):
     """flash_forward_pytorch is right for every length, head dimension and number of batch dimensions"""
     forward(check, "flash_forward_pytorch", attention_inputs(rng, shape), is_causal)
@@ -64,7 +64,7 @@ def test_pytorch_ragged(check, rng, shape, is_causal):
 @triton
 @pytest.mark.points(2.5)
 @causal
-@inputs.cases(inputs.RAGGED_ATTENTION)
+@inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_triton_ragged(check, rng, shape, is_causal):
     """flash_forward_triton is right for every length, head dimension and number of batch dimensions"""
     forward(check, "flash_forward_triton", attention_inputs(rng, shape), is_causal)

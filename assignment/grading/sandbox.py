@@ -99,7 +99,7 @@ class Worker:
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         env |= {"HOME": scratch, "TMPDIR": scratch, "TRITON_CACHE_DIR": f"{scratch}/triton", "PYTHONHASHSEED": "0"}
         if self._device == "cpu":
-            env |= {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
+            env |= {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
         return env
 
     def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
