@@ -30,13 +30,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("path", nargs="?", type=Path, default=REFERENCE)
     parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--limit", type=float, default=0.5)
     options = parser.parse_args()
     worst: dict[str, tuple[float, int]] = {}
     lost: list[str] = []
-    for seed in range(options.seeds):
+    for seed in range(options.first, options.first + options.seeds):
         report = graded(options.path, seed, options.device, options.only)
         for check in (check for problem in report["problems"] for check in problem["checks"]):
             worst[check["name"]] = max(worst.get(check["name"], (0.0, 0)), (check.get("margin", 0.0), seed))

@@ -23,7 +23,7 @@ def weighted_sum_forward(x: Tensor, weight: Tensor) -> dict[str, Expected]:
     terms = x.float() * weight.float()
     magnitude = oracle.weighted_sum_forward(x.abs(), weight.abs())
     value = oracle.weighted_sum_forward(x, weight)
-    return {"y": expect(value, [sums(terms, dim=-1)], magnitude, x.dtype, rows=False)}
+    return {"y": expect(value, [sums(terms, dim=-1)], [], magnitude, x.dtype, rows=False)}
 
 
 def weighted_sum_backward(grad_y: Tensor, x: Tensor, weight: Tensor) -> dict[str, Expected]:
@@ -32,8 +32,8 @@ def weighted_sum_backward(grad_y: Tensor, x: Tensor, weight: Tensor) -> dict[str
     magnitude = oracle.sum_rows(outer.abs() * x.abs())
     weight_models = sums(as_rows(outer * x.float()), dim=0)
     return {
-        "grad_x": expect(grad_x, [[outer * weight.float()]], grad_x.abs(), x.dtype, rows=True),
-        "grad_weight": expect(grad_weight, [weight_models], magnitude, weight.dtype, rows=False),
+        "grad_x": expect(grad_x, [[outer * weight.float()]], [], grad_x.abs(), x.dtype, rows=True),
+        "grad_weight": expect(grad_weight, [weight_models], [], magnitude, weight.dtype, rows=False),
     }
 
 
@@ -43,8 +43,8 @@ def rmsnorm_forward(x: Tensor, weight: Tensor, eps: float = 1e-5) -> dict[str, E
     rstd_models = [(total / d + eps).rsqrt() for total in sums(x.float().square(), dim=-1)]
     y_models = [x.float() * model.unsqueeze(-1) * weight.float() for model in rstd_models]
     return {
-        "y": expect(y, [y_models], y.abs(), x.dtype, rows=True),
-        "rstd": expect(rstd, [rstd_models], rstd, torch.float32, rows=False),
+        "y": expect(y, [y_models], [], y.abs(), x.dtype, rows=True),
+        "rstd": expect(rstd, [rstd_models], [], rstd, torch.float32, rows=False),
     }
 
 
@@ -57,8 +57,10 @@ def rmsnorm_backward(grad_y: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) ->
     x_magnitude = rstd.double().unsqueeze(-1) * (g_ + x_hat_ * (g_ * x_hat_).mean(-1, keepdim=True))
     terms = as_rows(grad_y.float() * x_hat)
     return {
-        "grad_x": expect(grad_x, [x_models], x_magnitude, x.dtype, rows=True),
-        "grad_weight": expect(grad_weight, [sums(terms, dim=0)], terms.double().abs().sum(0), weight.dtype, rows=False),
+        "grad_x": expect(grad_x, [x_models], [], x_magnitude, x.dtype, rows=True),
+        "grad_weight": expect(
+            grad_weight, [sums(terms, dim=0)], [], terms.double().abs().sum(0), weight.dtype, rows=False
+        ),
     }
 
 
@@ -68,12 +70,13 @@ def attention_forward(
     """o and lse; tf32 says whether float32 products may be made by a tensor core, as tl.dot makes them."""
     o, lse = oracle.attention_forward(q, k, v, is_causal)
     models = [[_attention_forward(q, k, v, is_causal, how) for how in ways] for ways in roundings(q.dtype, tf32)]
+    at_once = [_attention_forward(q, k, v, is_causal, how) for how in together(q.dtype, tf32)]
     probabilities = (oracle.attention_logits(q, k, is_causal) - lse.unsqueeze(-1)).exp()
     products = oracle.attention_logits(q.abs(), k.abs(), is_causal=False)
     lse_magnitude = (probabilities * products).sum(-1) + lse.abs() + 1
     return {
-        "o": expect(o, select(models, 0), probabilities @ v.double().abs(), q.dtype, rows=True),
-        "lse": expect(lse, select(models, 1), lse_magnitude, torch.float32, rows=False),
+        "o": expect(o, *select(models, at_once, 0), probabilities @ v.double().abs(), q.dtype, rows=True),
+        "lse": expect(lse, *select(models, at_once, 1), lse_magnitude, torch.float32, rows=False),
     }
 
 
@@ -91,13 +94,14 @@ def attention_backward(
     values = oracle.attention_backward(grad_o, q, k, v, is_causal)
     tensors = (grad_o, q, k, v, o, lse)
     models = [[_attention_backward(*tensors, is_causal, how) for how in ways] for ways in roundings(q.dtype, tf32)]
+    at_once = [_attention_backward(*tensors, is_causal, how) for how in together(q.dtype, tf32)]
     probabilities = oracle.attention_logits(q, k, is_causal).softmax(-1)
     grad_o, q_, k_, v_ = (t.double().abs() for t in (grad_o, q, k, v))
     delta = (grad_o * (probabilities @ v_)).sum(-1, keepdim=True)
     grad_logits = probabilities * (grad_o @ v_.mT + delta) / math.sqrt(q.shape[-1])
     magnitudes = (grad_logits @ k_, grad_logits.mT @ q_, probabilities.mT @ grad_o)
     return {
-        name: expect(values[i], select(models, i), magnitudes[i], q.dtype, rows=True)
+        name: expect(values[i], *select(models, at_once, i), magnitudes[i], q.dtype, rows=True)
         for i, name in enumerate(("grad_q", "grad_k", "grad_v"))
     }
 
@@ -154,8 +158,17 @@ def roundings(dtype: torch.dtype, tf32: bool) -> list[list[Arithmetic]]:
     ]
 
 
-def select(models: Sequence[Sequence[tuple[Tensor, ...]]], output: int) -> list[list[Tensor]]:
-    return [[model[output] for model in ways] for ways in models]
+def together(dtype: torch.dtype, tf32: bool) -> list[Arithmetic]:
+    """What a tensor core does when it makes all float32 products."""
+    is_tf32 = tf32 and dtype == torch.float32
+    return [Arithmetic(logits=truncate, grad_p=truncate, outputs=truncate)] if is_tf32 else []
+
+
+def select(
+    models: Sequence[Sequence[tuple[Tensor, ...]]], at_once: Sequence[tuple[Tensor, ...]], output: int
+) -> tuple[list[list[Tensor]], list[Tensor]]:
+    """One output of all models, for expect()'s roundings and together."""
+    return [[model[output] for model in ways] for ways in models], [model[output] for model in at_once]
 
 
 def _logits(q: Tensor, k: Tensor, is_causal: bool, how: Arithmetic) -> Tensor:

@@ -78,8 +78,10 @@ def test_the_bound_by_hand():
     """2 · (the roundings' errors per magnitude, added up) · M + 4 ε · largest + ε32 · M"""
     value, magnitude = torch.tensor([[4.0, 1.0]]).double(), torch.tensor([[8.0, 2.0]]).double()
     roundings = [[value + 0.5, value - 1.0], [value + 0.25]]
-    want = expect(value, roundings, magnitude, torch.float32, rows=True)
+    want = expect(value, roundings, [], magnitude, torch.float32, rows=True)
     eps = 2.0**-23
+    at_once = expect(value, roundings, [value + 2.0], magnitude, torch.float32, rows=True)
+    assert at_once.allowed.item() == pytest.approx(2 * 2.0 / 8 * 8 + 4 * eps * 4 + eps * 8, rel=1e-9)
     assert want.allowed.item() == pytest.approx(2 * (1.0 + 0.25) / 8 * 8 + 4 * eps * 4 + eps * 8, rel=1e-9)
 
 
