@@ -127,7 +127,7 @@ def is_todo(reply: dict[str, Any]) -> bool:
 def failure(reply: dict[str, Any]) -> SubmissionError:
     message = str(reply.get("message", ""))
     if is_todo(reply):
-        return SubmissionError(score.TODO, str(reply["text"]))
+        return SubmissionError(score.TO_DO, str(reply["text"]))
     return SubmissionError(score.FAIL, f"it raised {message}" if reply["status"] == "raised" else message)
 
 

@@ -184,7 +184,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     status, message = verdict(item, call)
     ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
     report.user_properties += [("status", status), ("message", message), ("ran", ran)]
-    if status == score.TODO:
+    if status == score.TO_DO:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, message)
     elif report.failed and status != score.GRADER_ERROR and not item.config.getoption("inline"):
         report.longrepr = f"{status}: {message}\n  again: --seed {pool_of(item.config).seed}"
@@ -199,18 +199,18 @@ def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:
         return score.OK, ""
     error, run = call.excinfo.value, getattr(item, "funcargs", {}).get("run")
     if isinstance(error, SubmissionError) and run is not None:
-        return error.status, str(error) if error.status == score.TODO else run.in_context(str(error))
+        return error.status, str(error) if error.status == score.TO_DO else run.in_context(str(error))
     if isinstance(error, AssertionError) and run is not None:
         return score.FAIL, run.in_context(str(error))
     if item.config.getoption("inline") and isinstance(error, NotImplementedError):
-        return score.TODO, str(error)
+        return score.TO_DO, str(error)
     if item.config.getoption("inline"):
         return score.FAIL, f"{type(error).__name__}: {error}"
     return score.GRADER_ERROR, f"{type(error).__name__}: {error}\nThis is not your code: please report it to the staff."
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    if report.skipped and ("status", score.TODO) in report.user_properties:
+    if report.skipped and ("status", score.TO_DO) in report.user_properties:
         return "to do", "t", "TO DO"
     return None
 

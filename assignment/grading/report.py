@@ -15,7 +15,7 @@ STYLES = {
     score.CRASHED: "bold red",
     score.TIMEOUT: "bold red",
     score.GRADER_ERROR: "bold magenta",
-    score.TODO: "yellow",
+    score.TO_DO: "yellow",
     score.NOT_GRADED: "dim",
     score.NEEDS_REVIEW: "cyan",
 }
@@ -41,14 +41,14 @@ def verdict_line(check: dict[str, Any]) -> Text:
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
     line.append(f"{points(check['score']) + '/' + points(check['max_score']):>8}  ")
     line.append(check["claim"])
-    if check["status"] not in (score.OK, score.TODO, score.NOT_GRADED) and check["cases"] > 1:
+    if check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1:
         line.append(f"  ({check['passed']} of {check['cases']} cases pass)", "dim")
     return line
 
 
 def print_failures(console: Console, report: dict[str, Any]) -> None:
     """Every failed check: its claim, the first failing case, and how to run it again."""
-    silent = (score.OK, score.TODO, score.NOT_GRADED)
+    silent = (score.OK, score.TO_DO, score.NOT_GRADED)
     failed = [check for problem in report["problems"] for check in problem["checks"] if check["status"] not in silent]
     seen: dict[str, str] = {}
     for check in failed:
@@ -84,7 +84,7 @@ def remark(problem: dict[str, Any], on_gpu: bool) -> str:
     statuses = [check["status"] for check in problem["checks"]]
     if problem["gradable"] == 0:
         return score.NOT_GRADED if on_gpu else "needs a GPU: not graded here"
-    if all(status == score.TODO for status in statuses):
+    if all(status == score.TO_DO for status in statuses):
         return "to do"
     lost = sum(status not in (*score.KEEPS_POINTS, score.NOT_GRADED) for status in statuses)
     return f"{lost} of {len(statuses)} checks to go" if lost else ""
@@ -93,7 +93,7 @@ def remark(problem: dict[str, Any], on_gpu: bool) -> str:
 def next_step(report: dict[str, Any]) -> str:
     for problem in report["problems"]:
         for check in problem["checks"]:
-            if check["status"] == score.TODO:
+            if check["status"] == score.TO_DO:
                 return f"\nNext: {clean(check['message']).splitlines()[-1]}\n" if check["message"] else "\n"
     return "\n"
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from assignment.grading.checks import PROBLEMS, Check
 
-OK, FAIL, TODO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
+OK, FAIL, TO_DO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
 CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs review", "grader error"
 
 # The status of a check is the first of these that one of its cases has.
-SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TODO, NOT_GRADED, NEEDS_REVIEW, OK)
+SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TO_DO, NOT_GRADED, NEEDS_REVIEW, OK)
 KEEPS_POINTS = (OK, NEEDS_REVIEW)
 
 
@@ -144,4 +144,4 @@ def _message(result: CheckResult) -> str:
     worst = result.worst
     if worst is None:
         return f"only {len(result.cases)} of {result.expected} cases were run: not your code, please report this"
-    return f"[{worst.name}] {worst.message}" if worst.name and worst.status != TODO else worst.message
+    return f"[{worst.name}] {worst.message}" if worst.name and worst.status != TO_DO else worst.message
