@@ -83,6 +83,9 @@ RAGGED_ATTENTION = {
 FAR_BELOW_ZERO = {"logits near -1e4, where a mask of -1e4 hides nothing": Attention((3,), 70, 70, 32, shift=-1e4)}
 
 
+causal = pytest.mark.parametrize("is_causal", [pytest.param(False, id="full"), pytest.param(True, id="causal")])
+
+
 def cases(shapes: dict[str, object]) -> pytest.MarkDecorator:
     """A parametrisation of the argument `shape` by a table of named shapes."""
     return pytest.mark.parametrize("shape", [pytest.param(shape, id=name) for name, shape in shapes.items()])

@@ -10,7 +10,6 @@ from tests.inputs import Attention, attention_inputs, backward_inputs, outlier_i
 
 pytorch = pytest.mark.problem("flash_backward_pytorch")
 triton = pytest.mark.problem("flash_backward_triton")
-causal = pytest.mark.parametrize("is_causal", [pytest.param(False, id="full"), pytest.param(True, id="causal")])
 
 
 def backward(check, rng, function, qkv, is_causal=False):
@@ -57,7 +56,7 @@ def test_triton_causal(check, rng, shape):
 
 @pytorch
 @pytest.mark.points(0.5)
-@causal
+@inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION)
 def test_pytorch_ragged(check, rng, shape, is_causal):
     """flash_backward_pytorch is right for every length, head dimension and number of batch dimensions"""
@@ -66,7 +65,7 @@ def test_pytorch_ragged(check, rng, shape, is_causal):
 
 @triton
 @pytest.mark.points(2)
-@causal
+@inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION)
 def test_triton_ragged(check, rng, shape, is_causal):
     """flash_backward_triton is right for every length, head dimension and number of batch dimensions"""
@@ -91,7 +90,7 @@ def test_triton_outliers(check, rng, build):
 
 @pytorch
 @pytest.mark.points(0.5)
-@causal
+@inputs.causal
 @pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
 def test_pytorch_16_bit(check, rng, dtype, is_causal):
     """flash_backward_pytorch takes bfloat16 and float16 and accumulates in float32"""
@@ -101,7 +100,7 @@ def test_pytorch_16_bit(check, rng, dtype, is_causal):
 
 @triton
 @pytest.mark.points(1.5)
-@causal
+@inputs.causal
 @pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
 def test_triton_16_bit(check, rng, dtype, is_causal):
     """flash_backward_triton takes bfloat16 and float16 and accumulates in float32"""

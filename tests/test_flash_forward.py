@@ -7,7 +7,6 @@ from tests.inputs import Attention, attention_inputs, outlier_inputs
 
 pytorch = pytest.mark.problem("flash_forward_pytorch")
 triton = pytest.mark.problem("flash_forward_triton")
-causal = pytest.mark.parametrize("is_causal", [pytest.param(False, id="full"), pytest.param(True, id="causal")])
 
 
 def forward(check, function, qkv, is_causal=False):
@@ -54,7 +53,7 @@ def test_triton_causal(check, rng, shape):
 
 @pytorch
 @pytest.mark.points(1.5)
-@causal
+@inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_pytorch_ragged(check, rng, shape, is_causal):
     """flash_forward_pytorch is right for every length, head dimension and number of batch dimensions"""
@@ -63,7 +62,7 @@ def test_pytorch_ragged(check, rng, shape, is_causal):
 
 @triton
 @pytest.mark.points(2.5)
-@causal
+@inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_triton_ragged(check, rng, shape, is_causal):
     """flash_forward_triton is right for every length, head dimension and number of batch dimensions"""
@@ -88,7 +87,7 @@ def test_triton_outliers(check, rng, build):
 
 @pytorch
 @pytest.mark.points(1)
-@causal
+@inputs.causal
 @pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
 def test_pytorch_16_bit(check, rng, dtype, is_causal):
     """flash_forward_pytorch takes bfloat16 and float16, accumulates in float32 and returns lse in float32"""
@@ -97,7 +96,7 @@ def test_pytorch_16_bit(check, rng, dtype, is_causal):
 
 @triton
 @pytest.mark.points(2)
-@causal
+@inputs.causal
 @pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
 def test_triton_16_bit(check, rng, dtype, is_causal):
     """flash_forward_triton takes bfloat16 and float16, accumulates in float32 and returns lse in float32"""
@@ -160,7 +159,7 @@ def test_triton_mistakes(run, rng, mistake):
 
 @triton
 @pytest.mark.points(1.5)
-@causal
+@inputs.causal
 def test_attention_value(check, rng, is_causal):
     """flash_attention returns o, and passes is_causal on"""
     qkv = attention_inputs(rng, Attention((2, 2), 64, 64, 32))

@@ -33,7 +33,7 @@ class Judge:
     """A pytest plugin that gathers the outcomes of the cases and says each check's verdict when it is complete."""
 
     def __init__(self, selected: list[checks.Check], console: Console, command: str) -> None:
-        self._console, self._command = console, command
+        self._command = command
         self._checks = {check.name: check for check in selected}
         self._expected: dict[str, int] = defaultdict(int)
         self._cases: dict[str, list[score.Case]] = defaultdict(list)
@@ -238,7 +238,6 @@ def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
-    sys.path.insert(0, str(ROOT))
     with contextlib.chdir(ROOT):
         return pytest.main([*where, *settings, *tests], plugins=[plugin, *plugins])
 

@@ -124,8 +124,12 @@ class Worker:
             where = self._interrupt()
             self._bury()
             raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
-        except (protocol.ConnectionLost, protocol.ProtocolError) as error:
-            raise WorkerDied("crashed", (self._bury() or str(error)) + self._place()) from None
+        except protocol.ConnectionLost:
+            raise WorkerDied("crashed", self._bury() + self._place()) from None
+        except protocol.ProtocolError as error:
+            self._kill_child()
+            self._bury()
+            raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
         return header, results
 
     def _connect(self) -> None:

@@ -134,6 +134,14 @@ def test_a_broken_file_costs_only_its_own_points(submission, file, code):
         pytest.param("def rmsnorm_forward():\n    pass", "takes 0 positional arguments", id="no parameters"),
         pytest.param("rmsnorm_forward = 3", "is a int, expected a function", id="no function"),
         pytest.param("def rmsnorm_forward(x, *a, **k):\n    return x.to('meta'), x", "raised", id="on another device"),
+        pytest.param(
+            "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return x.to(torch.float8_e5m2), x",
+            "returned a tensor of torch.float8_e5m2",
+            id="in a dtype that nobody sends",
+        ),
+        pytest.param(
+            "import sys\ndef rmsnorm_forward(*a, **k):\n    sys.stdout.close()", "returned None", id="closes stdout"
+        ),
     ],
 )
 def test_what_is_wrong_with_a_function_is_said_in_a_sentence(submission, code, words):
