@@ -12,6 +12,7 @@ a row of its own.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,14 @@ FLOAT32_EPS = torch.finfo(torch.float32).eps
 
 
 class Mismatch(AssertionError):
-    """A result that differs from the oracle; the message is written for the student."""
+    """A result that differs from the oracle; the message is written for the student.
+
+    margin is the largest error over its bound; infinite where the form is wrong or a value is not finite.
+    """
+
+    def __init__(self, message: str, margin: float = math.inf) -> None:
+        super().__init__(message)
+        self.margin = margin
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,10 @@ def expect(
     per_magnitude = max(sum(worst(models) for models in (*roundings, [value.to(dtype)])), worst(together))
     finfo = torch.finfo(dtype)
     rounding = 4 * finfo.eps * _largest(value.abs(), rows) + 4 * finfo.smallest_normal * finfo.eps
-    return Expected(value, (2 * per_magnitude + FLOAT32_EPS) * row_magnitude + rounding, dtype, rows)
+    allowed = (2 * per_magnitude + FLOAT32_EPS) * row_magnitude + rounding
+    if not allowed.isfinite().all():
+        raise ValueError("these inputs overflow in an honest model: nothing could fail")
+    return Expected(value, allowed, dtype, rows)
 
 
 def _error_per_magnitude(model: Tensor, value: Tensor, row_magnitude: Tensor, rows: bool) -> float:
@@ -83,7 +94,11 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
         raise Mismatch(f"expected {_count(len(expected))} ({', '.join(expected)}), got {_count(len(outputs))}")
     for (name, want), output in zip(expected.items(), outputs, strict=True):
         _check_form(name, output, want)
-    return max(_check_values(name, out, want) for (name, want), out in zip(expected.items(), outputs, strict=True))
+    margins = [_margin(output, want) for want, output in zip(expected.values(), outputs, strict=True)]
+    for (name, want), output, margin in zip(expected.items(), outputs, margins, strict=True):
+        if margin > 1:
+            raise Mismatch(_explain(name, output, want), max(margins))
+    return max(margins)
 
 
 def _count(n: int) -> str:
@@ -97,34 +112,36 @@ def _check_form(name: str, got: Tensor, want: Expected) -> None:
         raise Mismatch(f"{name} is {_name(got.dtype)}, expected {_name(want.dtype)}")
 
 
-def _check_values(name: str, got: Tensor, want: Expected) -> float:
-    error = (got.double() - want.value).abs()
-    wrong = ~(error <= want.allowed)
-    if wrong.any():
-        raise Mismatch(_explain(name, got, want, wrong))
-    over = torch.where(want.allowed > 0, error / want.allowed, 0.0)
+def _margin(got: Tensor, want: Expected) -> float:
+    """The largest error over its bound; infinite for what is not finite."""
+    over = _over(got, want)
     return over.max().item() if over.numel() else 0.0
 
 
-def _explain(name: str, got: Tensor, want: Expected, wrong: Tensor) -> str:
+def _over(got: Tensor, want: Expected) -> Tensor:
+    error = (got.double() - want.value).abs()
+    return torch.where(error == 0, 0.0, error / want.allowed).nan_to_num(nan=math.inf, posinf=math.inf)
+
+
+def _explain(name: str, got: Tensor, want: Expected) -> str:
+    over = _over(got, want)
+    wrong = over > 1
     first = tuple(wrong.nonzero()[0].tolist())
     allowed = want.allowed.expand_as(want.value)
     index = f"[{', '.join(map(str, first))}]" if first else ""
-    error = (got.double() - want.value).abs()
     lines = [
         f"{name}: {wrong.sum()} of {wrong.numel()} elements wrong{_region(wrong, want.rows)}",
         f"  first one: {name}{index} = {got[first].item():.7g}, expected {want.value[first].item():.7g} "
         f"± {allowed[first].item():.2g}",
     ]
-    lines += _about_non_finite(got, want.rows) if not got.isfinite().all() else [_largest_error(name, error, allowed)]
+    lines += _about_non_finite(got, want.rows) if not got.isfinite().all() else [_largest_error(name, got, want, over)]
     return "\n".join(lines)
 
 
-def _largest_error(name: str, error: Tensor, allowed: Tensor) -> str:
-    over = torch.where(allowed > 0, error / allowed, error.sign() * torch.inf).nan_to_num(nan=0.0)
+def _largest_error(name: str, got: Tensor, want: Expected, over: Tensor) -> str:
     worst = int(over.argmax())
     return (
-        f"  largest error: {error.flatten()[worst].item():.3g}, "
+        f"  largest error: {(got.double() - want.value).abs().flatten()[worst].item():.3g}, "
         f"{over.flatten()[worst].item():.3g} times what float32 accumulation and {name}'s dtype explain"
     )
 

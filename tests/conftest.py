@@ -6,6 +6,12 @@ from tests import compare
 
 
 @pytest.fixture
+def memory_bytes(run):
+    """How far a view may reach where the submission runs."""
+    return run.memory_bytes
+
+
+@pytest.fixture
 def check(run, record_property):
     """Call a function of the submission and compare its result with what is expected of it."""
 

@@ -1,7 +1,7 @@
 """Named shapes and input builders; a name or a docstring says which mistake each one is there to catch."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -13,11 +13,6 @@ from tests import oracle
 # Families other than "ragged" keep to sizes that are multiples of any tile up to 64: one bug shall cost one family.
 
 Build = Callable[[Tensor, Tensor], None]  # changes q and k of an ordinary problem in place
-
-LOW_PRECISION = [
-    pytest.param(torch.bfloat16, id="bfloat16"),
-    pytest.param(torch.float16, id="float16"),
-]
 
 # Weighted sum and RMSNorm: the shape of x. Batches of 3 tell a batch from a row of a tile.
 PLAIN_ROWS = {
@@ -39,12 +34,12 @@ RAGGED_ROWS = {
 }
 WIDE_ROWS = {"wider than a block": (3, 20_000), "one past a power of two": (2, 4_097)}
 
-ROW_LAYOUT_SHAPES = pytest.mark.parametrize("shape", [(3, 32, 64), (96, 64)], ids=["three dimensions", "a matrix"])
 ROW_GRADIENTS = [
     pytest.param({"summed": True}, id=".sum().backward()"),
     pytest.param({"wrt": (0,)}, id="x only"),
     pytest.param({"wrt": (1,)}, id="weight only"),
     pytest.param({"times": 2}, id="twice with retain_graph"),
+    pytest.param({"interleaved": True}, id="another forward pass in between"),
 ]
 
 
@@ -124,15 +119,14 @@ def backward_inputs(
     return (grad_o, *qkv, o.to(dtype), lse.float())
 
 
-def plant(q: Tensor, k: Tensor, logits: Tensor) -> None:
-    """Add logits (broadcast to n_keys, or n_queries × n_keys of rank one) through channel 0 of q and k.
+AMPLITUDE = 16.0  # a power of two, which every precision holds exactly
 
-    Channel 0 of q becomes one power of two, which every precision represents exactly, and channel 0 of k carries
-    the rest.
-    """
-    amplitude = 16.0
-    q[..., 0] = amplitude
-    k[..., 0] = logits * math.sqrt(q.shape[-1]) / amplitude
+
+def plant(q: Tensor, k: Tensor, logits: Tensor) -> None:
+    """Add logits, one a key, to two rows of three through channel 0 of q and k; every third row stays ordinary."""
+    q[..., 0] = AMPLITUDE
+    q[..., ::3, 0] = 0
+    k[..., 0] = logits * math.sqrt(q.shape[-1]) / AMPLITUDE
 
 
 def huge_logit(position: float, logit: float = 60.0) -> Build:
@@ -145,6 +139,23 @@ def huge_logit(position: float, logit: float = 60.0) -> Build:
         logits = torch.zeros(n_keys)
         logits[round(position * (n_keys - 1))] = logit
         plant(q, k, logits)
+
+    return build
+
+
+def huge_logit_of_its_own(logit: float = 60.0) -> Build:
+    """Each row has another dominant key, in the first, a middle or the last tile: what one row of a tile sees may not
+    touch its neighbours, nor one key's column the next.
+    """
+
+    def build(q: Tensor, k: Tensor) -> None:
+        n_queries, n_keys = q.shape[-2], k.shape[-2]
+        channels = min(8, q.shape[-1])
+        q[..., :channels], k[..., :channels] = 0, 0
+        for channel in range(channels):
+            q[..., torch.arange(channel, n_queries, channels), channel] = AMPLITUDE
+            key = round(channel / (channels - 1) * (n_keys - 1))
+            k[..., key, channel] = logit * math.sqrt(q.shape[-1]) / AMPLITUDE
 
     return build
 
@@ -175,25 +186,44 @@ def all_equal(q: Tensor, k: Tensor) -> None:
     k[...] = k[..., :1, :].clone()
 
 
+def beyond_float16(q: Tensor, k: Tensor) -> None:
+    """q far above what float16 holds and k far below, their products as ever: who computes in float16 loses both."""
+    q *= 2.0**20
+    k *= 2.0**-20
+
+
+def barely_different(q: Tensor, k: Tensor) -> None:
+    """One logit is larger than all others by less than bfloat16 resolves near 1: P in 16 bits shows in lse."""
+    q[:], k[:] = 0, 0
+    q[..., 0] = 1
+    k[..., 1:, 0] = -(2.0**-6)
+
+
 FORWARD_OUTLIERS = {
     "huge logit in the first key tile": huge_logit(0.02, 120.0),  # e^120 overflows where a maximum is a tile's own
     "huge logit in a middle key tile": huge_logit(0.5),
     "huge logit in the last key": huge_logit(1.0),
+    "each row its own huge logit": huge_logit_of_its_own(),
     "rising maxima": ramp(0, 24),
     "falling maxima": ramp(24, 0),
     "a third of the rows shifted by +1e4": shifted(1e4),
     "a third of the rows shifted by -1e4": shifted(-1e4),
     "all keys equal": all_equal,
+    "keys barely different": barely_different,
+    "values beyond float16": beyond_float16,
 }
 # Milder than forward: P = exp(S - lse) turns the rounding of a logit, which grows with the logit, into an error of P.
 BACKWARD_OUTLIERS = {
     "large logit in the first key tile": huge_logit(0.02, 16.0),
+    "large logit in a middle key tile": huge_logit(0.5, 16.0),
     "large logit in the last key": huge_logit(1.0, 16.0),
+    "each row its own large logit": huge_logit_of_its_own(16.0),
     "rising maxima": ramp(0, 12),
     "falling maxima": ramp(12, 0),
     "a third of the rows shifted by +20": shifted(20),
     "a third of the rows shifted by -20": shifted(-20),
     "all keys equal": all_equal,
+    "values beyond float16": beyond_float16,
 }
 OUTLIER_SHAPE = Attention((2,), 128, 256, 32)
 
@@ -206,97 +236,6 @@ def outlier_inputs(rng: Generator, build: Build) -> list[Tensor]:
     q, k, v = attention_inputs(rng, OUTLIER_SHAPE)
     build(q, k)
     return [q, k, v]
-
-
-def transposed(x: Tensor) -> Tensor:
-    """The last two dimensions swapped in memory: the last stride is not 1. A vector gets stride 2."""
-    if x.ndim < 2:
-        return offset(x)
-    return x.mT.contiguous().mT
-
-
-def offset(x: Tensor) -> Tensor:
-    """Every second element of a larger storage, starting at its fourth; the rest is NaN."""
-    storage = torch.full((2 * x.numel() + 7,), math.nan, dtype=x.dtype)
-    view = storage[3 : 3 + 2 * x.numel() : 2]
-    view.copy_(x.flatten())
-    return view.view(x.shape) if x.ndim < 2 else view.unflatten(0, x.shape)
-
-
-def fenced(x: Tensor) -> Tensor:
-    """A window into a larger tensor of NaN: before, after and between the rows."""
-    if x.ndim < 2:
-        return offset(x)
-    rows, columns = x.shape[-2:]
-    outside = torch.full((*x.shape[:-2], rows + 5, columns + 9), math.nan, dtype=x.dtype)
-    window = outside[..., 2 : 2 + rows, 3 : 3 + columns]
-    window.copy_(x)
-    return window
-
-
-def heads_last(x: Tensor) -> Tensor:
-    """(…, heads, n, d) seen through memory laid out (…, n, heads, d), as a projection produces it."""
-    if x.ndim < 3:
-        return fenced(x)
-    return x.transpose(-3, -2).contiguous().transpose(-3, -2)
-
-
-LAYOUTS = {"transposed": transposed, "every second element": offset, "NaN fences": fenced, "heads last": heads_last}
-
-
-def layouts() -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("layout", [pytest.param(layout, id=name) for name, layout in LAYOUTS.items()])
-
-
-def expanded(x: Tensor, dim: int) -> Tensor:
-    """The first slice along dim, repeated with stride 0."""
-    return x.narrow(dim, 0, 1).expand(x.shape)
-
-
-def packed(qkv: Sequence[Tensor]) -> Sequence[Tensor]:
-    """q, k and v as views of one (…, n, 3, d) tensor, as one projection produces them; a shorter one is its start."""
-    n = max(x.shape[-2] for x in qkv)
-    together = torch.full((*qkv[0].shape[:-2], n, len(qkv), qkv[0].shape[-1]), math.nan, dtype=qkv[0].dtype)
-    views = [together[..., : x.shape[-2], i, :] for i, x in enumerate(qkv)]
-    for view, x in zip(views, qkv, strict=True):
-        view.copy_(x)
-    return views
-
-
-def packed_backward(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    grad_o, q, k, v, o, lse = tensors
-    return [grad_o, *packed([q, k, v]), o, lse]
-
-
-def mixed(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Each tensor laid out in its own way: no stride of one serves another."""
-    ways = [transposed, fenced, heads_last, offset, torch.clone]
-    return [ways[i % len(ways)](x) for i, x in enumerate(tensors)]
-
-
-def shared_heads(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """k and v shared by all heads (stride 0), as multi-query attention has them."""
-    return [expanded(x, 1) if i in (1, 2) else x for i, x in enumerate(tensors)]
-
-
-def expanded_gradient(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """grad_o of stride 0 everywhere, as .sum().backward() and .mean().backward() give it."""
-    grad_o = tensors[0].flatten()[0].expand(tensors[0].shape)
-    return [grad_o, *tensors[1:]]
-
-
-LAYOUT_SHAPE = Attention((2, 3), 64, 128, 32)
-
-
-def attention_layouts(backward: bool = False) -> pytest.MarkDecorator:
-    """Functions from the list of a call's tensors to the same values at other addresses."""
-    each = {name: lambda tensors, layout=layout: [layout(x) for x in tensors] for name, layout in LAYOUTS.items()}
-    if backward:
-        each |= {"packed qkv": packed_backward, "expanded grad_o": expanded_gradient}
-    else:
-        each |= {"packed qkv": packed, "k and v shared by the heads": shared_heads}
-    each["each its own"] = mixed
-    return pytest.mark.parametrize("layout", [pytest.param(layout, id=name) for name, layout in each.items()])
 
 
 def incoming(grad: Tensor, ask: dict) -> Tensor:

@@ -50,9 +50,12 @@ def rmsnorm_forward(x: Tensor, weight: Tensor, eps: float = 1e-5) -> dict[str, E
 
 def rmsnorm_backward(grad_y: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> dict[str, Expected]:
     grad_x, grad_weight = oracle.rmsnorm_backward(grad_y, x, weight, rstd)
-    x_hat, g = x.float() * rstd.unsqueeze(-1), grad_y.float() * weight.float()
-    d = x.shape[-1]
-    x_models = [rstd.unsqueeze(-1) * (g - x_hat * (total / d).unsqueeze(-1)) for total in sums(g * x_hat, dim=-1)]
+    x32, d, rstd_column = x.float(), x.shape[-1], rstd.unsqueeze(-1)
+    x_hat, g = x32 * rstd_column, grad_y.float() * weight.float()
+    x_models = [rstd_column * (g - x_hat * (total / d).unsqueeze(-1)) for total in sums(g * x_hat, dim=-1)]
+    # The same without x̂, where g − x · (…) cancels differently.
+    factors = [(total / d * rstd * rstd).unsqueeze(-1) for total in sums(g * x32, dim=-1)]
+    x_models += [rstd_column * (g - x32 * factor) for factor in factors]
     x_hat_, g_ = x_hat.double().abs(), g.double().abs()
     x_magnitude = rstd.double().unsqueeze(-1) * (g_ + x_hat_ * (g_ * x_hat_).mean(-1, keepdim=True))
     terms = as_rows(grad_y.float() * x_hat)
@@ -131,6 +134,7 @@ class Arithmetic:
     scaled_q: Rounding | None = None  # q times the scale, before the product; None: the logits are scaled instead
     scaled_k: Rounding | None = None  # likewise k; who scales both by d^(−1/4) rounds both
     base: float = 1.0  # log₂e where the exponentials are powers of 2
+    normalized: bool = False  # P = exp(S − lse), as in two passes over the keys, instead of exp(S − max) and a division
 
 
 def roundings(dtype: torch.dtype, tf32: bool) -> list[list[Arithmetic]]:
@@ -145,11 +149,14 @@ def roundings(dtype: torch.dtype, tf32: bool) -> list[list[Arithmetic]]:
         products = [
             [Arithmetic(logits=way) for way in ways],
             [Arithmetic(grad_p=way) for way in ways],
-            [Arithmetic(outputs=way) for way in ways],
+            [Arithmetic(outputs=way, normalized=normalized) for way in ways for normalized in (False, True)],
         ]
     else:
         ways = (cast, truncate) if tf32 else (cast,)  # truncate: widened to float32 before it is scaled
-        products = [[Arithmetic(probabilities=cast)], [Arithmetic(outputs=truncate)]]
+        products = [
+            [Arithmetic(probabilities=cast), Arithmetic(probabilities=cast, normalized=True)],
+            [Arithmetic(outputs=truncate), Arithmetic(outputs=truncate, normalized=True)],
+        ]
     return [
         [Arithmetic()],
         *(products if tf32 or dtype != torch.float32 else []),
@@ -188,8 +195,11 @@ def _attention_forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, how: Ar
     largest = logits.amax(-1, keepdim=True)
     p = (logits - largest).exp()
     total = p.sum(-1, keepdim=True)
+    lse = largest + total.log()
+    if how.normalized:
+        p, total = (logits - lse).exp(), torch.ones_like(total)
     o = how.outputs(how.probabilities(p)) @ how.outputs(v.float()) / total
-    return o, (largest + total.log()).squeeze(-1)
+    return o, lse.squeeze(-1)
 
 
 def _attention_backward(

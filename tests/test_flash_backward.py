@@ -5,7 +5,8 @@ The o and lse handed over are the oracle's, so that a broken forward pass costs 
 
 import pytest
 
-from tests import inputs, models
+from tests import inputs, layouts, models, precision, properties
+from tests.compare import Mismatch
 from tests.inputs import Attention, attention_inputs, backward_inputs, outlier_inputs
 
 pytorch = pytest.mark.problem("flash_backward_pytorch")
@@ -13,7 +14,10 @@ triton = pytest.mark.problem("flash_backward_triton")
 
 
 def backward(check, rng, function, qkv, is_causal=False):
-    tensors = backward_inputs(rng, qkv, is_causal)
+    backward_of(check, function, backward_inputs(rng, qkv, is_causal), is_causal)
+
+
+def backward_of(check, function, tensors, is_causal=False):
     check(function, *tensors, is_causal=is_causal, expected=expected(function, tensors, is_causal))
 
 
@@ -73,7 +77,7 @@ def test_triton_ragged(check, rng, shape, is_causal):
 
 
 @pytorch
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @inputs.outliers(inputs.BACKWARD_OUTLIERS)
 def test_pytorch_outliers(check, rng, build):
     """flash_backward_pytorch recomputes P from lse wherever the large logits are"""
@@ -81,7 +85,7 @@ def test_pytorch_outliers(check, rng, build):
 
 
 @triton
-@pytest.mark.points(1.5)
+@pytest.mark.points(1.25)
 @inputs.outliers(inputs.BACKWARD_OUTLIERS)
 def test_triton_outliers(check, rng, build):
     """flash_backward_triton recomputes P from lse wherever the large logits are"""
@@ -90,66 +94,90 @@ def test_triton_outliers(check, rng, build):
 
 @pytorch
 @pytest.mark.points(0.5)
-@inputs.causal
-@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
-def test_pytorch_16_bit(check, rng, dtype, is_causal):
+@precision.attention_backward
+@precision.LOW_PRECISION
+def test_pytorch_16_bit(check, rng, dtype, build):
     """flash_backward_pytorch takes bfloat16 and float16 and accumulates in float32"""
-    qkv = attention_inputs(rng, Attention((2,), 128, 256, 64), dtype)
-    backward(check, rng, "flash_backward_pytorch", qkv, is_causal)
+    backward_of(check, "flash_backward_pytorch", build(rng, dtype), is_causal=build is precision.causal_gradients)
 
 
 @triton
 @pytest.mark.points(1.5)
-@inputs.causal
-@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
-def test_triton_16_bit(check, rng, dtype, is_causal):
+@precision.attention_backward
+@precision.LOW_PRECISION
+def test_triton_16_bit(check, rng, dtype, build):
     """flash_backward_triton takes bfloat16 and float16 and accumulates in float32"""
-    qkv = attention_inputs(rng, Attention((2,), 128, 256, 64), dtype)
-    backward(check, rng, "flash_backward_triton", qkv, is_causal)
+    backward_of(check, "flash_backward_triton", build(rng, dtype), is_causal=build is precision.causal_gradients)
 
 
-def strides(check, rng, function, layout):
-    tensors = backward_inputs(rng, attention_inputs(rng, inputs.LAYOUT_SHAPE), is_causal=False)
-    tensors = layout(tensors)
+def strides(check, rng, memory_bytes, function, layout):
+    tensors = backward_inputs(rng, attention_inputs(rng, layouts.ATTENTION_SHAPE), is_causal=False)
+    tensors = layout(tensors, memory_bytes)
     check(function, *tensors, expected=expected(function, tensors))
 
 
 @pytorch
 @pytest.mark.points(0.5)
-@inputs.attention_layouts(backward=True)
-def test_pytorch_strides(check, rng, layout):
+@layouts.attention_backward
+def test_pytorch_strides(check, rng, memory_bytes, layout):
     """flash_backward_pytorch reads every input through its strides, an expanded grad_o included"""
-    strides(check, rng, "flash_backward_pytorch", layout)
+    strides(check, rng, memory_bytes, "flash_backward_pytorch", layout)
 
 
 @triton
 @pytest.mark.points(1.5)
-@inputs.attention_layouts(backward=True)
-def test_triton_strides(check, rng, layout):
-    """flash_backward_triton reads every input through its strides, an expanded grad_o included"""
-    strides(check, rng, "flash_backward_triton", layout)
+@layouts.attention_backward
+def test_triton_strides(check, rng, memory_bytes, layout):
+    """flash_backward_triton reads every input through its strides, in 64-bit offsets, an expanded grad_o included"""
+    strides(check, rng, memory_bytes, "flash_backward_triton", layout)
 
 
-def contract(check_contract, rng, function, batch):
+def holds(run, rng, record_property, function, change):
+    tensors = backward_inputs(rng, attention_inputs(rng, Attention((3,), 64, 128, 32)), is_causal=False)
+    change = change(rng, *tensors)
+    before, after = run(function, *tensors), run(function, *change[0])
+    record_property("margin", properties.compared(before, after, change, expected(function, tensors)))
+
+
+@pytorch
+@pytest.mark.points(0.25)
+@properties.backward
+def test_pytorch_properties(run, rng, record_property, change):
+    """flash_backward_pytorch is linear in grad_o and blind to the order of keys, in each batch by itself"""
+    holds(run, rng, record_property, "flash_backward_pytorch", change)
+
+
+@triton
+@pytest.mark.points(0.25)
+@properties.backward
+def test_triton_properties(run, rng, record_property, change):
+    """flash_backward_triton is linear in grad_o and blind to the order of keys, in each batch by itself"""
+    holds(run, rng, record_property, "flash_backward_triton", change)
+
+
+def contract(check_contract, rng, function, batch, is_causal):
     shape = Attention(batch, 64, 128, 32)
-    first, second = (backward_inputs(rng, attention_inputs(rng, shape), is_causal=False) for _ in range(2))
-    check_contract(function, first, second, expected(function, first), expected(function, second))
+    first, second = (backward_inputs(rng, attention_inputs(rng, shape), is_causal) for _ in range(2))
+    wanted = (expected(function, tensors, is_causal) for tensors in (first, second))
+    check_contract(function, first, second, *wanted, is_causal=is_causal)
 
 
 @pytorch
 @pytest.mark.points(0.25)
 @inputs.batches()
-def test_pytorch_contract(check_contract, rng, batch):
+@inputs.causal
+def test_pytorch_contract(check_contract, rng, batch, is_causal):
     """flash_backward_pytorch leaves its inputs and earlier results alone; an empty batch gives empty results"""
-    contract(check_contract, rng, "flash_backward_pytorch", batch)
+    contract(check_contract, rng, "flash_backward_pytorch", batch, is_causal)
 
 
 @triton
 @pytest.mark.points(0.25)
 @inputs.batches()
-def test_triton_contract(check_contract, rng, batch):
+@inputs.causal
+def test_triton_contract(check_contract, rng, batch, is_causal):
     """flash_backward_triton leaves its inputs and earlier results alone; an empty batch gives empty results"""
-    contract(check_contract, rng, "flash_backward_triton", batch)
+    contract(check_contract, rng, "flash_backward_triton", batch, is_causal)
 
 
 def mistaken(run, rng, function, mistake):
@@ -174,7 +202,7 @@ def test_triton_mistakes(run, rng, mistake):
 
 
 @triton
-@pytest.mark.points(2)
+@pytest.mark.points(1.75)
 @pytest.mark.parametrize(
     "ask",
     [
@@ -183,6 +211,7 @@ def test_triton_mistakes(run, rng, mistake):
         pytest.param({"wrt": (0,)}, id="q only"),
         pytest.param({"wrt": (1, 2)}, id="k and v only"),
         pytest.param({"times": 2}, id="twice with retain_graph"),
+        pytest.param({"interleaved": True}, id="another forward pass in between"),
     ],
 )
 def test_attention_gradients(check_gradients, rng, ask):
@@ -193,3 +222,18 @@ def test_attention_gradients(check_gradients, rng, ask):
     tensors = backward_inputs(rng, qkv, is_causal, grad_o=grad_o)
     gradients = expected("flash_attention", tensors, is_causal)
     check_gradients("flash_attention", *qkv, grad=grad_o, expected=gradients, **ask)
+
+
+@triton
+@pytest.mark.points(0.25)
+def test_attention_memory(run, rng, record_property):
+    """flash_attention keeps nothing of n_queries × n_keys for its backward pass"""
+    shape = Attention((1,), 1024, 1024, 16)
+    kept, limit = run.kept_bytes("flash_attention", *attention_inputs(rng, shape)), shape.n_queries * shape.n_keys
+    if kept >= limit:
+        raise Mismatch(
+            f"{kept:,} bytes are kept for the backward pass beside q, k, v and o: expected fewer than a byte for each "
+            f"of the n_queries × n_keys = {limit:,} entries of P; keep lse, of n_queries entries, and recompute P",
+            kept / limit,
+        )
+    record_property("margin", kept / limit)

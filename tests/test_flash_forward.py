@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import inputs, models
+from tests import inputs, layouts, models, precision, properties
 from tests.inputs import Attention, attention_inputs, outlier_inputs
 
 pytorch = pytest.mark.problem("flash_forward_pytorch")
@@ -70,7 +70,7 @@ def test_triton_ragged(check, rng, shape, is_causal):
 
 
 @pytorch
-@pytest.mark.points(1.5)
+@pytest.mark.points(1)
 @inputs.outliers(inputs.FORWARD_OUTLIERS)
 def test_pytorch_outliers(check, rng, build):
     """flash_forward_pytorch follows the running maximum wherever the large logits are, and never overflows"""
@@ -78,7 +78,7 @@ def test_pytorch_outliers(check, rng, build):
 
 
 @triton
-@pytest.mark.points(2.5)
+@pytest.mark.points(2)
 @inputs.outliers(inputs.FORWARD_OUTLIERS)
 def test_triton_outliers(check, rng, build):
     """flash_forward_triton follows the running maximum wherever the large logits are, and never overflows"""
@@ -87,58 +87,87 @@ def test_triton_outliers(check, rng, build):
 
 @pytorch
 @pytest.mark.points(1)
-@inputs.causal
-@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
-def test_pytorch_16_bit(check, rng, dtype, is_causal):
+@precision.attention_forward
+@precision.LOW_PRECISION
+def test_pytorch_16_bit(check, rng, dtype, build):
     """flash_forward_pytorch takes bfloat16 and float16, accumulates in float32 and returns lse in float32"""
-    forward(check, "flash_forward_pytorch", attention_inputs(rng, Attention((2,), 128, 256, 64), dtype), is_causal)
+    forward(check, "flash_forward_pytorch", build(rng, dtype), is_causal=build is precision.causal)
 
 
 @triton
 @pytest.mark.points(2)
-@inputs.causal
-@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
-def test_triton_16_bit(check, rng, dtype, is_causal):
+@precision.attention_forward
+@precision.LOW_PRECISION
+def test_triton_16_bit(check, rng, dtype, build):
     """flash_forward_triton takes bfloat16 and float16, accumulates in float32 and returns lse in float32"""
-    forward(check, "flash_forward_triton", attention_inputs(rng, Attention((2,), 128, 256, 64), dtype), is_causal)
+    forward(check, "flash_forward_triton", build(rng, dtype), is_causal=build is precision.causal)
 
 
 @pytorch
 @pytest.mark.points(1)
-@inputs.attention_layouts()
-def test_pytorch_strides(check, rng, layout):
+@layouts.attention_forward
+def test_pytorch_strides(check, rng, memory_bytes, layout):
     """flash_forward_pytorch reads q, k and v through their strides"""
-    forward(check, "flash_forward_pytorch", layout(attention_inputs(rng, inputs.LAYOUT_SHAPE)))
+    qkv = attention_inputs(rng, layouts.ATTENTION_SHAPE)
+    forward(check, "flash_forward_pytorch", layout(qkv, memory_bytes))
 
 
 @triton
 @pytest.mark.points(2)
-@inputs.attention_layouts()
-def test_triton_strides(check, rng, layout):
-    """flash_forward_triton reads q, k and v through their strides"""
-    forward(check, "flash_forward_triton", layout(attention_inputs(rng, inputs.LAYOUT_SHAPE)))
+@layouts.attention_forward
+def test_triton_strides(check, rng, memory_bytes, layout):
+    """flash_forward_triton reads q, k and v through their strides, in 64-bit offsets"""
+    qkv = attention_inputs(rng, layouts.ATTENTION_SHAPE)
+    forward(check, "flash_forward_triton", layout(qkv, memory_bytes))
 
 
-def contract(check_contract, rng, function, batch):
+def holds(run, rng, record_property, function, change):
+    qkv = attention_inputs(rng, Attention((3,), 64, 128, 32))
+    change = change(rng, *qkv)
+    before, after = run(function, *qkv), run(function, *change[0])
+    bounds = models.attention_forward(*qkv, tf32=uses_tensor_cores(function))
+    record_property("margin", properties.compared(before, after, change, bounds))
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@properties.forward
+def test_pytorch_properties(run, rng, record_property, change):
+    """flash_forward_pytorch is a weighted mean of values over a set of keys, in each batch by itself"""
+    holds(run, rng, record_property, "flash_forward_pytorch", change)
+
+
+@triton
+@pytest.mark.points(0.5)
+@properties.forward
+def test_triton_properties(run, rng, record_property, change):
+    """flash_forward_triton is a weighted mean of values over a set of keys, in each batch by itself"""
+    holds(run, rng, record_property, "flash_forward_triton", change)
+
+
+def contract(check_contract, rng, function, batch, is_causal):
     first, second = (attention_inputs(rng, Attention(batch, 64, 128, 32)) for _ in range(2))
-    expected = (models.attention_forward(*qkv, tf32=uses_tensor_cores(function)) for qkv in (first, second))
-    check_contract(function, first, second, *expected)
+    tf32 = uses_tensor_cores(function)
+    expected = (models.attention_forward(*qkv, is_causal, tf32=tf32) for qkv in (first, second))
+    check_contract(function, first, second, *expected, is_causal=is_causal)
 
 
 @pytorch
 @pytest.mark.points(0.5)
 @inputs.batches()
-def test_pytorch_contract(check_contract, rng, batch):
+@inputs.causal
+def test_pytorch_contract(check_contract, rng, batch, is_causal):
     """flash_forward_pytorch leaves its inputs and earlier results alone; an empty batch gives empty results"""
-    contract(check_contract, rng, "flash_forward_pytorch", batch)
+    contract(check_contract, rng, "flash_forward_pytorch", batch, is_causal)
 
 
 @triton
 @pytest.mark.points(1)
 @inputs.batches()
-def test_triton_contract(check_contract, rng, batch):
+@inputs.causal
+def test_triton_contract(check_contract, rng, batch, is_causal):
     """flash_forward_triton leaves its inputs and earlier results alone; an empty batch gives empty results"""
-    contract(check_contract, rng, "flash_forward_triton", batch)
+    contract(check_contract, rng, "flash_forward_triton", batch, is_causal)
 
 
 @pytorch

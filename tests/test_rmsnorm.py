@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests import inputs, models, oracle
+from tests import inputs, layouts, models, oracle, precision
 from tests.inputs import normal, row_inputs
 
 pytestmark = pytest.mark.problem("rmsnorm")
@@ -80,43 +80,38 @@ def test_eps(check, rng, eps):
 
 
 @pytest.mark.points(1)
-@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
+@precision.LOW_PRECISION
 def test_forward_16_bit(check, rng, dtype):
     """rmsnorm_forward takes bfloat16 and float16, sums in float32 and returns rstd in float32"""
-    x, weight = large_inputs(
-        rng, (64, 512), dtype
-    )  # the sum of the squares is beyond float16, whose largest value is 65,504
+    # The sum of the squares is beyond float16, whose largest value is 65,504.
+    x, weight = large_inputs(rng, (64, 512), dtype)
     check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
 
 
 @pytest.mark.points(1)
-@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
-def test_backward_16_bit(check, rng, dtype):
+@precision.rmsnorm_backward
+@precision.LOW_PRECISION
+def test_backward_16_bit(check, rng, dtype, build):
     """rmsnorm_backward takes bfloat16 and float16 and sums in float32"""
-    tensors = backward_inputs(rng, (512, 64), dtype)
+    tensors = build(rng, dtype)
     check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
 
 
 @pytest.mark.points(1)
-@inputs.layouts()
-@inputs.ROW_LAYOUT_SHAPES
-def test_forward_strides(check, rng, shape, layout):
-    """rmsnorm_forward reads x and weight through their strides"""
-    x, weight = (layout(t) for t in large_inputs(rng, shape))
+@layouts.rows_forward
+@layouts.rows
+def test_forward_strides(check, rng, memory_bytes, shape, layout):
+    """rmsnorm_forward reads x and weight through their strides, in 64-bit offsets"""
+    x, weight = layout(large_inputs(rng, shape), memory_bytes)
     check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
 
 
 @pytest.mark.points(1)
-@pytest.mark.parametrize("layout", [*inputs.layouts().args[1], pytest.param(None, id="expanded")])
-@inputs.ROW_LAYOUT_SHAPES
-def test_backward_strides(check, rng, shape, layout):
+@layouts.rmsnorm_backward
+@layouts.rows
+def test_backward_strides(check, rng, memory_bytes, shape, layout):
     """rmsnorm_backward reads every input through its strides, the stride 0 of an expanded gradient included"""
-    tensors = backward_inputs(rng, shape)
-    if layout is None:
-        grad_y, *rest = tensors
-        tensors = grad_y.flatten()[0].expand(grad_y.shape), *rest
-    else:
-        tensors = tuple(layout(t) for t in tensors)
+    tensors = layout(backward_inputs(rng, shape), memory_bytes)
     check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
 
 

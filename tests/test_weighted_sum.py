@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests import inputs, models
+from tests import inputs, layouts, models, precision
 from tests.inputs import normal, row_inputs
 
 pytestmark = pytest.mark.problem("weighted_sum")
@@ -47,40 +47,38 @@ def test_backward_ragged(check, rng, shape):
 
 
 @pytest.mark.points(0.5)
-@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
-def test_forward_16_bit(check, rng, dtype):
+@precision.weighted_sum_forward
+@precision.LOW_PRECISION
+def test_forward_16_bit(check, rng, dtype, build):
     """weighted_sum_forward takes bfloat16 and float16, adds in float32 and returns the input's dtype"""
-    x, weight = row_inputs(rng, (64, 512), dtype)
+    x, weight = build(rng, dtype)
     check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(0.5)
-@pytest.mark.parametrize("dtype", inputs.LOW_PRECISION)
-def test_backward_16_bit(check, rng, dtype):
+@precision.weighted_sum_backward
+@precision.LOW_PRECISION
+def test_backward_16_bit(check, rng, dtype, build):
     """weighted_sum_backward takes bfloat16 and float16, adds in float32 and returns the input's dtype"""
-    tensors = backward_inputs(rng, (512, 64), dtype)
+    tensors = build(rng, dtype)
     check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
 
 
 @pytest.mark.points(0.5)
-@inputs.layouts()
-@inputs.ROW_LAYOUT_SHAPES
-def test_forward_strides(check, rng, shape, layout):
-    """weighted_sum_forward reads x and weight through their strides"""
-    x, weight = (layout(t) for t in row_inputs(rng, shape))
+@layouts.rows_forward
+@layouts.rows
+def test_forward_strides(check, rng, memory_bytes, shape, layout):
+    """weighted_sum_forward reads x and weight through their strides, in 64-bit offsets"""
+    x, weight = layout(row_inputs(rng, shape), memory_bytes)
     check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(0.5)
-@pytest.mark.parametrize("layout", [*inputs.layouts().args[1], pytest.param(None, id="expanded")])
-@inputs.ROW_LAYOUT_SHAPES
-def test_backward_strides(check, rng, shape, layout):
+@layouts.weighted_sum_backward
+@layouts.rows
+def test_backward_strides(check, rng, memory_bytes, shape, layout):
     """weighted_sum_backward reads every input through its strides, the stride 0 of an expanded gradient included"""
-    grad_y, x, weight = backward_inputs(rng, shape)
-    if layout is None:
-        tensors = grad_y.flatten()[0].expand(grad_y.shape), inputs.expanded(x, -2), weight
-    else:
-        tensors = layout(grad_y), layout(x), layout(weight)
+    tensors = layout(backward_inputs(rng, shape), memory_bytes)
     check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
 
 

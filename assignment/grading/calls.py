@@ -1,5 +1,6 @@
 """What a test can ask of a submission, over a worker or in this process."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ class Run:
         self._worker = pool.workers[pool.mine]
         self._call = ""
 
+    @property
+    def memory_bytes(self) -> int:
+        """What a submission can address: a view may reach over most of it."""
+        return self._pool.memory_bytes
+
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Tensor | tuple[Tensor, ...]:
         """The result of function(*tensors, **options)."""
         header, (results,) = self._ask("call", function, tensors, options)
@@ -43,17 +49,24 @@ class Run:
         grad: Tensor | None = None,
         wrt: Sequence[int] | None = None,
         times: int = 1,
+        interleaved: bool = False,
         options: dict[str, Any] | None = None,
     ) -> list[tuple[Tensor, ...]]:
         """The gradients for the tensors numbered in wrt (default: all), asked for `times` times.
 
-        grad is the gradient of the result; without it that of its sum is taken.
+        grad is the gradient of the result; without it that of its sum is taken. Interleaved, the function is called
+        once more, on other values, before the gradients are asked for.
         """
         wrt = list(range(len(tensors)) if wrt is None else wrt)
         sent = [*tensors, grad] if grad is not None else tensors
-        more = {"wrt": wrt, "times": times, "has_grad": grad is not None}
+        more = {"wrt": wrt, "times": times, "has_grad": grad is not None, "interleaved": interleaved}
         _, groups = self._ask("gradients", function, sent, options or {}, **more)
         return [tuple(group) for group in groups]
+
+    def kept_bytes(self, function: str, *tensors: Tensor, **options: Any) -> int:
+        """The memory that a differentiable call holds on to, beside its inputs and its result."""
+        _, ((kept,),) = self._ask("kept", function, tensors, options)
+        return int(kept)
 
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
@@ -163,10 +176,11 @@ class InlineWorker:
         worker.prepare(device)
         self._submission = worker.Submission(folder)
         self._answer = worker.answer
+        self._decode = functools.partial(protocol.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
 
     def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
         specs, storages, payload = protocol.encode(tensors)
-        copies = protocol.decode(specs, storages, bytearray(payload))
+        copies = self._decode(specs, storages, bytearray(payload))
         return self._answer(self._submission, request, copies, self._device)
 
     def output(self) -> str:

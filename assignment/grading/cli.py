@@ -70,9 +70,13 @@ class Judge:
             return
         file, _, test = report.nodeid.partition("::")
         function, _, parameters = test.partition("[")
-        margin = max((float(str(value)) for key, value in report.user_properties if key == "margin"), default=0.0)
-        name, status, message = parameters.removesuffix("]"), properties["status"], properties["message"]
-        case = score.Case(name, status, message, margin, properties["ran"])
+        case = score.Case(
+            name=parameters.removesuffix("]"),
+            status=properties["status"],
+            message=properties["message"],
+            margin=plugin.margin(report),
+            ran=properties["ran"],
+        )
         self._add(f"{file.rpartition('/')[2]}::{function}", case)
 
     def _add(self, name: str, case: score.Case) -> None:

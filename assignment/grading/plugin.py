@@ -184,11 +184,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     status, message = verdict(item, call)
     ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
     report.user_properties += [("status", status), ("message", message), ("ran", ran)]
+    if call.excinfo and hasattr(call.excinfo.value, "margin"):
+        report.user_properties.append(("margin", call.excinfo.value.margin))
     if status == score.TO_DO:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, message)
     elif report.failed and status != score.GRADER_ERROR and not item.config.getoption("inline"):
         report.longrepr = f"{status}: {message}\n  again: --seed {pool_of(item.config).seed}"
     return report
+
+
+def margin(report: pytest.TestReport) -> float:
+    """The largest error over its bound that a case has measured."""
+    return max((float(str(value)) for key, value in report.user_properties if key == "margin"), default=0.0)
 
 
 def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:

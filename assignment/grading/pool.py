@@ -9,6 +9,7 @@ from typing import Any
 from assignment.grading import score
 from assignment.grading.sandbox import Stage, Worker
 from assignment.grading.submission import Submission
+from assignment.grading.worker import ADDRESS_SPACE
 
 MAX_JOBS = 8
 MAX_DEATHS = 2  # of one function; its remaining cases fail without running
@@ -37,6 +38,7 @@ class Pool:
         else:
             self.workers = [Worker(self.stage, device) for _ in range(jobs)]
         self.mine = 0  # the index of this process's worker
+        self.memory_bytes = _memory_bytes(device)
 
     def died(self, function: str, status: str) -> None:
         with self._deaths.get_lock():
@@ -48,10 +50,26 @@ class Pool:
         counts = self._deaths[first : first + 2]
         return FATAL[counts.index(max(counts))] if sum(counts) >= MAX_DEATHS else None
 
+    def replace(self, submission: Submission, seed: int) -> None:
+        """Go on with another submission, or other inputs, on the same warm workers."""
+        self.submission, self.seed = submission, seed
+        self._deaths[:] = [0] * len(self._deaths)
+        for worker in self.workers:
+            worker.restart()
+        self.stage.replace(submission)
+
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
         self.stage.close()
+
+
+def _memory_bytes(device: str) -> int:
+    if device == "cpu":
+        return ADDRESS_SPACE
+    import torch
+
+    return torch.cuda.get_device_properties(0).total_memory
 
 
 def default_jobs() -> int:

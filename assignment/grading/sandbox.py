@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -53,6 +54,11 @@ class Stage:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(ours / name)
         self.scratch.mkdir()
+
+    def replace(self, submission: Submission) -> None:
+        """Hold this submission and no other."""
+        shutil.rmtree(self.submission, ignore_errors=True)
+        submission.stage(self.submission)
 
     def close(self) -> None:
         self._folder.cleanup()
@@ -231,6 +237,13 @@ class Worker:
         self._control.close()
         if self._reader is None:
             os.close(self._output)
+
+    def restart(self) -> None:
+        """End the child; the next call finds a new one, with what the stage then holds."""
+        if self._channel is not None:
+            self._kill_child()
+            self._bury()
+        self._isolated = False
 
     def close(self) -> None:
         if self._channel is not None:

@@ -12,6 +12,7 @@ CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs revi
 # The status of a check is the first of these that one of its cases has.
 SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TO_DO, NOT_GRADED, NEEDS_REVIEW, OK)
 KEEPS_POINTS = (OK, NEEDS_REVIEW)
+LARGEST_MARGIN = 1e9  # JSON has no infinity
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def check_entry(result: CheckResult, command: str) -> dict[str, Any]:
         "message": "" if good else _message(result),
         "hint": "",
         "rerun": "" if good else f"{command} {result.check.name}",
-        "margin": round(result.margin, 4),
+        "margin": round(min(result.margin, LARGEST_MARGIN), 4),
     }
 
 

@@ -9,6 +9,7 @@ that dies is replaced at once.
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib
 import importlib.machinery
 import importlib.util
@@ -145,7 +146,7 @@ def answer(submission: "Submission", header: dict[str, Any], tensors: list, devi
         submission.load()
         return {"status": "ok"}, []
     function = submission.function(header["function"])
-    handler = {"call": call, "gradients": gradients, "again": again}[kind]
+    handler = {"call": call, "gradients": gradients, "again": again, "kept": kept}[kind]
     tensors = moved(tensors, device)
     groups, bare = handler(function, header, tensors)
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
@@ -182,16 +183,46 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list) -> tupl
     wrt, times = header["wrt"], header["times"]
     grad = tensors.pop() if header["has_grad"] else None
     inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
+    output = differentiable(function, header, inputs)
+    if grad is not None and grad.shape != output.shape:
+        raise WrongReturn(f"returned shape {tuple(output.shape)}, expected {tuple(grad.shape)}")
+    if header["interleaved"]:
+        differentiable(function, header, [(tensor.detach() / 2).requires_grad_() for tensor in inputs])
+    wanted = [inputs[i] for i in wrt]
+    end = output if grad is not None else output.sum()
+    return [list(torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times)) for i in range(times)], False
+
+
+def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> Any:
+    """The one tensor that a differentiable function returns."""
     outputs, bare = results(function(*inputs, **header["options"]))
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
         raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
-    if grad is not None and grad.shape != outputs[0].shape:
-        raise WrongReturn(f"returned shape {tuple(outputs[0].shape)}, expected {tuple(grad.shape)}")
-    wanted = [inputs[i] for i in wrt]
-    end = outputs[0] if grad is not None else outputs[0].sum()
-    return [list(torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times)) for i in range(times)], False
+    return outputs[0]
+
+
+def kept(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
+    """How many bytes of tensors live on after a differentiable call, beside its inputs and its result."""
+    import torch
+
+    inputs = [tensor.requires_grad_() for tensor in tensors]
+    before = reachable_storages()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):  # seen by gc
+        output = differentiable(function, header, inputs)
+    after = reachable_storages()
+    ours = {output.untyped_storage()._cdata, *before}
+    return [[torch.tensor(sum(size for key, size in after.items() if key not in ours))]], True
+
+
+def reachable_storages() -> dict[int, int]:
+    """The storages of all tensors that Python objects hold, with their sizes in bytes."""
+    import torch
+
+    gc.collect()
+    held = [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor)]
+    return {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in held}
 
 
 def results(returned: Any) -> tuple[list, bool]:
@@ -214,7 +245,14 @@ def results(returned: Any) -> tuple[list, bool]:
 
 
 def moved(tensors: list, device: str) -> list:
-    """The tensors on another device, with their layouts and shared storages as they are."""
+    """The tensors on another device, with their layouts and shared storages as they are.
+
+    Of a storage that is mostly untouched only what the tensors see is copied.
+    """
+    import torch
+
+    from assignment.grading import protocol
+
     storages: dict[int, Any] = {}
     out = []
     for tensor in tensors:
@@ -222,10 +260,15 @@ def moved(tensors: list, device: str) -> list:
             out.append(tensor)
             continue
         storage = tensor.untyped_storage()
+        is_large = storage.nbytes() > protocol.WHOLE_STORAGE_UP_TO
         if storage._cdata not in storages:
-            storages[storage._cdata] = storage.to(device=device)
+            storages[storage._cdata] = (
+                torch.UntypedStorage(storage.nbytes(), device=device) if is_large else storage.to(device=device)
+            )
         there = tensor.new_empty(0, device=device)
         there.set_(storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
+        if is_large:
+            there.copy_(tensor)
         out.append(there)
     return out
 

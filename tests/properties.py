@@ -1,0 +1,116 @@
+"""What holds between two calls of attention, whatever the oracle says: a check that does not rest on it.
+
+Each property changes the inputs and says what the results of the unchanged ones become. It returns the changed inputs,
+that function of the results, and which part of them to look at.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from tests import compare
+from tests.compare import Expected
+from tests.inputs import normal
+
+Results = tuple[Tensor, ...]
+Change = tuple[Sequence[Tensor], Callable[..., Results], slice]
+EVERYTHING = slice(None)
+SHIFT = 0.25
+
+
+def named(properties: list[Callable]) -> pytest.MarkDecorator:
+    """The argument `change`, each named after its function."""
+    names = [change.__name__.removesuffix("_backward").replace("_", " ") for change in properties]
+    return pytest.mark.parametrize(
+        "change", [pytest.param(change, id=name) for change, name in zip(properties, names, strict=True)]
+    )
+
+
+def compared(before: Results, after: Results, change: Change, bounds: dict[str, Expected]) -> float:
+    """The margin of what came after the change against what came before it; each may err by its bound."""
+    _, becomes, part = change
+    wanted = {
+        name: Expected(value[part].double(), 2 * bound.allowed[part], bound.dtype, bound.rows)
+        for (name, bound), value in zip(bounds.items(), becomes(*before), strict=True)
+    }
+    return compare.worst_margin(tuple(x[part] for x in after), wanted)
+
+
+def permuting_keys_and_values_changes_nothing(rng: Generator, q: Tensor, k: Tensor, v: Tensor) -> Change:
+    order = torch.randperm(k.shape[-2], generator=rng)
+    return [q, k[..., order, :], v[..., order, :]], lambda o, lse: (o, lse), EVERYTHING
+
+
+def shifting_every_logit_of_a_row_moves_lse_alone(rng: Generator, q: Tensor, k: Tensor, v: Tensor) -> Change:
+    """The same vector added to every key adds one number to all logits of a row."""
+    vector = SHIFT * normal(rng, k.shape[-1])
+    shift = (q.double() @ vector.double()) / math.sqrt(q.shape[-1])
+    return [q, k + vector, v], lambda o, lse: (o, lse + shift), EVERYTHING
+
+
+def scaling_values_scales_o(rng: Generator, q: Tensor, k: Tensor, v: Tensor) -> Change:
+    return [q, k, -v / 2], lambda o, lse: (-o / 2, lse), EVERYTHING
+
+
+def batches_do_not_mix(rng: Generator, q: Tensor, k: Tensor, v: Tensor) -> Change:
+    """NaN in the first batch leaves the others as they were."""
+    return [poisoned(x) for x in (q, k, v)], lambda o, lse: (o, lse), slice(1, None)
+
+
+def poisoned(x: Tensor) -> Tensor:
+    x = x.clone()
+    x[0] = math.nan
+    return x
+
+
+forward = named(
+    [
+        permuting_keys_and_values_changes_nothing,
+        shifting_every_logit_of_a_row_moves_lse_alone,
+        scaling_values_scales_o,
+        batches_do_not_mix,
+    ]
+)
+
+
+def permuting_keys_and_values_permutes_their_gradients(
+    rng: Generator, grad_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor
+) -> Change:
+    order = torch.randperm(k.shape[-2], generator=rng)
+
+    def becomes(grad_q: Tensor, grad_k: Tensor, grad_v: Tensor) -> Results:
+        return grad_q, grad_k[..., order, :], grad_v[..., order, :]
+
+    return [grad_o, q, k[..., order, :], v[..., order, :], o, lse], becomes, EVERYTHING
+
+
+def shifting_every_logit_of_a_row_changes_no_gradient(
+    rng: Generator, grad_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor
+) -> Change:
+    vector = SHIFT * normal(rng, k.shape[-1])
+    shift = (q.double() @ vector.double()) / math.sqrt(q.shape[-1])
+    return [grad_o, q, k + vector, v, o, (lse + shift).float()], lambda *gradients: gradients, EVERYTHING
+
+
+def scaling_grad_o_scales_every_gradient(
+    rng: Generator, grad_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor
+) -> Change:
+    return [-grad_o / 2, q, k, v, o, lse], lambda *gradients: tuple(-x / 2 for x in gradients), EVERYTHING
+
+
+def batches_do_not_mix_backward(rng: Generator, *tensors: Tensor) -> Change:
+    """NaN in the first batch leaves the others as they were."""
+    return [poisoned(x) for x in tensors], lambda *gradients: gradients, slice(1, None)
+
+
+backward = named(
+    [
+        permuting_keys_and_values_permutes_their_gradients,
+        shifting_every_logit_of_a_row_changes_no_gradient,
+        scaling_grad_o_scales_every_gradient,
+        batches_do_not_mix_backward,
+    ]
+)
