@@ -56,8 +56,10 @@ def expect(
     Args:
         value: the result in float64.
         roundings: for each rounding that a kernel may make, the results of computing with it and no other (several
-            where it can be done in several ways). The last one, the cast to the output's dtype, is added here.
-        together: the results of computing with several of the roundings at once, should they do more than add up.
+            where it can be done in several ways); first those of plain float32. The last one, the cast to the output's
+            dtype, is added here.
+        together: the results of computing with several of the roundings at once, should they do more than add up;
+            float32 in another order comes on top.
         magnitude: Σ|term| of each element in float64.
         dtype: of the output.
         rows: whether the last dimension forms rows that share one bound.
@@ -67,7 +69,8 @@ def expect(
     def worst(models: Sequence[Tensor]) -> float:
         return max((_error_per_magnitude(model, value, row_magnitude, rows) for model in models), default=0.0)
 
-    per_magnitude = max(sum(worst(models) for models in (*roundings, [value.to(dtype)])), worst(together))
+    one_by_one = [worst(models) for models in (*roundings, [value.to(dtype)])]
+    per_magnitude = max(sum(one_by_one), worst(together) + one_by_one[0])
     finfo = torch.finfo(dtype)
     rounding = 4 * finfo.eps * _largest(value.abs(), rows) + 4 * finfo.smallest_normal * finfo.eps
     allowed = (2 * per_magnitude + FLOAT32_EPS) * row_magnitude + rounding

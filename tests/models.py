@@ -17,6 +17,7 @@ from tests import oracle
 from tests.compare import Expected, expect
 
 Rounding = Callable[[Tensor], Tensor]
+UNIT = 2.0**-23
 
 
 def weighted_sum_forward(x: Tensor, weight: Tensor) -> dict[str, Expected]:
@@ -132,9 +133,13 @@ class Arithmetic:
     outputs: Rounding = exact  # the operands of the products with P and dS
     probabilities: Rounding = exact  # P and dS, before they are multiplied
     scaled_q: Rounding | None = None  # q times the scale, before the product; None: the logits are scaled instead
-    scaled_k: Rounding | None = None  # likewise k; who scales both by d^(−1/4) rounds both
+    scaled_k: Rounding | None = None  # likewise k; who scales both does it by the root of the scale
     base: float = 1.0  # log₂e where the exponentials are powers of 2
     normalized: bool = False  # P = exp(S − lse), as in two passes over the keys, instead of exp(S − max) and a division
+    below: bool = (
+        False  # P a unit less: a fused multiply-add makes the largest not quite exp(0) = 1, and truncation shows
+    )
+    delta_from_p: bool = False  # D = Σ P∘dP, which is the same number as Σ dO∘O
 
 
 def roundings(dtype: torch.dtype, tf32: bool) -> list[list[Arithmetic]]:
@@ -144,24 +149,26 @@ def roundings(dtype: torch.dtype, tf32: bool) -> list[list[Arithmetic]]:
         return x.to(dtype).float()
 
     bases = (1.0, math.log2(math.e))
+    truncated = [Arithmetic(outputs=truncate, below=True, normalized=normalized) for normalized in (False, True)]
     if dtype == torch.float32:
         ways = (truncate, nearest) if tf32 else (exact,)
         products = [
-            [Arithmetic(logits=way) for way in ways],
+            [*(Arithmetic(logits=way) for way in ways), Arithmetic(logits=truncate, delta_from_p=True)],
             [Arithmetic(grad_p=way) for way in ways],
-            [Arithmetic(outputs=way, normalized=normalized) for way in ways for normalized in (False, True)],
+            [*(Arithmetic(outputs=way) for way in ways), *truncated],
         ]
     else:
         ways = (cast, truncate) if tf32 else (cast,)  # truncate: widened to float32 before it is scaled
         products = [
             [Arithmetic(probabilities=cast), Arithmetic(probabilities=cast, normalized=True)],
-            [Arithmetic(outputs=truncate), Arithmetic(outputs=truncate, normalized=True)],
+            [Arithmetic(outputs=truncate), *truncated],
         ]
     return [
-        [Arithmetic()],
+        [Arithmetic(), Arithmetic(delta_from_p=True)],
         *(products if tf32 or dtype != torch.float32 else []),
         [Arithmetic(scaled_q=way, base=base) for way in ways for base in bases],
-        [Arithmetic(scaled_k=way, base=base) for way in ways for base in bases],
+        [Arithmetic(scaled_k=way, base=base) for way in ways for base in bases]
+        + [Arithmetic(scaled_q=way, scaled_k=way) for way in ways],
     ]
 
 
@@ -180,7 +187,9 @@ def select(
 
 def _logits(q: Tensor, k: Tensor, is_causal: bool, how: Arithmetic) -> Tensor:
     scale = how.base / math.sqrt(q.shape[-1])
-    if how.scaled_q is not None:
+    if how.scaled_q is not None and how.scaled_k is not None:
+        logits = how.scaled_q(q.float() * math.sqrt(scale)) @ how.scaled_k(k.float() * math.sqrt(scale)).mT
+    elif how.scaled_q is not None:
         logits = how.scaled_q(q.float() * scale) @ k.float().mT
     elif how.scaled_k is not None:
         logits = q.float() @ how.scaled_k(k.float() * scale).mT
@@ -198,6 +207,8 @@ def _attention_forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, how: Ar
     lse = largest + total.log()
     if how.normalized:
         p, total = (logits - lse).exp(), torch.ones_like(total)
+    if how.below:
+        p = p * (1 - UNIT)
     o = how.outputs(how.probabilities(p)) @ how.outputs(v.float()) / total
     return o, lse.squeeze(-1)
 
@@ -206,8 +217,10 @@ def _attention_backward(
     grad_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, is_causal: bool, how: Arithmetic
 ) -> tuple[Tensor, Tensor, Tensor]:
     p = (_logits(q, k, is_causal, how) - lse.unsqueeze(-1)).exp()
-    delta = (grad_o.float() * o.float()).sum(-1, keepdim=True)
+    if how.below:
+        p = p * (1 - UNIT)
     grad_p = how.grad_p(grad_o.float()) @ how.grad_p(v.float()).mT
+    delta = (p * grad_p if how.delta_from_p else grad_o.float() * o.float()).sum(-1, keepdim=True)
     p, ds = (how.outputs(how.probabilities(x)) for x in (p, p * (grad_p - delta)))
     do, q32, k32 = (how.outputs(x.float()) for x in (grad_o, q, k))
     scale = 1 / math.sqrt(q.shape[-1])

@@ -122,6 +122,8 @@ def serve(connection: socket.socket, submission: "Submission", device: str) -> N
             return
         reply, results = safe_answer(submission, header, tensors, device)
         del tensors
+        if any(storage["nbytes"] > protocol.WHOLE_STORAGE_UP_TO for storage in header["storages"]):
+            gc.collect()  # what an exception or a cycle still holds would leave no room for the next large view
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()

@@ -17,14 +17,15 @@ def install() -> None:
 def run(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Launch with the chosen configuration."""
     self.nargs = dict(zip(self.arg_names, args, strict=False))
-    config = self.configs[0] if len(self.configs) == 1 else _choose(self, args, kwargs)
-    self.best_config = config
-    values = {**self.nargs, **kwargs, **config.all_kwargs()}
-    if config.pre_hook is not None:
-        config.pre_hook(values)
-    result = self.fn.run(*args, **kwargs, **config.all_kwargs())
-    self.nargs = None
-    return result
+    try:
+        config = self.configs[0] if len(self.configs) == 1 else _choose(self, args, kwargs)
+        self.best_config = config
+        values = {**self.nargs, **kwargs, **config.all_kwargs()}
+        if config.pre_hook is not None:
+            config.pre_hook(values)
+        return self.fn.run(*args, **kwargs, **config.all_kwargs())
+    finally:
+        self.nargs = None  # it holds on to the tensors
 
 
 def _choose(self: Any, args: Any, kwargs: Any) -> Any:

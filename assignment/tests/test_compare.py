@@ -81,7 +81,7 @@ def test_the_bound_by_hand():
     want = expect(value, roundings, [], magnitude, torch.float32, rows=True)
     eps = 2.0**-23
     at_once = expect(value, roundings, [value + 2.0], magnitude, torch.float32, rows=True)
-    assert at_once.allowed.item() == pytest.approx(2 * 2.0 / 8 * 8 + 4 * eps * 4 + eps * 8, rel=1e-9)
+    assert at_once.allowed.item() == pytest.approx(2 * (2.0 + 1.0) / 8 * 8 + 4 * eps * 4 + eps * 8, rel=1e-9)
     assert want.allowed.item() == pytest.approx(2 * (1.0 + 0.25) / 8 * 8 + 4 * eps * 4 + eps * 8, rel=1e-9)
 
 
