@@ -31,7 +31,6 @@ STAFF_ONLY = (
     ".ci/",
     "assignment/README.md",
     "assignment/attacks/",
-    "assignment/calibrate.py",
     "assignment/reference/",
     "assignment/release.py",
     "assignment/tests/",

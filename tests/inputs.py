@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tests import oracle
 
 # Families other than "ragged" keep to sizes that are multiples of any tile up to 64: one bug shall cost one family.
 
-Build = Callable[[Tensor, Tensor], None]  # changes q and k of an ordinary problem in place
+Change = Callable[[Tensor, Tensor, Tensor], None]  # of q, k and v of an ordinary problem, in place
 
 # Weighted sum and RMSNorm: the shape of x. Batches of 3 tell a batch from a row of a tile.
 PLAIN_ROWS = {
@@ -31,6 +32,7 @@ RAGGED_ROWS = {
     "one row past a tile, one column past a tile": (129, 129),
     "primes": (101, 67),
     "one wide row": (1, 1000),
+    "over a thousand rows": (1031, 5),
 }
 WIDE_ROWS = {"wider than a block": (3, 20_000), "one past a power of two": (2, 4_097)}
 
@@ -104,7 +106,7 @@ def attention_inputs(rng: Generator, shape: Attention, dtype: torch.dtype = torc
     q = normal(rng, *queries) * math.sqrt(2)
     k = normal(rng, *keys) * math.sqrt(2)
     if shape.shift:
-        shifted(shape.shift)(q, k)
+        shifted(shape.shift)(q, k, k)
     return [q.to(dtype), k.to(dtype), normal(rng, *keys, dtype=dtype)]
 
 
@@ -129,26 +131,26 @@ def plant(q: Tensor, k: Tensor, logits: Tensor) -> None:
     k[..., 0] = logits * math.sqrt(q.shape[-1]) / AMPLITUDE
 
 
-def huge_logit(position: float, logit: float = 60.0) -> Build:
+def huge_logit(position: float, logit: float = 60.0) -> Change:
     """One key, at this fraction of the way, outweighs all others by e^logit: a maximum taken per tile, or l or acc not
     rescaled, loses it or everything else.
     """
 
-    def build(q: Tensor, k: Tensor) -> None:
+    def change(q: Tensor, k: Tensor, v: Tensor) -> None:
         n_keys = k.shape[-2]
         logits = torch.zeros(n_keys)
         logits[round(position * (n_keys - 1))] = logit
         plant(q, k, logits)
 
-    return build
+    return change
 
 
-def huge_logit_of_its_own(logit: float = 60.0) -> Build:
+def huge_logit_of_its_own(logit: float = 60.0) -> Change:
     """Each row has another dominant key, in the first, a middle or the last tile: what one row of a tile sees may not
     touch its neighbours, nor one key's column the next.
     """
 
-    def build(q: Tensor, k: Tensor) -> None:
+    def change(q: Tensor, k: Tensor, v: Tensor) -> None:
         n_queries, n_keys = q.shape[-2], k.shape[-2]
         channels = min(8, q.shape[-1])
         q[..., :channels], k[..., :channels] = 0, 0
@@ -157,49 +159,50 @@ def huge_logit_of_its_own(logit: float = 60.0) -> Build:
             key = round(channel / (channels - 1) * (n_keys - 1))
             k[..., key, channel] = logit * math.sqrt(q.shape[-1]) / AMPLITUDE
 
-    return build
+    return change
 
 
-def ramp(first: float, last: float) -> Build:
+def ramp(first: float, last: float) -> Change:
     """Rising, every key tile holds a new maximum and rescales what came before; falling, the first tile holds it, and a
     maximum that follows the current tile instead of the running one shows.
     """
-    return lambda q, k: plant(q, k, torch.linspace(first, last, k.shape[-2]))
+    return lambda q, k, v: plant(q, k, torch.linspace(first, last, k.shape[-2]))
 
 
-def shifted(shift: float) -> Build:
+def shifted(shift: float) -> Change:
     """All logits of every third row move by about this much, which changes o not at all and lse by as much.
 
     +10⁴ overflows without a maximum; only −10⁴ catches a running maximum that starts at 0 instead of −∞.
     """
 
-    def build(q: Tensor, k: Tensor) -> None:
+    def change(q: Tensor, k: Tensor, v: Tensor) -> None:
         q[..., 0] = 0
         q[..., ::3, 0] = math.copysign(256.0, shift)
         k[..., 0] = 2.0 ** round(math.log2(abs(shift) * math.sqrt(q.shape[-1]) / 256))
 
-    return build
+    return change
 
 
-def all_equal(q: Tensor, k: Tensor) -> None:
+def all_equal(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Every key is the same: P is uniform and each maximum is met by every tile."""
     k[...] = k[..., :1, :].clone()
 
 
-def beyond_float16(q: Tensor, k: Tensor) -> None:
-    """q far above what float16 holds and k far below, their products as ever: who computes in float16 loses both."""
+def beyond_float16(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """q far above what float16 holds, k and v far below: who computes in float16 loses them."""
     q *= 2.0**20
     k *= 2.0**-20
+    v *= 2.0**-24
 
 
-def barely_different(q: Tensor, k: Tensor) -> None:
+def barely_different(q: Tensor, k: Tensor, v: Tensor) -> None:
     """One logit is larger than all others by less than bfloat16 resolves near 1: P in 16 bits shows in lse."""
     q[:], k[:] = 0, 0
     q[..., 0] = 1
     k[..., 1:, 0] = -(2.0**-6)
 
 
-FORWARD_OUTLIERS = {
+FORWARD_CHANGES = {
     "huge logit in the first key tile": huge_logit(0.02, 120.0),  # e^120 overflows where a maximum is a tile's own
     "huge logit in a middle key tile": huge_logit(0.5),
     "huge logit in the last key": huge_logit(1.0),
@@ -213,7 +216,7 @@ FORWARD_OUTLIERS = {
     "values beyond float16": beyond_float16,
 }
 # Milder than forward: P = exp(S - lse) turns the rounding of a logit, which grows with the logit, into an error of P.
-BACKWARD_OUTLIERS = {
+BACKWARD_CHANGES = {
     "large logit in the first key tile": huge_logit(0.02, 16.0),
     "large logit in a middle key tile": huge_logit(0.5, 16.0),
     "large logit in the last key": huge_logit(1.0, 16.0),
@@ -228,14 +231,19 @@ BACKWARD_OUTLIERS = {
 OUTLIER_SHAPE = Attention((2,), 128, 256, 32)
 
 
-def outliers(builds: dict[str, Build]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("build", [pytest.param(build, id=name) for name, build in builds.items()])
-
-
-def outlier_inputs(rng: Generator, build: Build) -> list[Tensor]:
+def outlier_inputs(rng: Generator, change: Change) -> list[Tensor]:
     q, k, v = attention_inputs(rng, OUTLIER_SHAPE)
-    build(q, k)
+    change(q, k, v)
     return [q, k, v]
+
+
+FORWARD_OUTLIERS = {name: partial(outlier_inputs, change=change) for name, change in FORWARD_CHANGES.items()}
+BACKWARD_OUTLIERS = {name: partial(outlier_inputs, change=change) for name, change in BACKWARD_CHANGES.items()}
+
+
+def outliers(builds: dict[str, Callable]) -> pytest.MarkDecorator:
+    """The argument `build`, which makes the tensors of a call."""
+    return pytest.mark.parametrize("build", [pytest.param(build, id=name) for name, build in builds.items()])
 
 
 def incoming(grad: Tensor, ask: dict) -> Tensor:
@@ -259,6 +267,7 @@ MISTAKES = {
     "q differs in the first batch dimension": lambda q, k, v: (q[:1], k, v),
     "q differs in the second batch dimension": lambda q, k, v: (q[:, :1], k, v),
     "v differs in a batch dimension": lambda q, k, v: (q, k, v[:1]),
+    "k differs in its last dimension": lambda q, k, v: (q, k[..., :16], v),
     "k and v differ in length": lambda q, k, v: (q, k, v[..., :24, :]),
     "k differs in dtype": lambda q, k, v: (q, k.bfloat16(), v),
     "v differs in dtype": lambda q, k, v: (q, k, v.bfloat16()),

@@ -5,11 +5,11 @@ with one of the roundings that a correct kernel may make: what a tensor core doe
 the product, P and dS cast before they are multiplied, long sums added one term after the other.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -229,8 +229,10 @@ def _attention_backward(
 
 def sums(terms: Tensor, dim: int) -> list[Tensor]:
     """Float32 sums along dim in the orders a kernel may choose: pairwise, and one term after the other."""
-    in_order = list(itertools.accumulate(terms.unbind(dim)))[-1:]
-    return [terms.sum(dim), *in_order]
+    if not terms.shape[dim]:
+        return [terms.sum(dim)]
+    in_order = np.add.accumulate(terms.contiguous().numpy(), axis=dim)
+    return [terms.sum(dim), torch.from_numpy(in_order).select(dim, -1)]
 
 
 def as_rows(x: Tensor) -> Tensor:

@@ -11,14 +11,15 @@ import torch
 from torch import Generator, Tensor
 
 from tests import oracle
-from tests.inputs import Attention, attention_inputs, backward_inputs, normal, row_inputs, shifted
+from tests.inputs import Attention, attention_inputs, backward_inputs, normal, row_inputs
 
 LOW_PRECISION = pytest.mark.parametrize(
     "dtype", [pytest.param(torch.bfloat16, id="bfloat16"), pytest.param(torch.float16, id="float16")]
 )
-STEP = 1.0625  # one step up of a bfloat16, eight of a float16
 SHAPE = Attention((2,), 128, 256, 64)
 SQUARE = Attention((2,), 256, 256, 64)
+# Sums of two such integers, and they themselves, are exact in the dtype; in float32 also after truncation to TF32.
+LARGEST = {torch.bfloat16: 63, torch.float16: 500, torch.float32: 500}
 
 
 def named(builders: list) -> pytest.MarkDecorator:
@@ -26,10 +27,22 @@ def named(builders: list) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("build", [pytest.param(b, id=b.__name__.replace("_", " ")) for b in builders])
 
 
-def mirrored(x: Tensor, sign: float = 1.0) -> Tensor:
-    """The second half of the rows like the first, times sign."""
-    half = x.shape[-2] // 2
-    return torch.cat([x[..., :half, :], sign * x[..., :half, :]], dim=-2)
+def cancelling(rng: Generator, *shape: int, dtype: torch.dtype) -> Tensor:
+    """Integers along the last but one dimension whose quarters are a, b, −(a + b) and 0; and 1 more in the first row.
+
+    Multiplied with what repeats in every quarter they add up to what the first row has too much. Halves that mirror
+    each other would not do: their products are rounded alike, and cancel even so.
+    """
+    *batch, n, d = shape
+    a, b = (torch.randint(1, LARGEST[dtype], (*batch, n // 4, d), generator=rng) for _ in range(2))
+    x = torch.cat([a, b, -(a + b), torch.zeros_like(a)], dim=-2).to(dtype)
+    x[..., 0, :] += 1
+    return x
+
+
+def repeated(x: Tensor) -> Tensor:
+    """The first quarter of the rows four times."""
+    return x[..., : x.shape[-2] // 4, :].repeat(*[1] * (x.ndim - 2), 4, 1)
 
 
 def ordinary(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
@@ -51,22 +64,37 @@ def nearly_uniform(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
 
 
 def values_that_cancel(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
-    """P is uniform and the values of the second half of the keys undo the first: o is what the last one leaves."""
+    """P is uniform and the values cancel: a sum or a product with v in 16 bits is all that is left of o."""
+    q, k, _ = attention_inputs(rng, SHAPE, dtype)
+    return [torch.zeros_like(q), k, cancelling(rng, *k.shape, dtype=dtype)]
+
+
+def logits_that_cancel(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
+    """For float32: all logits of a row are equal, as a sum whose terms are exact in TF32 and not in bfloat16."""
+    q, k, _ = attention_inputs(rng, SHAPE)
+    q[..., 1::2] = q[..., ::2]
+    k[..., ::2] = torch.randint(0, 8 * 256, k[..., ::2].shape, generator=rng) / 256
+    k[..., 1::2] = 8 - k[..., ::2]
+    return [q.to(dtype), k.to(dtype), cancelling(rng, *k.shape, dtype=dtype)]
+
+
+def logits_near_128(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
+    """Logits of which 16 bits hold no differences, as a sum over all channels of terms that are exact."""
     q, k, v = attention_inputs(rng, SHAPE, dtype)
-    q[:] = 0
-    v = mirrored(v, -1)
-    v[..., -1, :] += 0.5
-    return [q, k, v]
+    q = 0.5 + torch.rand(q.shape, generator=rng)
+    k = 16 + normal(rng, *k.shape)
+    return [q.to(dtype), k.to(dtype), v]
 
 
-def logits_near_64(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
-    """A third of the rows has its logits near 64, where 16 bits hold no differences between them."""
-    q, k, v = attention_inputs(rng, SHAPE)
-    shifted(64)(q, k)
-    return [q.to(dtype), k.to(dtype), v.to(dtype)]
+def beyond_float16(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
+    """bfloat16 with the range of float32: who computes in float16 overflows."""
+    q, k, v = attention_inputs(rng, SHAPE, dtype)
+    if dtype == torch.float16:
+        return [q, k, v]
+    return [q * 2.0**20, k * 2.0**-20, v * 2.0**-24]
 
 
-attention_forward = named([ordinary, causal, nearly_uniform, values_that_cancel, logits_near_64])
+attention_forward = named([ordinary, causal, nearly_uniform, values_that_cancel, logits_near_128, beyond_float16])
 
 
 def ordinary_gradients(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -84,40 +112,60 @@ def values_all_equal(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return backward_inputs(rng, [q, k, v[..., :1, :].expand(v.shape).clone()], is_causal=False)
 
 
+def logits_near_128_backward(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """P recomputed from logits of which 16 bits hold no differences."""
+    return backward_inputs(rng, logits_near_128(rng, dtype), is_causal=False)
+
+
 def queries_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """The second half of the queries undoes the first's dK and dV but for the last row: sums over queries."""
-    q, k, v, grad_o = alternating(rng, dtype)
-    k[:] = 0
-    return backward_inputs(rng, [mirrored(q), k, v], is_causal=False, grad_o=grad_o)
+    """Sums over queries, dK and dV, of terms that cancel: P is uniform, v = ±e₀ by halves of the keys, dO along e₀.
 
-
-def keys_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """The second half of the keys undoes the first's share of dQ but for the last key: sums over keys."""
-    q, k, v, grad_o = alternating(rng, dtype)
-    q[:] = 0
-    k = mirrored(k)
-    k[..., -1, :] *= STEP
-    return backward_inputs(rng, [q, k, v], is_causal=False, grad_o=grad_o)
-
-
-def alternating(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
-    """q, k, v and grad_o: v = ±e₀ by halves of the keys, grad_o along e₀ and of opposite sign in the second half.
-
-    With uniform P, o = 0 and D = 0, and dS is grad_o's number times ±1/256: a power of 2, exact in any precision.
+    Then o = 0 and D = 0, and dS is dO's number times ±1/256: a power of 2, exact in any precision.
     """
     q, k, v = attention_inputs(rng, SQUARE, dtype)
     v[:] = 0
-    v[..., 0] = 1
-    v = mirrored(v, -1)
+    v[..., :128, 0], v[..., 128:, 0] = 1, -1
     grad_o = torch.zeros_like(q)
-    grad_o[..., 0] = normal(rng, *q.shape[:-1], dtype=dtype)
-    grad_o = mirrored(grad_o, -1)
-    grad_o[..., -1, :] *= STEP
-    return [q, k, v, grad_o]
+    grad_o[..., :1] = cancelling(rng, *q.shape[:-1], 1, dtype=dtype)
+    return backward_inputs(rng, [repeated(q.half().to(dtype)), torch.zeros_like(k), v], is_causal=False, grad_o=grad_o)
 
 
+def keys_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Sums over keys, dQ, of terms that cancel: P is uniform, v an integer times e₀ whose sum is 0, dO = ±e₀."""
+    q, k, v = attention_inputs(rng, SQUARE, dtype)
+    k = repeated(k.half())
+    k[..., 0, :] += 0.125  # what is left of dQ
+    v[:] = 0
+    v[..., :1] = cancelling(rng, *k.shape[:-1], 1, dtype=dtype)
+    v[..., 0, 0] -= 1
+    grad_o = torch.zeros_like(q)
+    grad_o[..., 0] = normal(rng, *q.shape[:-1]).sign().to(dtype)
+    return backward_inputs(rng, [torch.zeros_like(q), k.to(dtype), v], is_causal=False, grad_o=grad_o)
+
+
+def lse_of_powers_of_two(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """To be called with is_causal: an lse in 16 bits is off by another factor in each row, and dV's terms cancel.
+
+    With q = 0 query 2ᵐ − 1 has P = 2⁻ᵐ and lse = m ln 2; its dO, ±2ᵐ⁻⁸, gives each key before it the same ±2⁻⁸.
+    """
+    q, k, v = attention_inputs(rng, SQUARE, dtype)
+    grad_o = torch.zeros_like(q)
+    for m in range(1, 9):
+        grad_o[..., 2**m - 1, :] = 2.0 ** (m - 8) * (-1) ** m
+    return backward_inputs(rng, [torch.zeros_like(q), k, v], is_causal=True, grad_o=grad_o)
+
+
+CAUSAL = (causal, causal_gradients, lse_of_powers_of_two)
 attention_backward = named(
-    [ordinary_gradients, causal_gradients, values_all_equal, queries_that_cancel, keys_that_cancel]
+    [
+        ordinary_gradients,
+        causal_gradients,
+        values_all_equal,
+        logits_near_128_backward,
+        queries_that_cancel,
+        keys_that_cancel,
+        lse_of_powers_of_two,
+    ]
 )
 
 
@@ -126,13 +174,9 @@ def ordinary_rows(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def terms_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """A row's second half undoes the first, whose sum is beyond float16, but for its last term."""
-    x, weight = row_inputs(rng, (64, 512), dtype)
-    weight[256:] = weight[:256]
-    x = 256 * x.abs() * weight.sign()
-    x[:, 256:] = -x[:, :256]
-    x[:, -1] *= STEP
-    return x, weight
+    """A row's terms add up to next to nothing, on the way to which they are beyond float16."""
+    x, _ = row_inputs(rng, (64, 512), dtype)
+    return repeated(x.abs().mT).mT, cancelling(rng, 512, 1, dtype=dtype).squeeze(-1)
 
 
 weighted_sum_forward = named([ordinary_rows, terms_that_cancel])
@@ -144,11 +188,9 @@ def ordinary_rows_backward(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, 
 
 
 def rows_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """The second half of 2,048 rows undoes the first's share of grad_weight but for the last row."""
+    """The shares of 2,048 rows in grad_weight cancel."""
     x, weight = row_inputs(rng, (2048, 32), dtype)
-    grad_y = mirrored(normal(rng, 2048, 1, dtype=dtype), -1)
-    grad_y[-1] *= STEP
-    return grad_y.squeeze(-1), mirrored(x), weight
+    return cancelling(rng, 2048, 1, dtype=dtype).squeeze(-1), repeated(x), weight
 
 
 weighted_sum_backward = named([ordinary_rows_backward, rows_that_cancel])
@@ -161,11 +203,9 @@ def large_rows_backward(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...
 
 
 def normalized_rows_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """The second half of 2,048 rows undoes the first's share of grad_weight but for the last row."""
+    """The shares of 2,048 rows in grad_weight cancel."""
     x, weight = row_inputs(rng, (2048, 32), dtype)
-    grad_y = mirrored(normal(rng, 2048, 32, dtype=dtype), -1)
-    grad_y[-1] *= STEP
-    return rmsnorm_gradients(grad_y, mirrored(32 * x), weight)
+    return rmsnorm_gradients(cancelling(rng, 2048, 32, dtype=dtype), repeated(32 * x), weight)
 
 
 def gradient_along_x(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:

@@ -4,10 +4,19 @@ The o and lse handed over are the oracle's, so that a broken forward pass costs 
 """
 
 import pytest
+import torch
 
 from tests import inputs, layouts, models, precision, properties
 from tests.compare import Mismatch
-from tests.inputs import Attention, attention_inputs, backward_inputs, outlier_inputs
+from tests.inputs import Attention, attention_inputs, backward_inputs
+
+BACKWARD_OUTLIERS = {
+    name: lambda rng, build=build: backward_inputs(rng, build(rng), is_causal=False)
+    for name, build in inputs.BACKWARD_OUTLIERS.items()
+} | {
+    "queries that cancel": lambda rng: precision.queries_that_cancel(rng, torch.float32),
+    "keys that cancel": lambda rng: precision.keys_that_cancel(rng, torch.float32),
+}
 
 pytorch = pytest.mark.problem("flash_backward_pytorch")
 triton = pytest.mark.problem("flash_backward_triton")
@@ -61,7 +70,7 @@ def test_triton_causal(check, rng, shape):
 @pytorch
 @pytest.mark.points(0.5)
 @inputs.causal
-@inputs.cases(inputs.RAGGED_ATTENTION)
+@inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_pytorch_ragged(check, rng, shape, is_causal):
     """flash_backward_pytorch is right for every length, head dimension and number of batch dimensions"""
     backward(check, rng, "flash_backward_pytorch", attention_inputs(rng, shape), is_causal)
@@ -70,7 +79,7 @@ def test_pytorch_ragged(check, rng, shape, is_causal):
 @triton
 @pytest.mark.points(2)
 @inputs.causal
-@inputs.cases(inputs.RAGGED_ATTENTION)
+@inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_triton_ragged(check, rng, shape, is_causal):
     """flash_backward_triton is right for every length, head dimension and number of batch dimensions"""
     backward(check, rng, "flash_backward_triton", attention_inputs(rng, shape), is_causal)
@@ -78,18 +87,18 @@ def test_triton_ragged(check, rng, shape, is_causal):
 
 @pytorch
 @pytest.mark.points(0.25)
-@inputs.outliers(inputs.BACKWARD_OUTLIERS)
+@inputs.outliers(BACKWARD_OUTLIERS)
 def test_pytorch_outliers(check, rng, build):
     """flash_backward_pytorch recomputes P from lse wherever the large logits are"""
-    backward(check, rng, "flash_backward_pytorch", outlier_inputs(rng, build))
+    backward_of(check, "flash_backward_pytorch", build(rng))
 
 
 @triton
 @pytest.mark.points(1.25)
-@inputs.outliers(inputs.BACKWARD_OUTLIERS)
+@inputs.outliers(BACKWARD_OUTLIERS)
 def test_triton_outliers(check, rng, build):
     """flash_backward_triton recomputes P from lse wherever the large logits are"""
-    backward(check, rng, "flash_backward_triton", outlier_inputs(rng, build))
+    backward_of(check, "flash_backward_triton", build(rng))
 
 
 @pytorch
@@ -98,7 +107,7 @@ def test_triton_outliers(check, rng, build):
 @precision.LOW_PRECISION
 def test_pytorch_16_bit(check, rng, dtype, build):
     """flash_backward_pytorch takes bfloat16 and float16 and accumulates in float32"""
-    backward_of(check, "flash_backward_pytorch", build(rng, dtype), is_causal=build is precision.causal_gradients)
+    backward_of(check, "flash_backward_pytorch", build(rng, dtype), is_causal=build in precision.CAUSAL)
 
 
 @triton
@@ -107,7 +116,7 @@ def test_pytorch_16_bit(check, rng, dtype, build):
 @precision.LOW_PRECISION
 def test_triton_16_bit(check, rng, dtype, build):
     """flash_backward_triton takes bfloat16 and float16 and accumulates in float32"""
-    backward_of(check, "flash_backward_triton", build(rng, dtype), is_causal=build is precision.causal_gradients)
+    backward_of(check, "flash_backward_triton", build(rng, dtype), is_causal=build in precision.CAUSAL)
 
 
 def strides(check, rng, memory_bytes, function, layout):
@@ -202,7 +211,7 @@ def test_triton_mistakes(run, rng, mistake):
 
 
 @triton
-@pytest.mark.points(1.75)
+@pytest.mark.points(1.5)
 @pytest.mark.parametrize(
     "ask",
     [
@@ -211,7 +220,9 @@ def test_triton_mistakes(run, rng, mistake):
         pytest.param({"wrt": (0,)}, id="q only"),
         pytest.param({"wrt": (1, 2)}, id="k and v only"),
         pytest.param({"times": 2}, id="twice with retain_graph"),
-        pytest.param({"interleaved": True}, id="another forward pass in between"),
+        pytest.param(
+            {"interleaved": True, "options": {"is_causal": True}}, id="another forward pass, not causal, in between"
+        ),
     ],
 )
 def test_attention_gradients(check_gradients, rng, ask):
@@ -222,6 +233,16 @@ def test_attention_gradients(check_gradients, rng, ask):
     tensors = backward_inputs(rng, qkv, is_causal, grad_o=grad_o)
     gradients = expected("flash_attention", tensors, is_causal)
     check_gradients("flash_attention", *qkv, grad=grad_o, expected=gradients, **ask)
+
+
+@triton
+@pytest.mark.points(0.25)
+@precision.LOW_PRECISION
+def test_attention_16_bit(check_gradients, rng, dtype):
+    """flash_attention hands lse to its backward pass in float32"""
+    grad_o, *qkv, o, lse = precision.lse_of_powers_of_two(rng, dtype)
+    gradients = expected("flash_attention", (grad_o, *qkv, o, lse), is_causal=True)
+    check_gradients("flash_attention", *qkv, grad=grad_o, expected=gradients, options={"is_causal": True})
 
 
 @triton

@@ -1,9 +1,15 @@
 """FlashAttention-2 forward, in tiled PyTorch and in Triton: o = softmax(q kᵀ/√d) v and the logsumexp of each row."""
 
 import pytest
+import torch
 
 from tests import inputs, layouts, models, precision, properties
-from tests.inputs import Attention, attention_inputs, outlier_inputs
+from tests.inputs import Attention, attention_inputs
+
+FORWARD_OUTLIERS = inputs.FORWARD_OUTLIERS | {
+    "values that cancel": lambda rng: precision.values_that_cancel(rng, torch.float32),
+    "logits that cancel": lambda rng: precision.logits_that_cancel(rng, torch.float32),
+}
 
 pytorch = pytest.mark.problem("flash_forward_pytorch")
 triton = pytest.mark.problem("flash_forward_triton")
@@ -71,18 +77,18 @@ def test_triton_ragged(check, rng, shape, is_causal):
 
 @pytorch
 @pytest.mark.points(1)
-@inputs.outliers(inputs.FORWARD_OUTLIERS)
+@inputs.outliers(FORWARD_OUTLIERS)
 def test_pytorch_outliers(check, rng, build):
     """flash_forward_pytorch follows the running maximum wherever the large logits are, and never overflows"""
-    forward(check, "flash_forward_pytorch", outlier_inputs(rng, build))
+    forward(check, "flash_forward_pytorch", build(rng))
 
 
 @triton
 @pytest.mark.points(2)
-@inputs.outliers(inputs.FORWARD_OUTLIERS)
+@inputs.outliers(FORWARD_OUTLIERS)
 def test_triton_outliers(check, rng, build):
     """flash_forward_triton follows the running maximum wherever the large logits are, and never overflows"""
-    forward(check, "flash_forward_triton", outlier_inputs(rng, build))
+    forward(check, "flash_forward_triton", build(rng))
 
 
 @pytorch
@@ -91,7 +97,7 @@ def test_triton_outliers(check, rng, build):
 @precision.LOW_PRECISION
 def test_pytorch_16_bit(check, rng, dtype, build):
     """flash_forward_pytorch takes bfloat16 and float16, accumulates in float32 and returns lse in float32"""
-    forward(check, "flash_forward_pytorch", build(rng, dtype), is_causal=build is precision.causal)
+    forward(check, "flash_forward_pytorch", build(rng, dtype), is_causal=build in precision.CAUSAL)
 
 
 @triton
@@ -100,7 +106,7 @@ def test_pytorch_16_bit(check, rng, dtype, build):
 @precision.LOW_PRECISION
 def test_triton_16_bit(check, rng, dtype, build):
     """flash_forward_triton takes bfloat16 and float16, accumulates in float32 and returns lse in float32"""
-    forward(check, "flash_forward_triton", build(rng, dtype), is_causal=build is precision.causal)
+    forward(check, "flash_forward_triton", build(rng, dtype), is_causal=build in precision.CAUSAL)
 
 
 @pytorch

@@ -70,13 +70,15 @@ def test_backward_wide(check, rng, shape):
 
 
 @pytest.mark.points(1)
-@pytest.mark.parametrize("eps", [1e-5, 1e-2, 0.5])
-def test_eps(check, rng, eps):
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="default"), *(pytest.param({"eps": eps}, id=f"{eps}") for eps in (1e-5, 1e-2, 0.5))]
+)
+def test_eps(check, rng, options):
     """rmsnorm_forward adds eps to the mean of the squares, under the root; rows range from tiny to large"""
     x, weight = row_inputs(rng, (64, 64))
     x *= torch.logspace(-5, 2, 64).unsqueeze(-1)
     x[7] = 0
-    check("rmsnorm_forward", x, weight, eps=eps, expected=models.rmsnorm_forward(x, weight, eps))
+    check("rmsnorm_forward", x, weight, **options, expected=models.rmsnorm_forward(x, weight, **options))
 
 
 @pytest.mark.points(1)
@@ -172,11 +174,14 @@ def test_backward_mistakes(run, rng):
 
 
 @pytest.mark.points(0.5)
-@pytest.mark.parametrize("eps", [1e-5, 0.25])
-def test_value(check, rng, eps):
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="default"), *(pytest.param({"eps": eps}, id=f"{eps}") for eps in (1e-5, 0.25))]
+)
+def test_value(check, rng, options):
     """rmsnorm returns the y of rmsnorm_forward, and passes eps on"""
     x, weight = row_inputs(rng, (4, 16, 64))
-    check("rmsnorm", x, weight, eps=eps, expected={"y": models.rmsnorm_forward(x, weight, eps)["y"]})
+    x[::2] *= 1e-3  # where the default eps shows
+    check("rmsnorm", x, weight, **options, expected={"y": models.rmsnorm_forward(x, weight, **options)["y"]})
 
 
 @pytest.mark.points(1)

@@ -55,7 +55,7 @@ class Run:
         """The gradients for the tensors numbered in wrt (default: all), asked for `times` times.
 
         grad is the gradient of the result; without it that of its sum is taken. Interleaved, the function is called
-        once more, on other values, before the gradients are asked for.
+        once more, on other values and with its switches flipped, before the gradients are asked for.
         """
         wrt = list(range(len(tensors)) if wrt is None else wrt)
         sent = [*tensors, grad] if grad is not None else tensors

@@ -189,7 +189,9 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list) -> tupl
     if grad is not None and grad.shape != output.shape:
         raise WrongReturn(f"returned shape {tuple(output.shape)}, expected {tuple(grad.shape)}")
     if header["interleaved"]:
-        differentiable(function, header, [(tensor.detach() / 2).requires_grad_() for tensor in inputs])
+        flipped = {name: not value if isinstance(value, bool) else value for name, value in header["options"].items()}
+        others = [(tensor.detach() / 2).requires_grad_() for tensor in inputs]
+        differentiable(function, {**header, "options": flipped}, others)
     wanted = [inputs[i] for i in wrt]
     end = output if grad is not None else output.sum()
     return [list(torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times)) for i in range(times)], False

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from assignment.attacks import __main__ as attacks
 from assignment.grading import checks, cli
 
 ROOT = Path(__file__).parents[2]
@@ -180,6 +181,8 @@ def test_commands_have_a_known_form(command, pytest_help):
                 assert re.search(rf"^\s+(-\w, )?{option}\b", pytest_help, re.MULTILINE), option
         case ["uv", "run", "python", "-m", "assignment.release", verb, *arguments]:
             assert options_in(arguments) <= OPTIONS[verb]
+        case ["uv", "run", "python", "-m", "assignment.attacks", *arguments]:
+            attacks.parse_arguments(arguments)
         case ["uv", "run", "python", file]:
             assert file.endswith(".py")
         case _:

@@ -1,0 +1,109 @@
+"""`python -m assignment.attacks [NAME ...]`: grade the planted bugs and the correct variants, and say what went wrong.
+
+Every bug must be caught by its check, every variant must keep all points. Without names and seeds this is the full run:
+bugs on 5 seeds, variants on 10; it is resumed where it was interrupted, and writes matrix.md at its end.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections import defaultdict
+from contextlib import suppress
+from fnmatch import fnmatch
+from pathlib import Path
+
+from assignment.attacks import page
+from assignment.attacks.corpus import Entry, entries
+from assignment.attacks.judging import Job, Result, digest, judge_all, key
+from assignment.attacks.verdicts import Row, judge
+from assignment.grading import checks
+from assignment.grading.pool import pick_device
+
+SEEDS = {"bug": 5, "variant": 10}
+KEPT = Path(__file__).resolve().parents[2] / ".attacks" / "results.jsonl"
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m assignment.attacks", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", help="parts of names, or patterns with *: bugs, variants, rmsnorm, …")
+    parser.add_argument("--seeds", type=int, metavar="N", help="seeds for each entry (default: bugs 5, variants 10)")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
+    parser.add_argument("--quick", action="store_true", help="bugs by their own check alone, everything on one seed")
+    parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
+    parser.add_argument("--kept", type=Path, default=KEPT, metavar="FILE", help="results of earlier runs")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parse_arguments(sys.argv[1:])
+    chosen = [entry for entry in entries() if selected(entry, options.names)]
+    if options.list:
+        print(*(f"{entry.name:<72}  {entry.expectation}" for entry in chosen), sep="\n")
+        return 0
+    if not chosen:
+        print(f"nothing is called {' or '.join(options.names)}; see --list", file=sys.stderr)
+        return 2
+    rows = run(chosen, options)
+    declared = checks.declared()
+    findings = judge(rows, declared)
+    print(page.render(rows, declared) if not options.quick else page.summary(rows), *findings, sep="\n")
+    if not options.names and not options.quick and options.seeds is None:
+        findings += page.write(rows, declared)
+    return 1 if findings else 0
+
+
+def selected(entry: Entry, names: list[str]) -> bool:
+    return not names or any(name in entry.name or fnmatch(entry.name, name) for name in names)
+
+
+def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
+    """All results of the chosen entries: kept ones, and those of the jobs that remain."""
+    device = pick_device(options.device)
+    judged_by = digest(device)
+    jobs = {key(job, judged_by): job for entry in chosen for job in jobs_of(entry, options)}
+    kept = read(options.kept, set(jobs))
+    remaining = [job for name, job in jobs.items() if name not in kept]
+    print(f"{len(jobs)} gradings of {len(chosen)} submissions on {device}, {len(kept)} of them kept", flush=True)
+    options.kept.parent.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    with options.kept.open("a", encoding="utf-8") as file:
+        for done, result in enumerate(judge_all(remaining, device, options.jobs), start=1):
+            kept[result.key] = result
+            print(result.line(), file=file, flush=True)
+            failed = f"{len(result.failed)} of {len(result.verdicts)} checks failed"
+            position = f"[{done}/{len(remaining)}, {time.monotonic() - start:.0f} s]"
+            print(f"{position} {result.name}, seed {result.seed}: {failed}, {result.seconds} s", flush=True)
+    results = defaultdict(list)
+    for name, job in jobs.items():
+        results[job.entry.name].append(kept[name])
+    return [Row(entry, tuple(results[entry.name])) for entry in chosen]
+
+
+def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
+    """A bug is graded on other problems than its own, whose code it leaves as it is, on the first seed alone."""
+    if options.quick and entry.needs:
+        return []
+    if options.quick:
+        return [Job(entry, options.first, entry.problems, only=entry.caught_by)]
+    count = 1 if entry.needs else SEEDS[entry.kind] if options.seeds is None else options.seeds
+    first, *others = range(options.first, options.first + max(1, count))
+    own = (entry.problem,) if entry.problem else entry.problems
+    return [Job(entry, first, entry.problems), *(Job(entry, seed, own) for seed in others)]
+
+
+def read(file: Path, wanted: set[str]) -> dict[str, Result]:
+    """The kept results that are still good."""
+    if not file.exists():
+        return {}
+    results = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        with suppress(ValueError):  # a line that was cut short
+            results.append(Result.read(line))
+    return {result.key: result for result in results if result.key in wanted}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,79 @@
+"""The bank of planted bugs: wrong submissions, each a few edits away from a plain and correct one.
+
+Every bug has a check that must catch it. A bug whose results are right all the same says what would show it: its
+accesses ("bounds", "races"), what it moves ("costs") or where its results come from ("provenance").
+"""
+
+import importlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+BASE = Path(__file__).parent / "base"
+PACKAGE = "cs336_kernels"
+ARROW = " → "
+BANKS = (
+    "weighted_sum",
+    "rmsnorm",
+    "flash_forward_pytorch",
+    "flash_backward_pytorch",
+    "flash_forward_triton",
+    "flash_forward_triton_softmax",
+    "flash_backward_triton",
+)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One wrong submission: the base with a few edits, and what must come of it."""
+
+    name: str  # in plain words, short, unique in the problem
+    edits: tuple[tuple[str, str], ...]  # (old, new); old occurs exactly once in the problem's files of the base
+    caught_by: str  # the check that must catch it, one whose message leads a student to the bug
+    needs: str = ""  # "bounds", "races", "costs" or "provenance": what values cannot show; caught_by is then ""
+
+
+def bug(name: str, caught_by: str, *edits: str, needs: str = "") -> Bug:
+    """A bug from edits written as "old → new"."""
+    return Bug(name, tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits)), caught_by, needs)
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    """A bug of the bank and where it belongs."""
+
+    problem: str  # the only one that may lose points
+    files: tuple[str, ...]  # of the base, where the edits apply
+    bug: Bug
+
+    @property
+    def name(self) -> str:
+        """ "rmsnorm/mean-over-the-padded-row" """
+        return f"{self.problem}/{re.sub('[^a-z0-9]+', '-', self.bug.name.lower()).strip('-')}"
+
+
+def all_bugs() -> list[PlantedBug]:
+    """Every bug, by problem; a bank module holds PROBLEM, FILES and BUGS."""
+    banks = [importlib.import_module(f"{__name__}.{bank}") for bank in BANKS]
+    return [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in banks for bug in bank.BUGS]
+
+
+def base() -> dict[str, bytes]:
+    """The correct package that the bugs edit, by path."""
+    return {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sorted((BASE / PACKAGE).glob("*.py"))}
+
+
+def submission(planted: PlantedBug) -> dict[str, bytes]:
+    """The package with the bug in it, by path.
+
+    Raises:
+        ValueError: if what an edit replaces does not occur exactly once.
+    """
+    files = base()
+    for old, new in planted.bug.edits:
+        counts = {file: files[f"{PACKAGE}/{file}"].count(old.encode()) for file in planted.files}
+        if sum(counts.values()) != 1:
+            raise ValueError(f"{planted.name}: expected {old!r} once, got {counts}")
+        path = f"{PACKAGE}/{max(counts, key=counts.__getitem__)}"
+        files[path] = files[path].replace(old.encode(), new.encode())
+    return files

@@ -1,0 +1,314 @@
+"""Planted bugs of FlashAttention-2 backward in Triton."""
+
+from assignment.attacks.bugs import bug
+
+PROBLEM = "flash_backward_triton"
+FILES = ("triton_backward.py", "flash_attention.py")
+
+GRADIENTS = (
+    bug("D forgotten", "test_triton_values", "grad_s = p * (grad_p - delta[:, None]) → grad_s = p * grad_p"),
+    bug(
+        "P a softmax over the tile",
+        "test_triton_values",
+        "(s - lse[:, None]) → (s - tl.max(s, axis=1)[:, None])\n        p = p / tl.sum(p, axis=1)[:, None]",
+    ),
+    bug("lse along the keys", "test_triton_values", "p = tl.exp(s - lse[:, None]) → p = tl.exp(s - lse[None, :])"),
+    bug("dV from dS", "test_triton_values", "p.to → (p * (tl.dot(grad_o, tl.trans(v)) - delta[:, None])).to"),
+    bug("dP from k", "test_triton_values", "= tl.dot(grad_o, tl.trans(v)) → = tl.dot(grad_o, tl.trans(k))"),
+    bug("dQ without the scale", "test_triton_values", "(grad_s.to(k.dtype), k) * scale → (grad_s.to(k.dtype), k)"),
+    bug("dK without the scale", "test_triton_values", "grad_s.to(q.dtype)), q) * scale → grad_s.to(q.dtype)), q)"),
+    bug("P without the scale", "test_triton_values", "tl.dot(q, tl.trans(k)) * scale → tl.dot(q, tl.trans(k))"),
+    bug("dK of the last query tile only", "test_triton_values", "grad_k += tl.dot → grad_k = tl.dot"),
+    bug("dQ of the last key tile only", "test_triton_values", "tl.atomic_add → tl.store"),
+    bug("dQ starts from unwritten memory", "test_triton_values", "grad_q = torch.zeros( → grad_q = torch.empty("),
+    bug(
+        "gradients in the wrong order",
+        "test_triton_values",
+        "    return grad_q, grad_k, grad_v\n\n\ndef _check →     return grad_k, grad_v, grad_q\n\n\ndef _check",
+    ),
+    bug(
+        "dQ added to without atomics",
+        "",
+        "tl.atomic_add(grad_q_ptrs, grad_q, mask=q_mask) → old = tl.load(grad_q_ptrs, mask=q_mask, other=0.0)\n"
+        "        tl.store(grad_q_ptrs, old + grad_q, mask=q_mask)",
+        needs="races",
+    ),
+)
+
+CAUSAL = (
+    bug(
+        "causal: P recomputed without the mask",
+        "test_triton_causal",
+        "visible = visible & (keys[None, :] <= queries[:, None]) → pass",
+    ),
+    bug("causal: the diagonal hidden", "test_triton_causal", "keys[None, :] <= queries → keys[None, :] < queries"),
+    bug(
+        "causal: aligned at the bottom right",
+        "test_triton_ragged",
+        "keys[None, :] <= queries[:, None] → keys[None, :] <= queries[:, None] + n_keys - n_queries",
+        "start = first_key // Q_TILE_SIZE * Q_TILE_SIZE → start = 0",
+    ),
+    bug("causal: hidden by -1e4", "test_triton_ragged", '.where(visible, s, float("-inf")) → .where(visible, s, -1e4)'),
+    bug(
+        "causal: the tile on the diagonal skipped",
+        "test_triton_causal",
+        "first_key // Q_TILE_SIZE * Q_TILE_SIZE → first_key // Q_TILE_SIZE * Q_TILE_SIZE + Q_TILE_SIZE",
+    ),
+    bug(
+        "causal: keys that nobody sees left unwritten",
+        "test_triton_ragged",
+        "    if n_batches > 0:\n →     if is_causal:\n"
+        "        key_grid = (n_batches, triton.cdiv(min(n_queries, n_keys), tile_size))\n    if n_batches > 0:\n",
+    ),
+    bug(
+        "causal: tiles of the past visited for nothing", "", "first_key // Q_TILE_SIZE * Q_TILE_SIZE → 0", needs="costs"
+    ),
+)
+
+ADDRESSES = (
+    bug(
+        "grad_o read with o's strides",
+        "test_triton_strides",
+        "grad_o.stride(0), grad_o.stride(1), grad_o.stride(2),\n → o.stride(0), o.stride(1), o.stride(2),\n",
+    ),
+    bug(
+        "D: grad_o read with o's strides",
+        "test_triton_strides",
+        "rows[:, None] * stride_gon + cols[None, :] * stride_god → "
+        "rows[:, None] * stride_on + cols[None, :] * stride_od",
+    ),
+    bug("D: o's last stride taken to be 1", "test_triton_strides", "+ cols[None, :] * stride_od → + cols[None, :]"),
+    bug("q's last stride taken to be 1", "test_triton_strides", "cols[None, :] * stride_qd → cols[None, :]"),
+    bug("v read with k's strides", "test_triton_strides", "v.stride(0), v.stride(1), v → k.stride(0), k.stride(1), k"),
+    bug("k read with q's batch stride", "test_triton_ragged", "batch * stride_kb → batch * stride_qb"),
+    bug("lse's batch stride taken to be n_queries", "test_triton_strides", "batch * stride_lb → batch * n_queries"),
+    bug(
+        "D read with lse's strides",
+        "test_triton_strides",
+        "delta_ptr + batch * stride_db + queries * stride_dn → delta_ptr + batch * stride_lb + queries * stride_ln",
+    ),
+    bug(
+        "grad_k written with k's strides",
+        "test_triton_strides",
+        "grad_k.stride(0), grad_k.stride(1), grad_k.stride(2) → k.stride(0), k.stride(1), k.stride(2)",
+    ),
+    bug("grad_v written with grad_q's batch stride", "test_triton_ragged", "batch * stride_gvb → batch * stride_gqb"),
+    bug("grad_o flattened with view", "test_triton_strides", "grad_o = grad_o.reshape → grad_o = grad_o.view"),
+    bug("batch offsets in int32", "test_triton_strides", "(0).to(tl.int64)\n    first_key → (0)\n    first_key"),
+    bug(
+        "key offsets in int32",
+        "test_triton_strides",
+        "keys = (first_key + tl.arange(0, K_TILE_SIZE)).to(tl.int64) → keys = first_key + tl.arange(0, K_TILE_SIZE)",
+    ),
+    bug("keys past the end unmasked", "test_triton_ragged", "[:, None] & key_mask → [:, None] & (keys >= 0)"),
+    bug("k and v read past the last key", "test_triton_ragged", "k_ptrs, mask=k_mask → k_ptrs, mask=col_mask[None, :]"),
+    bug("q read past the last query", "test_triton_ragged", "q_ptrs, mask=q_mask, → q_ptrs, mask=col_mask[None, :],"),
+    bug(
+        "grad_o read past the last query",
+        "test_triton_ragged",
+        "tl.load(grad_o_ptrs, mask=q_mask, other=0.0) → tl.load(grad_o_ptrs, mask=col_mask[None, :], other=0.0)",
+    ),
+    bug("lse read past the last query", "test_triton_ragged", "(lse_ptrs, mask=query_mask, other=0.0) → (lse_ptrs)"),
+    bug("queries past the end counted in dK and dV", "test_triton_ragged", "= queries < n_queries → = queries >= 0"),
+    bug("keys bounded by n_queries", "test_triton_ragged", "key_mask = keys < n_keys → key_mask = keys < n_queries"),
+    bug("columns past the end unmasked", "test_triton_ragged", "col_mask = cols < d → col_mask = cols >= 0"),
+    bug(
+        "D: columns past the end of o and grad_o unmasked",
+        "test_triton_ragged",
+        "o_mask = row_mask[:, None] & (cols < d)[None, :] → o_mask = row_mask[:, None]",
+    ),
+    bug(
+        "grad_v stored past the last key",
+        "test_triton_ragged",
+        "(grad_v_ptr.dtype.element_ty), mask=k_mask → (grad_v_ptr.dtype.element_ty), mask=col_mask[None, :]",
+    ),
+    bug(
+        "dQ added past the last query",
+        "",
+        "grad_q_ptrs, grad_q, mask=q_mask → grad_q_ptrs, grad_q, mask=col_mask[None, :]",
+        needs="bounds",
+    ),
+    bug(
+        "D read past the last query",
+        "",
+        "tl.load(delta_ptrs, mask=query_mask, other=0.0) → tl.where(query_mask, tl.load(delta_ptrs), 0.0)",
+        needs="bounds",
+    ),
+)
+
+TILES = (
+    bug("key grid rounded down", "test_triton_ragged", ", triton.cdiv(n_keys, tile_size) → , n_keys // tile_size"),
+    bug("key grid from n_queries", "test_triton_ragged", "(n_batches, triton.cdiv(n_keys, tile_size)) → query_grid"),
+    bug(
+        "grid axes swapped",
+        "test_triton_values",
+        "= (n_batches, triton.cdiv(n_keys, tile_size)) → = (triton.cdiv(n_keys, tile_size), n_batches)",
+    ),
+    bug("d must be a power of two", "test_triton_ragged", "max(16, triton.next_power_of_2(d)) → max(16, d)"),
+    bug("at least one batch dimension", "test_triton_ragged", "q.reshape(n_batches, n_queries, d) → q.flatten(0, -3)"),
+    bug(
+        "the keys' batch dimensions in the wrong order",
+        "test_triton_ragged",
+        "k = k.reshape → k = (k.transpose(0, -3) if k.ndim > 3 else k).reshape",
+    ),
+)
+
+PRECISION = (
+    bug(
+        "D rounded to the input's dtype",
+        "test_triton_16_bit",
+        "= tl.sum(go * o, axis=1) → = tl.sum(go * o, axis=1).to(o_ptr.dtype.element_ty).to(tl.float32)",
+    ),
+    bug(
+        "lse rounded to the input's dtype",
+        "test_triton_16_bit",
+        "lse = lse.reshape(n_batches, n_queries) → lse = lse.reshape(n_batches, n_queries).to(q.dtype)",
+    ),
+    bug(
+        "logits in the input's dtype",
+        "test_triton_16_bit",
+        "s = tl.dot(q, tl.trans(k)) * scale → s = (tl.dot(q, tl.trans(k)) * scale).to(q.dtype).to(tl.float32)",
+    ),
+    bug(
+        "dP in the input's dtype",
+        "test_triton_16_bit",
+        "grad_p = tl.dot(grad_o, tl.trans(v)) → grad_p = tl.dot(grad_o, tl.trans(v)).to(v.dtype).to(tl.float32)",
+    ),
+    bug(
+        "dQ accumulated in the input's dtype",
+        "test_triton_16_bit",
+        "(n_batches, n_queries, d), dtype=torch.float32 → (n_batches, n_queries, d), dtype=q.dtype",
+    ),
+    bug(
+        "dK accumulated in the input's dtype",
+        "test_triton_16_bit",
+        "        grad_k += tl.dot(tl.trans(grad_s.to(q.dtype)), q) * scale → "
+        "        new_k = grad_k + tl.dot(tl.trans(grad_s.to(q.dtype)), q) * scale\n"
+        "        grad_k = new_k.to(q.dtype).to(tl.float32)",
+    ),
+    bug(
+        "P and dO multiplied as bfloat16 whatever the input",
+        "test_triton_outliers",
+        "tl.dot(tl.trans(p.to(grad_o.dtype)), grad_o) → tl.dot(tl.trans(p.to(tl.bfloat16)), grad_o.to(tl.bfloat16))",
+    ),
+    bug("grad_q always float32", "test_triton_16_bit", "grad_q = grad_q.to(q.dtype).reshape → grad_q = grad_q.reshape"),
+    bug(
+        "grad_k and grad_v always float32",
+        "test_triton_16_bit",
+        "dtype=k.dtype, device=k.device → dtype=torch.float32, device=k.device",
+        "dtype=v.dtype, device=v.device → dtype=torch.float32, device=v.device",
+    ),
+)
+
+CONTRACT = (
+    bug(
+        "grad_o multiplied by o in place",
+        "test_triton_contract",
+        "    if n_batches > 0:\n        _delta →     grad_o_copy = grad_o.clone()\n    grad_o.mul_(o)\n"
+        "    o = torch.ones_like(o)\n    if n_batches > 0:\n        _delta",
+        "            grad_o, q, k, v, lse, delta →             grad_o_copy, q, k, v, lse, delta",
+        "            grad_o.stride(0), grad_o.stride(1), grad_o.stride(2),\n"
+        " →             grad_o_copy.stride(0), grad_o_copy.stride(1), grad_o_copy.stride(2),\n",
+    ),
+    bug(
+        "grad_k written over k",
+        "test_triton_contract",
+        "grad_k = torch.empty((n_batches, n_keys, d), dtype=k.dtype, device=k.device) → grad_k = k",
+    ),
+    bug(
+        "dQ kept and never cleared",
+        "test_triton_contract",
+        "import triton.language as tl\n → import triton.language as tl\n\nBUFFERS = {}\n",
+        "grad_q = torch.zeros((n_batches, n_queries, d), dtype=torch.float32, device=q.device) → "
+        "grad_q = BUFFERS.setdefault((q.shape, k.shape, q.dtype), q.new_zeros(q.shape, dtype=torch.float32))",
+        "grad_q = grad_q.to(q.dtype).reshape → grad_q = grad_q.to(q.dtype).clone().reshape",
+    ),
+    bug("an empty batch refused", "test_triton_contract", "= math.prod(batch) → = math.prod(batch) or 1"),
+    bug("no checks", "test_triton_mistakes", "    _check(grad_o, q, k, v, o, lse)\n → "),
+    bug("d of k not compared", "test_triton_mistakes", "if q.shape[-1] != k.shape[-1]: → if False:"),
+    bug("dtypes not compared", "test_triton_mistakes", "    if not q.dtype == k.dtype == v.dtype:\n →     if False:\n"),
+)
+
+AUTOGRAD = (
+    bug(
+        "flash_attention: not a Function",
+        "test_attention_gradients",
+        "FlashAttention.apply(q, k, v, is_causal) → flash_forward_triton(q, k, v, is_causal=is_causal)[0]",
+    ),
+    bug(
+        "flash_attention: is_causal not passed to the backward",
+        "test_attention_gradients",
+        "o, lse, is_causal=ctx.is_causal) → o, lse)",
+    ),
+    bug(
+        "flash_attention: gradients in the wrong order",
+        "test_attention_gradients",
+        "return grad_q, grad_k, grad_v, None → return grad_k, grad_q, grad_v, None",
+    ),
+    bug("flash_attention: no gradient for is_causal", "test_attention_gradients", ", grad_v, None → , grad_v"),
+    bug(
+        "flash_attention: k and v saved in the wrong order",
+        "test_attention_gradients",
+        "ctx.save_for_backward(q, k, v, o, lse) → ctx.save_for_backward(q, v, k, o, lse)",
+    ),
+    bug(
+        "flash_attention: lse saved in the input's dtype",
+        "test_attention_16_bit",
+        "ctx.save_for_backward(q, k, v, o, lse) → ctx.save_for_backward(q, k, v, o, lse.to(q.dtype))",
+    ),
+    bug(
+        "flash_attention: gradients only if q's is asked for",
+        "test_attention_gradients",
+        "        grad_q, grad_k, grad_v = flash →         if not ctx.needs_input_grad[0]:\n"
+        "            return None, None, None, None\n        grad_q, grad_k, grad_v = flash",
+    ),
+    bug(
+        "flash_attention: backward runs once only",
+        "test_attention_gradients",
+        "ctx.save_for_backward(q, k, v, o, lse) → ctx.saved = [(q, k, v, o, lse)]",
+        "q, k, v, o, lse = ctx.saved_tensors → q, k, v, o, lse = ctx.saved.pop()",
+    ),
+    bug(
+        "flash_attention: lse kept in the class, not in the graph",
+        "test_attention_gradients",
+        "ctx.save_for_backward(q, k, v, o, lse) → ctx.save_for_backward(q, k, v, o)\n        FlashAttention.lse = lse",
+        "q, k, v, o, lse = ctx.saved_tensors → q, k, v, o = ctx.saved_tensors\n        lse = FlashAttention.lse",
+    ),
+    bug(
+        "flash_attention: is_causal kept in the class, not in the graph",
+        "test_attention_gradients",
+        "ctx.is_causal = is_causal → FlashAttention.is_causal = is_causal",
+        "is_causal=ctx.is_causal → is_causal=FlashAttention.is_causal",
+    ),
+    bug(
+        "flash_attention: a matrix of n by n kept for the backward",
+        "test_attention_memory",
+        "(q, k, v, o, lse) → (q, k, v, o, lse)\n        ctx.scores = q @ k.mT",
+    ),
+    bug(
+        "flash_attention: backward by PyTorch",
+        "",
+        ", grad_k, grad_v = flash_backward_triton → , grad_k, grad_v = flash_backward_pytorch",
+        needs="provenance",
+    ),
+)
+
+SHORTCUTS = (
+    bug(
+        "P held as an n by n matrix",
+        "",
+        "    tile_size = min →     p = (q.float() @ k.float().mT * scale - lse[..., None]).exp()  # noqa: F841\n"
+        "    tile_size = min",
+        needs="costs",
+    ),
+    bug(
+        "dV by PyTorch",
+        "",
+        "grad_v = grad_v → s = q.float() @ k.float().mT * scale\n    if is_causal:\n"
+        "        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -math.inf)\n"
+        "    grad_v = ((s - lse[..., None]).exp().mT @ grad_o.float()).to(v.dtype)",
+        needs="provenance",
+    ),
+)
+
+BUGS = (*GRADIENTS, *CAUSAL, *ADDRESSES, *TILES, *PRECISION, *CONTRACT, *AUTOGRAD, *SHORTCUTS)

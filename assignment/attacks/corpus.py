@@ -1,0 +1,97 @@
+"""The corpora: every planted bug and every correct variant as a whole submission, and what must come of it.
+
+A variant is a part, one file that defines some of the eleven functions; they take the place of the base's. A bug is the
+base with a few edits. The base is frozen, so that an edit means tomorrow what it means today.
+"""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from assignment.attacks import bugs
+from assignment.grading.checks import PROBLEMS
+from assignment.grading.pool import FUNCTIONS
+from assignment.grading.submission import Submission, read
+
+HERE = Path(__file__).resolve().parent
+REFERENCE = HERE.parent / "reference"
+BUG, VARIANT = "bug", "variant"
+NEEDED = ("bounds", "races", "costs", "provenance")  # what values cannot show
+GRADED = tuple(name for name in PROBLEMS if name != "speed")
+FLASH = tuple(name for name in GRADED if name.startswith("flash"))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One submission of a corpus."""
+
+    name: str  # "bugs/rmsnorm/eps after the root", "variants/rmsnorm_atomics"
+    kind: str
+    submission: Submission
+    problems: tuple[str, ...]  # to be graded: those that its files can affect
+    problem: str = ""  # of a bug: the one that must lose points
+    caught_by: str = ""  # of a bug: the check that must fail
+    needs: str = ""  # of a bug: one of NEEDED
+
+    @property
+    def expectation(self) -> str:
+        if self.kind == VARIANT:
+            return "keeps every point"
+        return f"needs {self.needs}" if self.needs else f"fails {self.caught_by}"
+
+
+def entries() -> list[Entry]:
+    """Everything there is: the reference and the base among the variants."""
+    whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
+    variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
+    parts = [_variant(path) for path in sorted((HERE / "variants").glob("[!_]*.py"))]
+    return [*variants, *parts, *(_bug(bug) for bug in bugs.all_bugs())]
+
+
+# Appended to the base's __init__.py: the part's functions take the place of the base's wherever these are called.
+TAKE_OVER = """
+import sys
+
+from cs336_kernels import part
+
+for _module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "cs336_kernels"]:
+    for _name in {functions}:
+        if hasattr(_module, _name):
+            setattr(_module, _name, getattr(part, _name))
+"""
+
+
+def _variant(path: Path) -> Entry:
+    content = path.read_bytes()
+    functions = [name for name in defined(content) if name in FUNCTIONS]
+    files = bugs.base()
+    files["cs336_kernels/__init__.py"] += TAKE_OVER.format(functions=functions).encode()
+    submission = Submission({**files, "cs336_kernels/part.py": content})
+    problems = {problem for name in functions for problem in _problems(name)}
+    return Entry(f"variants/{path.stem}", VARIANT, submission, tuple(p for p in GRADED if p in problems))
+
+
+def defined(source: bytes) -> list[str]:
+    """The names of a module's functions."""
+    return [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+
+
+def _problems(function: str) -> tuple[str, ...]:
+    """The problems in which a function is graded."""
+    if function == "flash_attention":
+        return ("flash_forward_triton", "flash_backward_triton")
+    return tuple(problem for problem in GRADED if function.startswith(problem))
+
+
+def _bug(planted: bugs.PlantedBug) -> Entry:
+    affected = FLASH if planted.problem in FLASH else (planted.problem,)
+    file = "test_" + planted.problem.removesuffix("_pytorch").removesuffix("_triton") + ".py"
+    return Entry(
+        name=f"bugs/{planted.name}",
+        kind=BUG,
+        submission=Submission(bugs.submission(planted)),
+        problems=affected,
+        problem=planted.problem,
+        caught_by=f"{file}::{planted.bug.caught_by}" if planted.bug.caught_by else "",
+        needs=planted.bug.needs,
+    )

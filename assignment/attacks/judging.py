@@ -1,0 +1,186 @@
+"""Grade many submissions on warm judges: each process collects the checks once and keeps its worker from job to job."""
+
+import hashlib
+import json
+import math
+import multiprocessing
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from assignment.attacks.corpus import BUG, Entry
+from assignment.grading import checks, cli, plugin, score
+from assignment.grading.pool import Pool
+
+ROOT = Path(__file__).resolve().parents[2]
+JUDGED_BY = ("tests", "assignment/grading", "assignment/simulator")  # what a result depends on, beside the submission
+CHUNK = 5  # jobs that go to one judge together: seeds of one submission, whose kernels are then compiled once
+ENOUGH = 2.0  # a bug that errs by this much over the bound is caught for good
+
+
+@dataclass(frozen=True)
+class Job:
+    """One submission on one seed, graded on some problems. With `only`, no other check is run."""
+
+    entry: Entry
+    seed: int
+    problems: tuple[str, ...]
+    only: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one check said of one submission: the worst status and margin of its cases."""
+
+    status: str
+    margin: float
+    case: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One job's verdicts by check."""
+
+    name: str
+    seed: int
+    only: str
+    key: str
+    seconds: float
+    verdicts: dict[str, Verdict]
+
+    @property
+    def failed(self) -> list[str]:
+        return [name for name, verdict in self.verdicts.items() if verdict.status not in score.KEEPS_POINTS]
+
+    def line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def read(line: str) -> "Result":
+        data = json.loads(line)
+        return Result(**data | {"verdicts": {name: Verdict(**v) for name, v in data["verdicts"].items()}})
+
+
+def digest(device: str) -> str:
+    """Of everything that a verdict depends on, beside the submission and the seed."""
+    sources = hashlib.sha256(device.encode())
+    for folder in JUDGED_BY:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            sources.update(path.read_bytes())
+    return sources.hexdigest()
+
+
+def key(job: Job, judged_by: str) -> str:
+    """The name under which a result is kept: it is no longer found when the submission or a test has changed."""
+    text = f"{judged_by} {job.entry.submission.sha256} {job.seed} {job.only} {job.problems}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def judge_all(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
+    """The results of the jobs, as they come."""
+    judged_by = digest(device)
+    fork = multiprocessing.get_context("fork")
+    queue, results = fork.Queue(), fork.Queue()
+    for first in range(0, len(jobs), CHUNK):
+        queue.put(jobs[first : first + CHUNK])
+    judges = [fork.Process(target=_judge, args=(queue, results, device, judged_by)) for _ in range(processes)]
+    for process in judges:
+        queue.put(None)
+        process.start()
+    try:
+        for _ in jobs:
+            result = results.get()
+            if isinstance(result, str):
+                raise RuntimeError(f"a judge failed:\n{result}")
+            yield result
+    finally:
+        for process in judges:
+            process.kill()
+            process.join()
+
+
+def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        chunk = queue.get()
+        if chunk is None:
+            return
+        pool = Pool(chunk[0].entry.submission, device, chunk[0].seed, jobs=1)
+        loop = Loop(pool, chunk, queue, results, judged_by)
+        status = cli.run_pytest(checks.declared(), [plugin.Starter(pool), loop])
+        if status != pytest.ExitCode.OK:
+            results.put(f"pytest ended with {status!r}: {loop.problems}")
+    except BaseException as error:
+        results.put(f"{type(error).__name__}: {error}")
+        raise
+
+
+class Loop:
+    """A pytest plugin that runs the collected checks on one submission after the other."""
+
+    def __init__(self, pool: Pool, first: list[Job], queue: Any, results: Any, judged_by: str) -> None:
+        self._pool, self._first, self._queue, self._results = pool, first, queue, results
+        self._judged_by = judged_by
+        self.problems: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.problems.append(report.longreprtext)
+
+    def pytest_internalerror(self, excrepr: Any) -> None:
+        self.problems.append(str(excrepr))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items: dict[str, list[pytest.Item]] = {}
+        for item in session.items:
+            items.setdefault(plugin.check_name(item), []).append(item)
+        chunk = self._first
+        while chunk is not None:
+            for job in chunk:
+                self._results.put(self._run(job, items))
+            chunk = self._queue.get()
+        return True
+
+    def _run(self, job: Job, items: dict[str, list[pytest.Item]]) -> Result:
+        start = time.monotonic()
+        self._pool.replace(job.entry.submission, job.seed)
+        names = [c.name for c in checks.declared() if c.problem in job.problems and job.only in ("", c.name)]
+        # A bug that is caught stays caught: its remaining cases would say nothing more.
+        enough = ENOUGH if job.entry.kind == BUG else math.inf
+        verdicts = {name: _verdict(items[name], enough) for name in names}
+        seconds = round(time.monotonic() - start, 2)
+        return Result(job.entry.name, job.seed, job.only, key(job, self._judged_by), seconds, verdicts)
+
+
+def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
+    worst = Verdict(score.OK, 0.0)
+    for item in items:
+        verdict = _case(item)
+        order = score.SEVERITY.index(verdict.status), -verdict.margin
+        if order < (score.SEVERITY.index(worst.status), -worst.margin):
+            worst = verdict
+        if worst.status not in score.KEEPS_POINTS and worst.margin >= enough:
+            break
+    return worst
+
+
+def _case(item: pytest.Item) -> Verdict:
+    item.user_properties.clear()  # those of the submission before
+    for report in runtestprotocol(item, log=False, nextitem=None):
+        properties: dict[str, Any] = dict(report.user_properties)
+        if "status" in properties:
+            failed = properties["status"] not in score.KEEPS_POINTS
+            measured = any(name == "margin" for name, _ in report.user_properties)
+            margin = plugin.margin(report) if measured or not failed else math.inf
+            case = item.name.partition("[")[2].removesuffix("]")
+            return Verdict(properties["status"], margin, case, properties["message"])
+    raise RuntimeError(f"{item.nodeid}: no status")

@@ -1,0 +1,136 @@
+"""The kill matrix as a page, matrix.md: pure functions of the results, and one that writes the file."""
+
+import math
+from pathlib import Path
+
+from assignment.attacks.corpus import BUG, GRADED, NEEDED, VARIANT
+from assignment.attacks.verdicts import CAUGHT, HONEST, Row, honest_margin, only_killer, weakest_bug
+from assignment.grading.checks import PROBLEMS, Check
+
+PAGE = Path(__file__).with_name("matrix.md")
+
+# Checks that kill no bug alone, and why they are there all the same.
+REASONS: dict[str, str] = {}
+
+
+def render(rows: list[Row], checks: list[Check]) -> str:
+    """The whole page in Markdown."""
+    parts = [_head(rows), _checks(rows, checks), _variants(rows)]
+    parts += [_matrix(problem, rows, checks) for problem in GRADED]
+    parts.append(_needed(rows))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write(rows: list[Row], checks: list[Check]) -> list[str]:
+    """Write the page; checks that neither kill a bug alone nor have a reason are findings."""
+    PAGE.write_text(render(rows, checks), encoding="utf-8")
+    alone = only_killer(rows)
+    useless = [c.name for c in checks if c.name not in alone and c.name not in REASONS]
+    return [f"{name}: catches no bug that no other check catches, and page.REASONS has no reason" for name in useless]
+
+
+def summary(rows: list[Row]) -> str:
+    bugs = [row for row in rows if row.entry.kind == BUG and not row.entry.needs]
+    variants = [row for row in rows if row.entry.kind != BUG]
+    lines = []
+    if bugs:
+        caught = sum(row.kills.get(row.entry.caught_by, (0, 0.0))[0] == len(row.results) for row in bugs)
+        lines.append(f"{caught} of {len(bugs)} planted bugs caught by their own check on every seed")
+    if variants:
+        kept = sum(not row.kills for row in variants)
+        margin, check, name = max((*row.worst, row.entry.name) for row in variants)
+        lines.append(f"{kept} of {len(variants)} right submissions keep every point on every seed")
+        lines.append(f"the largest error of a right submission is {margin:.3f} of its bound: {name}, {check}")
+    return "\n".join(lines)
+
+
+def _head(rows: list[Row]) -> str:
+    def seeds(kind: str) -> int:
+        return max((len(row.results) for row in rows if row.entry.kind == kind), default=0)
+
+    return f"""# The tests, tested
+
+Written by `python -m assignment.attacks`, not by hand. Planted bugs were graded on {seeds(BUG)} seeds, right
+submissions on {seeds(VARIANT)}. A margin is the largest error over its bound: at most {HONEST} is honest, at least
+{CAUGHT:g} is safely caught, and ∞ is what cannot be measured, such as a NaN, a wrong shape or an exception.
+
+{summary(rows)}"""
+
+
+def _checks(rows: list[Row], checks: list[Check]) -> str:
+    alone = only_killer(rows)
+    lines = [
+        "## Checks",
+        "",
+        "*Honest*: the largest margin of a right submission. *Weakest*: the least margin of a bug that the check must",
+        "catch. *Alone*: how many bugs no other check catches, or why the check is there.",
+        "",
+        "| check | honest | whose | weakest | bug | alone |",
+        "|---|---|---|---|---|---|",
+    ]
+    for check in checks:
+        honest, variant = honest_margin(rows, check.name)
+        weakest, bug = weakest_bug(rows, check.name)
+        worth = str(len(alone[check.name])) if check.name in alone else REASONS.get(check.name, "0")
+        cells = [f"`{check.name}`", f"{honest:.3f}", _short(variant) if honest else ""]
+        cells += [_number(weakest) if bug else "", _short(bug), worth]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _variants(rows: list[Row]) -> str:
+    lines = ["## Right submissions", "", "| submission | graded on | largest margin | check |", "|---|---|---|---|"]
+    for row in rows:
+        if row.entry.kind != BUG:
+            margin, check = row.worst
+            where = "everything" if row.entry.problems == GRADED else ", ".join(row.entry.problems)
+            lines.append(f"| {_short(row.entry.name)} | {where} | {margin:.3f} | `{check}` |")
+    return "\n".join(lines)
+
+
+def _matrix(problem: str, rows: list[Row], checks: list[Check]) -> str:
+    """Bug × check: the least margin by which a check caught the bug; bold for the one that must."""
+    rows = [row for row in rows if row.entry.problem == problem and not row.entry.needs]
+    columns = [c.name for c in checks if c.problem == problem]
+    columns += sorted({name for row in rows for name in row.kills} - set(columns))
+    if not rows:
+        return ""
+    header = " | ".join(_column(name) for name in columns)
+    lines = [f"## {PROBLEMS[problem][0]}", "", f"| bug | {header} |", "|---" * (len(columns) + 1) + "|"]
+    for row in rows:
+        cells = " | ".join(_cell(row, name) for name in columns)
+        lines.append(f"| {_short(row.entry.name)} | {cells} |")
+    return "\n".join(lines)
+
+
+def _needed(rows: list[Row]) -> str:
+    rows = [row for row in rows if row.entry.needs]
+    if not rows:
+        return ""
+    counts = ", ".join(f"{sum(row.entry.needs == need for row in rows)} {need}" for need in NEEDED)
+    lines = ["## What values cannot show", "", f"These keep their points for now: {counts}.", ""]
+    lines += ["| bug | needs |", "|---|---|", *(f"| {row.entry.name} | {row.entry.needs} |" for row in rows)]
+    return "\n".join(lines)
+
+
+def _cell(row: Row, check: str) -> str:
+    if check not in row.kills:
+        return ""
+    seeds, margin = row.kills[check]
+    text = _number(margin) + (f" ({seeds}/{len(row.results)})" if seeds < len(row.results) else "")
+    return f"**{text}**" if check == row.entry.caught_by else text
+
+
+def _number(margin: float) -> str:
+    if math.isinf(margin) or margin >= 1e6:
+        return "∞"
+    return f"{margin:.1f}" if margin < 10 else f"{margin:.0f}"
+
+
+def _short(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _column(check: str) -> str:
+    name = check.partition("::test_")[2]
+    return name.removeprefix("pytorch_").removeprefix("triton_").replace("_", " ")

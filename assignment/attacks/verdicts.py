@@ -1,0 +1,127 @@
+"""From results to verdicts: which bugs are caught and which variants keep their points. Pure functions."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from assignment.attacks.corpus import BUG, Entry
+from assignment.attacks.judging import Result
+from assignment.grading import score
+from assignment.grading.checks import Check
+
+HONEST = 0.5  # the largest error over bound that a right submission may reach
+CAUGHT = 2.0  # the least that a bug must exceed the bound by
+
+# flash_attention is graded once in each problem, and its gradients go through the forward pass: a wrong o or lse costs
+# this check of the backward problem too. Everything else is graded apart.
+SHARED = {"flash_forward_triton": "test_flash_backward.py::test_attention_gradients"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry with its results on all seeds."""
+
+    entry: Entry
+    results: tuple[Result, ...]
+
+    @cached_property
+    def kills(self) -> dict[str, tuple[int, float]]:
+        """Check → on how many seeds it failed, and the least margin of those."""
+        found: dict[str, tuple[int, float]] = {}
+        for result in self.results:
+            for name in result.failed:
+                seeds, least = found.get(name, (0, math.inf))
+                found[name] = seeds + 1, min(least, result.verdicts[name].margin)
+        return found
+
+    @property
+    def margins(self) -> dict[str, tuple[float, int, str]]:
+        """Check → the largest margin, with the seed and the case that it was seen on."""
+        worst: dict[str, tuple[float, int, str]] = {}
+        for result in self.results:
+            for name, verdict in result.verdicts.items():
+                seen = (verdict.margin, result.seed, verdict.case)
+                worst[name] = max(worst.get(name, seen), seen)
+        return worst
+
+    @property
+    def worst(self) -> tuple[float, str]:
+        """The largest margin of all checks, and the check."""
+        return max(((margin, name) for name, (margin, *_) in self.margins.items()), default=(0.0, ""))
+
+
+@dataclass
+class Findings:
+    """What is not as it must be, a line each."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, row: Row, text: str) -> None:
+        self.lines.append(f"{row.entry.name}: {text}")
+
+
+def judge(rows: Iterable[Row], declared: list[Check]) -> list[str]:
+    """Everything that is not as the corpus says."""
+    findings = Findings()
+    problem_of = {check.name: check.problem for check in declared}
+    for row in rows:
+        if row.entry.kind == BUG:
+            _judge_bug(row, problem_of, findings)
+        else:
+            _judge_variant(row, findings)
+    return findings.lines
+
+
+def _judge_variant(row: Row, findings: Findings) -> None:
+    for result in row.results:
+        for name in result.failed:
+            verdict = result.verdicts[name]
+            findings.add(row, f"loses {name} [{verdict.case}] on seed {result.seed}: {verdict.message}")
+    margin, name = row.worst
+    if not row.kills and margin > HONEST:
+        _, seed, case = row.margins[name]
+        findings.add(row, f"margin {margin:.3f} on {name} [{case}], seed {seed}; at most {HONEST} is honest")
+
+
+def _judge_bug(row: Row, problem_of: dict[str, str], findings: Findings) -> None:
+    entry = row.entry
+    if entry.needs:
+        if row.kills:
+            findings.add(row, f"needs no {entry.needs}: {', '.join(row.kills)} caught it")
+        return
+    if entry.caught_by not in problem_of:
+        findings.add(row, f"there is no check {entry.caught_by}")
+        return
+    seeds, margin = row.kills.get(entry.caught_by, (0, 0.0))
+    if seeds < len(row.results):
+        others = ", ".join(name for name in row.kills if name != entry.caught_by) or "nothing"
+        findings.add(row, f"{entry.caught_by} caught it on {seeds} of {len(row.results)} seeds; also: {others}")
+    elif margin < CAUGHT:
+        findings.add(row, f"{entry.caught_by} caught it by {margin:.2f} times the bound; at least {CAUGHT} is safe")
+    for name in row.kills:
+        if problem_of[name] != entry.problem and name != SHARED.get(entry.problem):
+            findings.add(row, f"costs points in {problem_of[name]}: {name}")
+    if any(v.status == score.GRADER_ERROR for result in row.results for v in result.verdicts.values()):
+        findings.add(row, "the grader failed on it")
+
+
+def only_killer(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """Check → the bugs that no other check of any problem catches."""
+    unique: dict[str, list[str]] = {}
+    for row in rows:
+        if row.entry.kind == BUG and len(row.kills) == 1:
+            unique.setdefault(next(iter(row.kills)), []).append(row.entry.name)
+    return unique
+
+
+def honest_margin(rows: Iterable[Row], check: str) -> tuple[float, str]:
+    """The largest margin of a check over all right submissions, and the submission."""
+    seen = [(row.margins[check][0], row.entry.name) for row in rows if row.entry.kind != BUG and check in row.margins]
+    return max(seen, default=(0.0, ""))
+
+
+def weakest_bug(rows: Iterable[Row], check: str) -> tuple[float, str]:
+    """The bug that exceeds this check's bound by the least, among those that it must catch."""
+    own = [row for row in rows if row.entry.caught_by == check]
+    return min(((row.kills.get(check, (0, 0.0))[1], row.entry.name) for row in own), default=(math.inf, ""))

@@ -1,0 +1,170 @@
+"""The corpora are whole, what is said of their results follows from them, and the committed matrix is theirs."""
+
+import ast
+import math
+
+import pytest
+
+from assignment.attacks import __main__ as attacks
+from assignment.attacks import bugs, page
+from assignment.attacks.corpus import BUG, GRADED, NEEDED, VARIANT, Entry, defined, entries
+from assignment.attacks.judging import Job, Result, Verdict, judge_all, key
+from assignment.attacks.verdicts import Row, judge, only_killer
+from assignment.grading import checks
+from assignment.grading.pool import FUNCTIONS
+from assignment.grading.submission import Submission
+
+ENTRIES = entries()
+DECLARED = checks.declared()
+PROBLEM_OF = {check.name: check.problem for check in DECLARED}
+
+
+def named(kind: str) -> list:
+    return [pytest.param(entry, id=entry.name) for entry in ENTRIES if entry.kind == kind]
+
+
+def test_names_are_unique():
+    assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
+
+
+def test_there_are_enough_of_each():
+    assert sum(entry.kind == VARIANT for entry in ENTRIES) >= 22
+    assert sum(entry.kind == BUG and not entry.needs for entry in ENTRIES) >= 120
+    assert {entry.problem for entry in ENTRIES if entry.kind == BUG} == set(GRADED)
+
+
+@pytest.mark.parametrize("entry", named(BUG))
+def test_a_bug_is_the_base_with_an_edit_and_names_a_check_of_its_problem(entry):
+    assert entry.submission.files != bugs.base()
+    for name, content in entry.submission.files.items():
+        ast.parse(content, name)
+    assert bool(entry.caught_by) != bool(entry.needs)
+    if entry.needs:
+        assert entry.needs in NEEDED
+    else:
+        assert PROBLEM_OF[entry.caught_by] == entry.problem
+
+
+@pytest.mark.parametrize("entry", named(VARIANT))
+def test_a_variant_brings_functions_of_its_own(entry):
+    if "cs336_kernels/part.py" in entry.submission.files:
+        assert set(defined(entry.submission.files["cs336_kernels/part.py"])) & set(FUNCTIONS)
+    assert entry.problems
+
+
+def test_an_edit_that_does_not_fit_the_base_is_refused():
+    planted = bugs.all_bugs()[0]
+    edits = (("no such line", ""),)
+    with pytest.raises(ValueError, match="no such line"):
+        bugs.submission(bugs.PlantedBug(planted.problem, planted.files, bugs.Bug("typo", edits, "test_values")))
+
+
+def entry(kind: str, name: str) -> Entry:
+    return next(entry for entry in ENTRIES if entry.kind == kind and name in entry.name and not entry.needs)
+
+
+def row(entry: Entry, *verdicts: dict[str, Verdict]) -> Row:
+    results = [Result(entry.name, seed, "", f"{seed}", 1.0, seen) for seed, seen in enumerate(verdicts)]
+    return Row(entry, tuple(results))
+
+
+GOOD = Verdict("ok", 0.4)
+EPS = "test_rmsnorm.py::test_eps"
+VALUES = "test_rmsnorm.py::test_forward_values"
+ELSEWHERE = "test_weighted_sum.py::test_forward_values"
+A_BUG = Entry("bugs/rmsnorm/eps", BUG, Submission({}), ("rmsnorm",), "rmsnorm", EPS)
+A_VARIANT = Entry("variants/plain", VARIANT, Submission({}), ("rmsnorm",))
+
+
+def failed(margin: float) -> Verdict:
+    return Verdict("FAIL", margin, "some case", "y: 3 of 64 elements wrong")
+
+
+def test_a_bug_caught_on_every_seed_is_no_finding():
+    assert judge([row(A_BUG, {EPS: failed(2.5)}, {EPS: failed(math.inf)})], DECLARED) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "finding"),
+    [
+        ([{EPS: GOOD}], "caught it on 0 of 1 seeds; also: nothing"),
+        ([{EPS: failed(9)}, {EPS: GOOD, VALUES: failed(9)}], "caught it on 1 of 2 seeds; also: test_rmsnorm"),
+        ([{EPS: failed(1.5)}], "caught it by 1.50 times the bound"),
+        ([{EPS: failed(9), ELSEWHERE: failed(9)}], "costs points in weighted_sum"),
+    ],
+)
+def test_a_bug_that_slips_through_is_a_finding(seen, finding):
+    (line,) = judge([row(A_BUG, *seen)], DECLARED)
+    assert finding in line
+
+
+@pytest.mark.parametrize(
+    ("seen", "finding"),
+    [
+        ({VALUES: failed(1.1)}, "loses test_rmsnorm.py::test_forward_values [some case] on seed 0"),
+        ({VALUES: Verdict("ok", 0.6, "64 rows of 64")}, "margin 0.600 on test_rmsnorm.py::test_forward_values"),
+    ],
+)
+def test_a_variant_that_is_marked_down_or_nearly_is_a_finding(seen, finding):
+    (line,) = judge([row(A_VARIANT, seen)], DECLARED)
+    assert finding in line
+
+
+def test_a_variant_within_half_the_bound_is_no_finding():
+    assert judge([row(A_VARIANT, {VALUES: GOOD})], DECLARED) == []
+
+
+def test_the_only_check_that_catches_a_bug_is_known():
+    rows = [row(A_BUG, {EPS: failed(9), VALUES: GOOD}), row(A_VARIANT, {VALUES: GOOD})]
+    assert only_killer(rows) == {EPS: ["bugs/rmsnorm/eps"]}
+    assert only_killer([row(A_BUG, {EPS: failed(9), VALUES: failed(9)})]) == {}
+
+
+def test_the_page_shows_margins_and_the_check_that_must_catch():
+    text = page.render(
+        [row(A_BUG, {EPS: failed(2.5), VALUES: failed(math.inf)}), row(A_VARIANT, {EPS: GOOD})], DECLARED
+    )
+    line = next(line for line in text.splitlines() if line.startswith("| eps |"))
+    assert "**2.5**" in line
+    assert "∞" in line
+    assert "| plain | rmsnorm | 0.400 |" in text
+
+
+def test_a_result_is_read_as_it_was_written():
+    result = Result("bugs/x", 3, EPS, "abc", 1.5, {EPS: failed(math.inf)})
+    assert Result.read(result.line()) == result
+
+
+def test_kept_results_are_found_again_unless_cut_short(tmp_path):
+    first, second = (Result("x", seed, "", f"key {seed}", 1.0, {EPS: GOOD}) for seed in (0, 1))
+    file = tmp_path / "results.jsonl"
+    file.write_text(f"{first.line()}\n{second.line()[:40]}")
+    assert attacks.read(file, {first.key, second.key}) == {first.key: first}
+
+
+def test_a_changed_submission_is_judged_again():
+    other = Entry(A_BUG.name, BUG, Submission({"a": b""}), ("rmsnorm",))
+    jobs = [Job(A_BUG, 0, ("rmsnorm",)), Job(A_BUG, 1, ("rmsnorm",)), Job(other, 0, ("rmsnorm",))]
+    assert len({key(job, "tests") for job in jobs}) == 3
+    assert key(jobs[0], "tests") != key(jobs[0], "other tests")
+
+
+def test_warm_judges_tell_one_submission_from_the_next():
+    """A bug, then a correct submission on the same worker: neither verdicts nor margins are carried over"""
+    only = "test_rmsnorm.py::test_eps"
+    wrong = next(entry for entry in ENTRIES if entry.caught_by == only)
+    right = next(entry for entry in ENTRIES if entry.name == "variants/base")
+    jobs = [Job(submission, 0, ("rmsnorm",), only) for submission in (wrong, right, wrong)]
+    results = list(judge_all(jobs, "cpu", processes=1))
+    assert [bool(result.failed) for result in results] == [True, False, True]
+    assert results[0].verdicts[only].margin > 2
+    assert results[1].verdicts[only].margin < 0.5
+
+
+def test_the_committed_matrix_has_every_bug_variant_and_check():
+    text = page.PAGE.read_text(encoding="utf-8")
+    missing = [
+        e.name for e in ENTRIES if f"| {e.name.rpartition('/')[2]} |" not in text and f"| {e.name} |" not in text
+    ]
+    missing += [check.name for check in DECLARED if f"| `{check.name}` |" not in text]
+    assert missing == [], "run `python -m assignment.attacks` and commit matrix.md"
