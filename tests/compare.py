@@ -90,6 +90,16 @@ def _largest(x: Tensor, rows: bool) -> Tensor:
 
 def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]) -> float:
     """The largest error over bound of all outputs, at most 1; raises Mismatch with an explanation beyond that."""
+    outputs = in_form(got, expected)
+    margins = [_margin(output, want) for want, output in zip(expected.values(), outputs, strict=True)]
+    for (name, want), output, margin in zip(expected.items(), outputs, margins, strict=True):
+        if margin > 1:
+            raise Mismatch(_explain(name, output, want), max(margins))
+    return max(margins)
+
+
+def in_form(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]) -> tuple[Tensor, ...]:
+    """The outputs, as many as expected, each of the right shape and dtype; raises Mismatch."""
     outputs = got if isinstance(got, tuple) else (got,)
     if len(expected) == 1 and isinstance(got, tuple):
         raise Mismatch(f"expected one tensor, {next(iter(expected))}; got a tuple of {_count(len(got))}")
@@ -97,11 +107,7 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
         raise Mismatch(f"expected {_count(len(expected))} ({', '.join(expected)}), got {_count(len(outputs))}")
     for (name, want), output in zip(expected.items(), outputs, strict=True):
         _check_form(name, output, want)
-    margins = [_margin(output, want) for want, output in zip(expected.values(), outputs, strict=True)]
-    for (name, want), output, margin in zip(expected.items(), outputs, margins, strict=True):
-        if margin > 1:
-            raise Mismatch(_explain(name, output, want), max(margins))
-    return max(margins)
+    return outputs
 
 
 def _count(n: int) -> str:

@@ -32,6 +32,7 @@ def named(properties: list[Callable]) -> pytest.MarkDecorator:
 def compared(before: Results, after: Results, change: Change, bounds: dict[str, Expected]) -> float:
     """The margin of what came after the change against what came before it; each may err by its bound."""
     _, becomes, part = change
+    before, after = compare.in_form(before, bounds), compare.in_form(after, bounds)
     wanted = {
         name: Expected(value[part].double(), 2 * bound.allowed[part], bound.dtype, bound.rows)
         for (name, bound), value in zip(bounds.items(), becomes(*before), strict=True)

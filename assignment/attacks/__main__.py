@@ -1,7 +1,7 @@
 """`python -m assignment.attacks [NAME ...]`: grade the planted bugs and the correct variants, and say what went wrong.
 
-Every bug must be caught by its check, every variant must keep all points. Without names and seeds this is the full run:
-bugs on 5 seeds, variants on 10; it is resumed where it was interrupted, and writes matrix.md at its end.
+Every bug must be caught by its check on every seed, and by no check of another problem; every variant must keep all
+points. Without names and seeds this is the full run, which writes matrix.md. It goes on where it was interrupted.
 """
 
 import argparse
@@ -20,14 +20,16 @@ from assignment.attacks.verdicts import Row, judge
 from assignment.grading import checks
 from assignment.grading.pool import pick_device
 
-SEEDS = {"bug": 5, "variant": 10}
+SEEDS = 5
 KEPT = Path(__file__).resolve().parents[2] / ".attacks" / "results.jsonl"
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m assignment.attacks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of names, or patterns with *: bugs, variants, rmsnorm, …")
-    parser.add_argument("--seeds", type=int, metavar="N", help="seeds for each entry (default: bugs 5, variants 10)")
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", default=SEEDS, help="how many for each (default: %(default)s)"
+    )
     parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
@@ -50,7 +52,7 @@ def main() -> int:
     declared = checks.declared()
     findings = judge(rows, declared)
     print(page.render(rows, declared) if not options.quick else page.summary(rows), *findings, sep="\n")
-    if not options.names and not options.quick and options.seeds is None:
+    if not (options.names or options.quick or options.first) and options.seeds >= SEEDS:
         findings += page.write(rows, declared)
     return 1 if findings else 0
 
@@ -83,15 +85,17 @@ def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
 
 
 def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
-    """A bug is graded on other problems than its own, whose code it leaves as it is, on the first seed alone."""
+    """All checks, for bugs on the first seed; on the others the one that must catch it."""
     if options.quick and entry.needs:
         return []
     if options.quick:
         return [Job(entry, options.first, entry.problems, only=entry.caught_by)]
-    count = 1 if entry.needs else SEEDS[entry.kind] if options.seeds is None else options.seeds
-    first, *others = range(options.first, options.first + max(1, count))
-    own = (entry.problem,) if entry.problem else entry.problems
-    return [Job(entry, first, entry.problems), *(Job(entry, seed, own) for seed in others)]
+    count = 1 if entry.needs else max(1, options.seeds)
+    first, *others = range(options.first, options.first + count)
+    return [
+        Job(entry, first, entry.problems),
+        *(Job(entry, seed, entry.problems, only=entry.caught_by) for seed in others),
+    ]
 
 
 def read(file: Path, wanted: set[str]) -> dict[str, Result]:

@@ -34,7 +34,7 @@ def summary(rows: list[Row]) -> str:
     variants = [row for row in rows if row.entry.kind != BUG]
     lines = []
     if bugs:
-        caught = sum(row.kills.get(row.entry.caught_by, (0, 0.0))[0] == len(row.results) for row in bugs)
+        caught = sum(row.kills.get(row.entry.caught_by, (0, 0.0))[0] == row.seeds(row.entry.caught_by) for row in bugs)
         lines.append(f"{caught} of {len(bugs)} planted bugs caught by their own check on every seed")
     if variants:
         kept = sum(not row.kills for row in variants)
@@ -50,9 +50,10 @@ def _head(rows: list[Row]) -> str:
 
     return f"""# The tests, tested
 
-Written by `python -m assignment.attacks`, not by hand. Planted bugs were graded on {seeds(BUG)} seeds, right
-submissions on {seeds(VARIANT)}. A margin is the largest error over its bound: at most {HONEST} is honest, at least
-{CAUGHT:g} is safely caught, and ∞ is what cannot be measured, such as a NaN, a wrong shape or an exception.
+Written by `python -m assignment.attacks`, not by hand. Planted bugs were graded on {seeds(BUG)} seeds, on all but the
+first by the check that must catch them; right submissions on {seeds(VARIANT)} seeds, by all checks. A margin is the
+largest error over its bound: at most {HONEST} is honest, at least {CAUGHT:g} is safely caught, and ∞ is what cannot be
+measured, such as a NaN, a wrong shape or an exception.
 
 {summary(rows)}"""
 
@@ -108,8 +109,9 @@ def _needed(rows: list[Row]) -> str:
     if not rows:
         return ""
     counts = ", ".join(f"{sum(row.entry.needs == need for row in rows)} {need}" for need in NEEDED)
-    lines = ["## What values cannot show", "", f"These keep their points for now: {counts}.", ""]
-    lines += ["| bug | needs |", "|---|---|", *(f"| {row.entry.name} | {row.entry.needs} |" for row in rows)]
+    lines = ["## What values cannot show", "", f"These keep their points for now, or lose them by luck: {counts}.", ""]
+    lines += ["| bug | needs | lost by luck |", "|---|---|---|"]
+    lines += [f"| {row.entry.name} | {row.entry.needs} | {', '.join(map(_column, row.kills))} |" for row in rows]
     return "\n".join(lines)
 
 
@@ -117,7 +119,7 @@ def _cell(row: Row, check: str) -> str:
     if check not in row.kills:
         return ""
     seeds, margin = row.kills[check]
-    text = _number(margin) + (f" ({seeds}/{len(row.results)})" if seeds < len(row.results) else "")
+    text = _number(margin) + (f" ({seeds}/{row.seeds(check)})" if seeds < row.seeds(check) else "")
     return f"**{text}**" if check == row.entry.caught_by else text
 
 

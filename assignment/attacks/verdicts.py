@@ -13,9 +13,13 @@ from assignment.grading.checks import Check
 HONEST = 0.5  # the largest error over bound that a right submission may reach
 CAUGHT = 2.0  # the least that a bug must exceed the bound by
 
-# flash_attention is graded once in each problem, and its gradients go through the forward pass: a wrong o or lse costs
-# this check of the backward problem too. Everything else is graded apart.
-SHARED = {"flash_forward_triton": "test_flash_backward.py::test_attention_gradients"}
+# flash_attention is graded in both problems, and its gradients go through the forward pass: a wrong o or lse costs
+# these checks of the backward problem too. Everything else is graded apart.
+SHARED = {
+    "flash_forward_triton": [
+        f"test_flash_backward.py::test_attention_{name}" for name in ("gradients", "16_bit", "memory")
+    ]
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class Row:
                 seeds, least = found.get(name, (0, math.inf))
                 found[name] = seeds + 1, min(least, result.verdicts[name].margin)
         return found
+
+    def seeds(self, check: str) -> int:
+        """On how many seeds a check was run."""
+        return sum(check in result.verdicts for result in self.results)
 
     @property
     def margins(self) -> dict[str, tuple[float, int, str]]:
@@ -87,20 +95,20 @@ def _judge_variant(row: Row, findings: Findings) -> None:
 def _judge_bug(row: Row, problem_of: dict[str, str], findings: Findings) -> None:
     entry = row.entry
     if entry.needs:
-        if row.kills:
-            findings.add(row, f"needs no {entry.needs}: {', '.join(row.kills)} caught it")
         return
     if entry.caught_by not in problem_of:
         findings.add(row, f"there is no check {entry.caught_by}")
         return
     seeds, margin = row.kills.get(entry.caught_by, (0, 0.0))
-    if seeds < len(row.results):
+    if seeds < row.seeds(entry.caught_by):
         others = ", ".join(name for name in row.kills if name != entry.caught_by) or "nothing"
-        findings.add(row, f"{entry.caught_by} caught it on {seeds} of {len(row.results)} seeds; also: {others}")
+        findings.add(
+            row, f"{entry.caught_by} caught it on {seeds} of {row.seeds(entry.caught_by)} seeds; also: {others}"
+        )
     elif margin < CAUGHT:
         findings.add(row, f"{entry.caught_by} caught it by {margin:.2f} times the bound; at least {CAUGHT} is safe")
     for name in row.kills:
-        if problem_of[name] != entry.problem and name != SHARED.get(entry.problem):
+        if problem_of[name] != entry.problem and name not in SHARED.get(entry.problem, []):
             findings.add(row, f"costs points in {problem_of[name]}: {name}")
     if any(v.status == score.GRADER_ERROR for result in row.results for v in result.verdicts.values()):
         findings.add(row, "the grader failed on it")

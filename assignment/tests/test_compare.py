@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests import models
+from tests import models, properties
 from tests.compare import Expected, Mismatch, expect, worst_margin
 
 
@@ -89,3 +89,13 @@ def test_truncation_and_rounding_to_tf32():
     x = torch.tensor([1 + 2**-10 + 2**-12, -(1 + 2**-11 + 2**-12), 3.0])
     assert models.truncate(x).tolist() == [1 + 2**-10, -1.0, 3.0]
     assert models.nearest(x).tolist() == [1 + 2**-10, -(1 + 2**-10), 3.0]
+
+
+@pytest.mark.parametrize("wrong", [(VALUE[0],), (VALUE[0], VALUE[0]), (VALUE[0, :5], VALUE[0, 0])])
+def test_a_property_of_a_result_in_the_wrong_form_is_a_mismatch(wrong):
+    """Whatever a submission returns, the grader does not fail over it"""
+    qkv = (VALUE.float(), VALUE.float(), VALUE.float())
+    bounds = models.attention_forward(*qkv)
+    change = properties.permuting_keys_and_values_changes_nothing(torch.Generator(), *qkv)
+    with pytest.raises(Mismatch):
+        properties.compared(wrong, wrong, change, bounds)
