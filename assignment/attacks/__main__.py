@@ -20,7 +20,7 @@ from assignment.attacks.verdicts import Row, judge
 from assignment.grading import checks
 from assignment.grading.pool import pick_device
 
-SEEDS = 5
+SEEDS = {"bug": 5, "variant": 10}
 KEPT = Path(__file__).resolve().parents[2] / ".attacks" / "results.jsonl"
 
 
@@ -28,7 +28,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m assignment.attacks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of names, or patterns with *: bugs, variants, rmsnorm, …")
     parser.add_argument(
-        "--seeds", type=int, metavar="N", default=SEEDS, help="how many for each (default: %(default)s)"
+        "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant)"
     )
     parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -52,7 +52,7 @@ def main() -> int:
     declared = checks.declared()
     findings = judge(rows, declared)
     print(page.render(rows, declared) if not options.quick else page.summary(rows), *findings, sep="\n")
-    if not (options.names or options.quick or options.first) and options.seeds >= SEEDS:
+    if not (options.names or options.quick or options.first or options.seeds):
         findings += page.write(rows, declared)
     return 1 if findings else 0
 
@@ -90,7 +90,7 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
         return []
     if options.quick:
         return [Job(entry, options.first, entry.problems, only=entry.caught_by)]
-    count = 1 if entry.needs else max(1, options.seeds)
+    count = 1 if entry.needs else max(1, options.seeds or SEEDS[entry.kind])
     first, *others = range(options.first, options.first + count)
     return [
         Job(entry, first, entry.problems),
