@@ -44,12 +44,14 @@ def check_contract(run, record_property):
     """The promises beside the values: inputs untouched, and no memory of an earlier call.
 
     The function is called, its inputs are overwritten in place with a second problem, and it is called again. Both
-    results must be right, the first one still so after the second call; no result may be a view of an input.
+    results must be right, the first one still so after the second call; no result may be a view of an input. The same
+    holds where the second problem is the first again.
     """
 
     def check(function, first, second, expected_first, expected_second, **options):
-        results = run.again(function, first, second, **options)
-        for got, expected in zip(results, (expected_first, expected_second), strict=True):
-            record_property("margin", compare.worst_margin(got, expected))
+        for other, expected_other in ((second, expected_second), (first, expected_first)):
+            results = run.again(function, first, other, **options)
+            for got, expected in zip(results, (expected_first, expected_other), strict=True):
+                record_property("margin", compare.worst_margin(got, expected))
 
     return check

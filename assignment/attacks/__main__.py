@@ -51,9 +51,9 @@ def main() -> int:
     rows = run(chosen, options)
     declared = checks.declared()
     findings = judge(rows, declared)
-    print(page.render(rows, declared) if not options.quick else page.summary(rows), *findings, sep="\n")
     if not (options.names or options.quick or options.first or options.seeds):
         findings += page.write(rows, declared)
+    print(page.render(rows, declared) if not options.quick else page.summary(rows), *findings, sep="\n")
     return 1 if findings else 0
 
 

@@ -263,4 +263,44 @@ UNSEEN = (
     ),
 )
 
-BUGS = (*EPS, *FORWARD, *BACKWARD, *AUTOGRAD, *UNSEEN)
+RARE = (
+    bug(
+        "forward: no x without a batch dimension",
+        "test_forward_ragged",
+        "    _check_forward(x, weight)\n →     _check_forward(x, weight)\n    n_batches = x.shape[-2]\n",
+    ),
+    bug(
+        "backward: no x without a batch dimension",
+        "test_backward_ragged",
+        "    _check_backward(grad_y, x, weight, rstd)\n →     _check_backward(grad_y, x, weight, rstd)\n"
+        "    n_batches = x.shape[-2]\n",
+    ),
+    bug(
+        "forward: rstd kept from getting small",
+        "test_forward_outliers",
+        "rstd = 1.0 / tl.sqrt(mean_of_squares + eps) → rstd = 1.0 / tl.sqrt(tl.minimum(mean_of_squares, 1e9) + eps)",
+    ),
+    bug(
+        "backward: rstd kept from getting large",
+        "test_backward_outliers",
+        "rstd = tl.load(rstd_ptr + row * stride_sr) → rstd = tl.minimum(tl.load(rstd_ptr + row * stride_sr), 50.0)",
+    ),
+    bug(
+        "forward: eps kept from getting large",
+        "test_eps",
+        "            n_rows, d, eps,\n →             n_rows, d, min(eps, 0.3),\n",
+    ),
+    bug(
+        "forward: an empty batch refused",
+        "test_forward_contract",
+        "    _check_forward(x, weight)\n →     _check_forward(x, weight)\n"
+        "    if x.numel() == 0:\n        raise ValueError('expected rows')\n",
+    ),
+    bug(
+        "autograd: another forward",
+        "test_value",
+        "        return y\n →         return y.abs()\n",
+    ),
+)
+
+BUGS = (*EPS, *FORWARD, *BACKWARD, *AUTOGRAD, *UNSEEN, *RARE)
