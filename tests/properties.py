@@ -33,6 +33,9 @@ def compared(before: Results, after: Results, change: Change, bounds: dict[str, 
     """The margin of what came after the change against what came before it; each may err by its bound."""
     _, becomes, part = change
     before, after = compare.in_form(before, bounds), compare.in_form(after, bounds)
+    for name, value in zip(bounds, before, strict=True):
+        if not value.any():
+            raise compare.Mismatch(f"{name} is zero everywhere")
     wanted = {
         name: Expected(value[part].double(), 2 * bound.allowed[part], bound.dtype, bound.rows)
         for (name, bound), value in zip(bounds.items(), becomes(*before), strict=True)

@@ -14,6 +14,7 @@ from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import WorkerDied
 
 MAX_PRINTED_LINES = 8
+UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 
 
 class SubmissionError(_pytest.outcomes.Failed):
@@ -40,7 +41,7 @@ class Run:
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Tensor | tuple[Tensor, ...]:
         """The result of function(*tensors, **options)."""
         header, (results,) = self._ask("call", function, tensors, options)
-        return results[0] if header["bare"] else tuple(results)
+        return results[0] if header["bare"] and results else tuple(results)
 
     def gradients(
         self,
@@ -116,7 +117,10 @@ class Run:
         if reply["status"] != "ok":
             raise failure(reply)
         remaining = iter(results)
-        return reply, [[next(remaining) for _ in range(size)] for size in reply["groups"]]
+        groups = [[next(remaining) for _ in range(size)] for size in reply["groups"]]
+        if not fits(kind, groups, len(tensors), more):
+            raise SubmissionError(score.CRASHED, UNREADABLE)
+        return reply, groups
 
     def _send(
         self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any], **more: Any
@@ -127,10 +131,41 @@ class Run:
             raise SubmissionError(status, message, ran=False)
         request = {"kind": kind, "function": function, "options": options, **more}
         try:
-            return self._worker.ask(request, list(tensors))
+            reply, results = self._worker.ask(request, list(tensors))
         except WorkerDied as error:
             self._pool.died(function, error.status)
             raise SubmissionError(error.status, str(error)) from error
+        if not well_formed(reply, len(results)):
+            raise SubmissionError(score.CRASHED, UNREADABLE)
+        return reply, results
+
+
+def well_formed(reply: dict[str, Any], n_results: int) -> bool:
+    """Whether a reply is one that our worker program writes; a submission can change what it says."""
+    if reply.get("status") == "failed":
+        return isinstance(reply.get("message"), str)
+    if reply.get("status") == "raised":
+        types = reply.get("types")
+        texts = [reply.get("message"), reply.get("text"), *(types if isinstance(types, list) else [None])]
+        flags = [reply.get("by_submission"), reply.get("in_kernel")]
+        return all(isinstance(text, str) for text in texts) and all(isinstance(flag, bool) for flag in flags)
+    groups = reply.get("groups")
+    if reply.get("status") != "ok" or not isinstance(groups, list) or not isinstance(reply.get("bare"), bool):
+        return False
+    return all(type(size) is int and size >= 0 for size in groups) and sum(groups) == n_results
+
+
+def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[str, Any]) -> bool:
+    """Whether the groups of results are those that this kind of request has."""
+    sizes = [len(group) for group in groups]
+    if kind == "gradients":
+        return sizes == [len(request["wrt"])] * request["times"]
+    if kind == "again":
+        inputs = n_tensors // 2
+        return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
+    if kind == "kept":
+        return sizes == [1] and groups[0][0].shape == () and groups[0][0].dtype == torch.int64
+    return len(sizes) == 1
 
 
 def is_todo(reply: dict[str, Any]) -> bool:

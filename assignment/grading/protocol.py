@@ -176,7 +176,10 @@ def _storage(description: dict[str, Any], part: Tensor, guard: int) -> torch.Unt
     nbytes = int(description["nbytes"])
     storage = torch.UntypedStorage(nbytes + 2 * guard)
     around = torch.tensor([], dtype=torch.uint8).set_(storage)
-    around[:guard] = around[guard + nbytes :] = 0xFF
+    if nbytes <= WHOLE_STORAGE_UP_TO:
+        around[:] = 0xFF  # fresh memory may hold anything, even an expected value
+    else:
+        around[:guard] = around[guard + nbytes :] = 0xFF
     flat = around[guard : guard + nbytes]
     position = 0
     for start, stop in description["runs"]:

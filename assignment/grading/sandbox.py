@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 RUNTIME = ("__init__.py", "simulator", "grading/__init__.py", "grading/protocol.py")  # all that a worker may import
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 CALL_TIMEOUT_S = {"cpu": 30.0, "cuda": 120.0}  # the reference's slowest call takes 2 s; on a GPU it compiles first
+LARGE = 1 << 30  # bytes: of the 12 GiB that a child can address, a tensor that it keeps takes too much
 MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dropped
 PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC", "TZ")
 
@@ -73,6 +74,7 @@ class Worker:
         self._owner = os.getpid()  # the process that waits for the worker; those forked from it only talk to it
         self._channel: socket.socket | None = None
         self._isolated = False
+        self._had_large = False  # whether this child was sent a tensor over gigabytes
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
         self._reader: threading.Thread | None = None
@@ -110,6 +112,10 @@ class Worker:
 
     def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
         """One request and its reply; raises WorkerDied, and the next call finds a new worker."""
+        is_large = any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
+        if is_large and self._had_large and self._device == "cpu":
+            self._end_child()  # one that keeps what it was sent has no room for another
+        self._had_large = is_large or (self._had_large and self._channel is not None)
         if self._channel is None:
             self._connect()
         self._clear_output()
@@ -240,10 +246,13 @@ class Worker:
 
     def restart(self) -> None:
         """End the child; the next call finds a new one, with what the stage then holds."""
+        self._end_child()
+        self._isolated = False
+
+    def _end_child(self) -> None:
         if self._channel is not None:
             self._kill_child()
             self._bury()
-        self._isolated = False
 
     def close(self) -> None:
         if self._channel is not None:

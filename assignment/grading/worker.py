@@ -174,7 +174,9 @@ def again(function: Callable, header: dict[str, Any], tensors: list) -> tuple[li
     after_first = [tensor.clone() for tensor in inputs]
     for tensor, other in zip(inputs, others, strict=True):
         tensor.copy_(other)
-    second, _ = results(function(*inputs, **header["options"]))
+    second, bare_again = results(function(*inputs, **header["options"]))
+    if (bare_again, len(second)) != (bare, len(first)):
+        raise WrongReturn("returned another number of tensors when it was called again")
     return [first, after_first, second, inputs], bare
 
 
@@ -212,6 +214,7 @@ def kept(function: Callable, header: dict[str, Any], tensors: list) -> tuple[lis
     import torch
 
     inputs = [tensor.requires_grad_() for tensor in tensors]
+    differentiable(function, header, inputs)  # what is made once for all, such as a workspace, is there from now on
     before = reachable_storages()
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):  # seen by gc
         output = differentiable(function, header, inputs)
@@ -225,8 +228,11 @@ def reachable_storages() -> dict[int, int]:
     import torch
 
     gc.collect()
-    held = [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor)]
-    return {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in held}
+    sizes: dict[int, int] = {}
+    for held in [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor)]:
+        with contextlib.suppress(Exception):  # a sparse tensor has no storage; a subclass may forbid to ask
+            sizes[held.untyped_storage()._cdata] = held.untyped_storage().nbytes()
+    return sizes
 
 
 def results(returned: Any) -> tuple[list, bool]:

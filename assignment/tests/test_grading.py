@@ -189,6 +189,39 @@ def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
     assert got.check("test_weighted_sum.py::test_forward_contract")["status"] == "FAIL"
 
 
+@pytest.mark.parametrize(
+    ("code", "check"),
+    [
+        pytest.param("__main__.gradients = lambda *arguments: ([], False)", "test_gradients", id="no gradients"),
+        pytest.param("__main__.again = lambda *arguments: ([[], []], True)", "test_forward_contract", id="two groups"),
+        pytest.param("__main__.describe = lambda *arguments: {}", "test_forward_mistakes", id="no description"),
+        pytest.param("__main__.kept = lambda *a: ([[], []], True)", "test_attention_memory", id="no number"),
+    ],
+)
+def test_a_forged_reply_earns_nothing_and_does_not_stop_the_grader(submission, code, check):
+    append(submission, "__init__.py", f"import __main__\n{code}")
+    got = grade(submission, "--only", check)
+    assert got.status == 0, got.err
+    assert got.report
+    assert {entry["status"] for problem in got.report["problems"] for entry in problem["checks"]} == {"crashed"}
+
+
+def test_a_function_that_keeps_its_inputs_keeps_its_points(submission):
+    """However large the views that it was sent"""
+    keep = "_kept = []\nright = weighted_sum_forward\ndef weighted_sum_forward(*args):\n    _kept.append(args)"
+    append(submission, "weighted_sum.py", f"{keep}\n    return right(*args)")
+    got = grade(submission, "--only", "test_weighted_sum.py::test_forward_strides", "--jobs", "1")
+    assert got.check("test_weighted_sum.py::test_forward_strides")["status"] == "ok"
+
+
+def test_a_second_result_of_another_form_is_said(submission):
+    twice = "right = weighted_sum_forward\n_calls = []\ndef weighted_sum_forward(*args):\n    _calls.append(0)"
+    append(submission, "weighted_sum.py", f"{twice}\n    return right(*args) if len(_calls) % 2 else ()")
+    got = grade(submission, "--only", "test_weighted_sum.py::test_forward_contract", "--jobs", "1")
+    assert got.status == 0, got.err
+    assert "another number of tensors" in got.check("test_weighted_sum.py::test_forward_contract")["message"]
+
+
 def test_a_seed_replays_a_run(submission):
     """The same seed gives the same margins, whatever the number of processes; another seed gives others"""
     only = ("--only", "test_weighted_sum.py::test_forward_values")
