@@ -43,12 +43,6 @@ def heads_last(x: Tensor) -> Tensor:
     return x.transpose(-3, -2).contiguous().transpose(-3, -2)
 
 
-def expanded(x: Tensor) -> Tensor:
-    """The first row, of all but the last dimension, repeated with stride 0; of a vector its first element."""
-    first = x[(0,) * (x.ndim - 1)] if x.ndim > 1 else x[:1]
-    return first.expand(x.shape)
-
-
 def packed(qkv: Sequence[Tensor]) -> Sequence[Tensor]:
     """q, k and v as views of one (…, n, 3, d) tensor, as one projection produces them; a shorter one is its start."""
     n = max(x.shape[-2] for x in qkv)
@@ -81,8 +75,8 @@ def expanded_gradient(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 def expanded_x(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Every row of x the same, with stride 0."""
-    return [expanded(x) if x.ndim > 1 and x.shape[-1] > 1 else x for x in tensors]
+    """Every row of x, the only one with more than one dimension, is the first with stride 0."""
+    return [x[(0,) * (x.ndim - 1)].expand(x.shape) for x in tensors]
 
 
 INT32 = 2**31

@@ -137,7 +137,7 @@ class Arithmetic:
     base: float = 1.0  # log₂e where the exponentials are powers of 2
     normalized: bool = False  # P = exp(S − lse), as in two passes over the keys, instead of exp(S − max) and a division
     below: bool = (
-        False  # P a unit less: a fused multiply-add makes the largest not quite exp(0) = 1, and truncation shows
+        False  # P a unit less: by a fused multiply-add the largest is not quite exp(0), which truncation shows
     )
     delta_from_p: bool = False  # D = Σ P∘dP, which is the same number as Σ dO∘O
 

@@ -89,12 +89,12 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
     if options.quick and entry.needs:
         return []
     if options.quick:
-        return [Job(entry, options.first, entry.problems, only=entry.caught_by)]
+        return [Job(entry, options.first, only=entry.caught_by)]
     count = 1 if entry.needs else max(1, options.seeds or SEEDS[entry.kind])
     first, *others = range(options.first, options.first + count)
     return [
-        Job(entry, first, entry.problems),
-        *(Job(entry, seed, entry.problems, only=entry.caught_by) for seed in others),
+        Job(entry, first),
+        *(Job(entry, seed, only=entry.caught_by) for seed in others),
     ]
 
 

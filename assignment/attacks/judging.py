@@ -20,16 +20,15 @@ from assignment.grading.pool import Pool
 ROOT = Path(__file__).resolve().parents[2]
 JUDGED_BY = ("tests", "assignment/grading", "assignment/simulator")  # what a result depends on, beside the submission
 CHUNK = 5  # jobs that go to one judge together: seeds of one submission, whose kernels are then compiled once
-ENOUGH = 2.0  # a bug that errs by this much over the bound is caught for good
+CAUGHT = 2.0  # a bug that exceeds the bound by this much is caught for good
 
 
 @dataclass(frozen=True)
 class Job:
-    """One submission on one seed, graded on some problems. With `only`, no other check is run."""
+    """One submission on one seed. With `only`, no other check is run."""
 
     entry: Entry
     seed: int
-    problems: tuple[str, ...]
     only: str = ""
 
 
@@ -78,7 +77,7 @@ def digest(device: str) -> str:
 
 def key(job: Job, judged_by: str) -> str:
     """The name under which a result is kept: it is no longer found when the submission or a test has changed."""
-    text = f"{judged_by} {job.entry.submission.sha256} {job.seed} {job.only} {job.problems}"
+    text = f"{judged_by} {job.entry.submission.sha256} {job.seed} {job.only} {job.entry.problems}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -153,9 +152,9 @@ class Loop:
     def _run(self, job: Job, items: dict[str, list[pytest.Item]]) -> Result:
         start = time.monotonic()
         self._pool.replace(job.entry.submission, job.seed)
-        names = [c.name for c in checks.declared() if c.problem in job.problems and job.only in ("", c.name)]
+        names = [c.name for c in checks.declared() if c.problem in job.entry.problems and job.only in ("", c.name)]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
-        enough = ENOUGH if job.entry.kind == BUG else math.inf
+        enough = CAUGHT if job.entry.kind == BUG else math.inf
         verdicts = {name: _verdict(items[name], enough) for name in names}
         seconds = round(time.monotonic() - start, 2)
         return Result(job.entry.name, job.seed, job.only, key(job, self._judged_by), seconds, verdicts)

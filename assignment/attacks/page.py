@@ -4,7 +4,8 @@ import math
 from pathlib import Path
 
 from assignment.attacks.corpus import BUG, GRADED, NEEDED, VARIANT
-from assignment.attacks.verdicts import CAUGHT, HONEST, Row, honest_margin, only_killer, weakest_bug
+from assignment.attacks.judging import CAUGHT
+from assignment.attacks.verdicts import HONEST, Row, honest_margin, only_killer, weakest_bug
 from assignment.grading.checks import PROBLEMS, Check
 
 PAGE = Path(__file__).with_name("matrix.md")

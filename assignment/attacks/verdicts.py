@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from assignment.attacks.corpus import BUG, Entry
-from assignment.attacks.judging import Result
+from assignment.attacks.judging import CAUGHT, Result
 from assignment.grading import score
 from assignment.grading.checks import Check
 
 HONEST = 0.5  # the largest error over bound that a right submission may reach
-CAUGHT = 2.0  # the least that a bug must exceed the bound by
 
 # flash_attention is graded in both problems, and its gradients go through the forward pass: a wrong o or lse costs
 # these checks of the backward problem too. Everything else is graded apart.

@@ -41,7 +41,7 @@ class Run:
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Tensor | tuple[Tensor, ...]:
         """The result of function(*tensors, **options)."""
         header, (results,) = self._ask("call", function, tensors, options)
-        return results[0] if header["bare"] and results else tuple(results)
+        return results[0] if header["bare"] else tuple(results)
 
     def gradients(
         self,
@@ -151,6 +151,8 @@ def well_formed(reply: dict[str, Any], n_results: int) -> bool:
         return all(isinstance(text, str) for text in texts) and all(isinstance(flag, bool) for flag in flags)
     groups = reply.get("groups")
     if reply.get("status") != "ok" or not isinstance(groups, list) or not isinstance(reply.get("bare"), bool):
+        return False
+    if reply["bare"] and groups[:1] != [1]:
         return False
     return all(type(size) is int and size >= 0 for size in groups) and sum(groups) == n_results
 

@@ -144,7 +144,7 @@ def test_kept_results_are_found_again_unless_cut_short(tmp_path):
 
 def test_a_changed_submission_is_judged_again():
     other = Entry(A_BUG.name, BUG, Submission({"a": b""}), ("rmsnorm",))
-    jobs = [Job(A_BUG, 0, ("rmsnorm",)), Job(A_BUG, 1, ("rmsnorm",)), Job(other, 0, ("rmsnorm",))]
+    jobs = [Job(A_BUG, 0), Job(A_BUG, 1), Job(other, 0)]
     assert len({key(job, "tests") for job in jobs}) == 3
     assert key(jobs[0], "tests") != key(jobs[0], "other tests")
 
@@ -154,7 +154,7 @@ def test_warm_judges_tell_one_submission_from_the_next():
     only = "test_rmsnorm.py::test_eps"
     wrong = next(entry for entry in ENTRIES if entry.caught_by == only)
     right = next(entry for entry in ENTRIES if entry.name == "variants/base")
-    jobs = [Job(submission, 0, ("rmsnorm",), only) for submission in (wrong, right, wrong)]
+    jobs = [Job(submission, 0, only) for submission in (wrong, right, wrong)]
     results = list(judge_all(jobs, "cpu", processes=1))
     assert [bool(result.failed) for result in results] == [True, False, True]
     assert results[0].verdicts[only].margin > 2
