@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from assignment.grading import protocol, score
 from assignment.grading.pool import MAX_DEATHS, Pool
+from assignment.grading.requests import MAX_NOTES
 from assignment.grading.sandbox import WorkerDied
 
 MAX_PRINTED_LINES = 8
@@ -25,13 +27,25 @@ class SubmissionError(_pytest.outcomes.Failed):
         self.status, self.ran = status, ran
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What one call moved, by position of its inputs and of its results; kernels and PyTorch's operations together."""
+
+    read: list[int]  # bytes read of each input, and of copies of it
+    tile_rows: list[int]  # the most rows of each input that one load of a kernel touched
+    written: list[int]  # bytes written to each result, and to what it was copied from
+    largest: int  # elements of the largest tensor made
+
+
 class Run:
     """The `run` fixture: calls functions of the submission by name and returns what they return."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, order: int = 0) -> None:
+        """`order` is the seed of the order in which the simulator runs the programs of a launch."""
+        self._pool, self._order = pool, order
         self._worker = pool.workers[pool.mine]
         self._call = ""
+        self.notes: list[str] = []  # what the simulator remarked during all calls
 
     @property
     def memory_bytes(self) -> int:
@@ -69,6 +83,16 @@ class Run:
         _, ((kept,),) = self._ask("kept", function, tensors, options)
         return int(kept)
 
+    def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
+        """What the call moves, counted in the simulator, whatever device the values are graded on."""
+        self._worker = self._pool.simulator()
+        try:
+            _, (_, figures) = self._ask("costs", function, tensors, options)
+        finally:
+            self._worker = self._pool.workers[self._pool.mine]
+        read, tile_rows, written, (largest,) = (figure.tolist() for figure in figures)
+        return Costs(read, tile_rows, written, largest)
+
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
     ) -> tuple[Tensor | tuple[Tensor, ...], Tensor | tuple[Tensor, ...]]:
@@ -99,7 +123,7 @@ class Run:
             return
         if reply["status"] == "raised" and expected.__name__ in reply["types"] and not reply["in_kernel"]:
             return
-        if is_todo(reply) or reply["status"] == "failed":
+        if is_todo(reply) or reply["status"] in ("failed", "fault"):
             raise failure(reply)
         came = {"ok": "it returned a result"}.get(reply["status"], f"it raised {reply.get('message')}")
         raise SubmissionError(score.FAIL, f"expected a {expected.__name__} before any launch, but {came}")
@@ -107,7 +131,8 @@ class Run:
     def in_context(self, message: str) -> str:
         """The message with the call that it is about, and what the submission printed during it."""
         printed = self._worker.output().rstrip().splitlines()[-MAX_PRINTED_LINES:]
-        lines = [f"{self._call}:" if self._call else "", message, *(f"  printed: {line}" for line in printed)]
+        notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
+        lines = [f"{self._call}:" if self._call else "", message, *notes, *(f"  printed: {line}" for line in printed)]
         return "\n".join(line for line in lines if line)
 
     def _ask(
@@ -129,7 +154,7 @@ class Run:
         if status := self._pool.given_up(function):
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(status, message, ran=False)
-        request = {"kind": kind, "function": function, "options": options, **more}
+        request = {"kind": kind, "function": function, "options": options, "order": self._order, **more}
         try:
             reply, results = self._worker.ask(request, list(tensors))
         except WorkerDied as error:
@@ -137,19 +162,22 @@ class Run:
             raise SubmissionError(error.status, str(error)) from error
         if not well_formed(reply, len(results)):
             raise SubmissionError(score.CRASHED, UNREADABLE)
+        self.notes += [note for note in reply.get("notes", []) if note not in self.notes]
         return reply, results
 
 
 def well_formed(reply: dict[str, Any], n_results: int) -> bool:
     """Whether a reply is one that our worker program writes; a submission can change what it says."""
-    if reply.get("status") == "failed":
+    if reply.get("status") in ("failed", "fault"):
         return isinstance(reply.get("message"), str)
     if reply.get("status") == "raised":
         types = reply.get("types")
         texts = [reply.get("message"), reply.get("text"), *(types if isinstance(types, list) else [None])]
         flags = [reply.get("by_submission"), reply.get("in_kernel")]
         return all(isinstance(text, str) for text in texts) and all(isinstance(flag, bool) for flag in flags)
-    groups = reply.get("groups")
+    groups, notes = reply.get("groups"), reply.get("notes", [])
+    if not isinstance(notes, list) or len(notes) > MAX_NOTES or not all(isinstance(note, str) for note in notes):
+        return False
     if reply.get("status") != "ok" or not isinstance(groups, list) or not isinstance(reply.get("bare"), bool):
         return False
     if reply["bare"] and groups[:1] != [1]:
@@ -165,9 +193,18 @@ def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[st
     if kind == "again":
         inputs = n_tensors // 2
         return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
+    if kind == "costs":
+        return len(sizes) == 2 and are_figures(groups[1], [n_tensors, n_tensors, sizes[0], 1])
     if kind == "kept":
         return sizes == [1] and groups[0][0].shape == () and groups[0][0].dtype == torch.int64
     return len(sizes) == 1
+
+
+def are_figures(rows: list[Tensor], lengths: list[int]) -> bool:
+    """Whether these are rows of counts, of these lengths."""
+    return [tuple(row.shape) for row in rows] == [(n,) for n in lengths] and all(
+        row.dtype == torch.int64 and bool((row >= 0).all()) for row in rows
+    )
 
 
 def is_todo(reply: dict[str, Any]) -> bool:

@@ -76,6 +76,7 @@ class Judge:
             message=properties["message"],
             margin=plugin.margin(report),
             ran=properties["ran"],
+            notes=tuple(properties["notes"]),
         )
         self._add(f"{file.rpartition('/')[2]}::{function}", case)
 
@@ -213,6 +214,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     results = judge.results()
     data = score.report(session, results)
     report.print_failures(console, data)
+    report.print_notes(console, data)
     report.print_summary(console, data)
     write_reports(options, data)
     if any(result.status == score.GRADER_ERROR for result in results):

@@ -163,7 +163,7 @@ def run(request: pytest.FixtureRequest) -> Any:
     """Call a function of the submission: run("rmsnorm_forward", x, weight, eps=1e-5)."""
     from assignment.grading.calls import Run
 
-    return Run(pool_of(request.config))
+    return Run(pool_of(request.config), order=number_of(request, "order"))
 
 
 @pytest.fixture
@@ -171,8 +171,13 @@ def rng(request: pytest.FixtureRequest) -> Any:
     """A torch.Generator that depends on the run's seed and the test's id alone."""
     import torch
 
-    text = f"{pool_of(request.config).seed} {request.node.name} {request.node.originalname}"
-    return torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:6]))
+    return torch.Generator().manual_seed(number_of(request))
+
+
+def number_of(request: pytest.FixtureRequest, purpose: str = "") -> int:
+    """A number that depends on the run's seed, the test's id and the purpose, and gives none of them away."""
+    text = f"{pool_of(request.config).seed} {request.node.name} {request.node.originalname}{purpose}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -183,7 +188,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
         return report
     status, message = verdict(item, call)
     ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
-    report.user_properties += [("status", status), ("message", message), ("ran", ran)]
+    notes = getattr(getattr(item, "funcargs", {}).get("run"), "notes", [])
+    report.user_properties += [("status", status), ("message", message), ("ran", ran), ("notes", notes)]
     if call.excinfo and hasattr(call.excinfo.value, "margin"):
         report.user_properties.append(("margin", call.excinfo.value.margin))
     if status == score.TO_DO:

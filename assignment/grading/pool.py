@@ -39,6 +39,15 @@ class Pool:
             self.workers = [Worker(self.stage, device) for _ in range(jobs)]
         self.mine = 0  # the index of this process's worker
         self.memory_bytes = _memory_bytes(device)
+        self._simulator: Any = None  # beside a worker with a GPU: one that simulates
+
+    def simulator(self) -> Any:
+        """This process's worker, or beside it one that simulates."""
+        if self.device == "cpu":
+            return self.workers[self.mine]
+        if self._simulator is None:
+            self._simulator = Worker(self.stage, "cpu")
+        return self._simulator
 
     def died(self, function: str, status: str) -> None:
         with self._deaths.get_lock():
@@ -54,13 +63,15 @@ class Pool:
         """Go on with another submission, or other inputs, on the same warm workers."""
         self.submission, self.seed = submission, seed
         self._deaths[:] = [0] * len(self._deaths)
-        for worker in self.workers:
-            worker.restart()
+        for worker in [*self.workers, self._simulator]:
+            if worker is not None:
+                worker.restart()
         self.stage.replace(submission)
 
     def close(self) -> None:
-        for worker in self.workers:
-            worker.close()
+        for worker in [*self.workers, self._simulator]:
+            if worker is not None:
+                worker.close()
         self.stage.close()
 
 

@@ -21,6 +21,7 @@ STYLES = {
 }
 MAX_MESSAGE_LINES = 14
 MAX_LINE = 180
+MAX_NOTES = 5
 
 
 def points(value: float) -> str:
@@ -61,6 +62,18 @@ def print_failures(console: Console, report: dict[str, Any]) -> None:
         for line in message.splitlines() if first == check["name"] else [f"the same as for {first}"]:
             console.print(Text(f"    {line}"))
         console.print(Text(f"  again: {check['rerun']}", "dim"))
+
+
+def print_notes(console: Console, report: dict[str, Any]) -> None:
+    """What the simulator remarked about code that keeps its points, each remark once."""
+    checks = [check for problem in report["problems"] for check in problem["checks"]]
+    notes = dict.fromkeys(note for check in checks if check["status"] == score.OK for note in check.get("notes", ()))
+    for note in list(notes)[:MAX_NOTES]:
+        first, *rest = clean(note).splitlines()
+        console.print()
+        console.print(Text(f"warning: {first}", "yellow"))
+        for line in rest:
+            console.print(Text(line))
 
 
 def print_summary(console: Console, report: dict[str, Any]) -> None:

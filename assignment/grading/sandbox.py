@@ -21,7 +21,10 @@ from assignment.grading.submission import Submission
 if TYPE_CHECKING:
     from torch import Tensor
 
-RUNTIME = ("__init__.py", "simulator", "grading/__init__.py", "grading/protocol.py")  # all that a worker may import
+RUNTIME = (  # all that a worker may import
+    *("__init__.py", "simulator"),
+    *("grading/__init__.py", "grading/protocol.py", "grading/requests.py"),
+)
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 CALL_TIMEOUT_S = {"cpu": 30.0, "cuda": 120.0}  # the reference's slowest call takes 2 s; on a GPU it compiles first
 LARGE = 1 << 30  # bytes: of the 12 GiB that a child can address, a tensor that it keeps takes too much

@@ -24,6 +24,7 @@ class Case:
     message: str = ""
     margin: float = 0.0  # the largest error over its bound
     ran: bool = True  # False where the function had been given up before
+    notes: tuple[str, ...] = ()  # what the simulator remarked, without taking points for it
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def check_entry(result: CheckResult, command: str) -> dict[str, Any]:
         "hint": "",
         "rerun": "" if good else f"{command} {result.check.name}",
         "margin": round(min(result.margin, LARGEST_MARGIN), 4),
+        "notes": list(dict.fromkeys(note for case in result.cases for note in case.notes)),
     }
 
 

@@ -35,10 +35,6 @@ GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 LARGEST_STORAGE = 1 << 40  # bytes of address space that a request may ask for; only what is touched costs memory
 
 
-class WrongReturn(Exception):
-    """A function returned something else than a plain tensor or a tuple of them."""
-
-
 class Missing(Exception):
     """The submission has no such function, or the file that should hold it cannot be imported."""
 
@@ -68,7 +64,7 @@ def prepare(device: str) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
     import triton.language  # noqa: F401
 
-    from assignment.grading import protocol  # noqa: F401
+    from assignment.grading import requests  # noqa: F401
 
 
 def limit(device: str) -> None:
@@ -132,6 +128,8 @@ def serve(connection: socket.socket, submission: "Submission", device: str) -> N
 
 def safe_answer(submission: "Submission", header: dict[str, Any], tensors: list, device: str) -> tuple[dict, list]:
     """answer(), with whatever the submission raises described in the reply."""
+    from assignment.grading.requests import WrongReturn
+
     try:
         return answer(submission, header, tensors, device)
     except (WrongReturn, Missing) as error:
@@ -141,146 +139,14 @@ def safe_answer(submission: "Submission", header: dict[str, Any], tensors: list,
 
 
 def answer(submission: "Submission", header: dict[str, Any], tensors: list, device: str) -> tuple[dict, list]:
-    """One request, by its kind; the reply's "groups" index the tensors that go with it."""
-    kind = header["kind"]
-    if kind == "load":
+    """One request, by its kind."""
+    from assignment.grading import requests
+
+    if header["kind"] == "load":
         submission.isolated = header["isolated"]
         submission.load()
         return {"status": "ok"}, []
-    function = submission.function(header["function"])
-    handler = {"call": call, "gradients": gradients, "again": again, "kept": kept}[kind]
-    tensors = moved(tensors, device)
-    groups, bare = handler(function, header, tensors)
-    flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    sizes = [len(group) for group in groups]
-    return {"status": "ok", "groups": sizes, "bare": bare}, flat
-
-
-def call(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
-    """The results, each in memory of its own."""
-    outputs, bare = results(function(*tensors, **header["options"]))
-    return [[output.detach().clone() for output in outputs]], bare
-
-
-def again(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
-    """Call, overwrite the inputs in place with a second problem, call again.
-
-    Returns the first results as they are after the second call, the inputs after the first call, the second results,
-    the inputs after the second call; storages are left shared where they are.
-    """
-    middle = len(tensors) // 2
-    inputs, others = tensors[:middle], tensors[middle:]
-    first, bare = results(function(*inputs, **header["options"]))
-    after_first = [tensor.clone() for tensor in inputs]
-    for tensor, other in zip(inputs, others, strict=True):
-        tensor.copy_(other)
-    second, bare_again = results(function(*inputs, **header["options"]))
-    if (bare_again, len(second)) != (bare, len(first)):
-        raise WrongReturn("returned another number of tensors when it was called again")
-    return [first, after_first, second, inputs], bare
-
-
-def gradients(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
-    """The gradients for the inputs in "wrt", as many times as asked, of the result or of its sum."""
-    import torch
-
-    wrt, times = header["wrt"], header["times"]
-    grad = tensors.pop() if header["has_grad"] else None
-    inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
-    output = differentiable(function, header, inputs)
-    if grad is not None and grad.shape != output.shape:
-        raise WrongReturn(f"returned shape {tuple(output.shape)}, expected {tuple(grad.shape)}")
-    if header["interleaved"]:
-        flipped = {name: not value if isinstance(value, bool) else value for name, value in header["options"].items()}
-        others = [(tensor.detach() / 2).requires_grad_() for tensor in inputs]
-        differentiable(function, {**header, "options": flipped}, others)
-    wanted = [inputs[i] for i in wrt]
-    end = output if grad is not None else output.sum()
-    return [list(torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times)) for i in range(times)], False
-
-
-def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> Any:
-    """The one tensor that a differentiable function returns."""
-    outputs, bare = results(function(*inputs, **header["options"]))
-    if not bare:
-        raise WrongReturn("returned a tuple, expected a torch.Tensor")
-    if not outputs[0].requires_grad:
-        raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
-    return outputs[0]
-
-
-def kept(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
-    """How many bytes of tensors live on after a differentiable call, beside its inputs and its result."""
-    import torch
-
-    inputs = [tensor.requires_grad_() for tensor in tensors]
-    differentiable(function, header, inputs)  # what is made once for all, such as a workspace, is there from now on
-    before = reachable_storages()
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):  # seen by gc
-        output = differentiable(function, header, inputs)
-    after = reachable_storages()
-    ours = {output.untyped_storage()._cdata, *before}
-    return [[torch.tensor(sum(size for key, size in after.items() if key not in ours))]], True
-
-
-def reachable_storages() -> dict[int, int]:
-    """The storages of all tensors that Python objects hold, with their sizes in bytes."""
-    import torch
-
-    gc.collect()
-    sizes: dict[int, int] = {}
-    for held in [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor)]:
-        with contextlib.suppress(Exception):  # a sparse tensor has no storage; a subclass may forbid to ask
-            sizes[held.untyped_storage()._cdata] = held.untyped_storage().nbytes()
-    return sizes
-
-
-def results(returned: Any) -> tuple[list, bool]:
-    """What a function returned, as a list of plain tensors, and whether it was one tensor and no tuple."""
-    import torch
-
-    from assignment.grading import protocol
-
-    bare = not isinstance(returned, tuple | list)
-    outputs = [returned] if bare else list(returned)
-    for output in outputs:
-        if type(output) is not torch.Tensor:
-            name = "None" if output is None else type(output).__name__
-            raise WrongReturn(f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor")
-        if output.layout != torch.strided:
-            raise WrongReturn(f"returned a {output.layout} tensor, expected a strided one")
-        if output.dtype not in protocol.DTYPES.values():
-            raise WrongReturn(f"returned a tensor of {output.dtype}, expected the dtype of the inputs, or float32")
-    return outputs, bare
-
-
-def moved(tensors: list, device: str) -> list:
-    """The tensors on another device, with their layouts and shared storages as they are.
-
-    Of a storage that is mostly untouched only what the tensors see is copied.
-    """
-    import torch
-
-    from assignment.grading import protocol
-
-    storages: dict[int, Any] = {}
-    out = []
-    for tensor in tensors:
-        if tensor.device.type == device:
-            out.append(tensor)
-            continue
-        storage = tensor.untyped_storage()
-        is_large = storage.nbytes() > protocol.WHOLE_STORAGE_UP_TO
-        if storage._cdata not in storages:
-            storages[storage._cdata] = (
-                torch.UntypedStorage(storage.nbytes(), device=device) if is_large else storage.to(device=device)
-            )
-        there = tensor.new_empty(0, device=device)
-        there.set_(storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
-        if is_large:
-            there.copy_(tensor)
-        out.append(there)
-    return out
+    return requests.answer(submission.function(header["function"]), header, tensors, device, submission.folder)
 
 
 class Submission:

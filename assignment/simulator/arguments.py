@@ -13,8 +13,10 @@ from .elementwise import Handle
 from .language import semantic
 from .numerics import numpy_type
 
+Admit = Callable[[str, torch.Tensor], np.uint64]  # a tensor's address, given its name
 
-def typed(value: Any, param: KernelParam) -> Any:
+
+def typed(value: Any, param: KernelParam, admit: Admit) -> Any:
     """`value` as parameter `param` receives it.
 
     A constexpr stays the Python value it is, and so does the integer 1, which the compiler takes for a constant.
@@ -24,22 +26,22 @@ def typed(value: Any, param: KernelParam) -> Any:
     specialize = not param.do_not_specialize
     if param.annotation_type and isinstance(value, (bool, int, float)):
         return _scalar(value, tl.str_to_ty(param.annotation_type, None))
-    return _typed(value, specialize)
+    return _typed(value, specialize, lambda tensor: admit(param.name, tensor))
 
 
-def _typed(value: Any, specialize: bool) -> Any:
+def _typed(value: Any, specialize: bool, address_of: Callable[[Any], np.uint64]) -> Any:
     if isinstance(value, tl.constexpr):
         return value.value
     if isinstance(value, (bool, int, float)):
         is_constant = specialize and value == 1 and type(value) is int
         return value if is_constant else _scalar(value, tl.str_to_ty(mangle_type(value), None))
     if hasattr(value, "data_ptr"):
-        return _pointer(value)
+        return _pointer(value, address_of)
     if isinstance(value, tuple):
-        items = [_typed(v, specialize) for v in value]
+        items = [_typed(v, specialize, address_of) for v in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, TensorDescriptor):
-        return _descriptor(value)
+        return _descriptor(value, address_of)
     if value is None or callable(value) or isinstance(value, tl.dtype):
         return value
     raise TypeError(f"a kernel takes tensors and numbers, and tl.constexpr parameters; got a {type(value).__name__}")
@@ -56,20 +58,22 @@ def _wrapped(value: int, dtype: np.dtype) -> np.ndarray:
     return np.array([value], np.uint64 if value >= 2**63 else np.int64).astype(dtype)
 
 
-def _pointer(value: Any) -> Any:
+def _pointer(value: Any, address_of: Callable[[Any], np.uint64]) -> Any:
     """The address of a tensor's first element."""
     device = getattr(value, "device", None)
     if isinstance(device, torch.device) and device.type != "cpu":
         raise ValueError(f"the simulator runs kernels on CPU tensors, got one on {device}")
     ty = tl.str_to_ty(mangle_type(value), None)
-    return tl.tensor(Handle(np.array([value.data_ptr()], np.uint64), ty), ty)
+    tensor = getattr(value, "base", value)  # triton.reinterpret(tensor, dtype) wraps one
+    address = address_of(tensor) if isinstance(tensor, torch.Tensor) else value.data_ptr()
+    return tl.tensor(Handle(np.array([address], np.uint64), ty), ty)
 
 
-def _descriptor(value: TensorDescriptor) -> Any:
+def _descriptor(value: TensorDescriptor, address_of: Callable[[Any], np.uint64]) -> Any:
     """A descriptor made on the host."""
     integers: Callable[[Any], list[Any]] = lambda sizes: [_scalar(int(s), tl.int64) for s in sizes]  # noqa: E731
     return semantic.make_tensor_descriptor(
-        base=_pointer(value.base),
+        base=_pointer(value.base, address_of),
         shape=integers(value.shape),
         strides=[*integers(value.strides[:-1]), tl.constexpr(int(value.strides[-1]))],
         block_shape=[tl.constexpr(b) for b in value.block_shape],

@@ -20,6 +20,7 @@ from . import memory, numerics
 from .elementwise import Elementwise, Handle
 from .libdevice import extern_function
 from .numerics import BFLOAT16, convert, numpy_type
+from .watch import Watch
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -35,6 +36,7 @@ class Builder(Elementwise):
         self.codegen_fns["min_dot_size"] = backend.get_codegen_implementation(self.options)["min_dot_size"]
         self.grid_idx: tuple[int, int, int] | None = None  # None while no kernel runs
         self.grid_dim = (0, 0, 0)
+        self.watch: Watch  # of the launch that runs
 
     def set_debug(self, debug: bool) -> None:
         """Whether `tl.device_assert` and `assert` are compiled in."""
@@ -58,6 +60,8 @@ class Builder(Elementwise):
 
     def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any) -> Handle:
         lhs, rhs = self._operand(a, input_precision), self._operand(b, input_precision)
+        if self.watch.cost:
+            self.watch.cost.dot(lhs, rhs, _operand_type(a, input_precision))
         return Handle((np.matmul(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
 
     def _operand(self, x: Handle, input_precision: Any) -> np.ndarray:
@@ -91,26 +95,28 @@ class Builder(Elementwise):
     ) -> Handle:
         ty = ptrs.get_element_ty()
         fill = None if other is None else other.data
-        return Handle(memory.load(ptrs.data, _array(mask), fill, numpy_type(ty)), ty)
+        return Handle(memory.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty)), ty)
 
     def create_masked_store(
         self, ptrs: Handle, value: Handle, mask: Any, cache_modifier: Any, eviction_policy: Any
     ) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
-        memory.store(ptrs.data, values, _array(mask))
+        memory.store(self.watch, ptrs.data, values, _array(mask))
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
-        old = memory.update(ptr.data, None, _exchange_if_equal, new, expected)
+        old = memory.update(self.watch, ptr.data, None, _exchange_if_equal, new, expected, **_order(sem, scope))
         return Handle(old.view(val.data.dtype), val.dtype)
 
     def create_atomic_rmw(self, op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
-        return Handle(memory.update(ptr.data, mask.data, _ATOMIC[op], val.data), val.dtype)
+        return Handle(
+            memory.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, **_order(sem, scope)), val.dtype
+        )
 
     def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
         ptrs, mask = desc.materialize_pointers(indices)
-        memory.update(ptrs.data, mask, _DESCRIPTOR_REDUCE[kind], value.data)
+        memory.update(self.watch, ptrs.data, mask, _DESCRIPTOR_REDUCE[kind], value.data)
 
     def create_make_tensor_descriptor(self, *args: Any) -> Any:
         # a descriptor made in the kernel lies in memory that the launcher must be able to allocate
@@ -147,10 +153,25 @@ def _array(mask: Any) -> np.ndarray | None:
     return mask.data if isinstance(mask, Handle) else mask
 
 
+def _order(sem: Any, scope: Any) -> dict[str, str]:
+    """An atomic's semantics and scope by the names that kernels use."""
+    return {"semantics": _SEMANTICS.get(sem, "acq_rel"), "scope": "cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu"}
+
+
+def _operand_type(x: Handle, input_precision: Any) -> str:
+    """ "bf16", or for float32 how it is multiplied: "tf32", "tf32x3", "ieee"."""
+    return input_precision.name.lower() if x.data.dtype == np.float32 else str(x.dtype.scalar)
+
+
 def _exchange_if_equal(old: np.ndarray, new: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(old == expected, new, old)
 
 
+_SEMANTICS = {
+    ir.MEM_SEMANTIC.RELAXED: "relaxed",
+    ir.MEM_SEMANTIC.ACQUIRE: "acquire",
+    ir.MEM_SEMANTIC.RELEASE: "release",
+}
 _ATOMIC: dict[Any, Callable[..., np.ndarray]] = {
     ir.ATOMIC_OP.ADD: np.add,
     ir.ATOMIC_OP.FADD: np.add,

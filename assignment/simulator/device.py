@@ -10,6 +10,7 @@ from triton.backends.driver import DriverBase
 from triton.runtime import driver
 
 from .builder import TARGET
+from .undefined import fill_fresh_memory
 
 PROPERTIES = {
     "name": "NVIDIA H100 80GB HBM3",
@@ -79,7 +80,8 @@ def install() -> None:
     """Put the device in place of the one that is not there."""
     driver.set_active(Driver())
     _patch_torch_cuda()
-    _fill_fresh_memory()
+    fill_fresh_memory()
+    warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
 
 
 def _triton_properties(device: int = 0) -> dict[str, Any]:
@@ -111,11 +113,3 @@ def _patch_torch_cuda() -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
-
-
-def _fill_fresh_memory() -> None:
-    """torch.empty and its relatives give NaN, and the largest integers."""
-    # torch.use_deterministic_algorithms does the same, and imports Inductor: one second
-    torch._C._set_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
-    warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")

@@ -3,8 +3,10 @@
 What a kernel raises leaves the launch as it is, with the student's file and line in its traceback.
 """
 
+import functools
 import inspect
 import itertools
+import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,9 +17,13 @@ from triton import knobs
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import KernelParam
 
+from . import calls
 from .arguments import typed
+from .calls import Call
+from .faults import MemoryFault, Program
 from .language import builder
-from .rewrite import rewrite
+from .rewrite import has_while, rewrite
+from .watch import Watch
 
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
@@ -30,6 +36,7 @@ class _Kernel:
     function: Callable
     signature: inspect.Signature
     params: dict[str, KernelParam]
+    waits: bool  # has a `while`: programs may wait for others
 
 
 def install() -> None:
@@ -48,12 +55,18 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         return
     sizes = _grid_sizes(grid, values)
     with _one_at_a_time, np.errstate(all="ignore"):
-        arguments = {name: typed(value, kernel.params[name]) for name, value in values.items()}
+        call = calls.current()
+        builder.watch = watch = Watch(self.__name__, sizes, call)
+        arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
         builder.set_debug(bool(kwargs.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug))
         builder.grid_dim = sizes
+        body = functools.partial(kernel.function, **arguments)
         try:
-            for builder.grid_idx in _programs(sizes):
-                kernel.function(**arguments)
+            for builder.grid_idx in _programs(sizes, kernel, call):
+                watch.run(builder.grid_idx, body)
+        except MemoryFault as fault:
+            call.faults.append(fault)
+            raise
         finally:
             builder.grid_idx = None
 
@@ -70,7 +83,9 @@ def _kernel(self: Any) -> _Kernel:
     kernel = self.__dict__.get("_simulated")
     if kernel is None:
         signature = inspect.signature(self.fn)
-        kernel = self._simulated = _Kernel(rewrite(self.fn), signature, _params(signature, self.kwargs))
+        kernel = self._simulated = _Kernel(
+            rewrite(self.fn), signature, _params(signature, self.kwargs), has_while(self.fn)
+        )
     return kernel
 
 
@@ -92,7 +107,7 @@ def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any
     return bound.arguments
 
 
-def _grid_sizes(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
+def _grid_sizes(grid: Any, values: dict[str, Any]) -> Program:
     if callable(grid):
         grid = grid(values)
     if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
@@ -104,7 +119,14 @@ def _grid_sizes(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _programs(sizes: tuple[int, int, int]) -> Iterator[tuple[int, int, int]]:
-    """The program ids of a grid, x fastest; none if a size is zero."""
-    ids = itertools.product(*(range(size) for size in reversed(sizes)))
-    return ((x, y, z) for z, y, x in ids)
+def _programs(sizes: Program, kernel: _Kernel, call: Call) -> Iterator[Program]:
+    """The program ids of a grid; none if a size is zero.
+
+    A GPU promises no order, so here it is a shuffled one. Programs that wait for others are run x fastest, as a GPU
+    starts them: one after the other, each must find done what it waits for.
+    """
+    ids = [(x, y, z) for z, y, x in itertools.product(*(range(size) for size in reversed(sizes)))]
+    call.n_launches += 1
+    if not kernel.waits:
+        random.Random(f"{call.seed} {call.n_launches}").shuffle(ids)
+    return iter(ids)

@@ -39,6 +39,22 @@ def rewrite(fn: Callable) -> Callable:
     return _rebuild(fn, definition)
 
 
+def has_while(fn: Callable) -> bool:
+    """Whether a kernel, or a device function that it names, has a `while` loop."""
+    functions = [
+        fn,
+        *(f.fn for f in map(fn.__globals__.get, fn.__code__.co_names) if isinstance(f, InterpretedFunction)),
+    ]
+    return any(isinstance(node, ast.While) for function in functions for node in _nodes(function))
+
+
+def _nodes(fn: Callable) -> Iterable[ast.AST]:
+    try:
+        return ast.walk(_parse(*inspect.getsourcelines(fn)))
+    except (OSError, TypeError, SyntaxError):
+        return ()
+
+
 def _parse(lines: list[str], first_line: int) -> ast.Module:
     """The function's syntax tree, with the line and column numbers of its file."""
     tree = ast.parse("if True:\n" + "".join(lines) if lines[0][:1].isspace() else "\n" + "".join(lines))

@@ -1,0 +1,56 @@
+"""What the simulator knows about the call in which kernels are launched, and what it says about it afterwards."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .faults import MemoryFault
+from .trace import LaunchCost
+
+
+@dataclass
+class Call:
+    """A call of host code that launches kernels."""
+
+    inputs: Sequence[Any] = ()  # tensors of the caller: kernels must not store to them, nor reach what lies between
+    seed: int = 0  # of the order in which programs run
+    is_traced: bool = False
+    launches: list[LaunchCost] = field(default_factory=list)  # if traced
+    faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
+    warnings: list[str] = field(default_factory=list)
+    n_launches: int = 0
+
+    def __post_init__(self) -> None:
+        self.storages: dict[int, list[Any]] = {}
+        for tensor in self.inputs:
+            self.storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
+
+    def warn(self, text: str) -> None:
+        """Once is enough."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+_current = Call()
+
+
+def current() -> Call:
+    """The call that runs; outside of one, a call without inputs."""
+    return _current
+
+
+@contextlib.contextmanager
+def call(inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False) -> Iterator[Call]:
+    """Launches inside belong to this call.
+
+    with call(inputs=[x, weight]) as seen:
+        y = rmsnorm(x, weight)
+    print(seen.warnings)
+    """
+    global _current
+    before, _current = _current, Call(inputs, seed, is_traced)
+    try:
+        yield _current
+    finally:
+        _current = before

@@ -1,0 +1,92 @@
+"""What a kernel must not do with memory, told with the student's own file and line."""
+
+import linecache
+import os
+import sys
+from types import CodeType
+from typing import Any
+
+import triton
+
+_OURS = (os.path.dirname(__file__) + os.sep, os.path.dirname(triton.__file__) + os.sep)  # noqa: PTH120
+_LAUNCH = os.path.join(os.path.dirname(__file__), "launch.py")  # noqa: PTH118, PTH120
+
+Place = tuple[tuple[CodeType, int], ...]  # code and line: where it happened, and from where that was called
+Program = tuple[int, int, int]
+
+
+class MemoryFault(Exception):
+    """A launch did something that a GPU punishes, with garbage, with a crash, or only sometimes."""
+
+    kind = "memory fault"
+
+
+class OutOfBounds(MemoryFault):
+    """An active lane lies outside of every element of the tensor it was computed from."""
+
+    kind = "out of bounds"
+
+
+class Race(MemoryFault):
+    """Two programs touch one element, one of them stores, and nothing orders them."""
+
+    kind = "race"
+
+
+class Unwritten(MemoryFault):
+    """A stored value depends on an element that nobody wrote."""
+
+    kind = "unwritten memory"
+
+
+class InputWritten(MemoryFault):
+    """A kernel stores to a tensor that the caller passed in."""
+
+    kind = "input written to"
+
+
+def place() -> Place:
+    """Where in the kernel, and in the device functions that it calls, the program is."""
+    found: list[tuple[CodeType, int]] = []
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename != _LAUNCH:
+        if not _is_ours(frame.f_code.co_filename):
+            found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)
+
+
+_ours: dict[str, bool] = {}
+
+
+def _is_ours(filename: str) -> bool:
+    known = _ours.get(filename)
+    if known is None:
+        known = _ours[filename] = filename.startswith(_OURS)
+    return known
+
+
+def at(where: Place, indent: str = "  ") -> str:
+    """ "  at rmsnorm.py:42 in kernel: x = tl.load(...)", and a line for each call that led there."""
+    lines = []
+    for depth, (code, line) in enumerate(where):
+        source = linecache.getline(code.co_filename, line).strip()
+        lead = "at" if not depth else "called from"
+        lines.append(f"{indent}{lead} {shown(code.co_filename)}:{line} in {code.co_name}: {source}")
+    return "\n".join(lines)
+
+
+def shown(filename: str) -> str:
+    """A path as the reader would type it."""
+    here = os.getcwd() + os.sep  # noqa: PTH109
+    return filename.removeprefix(here)
+
+
+def describe(tensor: Any) -> str:
+    """ "float32 (3, 40), strides (40, 1)" """
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}, strides {tuple(tensor.stride())}"
+
+
+def element(name: str, index: tuple[int, ...]) -> str:
+    """ "x[3, 17]" """
+    return f"{name}[{', '.join(map(str, index))}]"

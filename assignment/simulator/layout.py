@@ -1,0 +1,103 @@
+"""Where the elements of a strided tensor lie, by arithmetic on its strides: no map of its memory is ever made.
+
+Offsets are int64 arrays of bytes from the tensor's first element.
+"""
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+Coordinates = tuple[int, ...]
+_ENUMERABLE = 1 << 22  # elements of a layout that is told apart by a list of its offsets
+
+
+class Layout:
+    """Shape and strides (in elements, none of them negative) of a tensor whose elements have itemsize bytes."""
+
+    def __init__(self, shape: Coordinates, strides: Coordinates, itemsize: int) -> None:
+        self.shape, self.strides, self.itemsize = tuple(shape), tuple(strides), itemsize
+        self.numel = math.prod(self.shape)
+        self.dims = _merged(self.shape, self.strides, itemsize)  # (bytes, size), the widest first
+        self.nbytes = sum(stride * (size - 1) for stride, size in self.dims) + itemsize if self.numel else 0
+
+    @cached_property
+    def is_dense(self) -> bool:
+        """Every byte from the first element to the last belongs to one."""
+        return not self.dims or (len(self.dims) == 1 and self.dims[0][0] <= self.itemsize)
+
+    @cached_property
+    def _is_nested(self) -> bool:
+        """Each stride leaps over everything that the smaller ones reach, so that division finds the indices."""
+        reach = self.itemsize
+        for stride, size in reversed(self.dims):
+            if stride < reach:
+                return False
+            reach += stride * (size - 1)
+        return True
+
+    def holds(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Which offsets are those of `width` bytes inside of elements."""
+        inside = (offsets >= 0) & (offsets + width <= self.nbytes)
+        if self.is_dense or not self.numel:
+            return inside
+        if not self._is_nested:
+            return inside & self._is_listed(offsets)
+        rest = offsets
+        for stride, size in self.dims:
+            index = rest // stride
+            rest = rest - index * stride
+            inside &= index < size
+            if stride == self.itemsize and width > stride:  # a wider access of a run of elements
+                inside &= (index + -(-width // stride)) <= size
+                width = stride
+        return inside & (rest + width <= self.itemsize)
+
+    def _is_listed(self, offsets: np.ndarray) -> np.ndarray:
+        """For strides that interleave; a layout too large to list is believed."""
+        if math.prod(size for _, size in self.dims) > _ENUMERABLE:
+            return np.ones(offsets.shape, bool)
+        return np.isin(offsets - offsets % self.itemsize, self._offsets)
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        starts = np.zeros(1, np.int64)
+        for stride, size in self.dims:
+            starts = (starts[:, None] + np.arange(size, dtype=np.int64) * stride).ravel()
+        return starts
+
+    def compact(self, offsets: np.ndarray) -> np.ndarray:
+        """A number below numel for each offset inside of an element, the same for the same element."""
+        if not self._is_nested:
+            return np.searchsorted(np.sort(self._offsets), offsets)
+        number, rest = np.zeros_like(offsets), offsets
+        for stride, size in self.dims:
+            index = rest // stride
+            rest = rest - index * stride
+            number = number * size + index
+        return number
+
+    def coordinates(self, offset: int) -> Coordinates:
+        """The index of the element at an offset; outside of the tensor an index that is out of its range.
+
+        What no index of the smaller strides reaches goes to the widest dimension, below zero if it must.
+        """
+        index, rest = [0] * len(self.shape), offset // self.itemsize
+        by_stride = sorted((i for i, size in enumerate(self.shape) if size > 1), key=lambda i: -self.strides[i])
+        for i in by_stride or range(len(self.shape) - 1, len(self.shape)):
+            if self.strides[i]:
+                index[i], rest = divmod(rest, self.strides[i])
+        return tuple(index)
+
+
+def _merged(shape: Coordinates, strides: Coordinates, itemsize: int) -> tuple[tuple[int, int], ...]:
+    """The dimensions that move in memory, in bytes, the widest first; those that continue each other are one."""
+    dims = sorted((stride * itemsize, size) for size, stride in zip(shape, strides, strict=True) if size > 1 and stride)
+    merged: list[tuple[int, int]] = []
+    for stride, size in dims:
+        inner_stride, inner_size = merged[-1] if merged else (0, 0)
+        if merged and stride % inner_stride == 0 and stride <= inner_stride * inner_size:
+            merged[-1] = inner_stride, (size - 1) * (stride // inner_stride) + inner_size
+        else:
+            merged.append((stride, size))
+    return tuple(merged[::-1])

@@ -1,0 +1,142 @@
+"""Races between the programs of one launch, found by what happened before what.
+
+The simulator runs one program after the other; a GPU runs them at once. Two accesses of one element by two programs,
+at least one of them a store, are a race unless an atomic orders them: the earlier program must have released a counter
+or a lock (an atomic on one element, after its access) that the later one acquired (before its own).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from .faults import Place, Program, Race, at, place
+
+_LOCK_LANES = 32  # an atomic on more elements than this adds up data; it is no lock and no counter
+
+
+class Event(NamedTuple):
+    """One access that left its mark in a shadow."""
+
+    program: Program
+    action: str
+    where: Place
+
+
+class Shadow:
+    """Who touched each element of a stretch of memory in this launch: numbers of events, 0 for nobody."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.marks: dict[str, np.ndarray] = {}
+
+    def of(self, action: str) -> np.ndarray:
+        """The mark that one kind of access leaves; memory for it is taken when it is first asked for."""
+        if action not in self.marks:
+            self.marks[action] = np.zeros(self.size, np.int32)
+        return self.marks[action]
+
+
+class Races:
+    """The events of one launch, in the order in which its programs were run."""
+
+    def __init__(self, kernel: str, warn: Callable[[str], None]) -> None:
+        self._kernel, self._warn = kernel, warn
+        self._events = [Event((0, 0, 0), "", ())]
+        self._released: dict[int, dict[Program, int]] = {}  # address of a lock → program → its last event before
+        self._acquired: list[dict[Program, int]] = []
+        self._program: Program = (0, 0, 0)
+        self._first = 1  # event of the program that runs
+
+    def begin(self, program: Program) -> None:
+        """The next program starts."""
+        self._program, self._first, self._acquired = program, len(self._events), []
+
+    def load(self, shadow: Shadow, index: np.ndarray, name: Callable[[int], str]) -> None:
+        """The program reads elements; only the first reader of each is remembered."""
+        if "store" in shadow.marks:
+            self._check(shadow, index, ("store",), "loads", name, None)
+        readers = shadow.of("load")
+        is_new = readers.take(index) == 0
+        if is_new.any():
+            readers[index[is_new]] = self._event("loaded")
+
+    def store(self, shadow: Shadow, index: np.ndarray, name: Callable[[int], str], unchanged: Callable) -> None:
+        """The program writes elements; unchanged() tells which of them had these values already."""
+        self._check(shadow, index, ("store", "load", "atomic"), "stores to", name, unchanged)
+        shadow.of("store")[index] = self._event("stored to")
+
+    def atomic(self, shadow: Shadow, index: np.ndarray, name: Callable[[int], str]) -> None:
+        """The program updates elements atomically."""
+        self._check(shadow, index, ("store",), "updates", name, None)
+        shadow.of("atomic")[index] = self._event("updated")
+
+    def synchronise(self, addresses: Iterable[int]) -> None:
+        """An atomic that acquires what earlier ones on these addresses released, and releases all that came before."""
+        for address in addresses:
+            released = self._released.setdefault(address, {})
+            if not any(known is released for known in self._acquired):
+                self._acquired.append(released)
+        for address in addresses:
+            released = self._released[address]
+            for known in self._acquired:
+                if known is not released:
+                    released.update({p: max(e, released.get(p, 0)) for p, e in known.items()})
+            released[self._program] = len(self._events) - 1
+
+    @staticmethod
+    def can_order(lanes: int, semantics: str, scope: str) -> bool:
+        """Whether an atomic can be a lock or a counter between programs."""
+        return lanes <= _LOCK_LANES and semantics != "relaxed" and scope != "cta"
+
+    def _event(self, action: str) -> int:
+        self._events.append(Event(self._program, action, place()))
+        return len(self._events) - 1
+
+    def _check(
+        self,
+        shadow: Shadow,
+        index: np.ndarray,
+        against: tuple[str, ...],
+        action: str,
+        name: Callable[[int], str],
+        unchanged: Callable | None,
+    ) -> None:
+        for other in against:
+            if other not in shadow.marks:
+                continue
+            events = shadow.marks[other].take(index)
+            foreign = (events > 0) & (events < self._first)
+            if foreign.any():
+                self._settle(events, foreign, index, action, name, unchanged)
+
+    def _settle(
+        self,
+        events: np.ndarray,
+        foreign: np.ndarray,
+        index: np.ndarray,
+        action: str,
+        name: Callable[[int], str],
+        unchanged: Callable | None,
+    ) -> None:
+        """Raise, unless atomics order the events, or warn where the value stays the same."""
+        unordered = [number for number in np.unique(events[foreign]).tolist() if not self._is_ordered(number)]
+        if not unordered:
+            return
+        lanes = foreign & np.isin(events, unordered)
+        harmless = unchanged is not None and bool(unchanged()[lanes].all())
+        lane = int(np.flatnonzero(lanes)[0])
+        earlier = self._events[int(events[lane])]
+        text = (
+            f"programs {earlier.program} and {self._program} of {self._kernel} both touch {name(lane)}\n"
+            f"  {self._program} {action} it\n{at(place(), '    ')}\n"
+            f"  {earlier.program} {earlier.action} it\n{at(earlier.where, '    ')}\n"
+        )
+        if harmless:
+            self._warn(f"same value stored twice: {text}  the value is the same: harmless, and work done twice")
+        else:
+            raise Race(f"race: {text}  nothing orders them: give each program elements of its own, or use atomics")
+
+    def _is_ordered(self, number: int) -> bool:
+        program = self._events[number].program
+        return any(known.get(program, 0) >= number for known in self._acquired)

@@ -1,0 +1,220 @@
+"""The tensors that a launch may touch, and which of them an address belongs to.
+
+A kernel gets each tensor's address with the tensor's number in the upper 16 bits, which pointer arithmetic leaves
+alone: an address outside of its own tensor is recognised even where another tensor lies there.
+"""
+
+import ctypes
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from .calls import Call
+from .faults import OutOfBounds, Program, at, describe, element, place
+from .layout import Layout
+from .races import Shadow
+
+NUMBER_AT = 48  # bits: user addresses have 47
+ADDRESS = np.uint64((1 << NUMBER_AT) - 1)
+_MAPPED_WHOLE = 1 << 24  # elements of a storage up to which all of it has a shadow
+
+
+class Region:
+    """One tensor argument of a launch: the window of memory that it may reach."""
+
+    def __init__(self, name: str, tensor: torch.Tensor, number: int, is_input: bool) -> None:
+        self.name, self.tensor, self.number, self.is_input = name, tensor, number, is_input
+        self.layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
+        self.itemsize = tensor.itemsize
+        self.address = tensor.data_ptr()
+        self.open_to(self.layout, self.address)
+        self.may_be_unwritten = False
+        self.shadow = Shadow(0)
+        self.shadow_origin = -1  # address of the shadow's first element; -1: elements are numbered compactly
+        self.traffic: Any = None
+
+    def open_to(self, layout: Layout, address: int) -> None:
+        """Let the region reach what this layout at this address covers, and nothing else."""
+        self.reach, self.start, self.nbytes = layout, address, layout.nbytes
+        self.origin = np.uint64((self.number << NUMBER_AT) + address) if address else np.uint64(0)
+        self.is_dense = layout.is_dense
+        self._arrays: dict[np.dtype, np.ndarray] = {}
+
+    @property
+    def tagged_address(self) -> np.uint64:
+        return np.uint64((self.number << NUMBER_AT) + self.address)
+
+    def memory(self, dtype: np.dtype) -> np.ndarray:
+        """The window as a flat array of this type."""
+        array = self._arrays.get(dtype)
+        if array is None:
+            raw: Any = (ctypes.c_char * self.nbytes).from_address(self.start)
+            array = self._arrays[dtype] = np.frombuffer(raw, dtype, self.nbytes // dtype.itemsize)
+        return array
+
+    def shadow_index(self, offsets: np.ndarray) -> np.ndarray:
+        """The shadow's elements at these offsets from the window's start."""
+        if self.shadow_origin < 0:
+            return self.reach.compact(offsets)
+        return (offsets + (self.start - self.shadow_origin)) // self.itemsize
+
+    def name_at(self, offset: int) -> str:
+        """ "x[3, 17]", for an offset from the window's start."""
+        return element(self.name, self.layout.coordinates(offset + self.start - self.address))
+
+
+class Regions:
+    """The tensors of one launch."""
+
+    def __init__(self, kernel: str, call: Call) -> None:
+        self._kernel, self._call = kernel, call
+        self.program: Program = (0, 0, 0)  # that runs
+        self._by_number: dict[int, Region] = {}
+        self._strays: list[Region] = []
+        self._shadows: dict[Any, Shadow] = {}
+
+    def __iter__(self) -> Iterator[Region]:
+        return iter(self._by_number.values())
+
+    def admit(self, name: str, tensor: torch.Tensor) -> Region:
+        """An argument; its address as the kernel gets it is the region's tagged_address."""
+        number = len(self._by_number) + 1
+        region = Region(name, tensor, number, tensor.untyped_storage().data_ptr() in self._call.storages)
+        self._by_number[number] = region
+        self._give_shadow(region)
+        return region
+
+    def _give_shadow(self, region: Region) -> None:
+        """The storage's, or one of its own where the storage is huge."""
+        storage = region.tensor.untyped_storage()
+        size = storage.nbytes() // region.itemsize
+        if size <= _MAPPED_WHOLE:
+            region.shadow_origin = storage.data_ptr()
+            key: Any = storage.data_ptr()
+        else:
+            size, key = region.layout.numel, (region.address, region.layout.dims)
+        region.shadow = self._shadows.setdefault(key, Shadow(max(size, 1)))
+
+    def find(self, addresses: np.ndarray, width: int, action: str) -> tuple[Region, np.ndarray] | None:
+        """The region that all addresses belong to, and their offsets; None if they belong to several.
+
+        Raises OutOfBounds.
+        """
+        region = self._by_number.get(int(addresses.item(0)) >> NUMBER_AT)
+        if region is not None:
+            offsets = addresses - region.origin
+            if int(offsets.max()) + width <= region.nbytes:
+                offsets = offsets.view(np.int64)
+                if region.is_dense or region.reach.holds(offsets, width).all():
+                    return region, offsets
+        numbers = addresses >> np.uint64(NUMBER_AT)
+        if (numbers != numbers.item(0)).any():
+            return None
+        region = region or self._stray(addresses, width, action)
+        if self._widen(region, addresses, width):
+            return region, (addresses - region.origin).view(np.int64)
+        raise self._fault(region, addresses, width, action)
+
+    def _stray(self, addresses: np.ndarray, width: int, action: str) -> Region:
+        """The tensor at an address that is no argument's: a kernel may be given addresses as integers."""
+        first = int(addresses.min())
+        for region in self._strays:
+            if region.start <= first < region.start + region.nbytes:
+                return region
+        for tensor in _live_tensors():
+            layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
+            if tensor.data_ptr() <= first < tensor.data_ptr() + layout.nbytes:
+                region = Region(f"a tensor {describe(tensor)}", tensor, 0, False)
+                self._give_shadow(region)
+                self._strays.append(region)
+                return region
+        text = f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} address {first:#x}, of no tensor"
+        raise OutOfBounds(f"{text}\n{at(place())}")
+
+    def _widen(self, region: Region, addresses: np.ndarray, width: int) -> bool:
+        """Let the region reach a tensor of which it is a view, if all the addresses then lie inside."""
+        storage = region.tensor.untyped_storage().data_ptr()
+        known = self._call.storages.get(storage)
+        others = [r.tensor for r in self if r.tensor.untyped_storage().data_ptr() == storage]
+        others += known if known is not None else _on_storage(storage)
+        is_strict = known is not None or not self._call.inputs
+        for tensor in others:
+            if is_strict and not _is_part(region.tensor, tensor):
+                continue
+            layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
+            origin = np.uint64((region.number << NUMBER_AT) + tensor.data_ptr())
+            if layout.holds((addresses - origin).view(np.int64), width).all():
+                region.open_to(layout, tensor.data_ptr())
+                return True
+        return False
+
+    def _fault(self, region: Region, addresses: np.ndarray, width: int, action: str) -> OutOfBounds:
+        offsets = (addresses - region.tagged_address).view(np.int64).ravel()
+        outside = offsets[~region.layout.holds(offsets, width)]
+        below, above = int((outside < 0).sum()), int((outside + width > region.layout.nbytes).sum())
+        parts = [(below, "before its first element"), (above, "past its last element")]
+        parts.append((outside.size - below - above, "between its elements"))
+        where = " and ".join(f"{count} {text}" for count, text in parts if count)
+        lanes = f"{outside.size} of {addresses.size} active lanes: {where}" if addresses.size > 1 else where[2:]
+        index = element(region.name, region.layout.coordinates(int(outside[0])))
+        return OutOfBounds(
+            f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} {index}, "
+            f"but {region.name} is {describe(region.tensor)}\n"
+            f"{at(place())}\n  {lanes}"
+        )
+
+
+def _is_part(view: torch.Tensor, whole: torch.Tensor) -> bool:
+    """Whether `view` is `whole` at some indices, or a run of its outermost rows: no inner dimension is cut short.
+
+    What lies beyond a dimension that was cut short, such as the end of padded rows, is not the view's to read.
+    """
+    if view.dtype != whole.dtype or whole.data_ptr() > view.data_ptr():
+        return False
+    cut, dims = _moving(view), _moving(whole)
+    for stride, size in cut:
+        runs = _runs(dims, stride)
+        is_outermost = (stride, size) == cut[-1]
+        if size not in runs and not (is_outermost and runs and runs[-1] >= size and _reaches_end(dims, stride, runs)):
+            return False
+    return True
+
+
+def _moving(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """(stride, size) of the dimensions that move in memory, the smallest stride first."""
+    return sorted((t, n) for t, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1 and t)
+
+
+def _runs(dims: list[tuple[int, int]], stride: int) -> list[int]:
+    """The lengths of the runs of elements `stride` apart: one dimension, or several that continue each other."""
+    lengths, count = [], 1
+    for step, size in dims:
+        if step == stride * count:
+            count *= size
+            lengths.append(count)
+    return lengths
+
+
+def _reaches_end(dims: list[tuple[int, int]], stride: int, runs: list[int]) -> bool:
+    step, size = dims[-1]
+    return stride * runs[-1] == step * size
+
+
+def _live_tensors() -> list[torch.Tensor]:
+    """Every tensor on the CPU that a Python object holds."""
+    found = []
+    for held in gc.get_objects():
+        try:
+            if issubclass(type(held), torch.Tensor) and held.device.type == "cpu" and held.layout == torch.strided:
+                found.append(held)
+        except Exception:  # a subclass may forbid to ask
+            continue
+    return found
+
+
+def _on_storage(storage: int) -> list[torch.Tensor]:
+    tensors = [t for t in _live_tensors() if t.untyped_storage().data_ptr() == storage]
+    return tensors + [t._base for t in tensors if t._base is not None]

@@ -1,0 +1,97 @@
+"""Exact costs of launches: bytes by tensor, requested and distinct, and the operations of `tl.dot`."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .faults import Program
+
+
+@dataclass
+class Traffic:
+    """What one launch asked of one tensor argument. Bytes count active lanes, each of them once."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int  # of its distinct elements
+    storage: int  # address of its storage
+    itemsize: int
+    row_length: int = 0  # elements of a row, in which tiles are measured
+    loaded: int = 0
+    stored: int = 0
+    updated: int = 0  # by atomics: each of them reads and writes
+    tile_rows: int = 0  # the most rows that one load touched
+    counts: dict[str, np.ndarray] = field(default_factory=dict)  # by action: how often each element was touched
+    last: dict[str, np.ndarray] = field(default_factory=dict)  # by action: number of the last program, from 1
+    origin: int = 0  # the place of the tensor's first element in these arrays
+
+    def distinct(self, action: str) -> int:
+        """Bytes touched at least once."""
+        return int(np.count_nonzero(self.counts.get(action, ()))) * self.itemsize
+
+
+@dataclass
+class LaunchCost:
+    """One launch: its grid, its tensors and the multiplications and additions of its dots, by operand type."""
+
+    kernel: str
+    grid: Program
+    tensors: list[Traffic] = field(default_factory=list)
+    flops: Counter[str] = field(default_factory=Counter)
+    program: int = 0  # that runs, from 1 in the order of their ids
+
+    @property
+    def programs(self) -> int:
+        x, y, z = self.grid
+        return x * y * z
+
+    def begin(self, program: Program) -> None:
+        """The next program starts."""
+        x, y, z = program
+        self.program = 1 + x + self.grid[0] * (y + self.grid[1] * z)
+
+    def touch(self, traffic: Traffic, action: str, index: np.ndarray, size: int, nbytes: int) -> None:
+        """An access of the elements `index` of a map of `size` elements."""
+        setattr(traffic, action, getattr(traffic, action) + nbytes)
+        if action not in traffic.counts:
+            traffic.counts[action] = np.zeros(size, np.int32)
+            traffic.last[action] = np.zeros(size, np.int32)
+        np.add.at(traffic.counts[action], index, 1)
+        traffic.last[action][index] = self.program
+        if action == "loaded" and traffic.row_length:
+            rows = np.unique((index - traffic.origin) // traffic.row_length).size
+            traffic.tile_rows = max(traffic.tile_rows, rows)
+
+    def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
+        """A product of (…, m, k) and (…, k, n)."""
+        self.flops[operands] += 2 * a.size * b.shape[-1]
+
+    @property
+    def total_bytes(self) -> int:
+        """Requested of all tensors; an atomic update reads and writes."""
+        return sum(t.loaded + t.stored + 2 * t.updated for t in self.tensors)
+
+
+def as_data(launch: LaunchCost) -> dict[str, Any]:
+    """Plain data for JSON."""
+    return {
+        "kernel": launch.kernel,
+        "grid": list(launch.grid),
+        "flops": dict(launch.flops),
+        "tensors": [
+            {
+                "name": t.name,
+                "storage": t.storage,
+                "loaded": t.loaded,
+                "stored": t.stored,
+                "updated": t.updated,
+                "loaded_once": t.distinct("loaded"),
+                "stored_once": t.distinct("stored"),
+                "tile_rows": t.tile_rows,
+            }
+            for t in launch.tensors
+        ],
+    }

@@ -1,0 +1,167 @@
+"""Values that a GPU does not define: elements that nobody wrote, and masked-out lanes of a load without `other`.
+
+Fresh memory holds a pattern that no computation makes, a NaN in every float type. Loading such a value is no fault by
+itself: a kernel may read too much and throw it away. So a program that met one is run again with something else in its
+place, and only if that changes what it stores is the value used.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from . import numerics
+from .faults import Place
+
+PATTERN = {2: 0x7FDA, 4: 0x7FDADADA, 8: 0x7FDADADADADADADA}  # by bytes of an element
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
+_FORGET_AT = 4096  # of them, after which those that are gone are dropped
+_PROBES = (1.0, -1.0)  # signs of the values that take the place of undefined ones
+_ENOUGH = 3  # programs that are run again for one line of a kernel
+
+
+class Write(NamedTuple):
+    """One store or update: enough to take it back and to do it again."""
+
+    addresses: np.ndarray  # plain ones
+    old: np.ndarray
+    new: np.ndarray
+
+    def take_back(self) -> None:
+        """Put the old values in their places."""
+        _scatter(self.addresses, self.old)
+
+    def do_again(self) -> None:
+        """Put the new values in their places."""
+        _scatter(self.addresses, self.new)
+
+
+_Everything: Any = ctypes.c_char * 2**47  # one type for memory of any length: making types is slow
+
+
+def _scatter(addresses: np.ndarray, values: np.ndarray) -> None:
+    first, last = int(addresses.min()), int(addresses.max())
+    memory = np.frombuffer(_Everything.from_address(first), values.dtype, (last - first) // values.itemsize + 1)
+    memory[(addresses - np.uint64(first)).view(np.int64) // values.itemsize] = values
+
+
+def fill_fresh_memory() -> None:
+    """torch.empty and its relatives give the pattern; what else makes fresh memory gives NaN."""
+    # torch.use_deterministic_algorithms does the same, and imports Inductor: one second
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    for name in ("empty", "empty_like", "empty_strided", "empty_permuted"):
+        setattr(torch, name, _filled(getattr(torch, name)))
+    for name in ("new_empty", "new_empty_strided"):
+        setattr(torch.Tensor, name, _filled(getattr(torch.Tensor, name)))
+
+
+def _filled(make: Callable) -> Callable:
+    def fresh(*args: Any, **kwargs: Any) -> Any:
+        tensor = make(*args, **kwargs)
+        if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided:
+            _fill(tensor)
+        return tensor
+
+    fresh.__name__, fresh.__doc__ = make.__name__, make.__doc__
+    return fresh
+
+
+def _fill(tensor: torch.Tensor) -> None:
+    storage, width = tensor.untyped_storage(), tensor.itemsize
+    if not _is_telling(tensor.dtype) or not storage.nbytes():
+        return
+    raw: Any = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    np.frombuffer(raw, f"i{width}").fill(PATTERN[width])
+    if len(_fresh) > _FORGET_AT:
+        for address in [address for address, reference in _fresh.items() if reference.expired()]:
+            del _fresh[address]
+    _fresh[storage.data_ptr()] = StorageWeakRef(storage)
+
+
+def _is_telling(dtype: torch.dtype) -> bool:
+    """Whether the pattern cannot be an ordinary value: 16-bit integers have too few of them."""
+    return dtype.itemsize in PATTERN and (dtype.is_floating_point or dtype.itemsize > 2)
+
+
+def began_fresh(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's storage was made without values, so that the pattern in it means that nobody wrote."""
+    reference = _fresh.get(tensor.untyped_storage().data_ptr())
+    return reference is not None and not reference.expired() and _is_telling(tensor.dtype)
+
+
+def is_unwritten(values: np.ndarray) -> np.ndarray | None:
+    """Which values are still those of fresh memory; None for none."""
+    width = values.dtype.itemsize
+    if width not in PATTERN:
+        return None
+    found = values.view(f"i{width}") == PATTERN[width]
+    return found if found.any() else None
+
+
+def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
+    """How many elements of a float tensor, or of what it was copied from, nobody wrote; with the index of the first.
+
+    None if there are none.
+    """
+    if tensor.layout != torch.strided or tensor.itemsize not in PATTERN or not tensor.is_floating_point():
+        return None
+    found = (tensor.detach().view(_INTEGERS[tensor.itemsize]) == PATTERN[tensor.itemsize]).nonzero()
+    return (len(found), tuple(found[0].tolist())) if len(found) else None
+
+
+class Undefined:
+    """The undefined values that the programs of one launch met, and the trial of what depends on them."""
+
+    def __init__(self) -> None:
+        self.met: dict[Any, tuple[str, Place]] = {}  # by line of the kernel, those of the program that runs
+        self._tried: dict[Any, int] = {}
+        self._probe: tuple[Any, float] | None = None
+
+    def begin(self) -> None:
+        """The next program starts."""
+        self.met = {}
+
+    def meet(self, text: str, where: Place, values: np.ndarray, lanes: np.ndarray) -> None:
+        """An undefined value in these lanes; in a trial of this line, another takes its place."""
+        line = where[0] if where else None
+        if self._probe is None:
+            self.met.setdefault(line, (text, where))
+        elif self._probe[0] == line:
+            values[lanes] = _something_else(values.dtype, self._probe[1])
+
+    def used(self, first: list[Write], again: Callable[[], list[Write]]) -> list[tuple[str, Place]]:
+        """Those that change what the program stores. `again` runs it once more and takes back what it wrote."""
+        found = []
+        for line, met in self.met.items():
+            self._tried[line] = self._tried.get(line, 0) + 1
+            if self._tried[line] <= _ENOUGH and any(self._changes(first, again, line, sign) for sign in _PROBES):
+                found.append(met)
+                self._tried[line] = _ENOUGH
+        return found
+
+    def _changes(self, first: list[Write], again: Callable[[], list[Write]], line: Any, sign: float) -> bool:
+        self._probe = line, sign
+        try:
+            second = again()
+        except Exception:  # an index or a loop that depends on it
+            return True
+        finally:
+            self._probe = None
+        return len(first) != len(second) or not all(map(_is_same, first, second))
+
+
+def _is_same(a: Write, b: Write) -> bool:
+    return np.array_equal(a.addresses, b.addresses) and a.new.tobytes() == b.new.tobytes()
+
+
+def _something_else(dtype: np.dtype, sign: float) -> Any:
+    if dtype.kind in "iu":
+        return np.array(sign * 2.0 ** (8 * dtype.itemsize - 2)).astype(np.int64).astype(dtype)
+    if dtype.kind == "b":
+        return sign > 0
+    return numerics.convert(np.array([sign * 3e4], np.float32), dtype)[0]

@@ -1,0 +1,247 @@
+"""Everything that is asked about a launch while it runs: bounds, races, undefined values, stores to inputs, costs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from .calls import Call
+from .faults import InputWritten, MemoryFault, Program, Unwritten, at, place
+from .layout import Layout
+from .races import Races
+from .regions import ADDRESS, NUMBER_AT, Region, Regions
+from .trace import LaunchCost, Traffic
+from .undefined import Undefined, Write, began_fresh, is_unwritten
+
+_SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
+
+
+class Watch:
+    """One launch of one kernel."""
+
+    def __init__(self, kernel: str, grid: Program, call: Call) -> None:
+        self.kernel, self._call = kernel, call
+        self._regions = Regions(kernel, call)
+        self._races = Races(kernel, call.warn)
+        self.undefined = Undefined()
+        self.cost = LaunchCost(kernel, grid) if call.is_traced else None
+        self._journal: list[Write] | None = None
+        self._is_rehearsal = False
+        self._leaves_journal = True  # the first program does; later ones where undefined values may come up
+        self._expects_undefined = False
+        if self.cost:
+            call.launches.append(self.cost)
+
+    def admit(self, name: str, tensor: torch.Tensor) -> np.uint64:
+        """An argument of the launch; returns its address as the kernel gets it."""
+        region = self._regions.admit(name, tensor)
+        if not region.is_input and region.nbytes and began_fresh(tensor):
+            content = region.memory(np.dtype(f"u{region.itemsize}"))
+            region.may_be_unwritten = content.size > _SCANNED or is_unwritten(content) is not None
+        self._expects_undefined |= region.may_be_unwritten
+        if self.cost:
+            region.traffic = _traffic(region, self._call)
+            self.cost.tensors.append(region.traffic)
+        return region.tagged_address
+
+    def run(self, program: Program, body: Callable[[], Any]) -> None:
+        """One program of the grid, and the trials of what it did with undefined values."""
+        self._regions.program = program
+        self._races.begin(program)
+        self.undefined.begin()
+        if self.cost:
+            self.cost.begin(program)
+        self._journal = [] if self._leaves_journal else None
+        body()
+        if self.undefined.met and self._journal is not None:
+            self._try_undefined(body, self._journal)
+        self._leaves_journal = self._expects_undefined
+
+    def _try_undefined(self, body: Callable[[], Any], first: list[Write]) -> None:
+        _take_back(first)
+        used = self.undefined.used(first, lambda: self._rehearse(body))
+        for write in first:
+            write.do_again()
+        for text, where in used:
+            if text.startswith(Unwritten.kind):
+                raise Unwritten(f"{text}\n{at(where)}\n  what the program stores depends on it")
+            self._call.warn(f"{text}\n{at(where)}\n  it reaches a stored value: say other=")
+
+    def _rehearse(self, body: Callable[[], Any]) -> list[Write]:
+        """Run the program for its writes alone, and take them back."""
+        self._is_rehearsal, self._journal = True, []
+        try:
+            body()
+        finally:
+            written, self._is_rehearsal, self._journal = self._journal, False, None
+            _take_back(written)
+        return written
+
+    # accesses: addresses of active lanes only, at least one
+
+    def read(self, addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """A new array of the elements at `addresses`."""
+        found = self._regions.find(addresses, dtype.itemsize, "loads")
+        if found is None:
+            return self._by_tensor(addresses, lambda lanes: self.read(addresses[lanes], dtype), dtype)
+        region, offsets = found
+        values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
+        if not self._is_rehearsal:
+            self._note_load(region, offsets, dtype)
+        if region.may_be_unwritten and (lanes := is_unwritten(values)) is not None:
+            lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
+            text = self._says(Unwritten, "loads", region, lane, "which nobody has written")
+            self.undefined.meet(text, place(), values, lanes)
+        return values
+
+    def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype) -> None:
+        if region.is_input and region.traffic is None:
+            return
+        index = region.shadow_index(offsets).ravel()
+        if not region.is_input:
+            self._races.load(region.shadow, index, lambda lane: region.name_at(int(offsets.ravel()[lane])))
+        if region.traffic is not None:
+            self._count(region, "loaded", index, dtype.itemsize)
+
+    def write(self, addresses: np.ndarray, values: np.ndarray) -> None:
+        """Store; of several lanes at one address the last stays."""
+        found = self._regions.find(addresses, values.dtype.itemsize, "stores to")
+        if found is None:
+            self._by_tensor(addresses, lambda lanes: self.write(addresses[lanes], values[lanes]), None)
+            return
+        region, offsets = found
+        self._refuse_inputs(region, offsets, "stores to")
+        memory, index = region.memory(values.dtype), _index(offsets, values.dtype.itemsize)
+        if not self._is_rehearsal:
+            marks = region.shadow_index(offsets).ravel()
+            self._races.store(
+                region.shadow,
+                marks,
+                lambda lane: region.name_at(int(offsets.ravel()[lane])),
+                lambda: _bits(memory.take(index)).ravel() == _bits(values).ravel(),
+            )
+            if region.traffic is not None:
+                self._count(region, "stored", marks, values.dtype.itemsize)
+        self._record(addresses, memory.take(index) if self._journal is not None else values, values)
+        memory[index] = values
+
+    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, semantics: str, scope: str) -> None:
+        """An atomic on these elements is about to happen, once or more often for each."""
+        found = self._regions.find(addresses, dtype.itemsize, "updates")
+        if found is None:
+            self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], dtype, semantics, scope), None)
+            return
+        region, offsets = found
+        self._refuse_inputs(region, offsets, "updates")
+        if self._is_rehearsal:
+            return
+        index = region.shadow_index(offsets).ravel()
+        self._races.atomic(region.shadow, index, lambda lane: region.name_at(int(offsets.ravel()[lane])))
+        if self._races.can_order(addresses.size, semantics, scope):
+            self._races.synchronise(set(addresses.ravel().tolist()))
+        if region.traffic is not None:
+            self._count(region, "updated", index, dtype.itemsize)
+
+    def update(
+        self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
+    ) -> np.ndarray:
+        """Replace elements, no two lanes the same, by operation(old, *operands); returns the old ones."""
+        found = self._regions.find(addresses, operands[0].dtype.itemsize, "updates")
+        if found is None:
+            return self._by_tensor(
+                addresses,
+                lambda lanes: self.update(addresses[lanes], operation, tuple(x[lanes] for x in operands)),
+                operands[0].dtype,
+            )
+        region, offsets = found
+        memory, index = region.memory(operands[0].dtype), _index(offsets, operands[0].dtype.itemsize)
+        old = memory.take(index)
+        if region.may_be_unwritten and (lanes := is_unwritten(old)) is not None:
+            lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
+            text = self._says(Unwritten, "updates", region, lane, "which nobody has written")
+            self.undefined.meet(text, place(), old, lanes)
+        new = operation(old, *operands).astype(old.dtype)
+        self._record(addresses, old, new)
+        memory[index] = new
+        return old
+
+    def expect_undefined(self) -> None:
+        """A load has a mask and no `other`: programs to come may leave lanes undefined."""
+        self._expects_undefined = True
+
+    def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
+        """Lanes that a mask without `other` leaves undefined; `values` hold zeros there."""
+        text = f"masked load without other=: a lane of {self.kernel} that is masked out holds anything on a GPU, here 0"
+        self.undefined.meet(text, place(), values, lanes)
+
+    def _refuse_inputs(self, region: Region, offsets: np.ndarray, action: str) -> None:
+        if region.is_input:
+            text = self._says(InputWritten, action, region, int(offsets.item(0)), "a tensor that the caller passed in")
+            raise InputWritten(f"{text}\n{at(place())}\n  store to memory of your own: torch.empty_like({region.name})")
+
+    def _says(self, kind: type[MemoryFault], action: str, region: Region, offset: int, remark: str) -> str:
+        who = f"program {self._regions.program} of {self.kernel}"
+        return f"{kind.kind}: {who} {action} {region.name_at(offset)}, {remark}"
+
+    def _record(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+        if self._journal is not None:
+            self._journal.append(Write(addresses & ADDRESS, old, np.array(new)))
+
+    def _count(self, region: Region, action: str, index: np.ndarray, width: int) -> None:
+        assert self.cost is not None
+        size = region.shadow.size
+        self.cost.touch(region.traffic, action, index, size, index.size * width)
+
+    @staticmethod
+    def _by_tensor(addresses: np.ndarray, access: Callable[[np.ndarray], Any], dtype: np.dtype | None) -> Any:
+        """The same access for the lanes of each tensor by themselves."""
+        numbers = addresses >> np.uint64(NUMBER_AT)
+        out = np.zeros(addresses.shape, dtype or np.int8)
+        for number in np.unique(numbers):
+            lanes = numbers == number
+            result = access(lanes)
+            if dtype is not None:
+                out[lanes] = result
+        return out
+
+
+def _traffic(region: Region, call: Call) -> Traffic:
+    storage = region.tensor.untyped_storage().data_ptr()
+    of_caller = call.storages.get(storage)
+    rows = (of_caller[0] if of_caller else region.tensor).shape
+    shadow_origin = region.shadow_origin if region.shadow_origin >= 0 else region.address
+    return Traffic(
+        name=region.name,
+        dtype=str(region.tensor.dtype).removeprefix("torch."),
+        shape=tuple(region.tensor.shape),
+        nbytes=_distinct(region.layout) * region.itemsize,
+        storage=storage,
+        itemsize=region.itemsize,
+        row_length=rows[-1] if rows else 1,
+        origin=(region.address - shadow_origin) // region.itemsize if not of_caller else 0,
+    )
+
+
+def _distinct(layout: Layout) -> int:
+    count = 1
+    for _, size in layout.dims:
+        count *= size
+    return count if layout.numel else 0
+
+
+def _index(offsets: np.ndarray, width: int) -> np.ndarray:
+    if width == 1:
+        return offsets
+    if (offsets & (width - 1)).any():
+        raise ValueError(f"pointers of one block are not a whole number of {width}-byte elements apart")
+    return offsets >> (width.bit_length() - 1)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+
+
+def _take_back(writes: list[Write]) -> None:
+    for write in reversed(writes):
+        write.take_back()
