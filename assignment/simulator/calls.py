@@ -22,13 +22,15 @@ class Call:
     n_launches: int = 0
 
     def __post_init__(self) -> None:
+        self._warned: set[Any] = set()
         self.storages: dict[int, list[Any]] = {}
         for tensor in self.inputs:
             self.storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
 
-    def warn(self, text: str) -> None:
-        """Once is enough."""
-        if text not in self.warnings:
+    def warn(self, text: str, about: Any) -> None:
+        """Say it, unless something was said about the same before."""
+        if about not in self._warned:
+            self._warned.add(about)
             self.warnings.append(text)
 
 

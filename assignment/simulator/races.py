@@ -6,7 +6,7 @@ or a lock (an atomic on one element, after its access) that the later one acquir
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Shadow:
 class Races:
     """The events of one launch, in the order in which its programs were run."""
 
-    def __init__(self, kernel: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, kernel: str, warn: Callable[[str, Any], None]) -> None:
         self._kernel, self._warn = kernel, warn
         self._events = [Event((0, 0, 0), "", ())]
         self._released: dict[int, dict[Program, int]] = {}  # address of a lock → program → its last event before
@@ -133,7 +133,8 @@ class Races:
             f"  {earlier.program} {earlier.action} it\n{at(earlier.where, '    ')}\n"
         )
         if harmless:
-            self._warn(f"same value stored twice: {text}  the value is the same: harmless, and work done twice")
+            text = f"same value stored twice: {text}  the value is the same: harmless, and work done twice"
+            self._warn(text, (place(), earlier.where))
         else:
             raise Race(f"race: {text}  nothing orders them: give each program elements of its own, or use atomics")
 

@@ -104,7 +104,7 @@ def is_unwritten(values: np.ndarray) -> np.ndarray | None:
 
 
 def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
-    """How many elements of a float tensor, or of what it was copied from, nobody wrote; with the index of the first.
+    """How many elements of a float tensor, or of its original, nobody wrote, and the index of the first.
 
     None if there are none.
     """

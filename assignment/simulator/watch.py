@@ -66,7 +66,7 @@ class Watch:
         for text, where in used:
             if text.startswith(Unwritten.kind):
                 raise Unwritten(f"{text}\n{at(where)}\n  what the program stores depends on it")
-            self._call.warn(f"{text}\n{at(where)}\n  it reaches a stored value: say other=")
+            self._call.warn(f"{text}\n{at(where)}\n  it reaches a stored value: say other=", where)
 
     def _rehearse(self, body: Callable[[], Any]) -> list[Write]:
         """Run the program for its writes alone, and take them back."""

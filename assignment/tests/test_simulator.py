@@ -1,6 +1,7 @@
 """The simulator's promises. They are checked in a process of their own, for it changes what `triton` is."""
 
 import ast
+import functools
 import json
 import os
 import subprocess
@@ -9,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
-CHECKS = Path(__file__).parent / "data" / "simulated.py"
+DATA = Path(__file__).parent / "data"
+FILES = ("simulated.py", "watched.py", "counted.py")
 ROOT = Path(__file__).parents[2]
-NAMES = [node.name for node in ast.parse(CHECKS.read_text()).body if isinstance(node, ast.FunctionDef)]
+CHECKS = [
+    (file, node.name)
+    for file in FILES
+    for node in ast.parse((DATA / file).read_text()).body
+    if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
+]
 
 
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -20,19 +27,20 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
 
-@pytest.fixture(scope="session")
-def results() -> dict[str, str | None]:
-    """Every check's traceback, or None."""
-    done = _python(str(CHECKS))
+@functools.cache
+def results(file: str) -> dict[str, str | None]:
+    """The traceback, or None, of every check in a file."""
+    done = _python(str(DATA / file))
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("check_")])
-def test_simulator(name: str, results: dict[str, str | None]) -> None:
-    """Each check of data/simulated.py holds."""
-    assert results[name] is None, results[name]
+@pytest.mark.parametrize(("file", "name"), CHECKS)
+def test_simulator(file: str, name: str) -> None:
+    """Each check of these files holds."""
+    traceback = results(file)[name]
+    assert traceback is None, traceback
 
 
 def test_refuses_to_come_late() -> None:

@@ -1,0 +1,452 @@
+"""What the simulator says of memory: run by test_simulator.py in a process of its own, like simulated.py."""
+
+# mypy: disable-error-code="attr-defined"
+
+import resource
+
+if __name__ == "__main__":
+    from assignment.simulator import install
+
+    install()
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from assignment.simulator import calls
+from assignment.simulator.faults import InputWritten, OutOfBounds, Race, Unwritten
+from assignment.simulator.undefined import unwritten_in
+from assignment.tests.data.simulated import raised, run_checks
+
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, n, first, SIZE: tl.constexpr):
+    at = first + tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)  # the load
+    tl.store(y_ptr + at, x, mask=(at < n) & (at >= 0))
+
+
+@triton.jit
+def rows_kernel(x_ptr, y_ptr, stride, n_rows, n_cols, ROWS: tl.constexpr, COLS: tl.constexpr):
+    rows, cols = tl.arange(0, ROWS), tl.arange(0, COLS)
+    mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
+    x = tl.load(x_ptr + rows[:, None] * stride + cols[None, :], mask=mask, other=0.0)
+    tl.store(y_ptr + rows, tl.sum(x, 1), mask=rows < n_rows)
+
+
+def says(fault: Exception, *parts: str) -> None:
+    for part in parts:
+        assert part in str(fault), f"{part!r} is not in:\n{fault}"
+
+
+# bounds
+
+
+def check_past_the_end():
+    """A load past the end names kernel, file, line, source, program, tensor, index and lanes."""
+    x, y = torch.ones(100), torch.zeros(256)
+    fault = raised(OutOfBounds, copy_kernel[(2,)], x, y, 120, 0, SIZE=64)
+    says(fault, "out of bounds: program (1, 0, 0) of copy_kernel loads x_ptr[100]", "float32 (100,), strides (1,)")
+    says(fault, "data/watched.py:26 in copy_kernel: x = tl.load(x_ptr + at", "20 of 56 active lanes: 20 past its last")
+
+
+def check_before_the_start():
+    """A negative index is told from one that is too large."""
+    fault = raised(OutOfBounds, copy_kernel[(1,)], torch.ones(100), torch.zeros(100), 100, -3, SIZE=64)
+    says(fault, "x_ptr[-3]", "3 of 64 active lanes: 3 before its first element")
+
+
+def check_padding_between_rows():
+    """What lies between the rows of a sliced tensor is nobody's to read, a script's own tensor or a caller's."""
+    whole = torch.ones(8, 16)
+    x, y = whole[:, :12], torch.zeros(8)
+    rows_kernel[(1,)](x, y, 16, 8, 12, ROWS=8, COLS=16)
+    says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 16, ROWS=8, COLS=16), "x_ptr[0, 12]", "between its el")
+    with calls.call([x]):
+        says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 13, ROWS=8, COLS=16), "7 between its elements")
+
+
+def check_a_view_reaches_its_tensor():
+    """q[0] and a batch stride reach all of q; x[1:] reaches the row before."""
+    q, y = torch.arange(24.0).view(2, 3, 4), torch.zeros(6)
+    for inputs in ([], [q]):
+        with calls.call(inputs):
+            rows_kernel[(1,)](q[0], y, 4, 6, 4, ROWS=8, COLS=4)
+            assert torch.equal(y, q.sum(-1).flatten())
+            raised(OutOfBounds, rows_kernel[(1,)], q[0], torch.zeros(8), 4, 7, 4, ROWS=8, COLS=4)
+            copy_kernel[(1,)](q.view(6, 4)[1:], torch.zeros(30)[8:], 4, -4, SIZE=8)
+
+
+def check_another_tensor_is_no_excuse():
+    """An address inside of another tensor, even of one on the same storage, is out of bounds."""
+    both = torch.ones(128)
+    x, neighbour = both.clone()[:64].clone(), both[64:]
+    with calls.call([both[:64], neighbour]):
+        raised(OutOfBounds, copy_kernel[(1,)], both[:64], torch.zeros(128), 65, 0, SIZE=128)
+    distance = (neighbour.data_ptr() - x.data_ptr()) // 4
+    raised(OutOfBounds, copy_kernel[(1,)], x, torch.zeros(128), distance + 64, distance, SIZE=64)
+
+
+def check_layouts_that_fit():
+    """Transposed, expanded and interleaved tensors are read without a complaint, and no further."""
+
+    @triton.jit
+    def strided_kernel(x_ptr, y_ptr, stride_r, stride_c, ROWS: tl.constexpr, COLS: tl.constexpr):
+        rows, cols = tl.arange(0, ROWS), tl.arange(0, COLS)
+        x = tl.load(x_ptr + rows[:, None] * stride_r + cols[None, :] * stride_c)
+        tl.store(y_ptr + rows[:, None] * COLS + cols[None, :], x)
+
+    base = torch.arange(512.0)
+    views = [base[:128].view(16, 8).T, base[:8, None].expand(8, 16), base[:16].expand(8, 16)]
+    views += [base.as_strided((8, 16), (16, 2)), base.as_strided((8, 16), (6, 4)), base.as_strided((8, 16), (1, 1))]
+    for x in views:
+        with calls.call([x]):
+            y = torch.zeros(8, 16)
+            strided_kernel[(1,)](x, y, *x.stride(), ROWS=8, COLS=16)
+            assert torch.equal(x, y)
+            raised(OutOfBounds, strided_kernel[(1,)], x[:7, :15], y, 33, 33, ROWS=8, COLS=16)
+
+
+def check_stores_and_atomics():
+    """Neither writes a single element when one of its lanes is outside."""
+
+    @triton.jit
+    def write_kernel(y_ptr, SIZE: tl.constexpr, IS_ATOMIC: tl.constexpr):
+        if IS_ATOMIC:
+            tl.atomic_add(y_ptr + tl.arange(0, SIZE), 1.0)
+        else:
+            tl.store(y_ptr + tl.arange(0, SIZE), 1.0)
+
+    y = torch.zeros(15)
+    says(raised(OutOfBounds, write_kernel[(1,)], y, SIZE=16, IS_ATOMIC=False), "stores to y_ptr[15]", "past its last")
+    says(raised(OutOfBounds, write_kernel[(1,)], y, SIZE=16, IS_ATOMIC=True), "updates y_ptr[15]")
+    assert not y.any()
+
+
+def check_descriptors_and_block_pointers():
+    """A descriptor hides what is outside of the shape it was told, which may be more than there is."""
+
+    @triton.jit
+    def descriptor_kernel(x_desc, y_ptr):
+        tl.store(y_ptr, tl.sum(x_desc.load([4, 0])))
+
+    @triton.jit
+    def block_kernel(x_ptr, y_ptr, IS_CHECKED: tl.constexpr):
+        block = tl.make_block_ptr(x_ptr, (5, 8), (8, 1), (0, 0), (8, 8), (1, 0))
+        if IS_CHECKED:
+            tl.store(y_ptr, tl.sum(tl.load(block, boundary_check=(0, 1), padding_option="zero")))
+        else:
+            tl.store(y_ptr, tl.sum(tl.load(block)))
+
+    x, y = torch.ones(5, 8), torch.zeros(1)
+    descriptor_kernel[(1,)](TensorDescriptor(x, (5, 8), (8, 1), [8, 8]), y)
+    assert y.item() == 8
+    wrong = TensorDescriptor(x, (6, 8), (8, 1), [8, 8])
+    says(raised(OutOfBounds, descriptor_kernel[(1,)], wrong, y), "x_desc[5, 0]", "descriptor_kernel: tl.store")
+    block_kernel[(1,)](x, y, IS_CHECKED=True)
+    raised(OutOfBounds, block_kernel[(1,)], x, y, IS_CHECKED=False)
+
+
+def check_addresses_as_integers():
+    """A kernel may be handed an address; it must be that of a tensor. Pointers may be mixed in one block."""
+
+    @triton.jit
+    def address_kernel(address, y_ptr):
+        x_ptr = address.to(tl.pointer_type(tl.float32))
+        tl.store(y_ptr, tl.load(x_ptr + 3))
+
+    @triton.jit
+    def mixed_kernel(x_ptr, y_ptr, z_ptr):
+        at = tl.arange(0, 8)
+        tl.store(z_ptr + at, tl.load(tl.where(at < 4, x_ptr + at, y_ptr + at)))
+
+    x, y, z = torch.arange(4.0), torch.zeros(8), torch.zeros(8)
+    address_kernel[(1,)](x.data_ptr(), y)
+    assert y[0].item() == 3
+    says(raised(OutOfBounds, address_kernel[(1,)], 2**40, y), "of no tensor")
+    mixed_kernel[(1,)](x, y, z)
+    assert z.tolist() == [0, 1, 2, 3, 0, 0, 0, 0]
+    raised(OutOfBounds, mixed_kernel[(1,)], x[:3].clone(), y, z)
+
+
+def check_huge_strided_views():
+    """A view over gigabytes is read, written and checked in memory for its elements alone."""
+    storage = torch.UntypedStorage(8 << 30)
+    far = torch.empty(0).set_(storage, 0, (4, 8), (2**29 + 64, 1))
+    far.copy_(torch.arange(32.0).view(4, 8))
+    before, y = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, torch.zeros(4)
+    rows_kernel[(1,)](far, y, far.stride(0), 4, 8, ROWS=4, COLS=8)
+    assert torch.equal(y, far.sum(-1))
+    says(raised(OutOfBounds, rows_kernel[(1,)], far, y, far.stride(0), 4, 9, ROWS=4, COLS=16), "x_ptr[0, 8]", "between")
+    copy_kernel[(2,)](torch.ones(8), far[3], 8, 0, SIZE=4)
+    assert far[3].eq(1).all()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def check_nothing_to_touch():
+    """An empty tensor is no fault where every lane is masked out."""
+    copy_kernel[(1,)](torch.ones(0), torch.zeros(0), 0, 0, SIZE=16)
+
+
+def check_caught_faults_are_remembered():
+    """Host code that swallows the exception does not hide the fault."""
+    with calls.call() as seen:
+        raised(OutOfBounds, copy_kernel[(1,)], torch.ones(4), torch.zeros(8), 8, 0, SIZE=8)
+    assert len(seen.faults) == 1
+
+
+# races
+
+
+@triton.jit
+def accumulate_kernel(y_ptr, IS_ATOMIC: tl.constexpr):
+    if IS_ATOMIC:
+        tl.atomic_add(y_ptr, 1.0)
+    else:
+        old = tl.load(y_ptr)
+        tl.store(y_ptr, old + 1.0)
+
+
+@triton.jit
+def same_kernel(y_ptr, VALUE: tl.constexpr):
+    tl.store(y_ptr, tl.program_id(0) if VALUE < 0 else VALUE)
+
+
+def check_two_programs_store():
+    """Both programs and both lines are named; one identical value is only worth a warning."""
+    fault = raised(Race, same_kernel[(2,)], torch.zeros(1), VALUE=-1)
+    says(fault, "of same_kernel both touch y_ptr[0]", "(0, 0, 0)", "(1, 0, 0)", "in same_kernel: tl.store(y_ptr")
+    with calls.call() as seen:
+        same_kernel[(5,)](torch.zeros(1), VALUE=7)
+    assert len(seen.warnings) == 1
+    says(Exception(seen.warnings[0]), "same value stored twice", "in same_kernel")
+
+
+def check_load_add_store():
+    """Adding to another program's sum is a race unless it is atomic."""
+    y = torch.zeros(1)
+    says(raised(Race, accumulate_kernel[(2,)], y, IS_ATOMIC=False), "loads it", "stored to it")
+    y.zero_()
+    accumulate_kernel[(100,)](y, IS_ATOMIC=True)
+    assert y.item() == 100
+    accumulate_kernel[(1,)](y, IS_ATOMIC=False)
+
+
+def check_plain_store_beside_atomics():
+    """A store by one program and atomics by others are a race, in any order."""
+
+    @triton.jit
+    def kernel(y_ptr):
+        if tl.program_id(0) == 1:
+            tl.store(y_ptr, 0.0)
+        else:
+            tl.atomic_add(y_ptr, 1.0)
+
+    for seed in range(8):
+        with calls.call(seed=seed):
+            raised(Race, kernel[(3,)], torch.zeros(1))
+
+
+def check_reading_a_neighbour():
+    """Updating in place what the next program reads is a race, whoever comes first."""
+
+    @triton.jit
+    def kernel(y_ptr):
+        at = tl.program_id(0)
+        y = tl.load(y_ptr + at) + tl.load(y_ptr + at + 1)
+        tl.store(y_ptr + at, y)
+
+    for seed in range(8):
+        with calls.call(seed=seed):
+            raised(Race, kernel[(2,)], torch.arange(3.0))
+    kernel[(1,)](torch.arange(3.0))
+
+
+def check_one_tensor_under_two_names():
+    """A race through two arguments that are the same memory."""
+
+    @triton.jit
+    def kernel(a_ptr, b_ptr):
+        at = tl.program_id(0)
+        tl.store(a_ptr + at, tl.load(b_ptr + 1 - at) + 1.0)
+
+    y = torch.zeros(2)
+    raised(Race, kernel[(2,)], y, y)
+
+
+@triton.jit
+def locked_kernel(lock_ptr, y_ptr, HAS_LOCK: tl.constexpr):
+    if HAS_LOCK:
+        while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+            pass
+    y = tl.load(y_ptr + tl.arange(0, 4))
+    tl.store(y_ptr + tl.arange(0, 4), y + 1.0)
+    if HAS_LOCK:
+        tl.atomic_xchg(lock_ptr, 0)
+
+
+@triton.jit
+def last_block_kernel(partial_ptr, counter_ptr, y_ptr, SEM: tl.constexpr, IS_LATE: tl.constexpr):
+    program = tl.program_id(0)
+    if not IS_LATE:
+        tl.store(partial_ptr + program, program + 1.0)
+    done = tl.atomic_add(counter_ptr, 1, sem=SEM)
+    if IS_LATE:
+        tl.store(partial_ptr + program, program + 1.0)
+    if done == tl.num_programs(0) - 1:
+        tl.store(y_ptr, tl.sum(tl.load(partial_ptr + tl.arange(0, 4))))
+
+
+def check_locks_and_counters():
+    """A lock orders what it guards; a counter orders what came before it, and nothing that comes after."""
+    lock, y = torch.zeros(1, dtype=torch.int32), torch.zeros(4)
+    locked_kernel[(5,)](lock, y, HAS_LOCK=True)
+    assert y.eq(5).all()
+    raised(Race, locked_kernel[(5,)], lock, y, HAS_LOCK=False)
+    for seed in range(4):
+        with calls.call(seed=seed):
+            last_block_kernel[(4,)](torch.zeros(4), torch.zeros_like(lock), y, SEM="acq_rel", IS_LATE=False)
+            assert y[0].item() == 10
+            raised(Race, last_block_kernel[(4,)], torch.zeros(4), torch.zeros_like(lock), y, "relaxed", False)
+            raised(Race, last_block_kernel[(4,)], torch.zeros(4), torch.zeros_like(lock), y, "acq_rel", True)
+
+
+def check_programs_that_wait():
+    """Programs that wait for the one before are run in order, and end."""
+
+    @triton.jit
+    def kernel(flag_ptr, y_ptr):
+        program = tl.program_id(0)
+        while tl.atomic_add(flag_ptr, 0) < program:
+            pass
+        tl.store(y_ptr, tl.load(y_ptr) * 2.0 + program)
+        tl.atomic_add(flag_ptr, 1)
+
+    y = torch.zeros(1)
+    kernel[(6,)](torch.zeros(1, dtype=torch.int32), y)
+    assert y.item() == 57
+
+
+def check_order_is_shuffled():
+    """Programs run in an order that depends on the seed alone."""
+
+    @triton.jit
+    def kernel(counter_ptr, order_ptr):
+        tl.store(order_ptr + tl.atomic_add(counter_ptr, 1), tl.program_id(0))
+
+    def order(seed: int) -> list[int]:
+        counter, ids = torch.zeros(1, dtype=torch.int32), torch.zeros(20, dtype=torch.int32)
+        with calls.call(seed=seed):
+            kernel[(20,)](counter, ids)
+        return ids.tolist()
+
+    assert order(1) == order(1) != order(2)
+    assert sorted(order(1)) == list(range(20)) != order(1)
+
+
+# undefined values
+
+
+@triton.jit
+def reduce_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr, HOW: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at)  # the scratch
+    if HOW == "masked":
+        x = tl.where(at < n, x, 0.0)
+    tl.store(y_ptr, tl.max(x) if HOW == "max" else tl.min(x) if HOW == "min" else tl.sum(x))
+
+
+def check_unwritten_memory():
+    """A stored value must not depend on what nobody wrote, not even under max, which ignores NaN."""
+    y = torch.zeros(1)
+    for how in ("sum", "max", "min"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int32):
+            x = torch.empty(8, dtype=dtype)
+            x[:5] = 1
+            fault = raised(Unwritten, reduce_kernel[(1,)], x, y, 5, SIZE=8, HOW=how)
+            says(fault, "unwritten memory: program (0, 0, 0) of reduce_kernel loads x_ptr[5]", "# the scratch")
+
+
+def check_unwritten_and_unused():
+    """Reading too much and throwing it away is no fault; nor is memory that a kernel or PyTorch has filled."""
+    x, y = torch.empty(8), torch.zeros(1)
+    x[:5] = 1
+    reduce_kernel[(1,)](x, y, 5, SIZE=8, HOW="masked")
+    assert y.item() == 5
+    same_kernel[(1,)](x[5:], VALUE=2)
+    x[6:].fill_(3)
+    reduce_kernel[(1,)](x, y, 8, SIZE=8, HOW="sum")
+    assert y.item() == 13
+
+
+def check_unwritten_accumulators():
+    """Atomics on fresh memory add to garbage; an exchange does not care."""
+
+    @triton.jit
+    def kernel(y_ptr, IS_EXCHANGE: tl.constexpr):
+        if IS_EXCHANGE:
+            tl.atomic_xchg(y_ptr, 1.0)
+        else:
+            tl.atomic_add(y_ptr, 1.0)
+
+    says(raised(Unwritten, kernel[(1,)], torch.empty(1), IS_EXCHANGE=False), "updates y_ptr[0]")
+    kernel[(1,)](torch.empty(1), IS_EXCHANGE=True)
+
+
+def check_all_16_bit_values_are_values():
+    """An integer that happens to look like fresh memory is one all the same."""
+    x = torch.empty(2**16, dtype=torch.int16)
+    x.copy_(torch.arange(-(2**15), 2**15))
+    y = torch.zeros(2**16, dtype=torch.int16)
+    copy_kernel[(16,)](x, y, 2**16, 0, SIZE=4096)
+    assert torch.equal(x, y)
+
+
+@triton.jit
+def tail_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr, IS_USED: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at, mask=at < n)  # no other
+    if not IS_USED:
+        x = tl.where(at < n, x, 0.0)
+    tl.atomic_add(y_ptr, tl.sum(x))
+
+
+def check_masked_load_without_other():
+    """It is worth a warning where a masked-out lane reaches a stored value; the zeros stay zeros."""
+    x, y = torch.ones(100), torch.zeros(1)
+    for is_used in (True, False):
+        with calls.call([x]) as seen:
+            y.zero_()
+            tail_kernel[(7,)](x, y, 100, SIZE=16, IS_USED=is_used)
+            assert y.item() == 100
+        assert len(seen.warnings) == is_used
+        if is_used:
+            says(Exception(seen.warnings[0]), "masked load without other=", "# no other", "say other=")
+
+
+def check_outputs_never_stored():
+    """What no kernel wrote of a float tensor is found, also in a copy."""
+    y = torch.empty(4, 8)
+    copy_kernel[(2,)](torch.ones(16), y, 16, 0, SIZE=8)
+    assert unwritten_in(y) == (16, (2, 0))
+    assert unwritten_in(y.clone().T) == (16, (0, 2))
+    assert unwritten_in(y[:2]) is None
+
+
+# inputs
+
+
+def check_inputs_are_not_written():
+    """A store or an atomic to memory of the caller is a fault, a store to a copy is none."""
+    x = torch.zeros(4)
+    with calls.call([x]):
+        says(raised(InputWritten, same_kernel[(1,)], x[2:], VALUE=1), "stores to y_ptr[0]", "caller passed in")
+        says(raised(InputWritten, accumulate_kernel[(1,)], x, IS_ATOMIC=True), "updates y_ptr[0]")
+        same_kernel[(1,)](x.clone(), VALUE=1)
+    assert not x.any()
+    same_kernel[(1,)](x, VALUE=1)
+
+
+if __name__ == "__main__":
+    run_checks(globals())
