@@ -68,7 +68,7 @@ def test_triton_causal(check, rng, shape):
 
 
 @pytorch
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_pytorch_ragged(check, rng, shape, is_causal):
@@ -77,7 +77,7 @@ def test_pytorch_ragged(check, rng, shape, is_causal):
 
 
 @triton
-@pytest.mark.points(2)
+@pytest.mark.points(1.5)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_triton_ragged(check, rng, shape, is_causal):
@@ -111,7 +111,7 @@ def test_pytorch_16_bit(check, rng, dtype, build):
 
 
 @triton
-@pytest.mark.points(1.5)
+@pytest.mark.points(1)
 @precision.attention_backward
 @precision.LOW_PRECISION
 def test_triton_16_bit(check, rng, dtype, build):

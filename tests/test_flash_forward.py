@@ -58,7 +58,7 @@ def test_triton_causal(check, rng, shape):
 
 
 @pytorch
-@pytest.mark.points(1.5)
+@pytest.mark.points(1)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_pytorch_ragged(check, rng, shape, is_causal):
@@ -67,7 +67,7 @@ def test_pytorch_ragged(check, rng, shape, is_causal):
 
 
 @triton
-@pytest.mark.points(2.5)
+@pytest.mark.points(2)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_triton_ragged(check, rng, shape, is_causal):
@@ -84,7 +84,7 @@ def test_pytorch_outliers(check, rng, build):
 
 
 @triton
-@pytest.mark.points(2)
+@pytest.mark.points(1.5)
 @inputs.outliers(FORWARD_OUTLIERS)
 def test_triton_outliers(check, rng, build):
     """flash_forward_triton follows the running maximum wherever the large logits are, and never overflows"""
@@ -101,7 +101,7 @@ def test_pytorch_16_bit(check, rng, dtype, build):
 
 
 @triton
-@pytest.mark.points(2)
+@pytest.mark.points(1.5)
 @precision.attention_forward
 @precision.LOW_PRECISION
 def test_triton_16_bit(check, rng, dtype, build):
@@ -119,7 +119,7 @@ def test_pytorch_strides(check, rng, memory_bytes, layout):
 
 
 @triton
-@pytest.mark.points(2)
+@pytest.mark.points(1.5)
 @layouts.attention_forward
 def test_triton_strides(check, rng, memory_bytes, layout):
     """flash_forward_triton reads q, k and v through their strides, in 64-bit offsets"""

@@ -69,7 +69,7 @@ def test_backward_wide(check, rng, shape):
     check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
 
 
-@pytest.mark.points(1)
+@pytest.mark.points(0.5)
 @pytest.mark.parametrize(
     "options", [pytest.param({}, id="default"), *(pytest.param({"eps": eps}, id=f"{eps}") for eps in (1e-5, 1e-2, 0.5))]
 )
@@ -81,7 +81,7 @@ def test_eps(check, rng, options):
     check("rmsnorm_forward", x, weight, **options, expected=models.rmsnorm_forward(x, weight, **options))
 
 
-@pytest.mark.points(1)
+@pytest.mark.points(0.5)
 @precision.LOW_PRECISION
 def test_forward_16_bit(check, rng, dtype):
     """rmsnorm_forward takes bfloat16 and float16, sums in float32 and returns rstd in float32"""
@@ -90,7 +90,7 @@ def test_forward_16_bit(check, rng, dtype):
     check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
 
 
-@pytest.mark.points(1)
+@pytest.mark.points(0.5)
 @precision.rmsnorm_backward
 @precision.LOW_PRECISION
 def test_backward_16_bit(check, rng, dtype, build):
@@ -184,7 +184,7 @@ def test_value(check, rng, options):
     check("rmsnorm", x, weight, **options, expected={"y": models.rmsnorm_forward(x, weight, **options)["y"]})
 
 
-@pytest.mark.points(1)
+@pytest.mark.points(0.5)
 @pytest.mark.parametrize("ask", [*inputs.ROW_GRADIENTS, pytest.param({"options": {"eps": 0.25}}, id="another eps")])
 def test_gradients(check_gradients, rng, ask):
     """rmsnorm is differentiable, for all inputs or only some, as often as asked"""

@@ -46,7 +46,7 @@ def test_backward_ragged(check, rng, shape):
     check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
 
 
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @precision.weighted_sum_forward
 @precision.LOW_PRECISION
 def test_forward_16_bit(check, rng, dtype, build):
@@ -55,7 +55,7 @@ def test_forward_16_bit(check, rng, dtype, build):
     check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
 
 
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @precision.weighted_sum_backward
 @precision.LOW_PRECISION
 def test_backward_16_bit(check, rng, dtype, build):
@@ -82,7 +82,7 @@ def test_backward_strides(check, rng, memory_bytes, shape, layout):
     check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
 
 
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @pytest.mark.parametrize("scale", [pytest.param(1e15, id="large values"), pytest.param(1e-15, id="tiny values")])
 def test_outliers(check, rng, scale):
     """weighted_sum_forward keeps small rows beside large ones, and terms that cancel"""
@@ -134,7 +134,7 @@ def test_value(check, rng):
     check("weighted_sum", x, weight, expected=models.weighted_sum_forward(x, weight))
 
 
-@pytest.mark.points(0.75)
+@pytest.mark.points(0.5)
 @pytest.mark.parametrize("ask", inputs.ROW_GRADIENTS)
 def test_gradients(check_gradients, rng, ask):
     """weighted_sum is differentiable, for all inputs or only some, as often as asked"""

@@ -31,6 +31,7 @@ class SubmissionError(_pytest.outcomes.Failed):
 class Costs:
     """What one call moved, by position of its inputs and of its results; kernels and PyTorch's operations together."""
 
+    results: Tensor | tuple[Tensor, ...]
     read: list[int]  # bytes read of each input, and of copies of it
     tile_rows: list[int]  # the most rows of each input that one load of a kernel touched
     written: list[int]  # bytes written to each result, and to what it was copied from
@@ -87,11 +88,11 @@ class Run:
         """What the call moves, counted in the simulator, whatever device the values are graded on."""
         self._worker = self._pool.simulator()
         try:
-            _, (_, figures) = self._ask("costs", function, tensors, options)
+            header, (results, figures) = self._ask("costs", function, tensors, options)
         finally:
             self._worker = self._pool.workers[self._pool.mine]
         read, tile_rows, written, (largest,) = (figure.tolist() for figure in figures)
-        return Costs(read, tile_rows, written, largest)
+        return Costs(results[0] if header["bare"] else tuple(results), read, tile_rows, written, largest)
 
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any

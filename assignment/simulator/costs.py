@@ -39,8 +39,10 @@ class HostTraffic(TorchDispatchMode):
         made = [t for t in outputs if address(t) not in known]
         if (not made and not changed) or "empty" in func.__name__:
             return
-        overwritten = {id(t) for t in changed} if func._schema.name.split("::")[1] in _OVERWRITING else set()
-        sources = [t for t in inputs if id(t) not in overwritten]
+        name = func._schema.name.removeprefix("aten::")
+        overwritten = {id(t) for t in changed} if name in _OVERWRITING else set()
+        takes_shape_only = name.endswith("_like") or name.startswith("new_")
+        sources = [] if takes_shape_only else [t for t in inputs if id(t) not in overwritten]
         for source in sources:
             self.read[address(source)] += held(source) * source.itemsize
         for target in [*made, *changed]:
