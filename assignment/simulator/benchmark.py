@@ -1,66 +1,70 @@
-"""How long a FlashAttention-2 forward takes in the simulator, against Triton's own interpreter.
+"""How long a FlashAttention-2 forward takes in the simulator, all its checks on, against Triton's own interpreter.
 
-    python -m assignment.simulator.benchmark
+    python -m assignment.simulator.benchmark [FOLDER]
 
-Both run by turns in processes of their own; the medians of three are compared.
+FOLDER holds the cs336_kernels/ to run: by default the reference's, or yours where there is none. Both run by turns in
+processes of their own; the medians of five are compared, with their range.
 """
 
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-SHAPES = {
-    "64-row tiles, d = 64": (2, 512, 64, 64),
-    "16-row tiles, d = 64": (2, 256, 64, 16),
-    "d = 128": (2, 512, 128, 64),
-}
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = {"512 tokens, d = 64": (2, 512, 64), "512 tokens, d = 128": (2, 512, 128), "77 tokens, d = 40": (3, 77, 40)}
 DTYPES = ("float32", "bfloat16")
+ENGINES = ("interpreter", "simulator")
+RUNS = 5
 
 
 def main() -> None:
     """Print one line per shape and type: both times in milliseconds, and their ratio."""
-    if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1])))
-        return
-    runs: dict[str, list[dict[str, float]]] = {"interpreter": [], "simulator": []}
-    for _ in range(3):
-        for engine, times in runs.items():
-            times.append(_in_a_process(engine))
+    reference = ROOT / "assignment" / "reference"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else reference if reference.is_dir() else ROOT
+    runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
+    for _ in range(RUNS):
+        for engine in ENGINES:
+            runs[engine].append(_in_a_process(engine, folder))
     for case in runs["simulator"][0]:
-        ours, theirs = (statistics.median(t[case] for t in runs[e]) for e in ("simulator", "interpreter"))
-        print(f"{case:36} interpreter {theirs:7.1f} ms   simulator {ours:7.1f} ms   {theirs / ours:4.1f} times as fast")
+        theirs, ours = (sorted(times[case] for times in runs[engine]) for engine in ENGINES)
+        ratio = statistics.median(theirs) / statistics.median(ours)
+        print(f"{case:32} interpreter {_spread(theirs)}   simulator {_spread(ours)}   {ratio:4.1f} times as fast")
 
 
-def _in_a_process(engine: str) -> dict[str, float]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "assignment.simulator.benchmark", engine]
-    times: dict[str, float] = json.loads(subprocess.check_output(command, env=environment, text=True))
+def _spread(times: list[float]) -> str:
+    return f"{statistics.median(times):7.1f} ms ({times[0]:.0f}–{times[-1]:.0f})"
+
+
+def _in_a_process(engine: str, folder: Path) -> dict[str, float]:
+    path = os.pathsep.join([str(folder.resolve()), str(ROOT)])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}
+    command = [sys.executable, "-c", f"from {__spec__.name} import measure; measure({engine!r})"]
+    times: dict[str, float] = json.loads(subprocess.check_output(command, env=environment, text=True, cwd=folder))
     return times
 
 
-def measure(engine: str) -> dict[str, float]:
-    """Milliseconds of the second call of each case."""
+def measure(engine: str) -> None:
+    """Print the milliseconds of the second call of each case, causal, as JSON."""
     if engine == "simulator":
         from assignment.simulator import install
 
         install()
     import torch
-
-    from assignment.simulator.benchmark_kernel import flash_forward
+    from cs336_kernels import flash_forward_triton
 
     times = {}
     for dtype in DTYPES:
-        for name, (batch, n, d, tile) in SHAPES.items():
-            q, k, v = (torch.randn(batch, n, d).to(getattr(torch, dtype)) for _ in range(3))
-            flash_forward(q[:, :tile].contiguous(), k, v, tile, 1 / math.sqrt(d))
+        for name, shape in SHAPES.items():
+            qkv = [torch.randn(shape).to(getattr(torch, dtype)) for _ in range(3)]
+            flash_forward_triton(*(x[:, :16].contiguous() for x in qkv), is_causal=True)
             start = time.perf_counter()
-            flash_forward(q, k, v, tile, 1 / math.sqrt(d))
+            flash_forward_triton(*qkv, is_causal=True)
             times[f"{dtype}, {name}"] = (time.perf_counter() - start) * 1e3
-    return times
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":
