@@ -59,10 +59,10 @@ def measure(engine: str) -> None:
     times = {}
     for dtype in DTYPES:
         for name, shape in SHAPES.items():
-            qkv = [torch.randn(shape).to(getattr(torch, dtype)) for _ in range(3)]
-            flash_forward_triton(*(x[:, :16].contiguous() for x in qkv), is_causal=True)
+            q, k, v = (torch.randn(shape).to(getattr(torch, dtype)) for _ in range(3))
+            flash_forward_triton(q[:, :16], k[:, :16], v[:, :16], is_causal=True)
             start = time.perf_counter()
-            flash_forward_triton(*qkv, is_causal=True)
+            flash_forward_triton(q, k, v, is_causal=True)
             times[f"{dtype}, {name}"] = (time.perf_counter() - start) * 1e3
     print(json.dumps(times))
 

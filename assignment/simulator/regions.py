@@ -47,6 +47,14 @@ class Region:
     def tagged_address(self) -> np.uint64:
         return np.uint64((self.number << NUMBER_AT) + self.address)
 
+    def offsets(self, addresses: np.ndarray, width: int) -> np.ndarray | None:
+        """Bytes from the window's start, if accesses of `width` bytes at all these addresses lie inside of elements."""
+        offsets = addresses - self.origin
+        if int(offsets.max()) + width > self.nbytes:  # what lies before the window wraps around
+            return None
+        offsets = offsets.view(np.int64)
+        return offsets if self.is_dense or self.reach.holds(offsets, width).all() else None
+
     def memory(self, dtype: np.dtype) -> np.ndarray:
         """The window as a flat array of this type."""
         array = self._arrays.get(dtype)
@@ -82,10 +90,13 @@ class Regions:
     def admit(self, name: str, tensor: torch.Tensor) -> Region:
         """An argument; its address as the kernel gets it is the region's tagged_address."""
         number = len(self._by_number) + 1
-        region = Region(name, tensor, number, tensor.untyped_storage().data_ptr() in self._call.storages)
+        region = Region(name, tensor, number, self._is_input(tensor))
         self._by_number[number] = region
         self._give_shadow(region)
         return region
+
+    def _is_input(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self._call.storages
 
     def _give_shadow(self, region: Region) -> None:
         """The storage's, or one of its own where the storage is huge."""
@@ -104,21 +115,20 @@ class Regions:
         Raises OutOfBounds.
         """
         region = self._by_number.get(int(addresses.item(0)) >> NUMBER_AT)
-        if region is not None:
-            offsets = addresses - region.origin
-            if int(offsets.max()) + width <= region.nbytes:
-                offsets = offsets.view(np.int64)
-                if region.is_dense or region.reach.holds(offsets, width).all():
-                    return region, offsets
+        offsets = region.offsets(addresses, width) if region else None
+        if region and offsets is not None:
+            return region, offsets
         numbers = addresses >> np.uint64(NUMBER_AT)
         if (numbers != numbers.item(0)).any():
             return None
-        region = region or self._stray(addresses, width, action)
-        if self._widen(region, addresses, width):
-            return region, (addresses - region.origin).view(np.int64)
-        raise self._fault(region, addresses, width, action)
+        region = region or self._stray(addresses, action)
+        self._widen(region, addresses, width)
+        offsets = region.offsets(addresses, width)
+        if offsets is None:
+            raise self._fault(region, addresses, width, action)
+        return region, offsets
 
-    def _stray(self, addresses: np.ndarray, width: int, action: str) -> Region:
+    def _stray(self, addresses: np.ndarray, action: str) -> Region:
         """The tensor at an address that is no argument's: a kernel may be given addresses as integers."""
         first = int(addresses.min())
         for region in self._strays:
@@ -127,15 +137,17 @@ class Regions:
         for tensor in _live_tensors():
             layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
             if tensor.data_ptr() <= first < tensor.data_ptr() + layout.nbytes:
-                region = Region(f"a tensor {describe(tensor)}", tensor, 0, False)
+                region = Region("(a tensor)", tensor, 0, self._is_input(tensor))
                 self._give_shadow(region)
                 self._strays.append(region)
                 return region
         text = f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} address {first:#x}, of no tensor"
         raise OutOfBounds(f"{text}\n{at(place())}")
 
-    def _widen(self, region: Region, addresses: np.ndarray, width: int) -> bool:
+    def _widen(self, region: Region, addresses: np.ndarray, width: int) -> None:
         """Let the region reach a tensor of which it is a view, if all the addresses then lie inside."""
+        if region.offsets(addresses, width) is not None:
+            return
         storage = region.tensor.untyped_storage().data_ptr()
         known = self._call.storages.get(storage)
         others = [r.tensor for r in self if r.tensor.untyped_storage().data_ptr() == storage]
@@ -148,8 +160,7 @@ class Regions:
             origin = np.uint64((region.number << NUMBER_AT) + tensor.data_ptr())
             if layout.holds((addresses - origin).view(np.int64), width).all():
                 region.open_to(layout, tensor.data_ptr())
-                return True
-        return False
+                return
 
     def _fault(self, region: Region, addresses: np.ndarray, width: int, action: str) -> OutOfBounds:
         offsets = (addresses - region.tagged_address).view(np.int64).ravel()
