@@ -94,6 +94,8 @@ class Builder(Elementwise):
         is_volatile: bool,
     ) -> Handle:
         ty = ptrs.get_element_ty()
+        if is_volatile:
+            self.watch.polled(ptrs.data)
         fill = None if other is None else other.data
         return Handle(memory.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty)), ty)
 
@@ -140,8 +142,10 @@ class Builder(Elementwise):
         result = extern_function(symbol)(*(a.data for a in args))
         return Handle(np.asarray(result).astype(numpy_type(ret_type)), ret_type.scalar)
 
-    def create_inline_asm(self, *args: Any) -> Any:
-        raise NotImplementedError("inline assembly is not supported by the simulator, run with --device cuda")
+    def create_inline_asm(self, asm: str, *args: Any) -> Any:
+        raise NotImplementedError(
+            f'inline assembly, "{asm.strip()}", is not supported by the simulator, run with --device cuda'
+        )
 
     def create_assume(self, condition: Handle) -> None:
         if not condition:

@@ -1,15 +1,16 @@
 """What a kernel must not do with memory, told with the student's own file and line."""
 
 import linecache
-import os
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
-import triton
-
-_OURS = (os.path.dirname(__file__) + os.sep, os.path.dirname(triton.__file__) + os.sep)  # noqa: PTH120
-_LAUNCH = os.path.join(os.path.dirname(__file__), "launch.py")  # noqa: PTH118, PTH120
+_HERE = Path(__file__).parent
+_LAUNCH = str(_HERE / "launch.py")
+_TRITON = find_spec("triton")  # not imported here: whoever installs the simulator must come first
+_OURS = (f"{_HERE}/", f"{Path(_TRITON.origin).parent}/" if _TRITON and _TRITON.origin else f"{_HERE}/")
 
 Place = tuple[tuple[CodeType, int], ...]  # code and line: where it happened, and from where that was called
 Program = tuple[int, int, int]
@@ -78,8 +79,7 @@ def at(where: Place, indent: str = "  ") -> str:
 
 def shown(filename: str) -> str:
     """A path as the reader would type it."""
-    here = os.getcwd() + os.sep  # noqa: PTH109
-    return filename.removeprefix(here)
+    return filename.removeprefix(f"{Path.cwd()}/")
 
 
 def describe(tensor: Any) -> str:

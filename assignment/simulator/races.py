@@ -71,14 +71,17 @@ class Races:
         self._check(shadow, index, ("store",), "updates", name, None)
         shadow.of("atomic")[index] = self._event("updated")
 
-    def synchronise(self, addresses: Iterable[int]) -> None:
-        """An atomic that acquires what earlier ones on these addresses released, and releases all that came before."""
+    def acquire(self, addresses: Iterable[int]) -> None:
+        """What earlier atomics on these addresses released is before what comes."""
         for address in addresses:
             released = self._released.setdefault(address, {})
             if not any(known is released for known in self._acquired):
                 self._acquired.append(released)
+
+    def release(self, addresses: Iterable[int]) -> None:
+        """All that the program did, and all that it acquired, is before what others do that acquire one of these."""
         for address in addresses:
-            released = self._released[address]
+            released = self._released.setdefault(address, {})
             for known in self._acquired:
                 if known is not released:
                     released.update({p: max(e, released.get(p, 0)) for p, e in known.items()})

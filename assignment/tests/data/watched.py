@@ -170,6 +170,37 @@ def check_addresses_as_integers():
     raised(OutOfBounds, mixed_kernel[(1,)], x[:3].clone(), y, z)
 
 
+def check_arrays_of_pointers():
+    """Addresses that a kernel loads from memory belong to tensors like all others."""
+
+    @triton.jit
+    def kernel(pointers_ptr, y_ptr, SIZE: tl.constexpr):
+        program = tl.program_id(0)
+        x_ptr = tl.load(pointers_ptr + program).to(tl.pointer_type(tl.float32))
+        tl.store(y_ptr + program, tl.sum(tl.load(x_ptr + tl.arange(0, SIZE))))
+
+    tensors, y = [torch.full((16,), float(i)) for i in range(3)], torch.empty(3)
+    pointers = torch.tensor([x.data_ptr() for x in tensors])
+    kernel[(3,)](pointers, y, SIZE=16)
+    assert y.tolist() == [0, 16, 32]
+    says(raised(OutOfBounds, kernel[(3,)], pointers, y, SIZE=32), "32 active lanes: 16 past its last element")
+
+
+def check_padding_of_ones_own():
+    """Host code may pad a buffer of its own, pass a part of it and let tiles reach into the rest."""
+
+    @triton.jit
+    def kernel(y_ptr, stride, SIZE: tl.constexpr):
+        at = tl.arange(0, SIZE)
+        tl.store(y_ptr + at[:, None] * stride + at[None, :], 1.0)
+
+    with calls.call([torch.zeros(1)]):
+        buffer = torch.empty(16, 16)
+        kernel[(1,)](buffer[:10, :10], 16, SIZE=16)
+        kernel[(1,)](torch.empty(256)[:100].view(10, 10), 16, SIZE=16)
+        raised(OutOfBounds, kernel[(1,)], torch.empty(250)[:100].view(10, 10), 16, SIZE=16)
+
+
 def check_huge_strided_views():
     """A view over gigabytes is read, written and checked in memory for its elements alone."""
     storage = torch.UntypedStorage(8 << 30)
@@ -326,6 +357,30 @@ def check_programs_that_wait():
     y = torch.zeros(1)
     kernel[(6,)](torch.zeros(1, dtype=torch.int32), y)
     assert y.item() == 57
+
+
+def check_flags():
+    """Programs may wait for a flag with a compare-and-swap, or with a volatile load."""
+
+    @triton.jit
+    def kernel(flag_ptr, y_ptr, IS_VOLATILE: tl.constexpr):
+        program = tl.program_id(0)
+        y = 0.0
+        if program > 0:
+            if IS_VOLATILE:
+                while tl.load(flag_ptr + program - 1, volatile=True) == 0:
+                    pass
+            else:
+                while tl.atomic_cas(flag_ptr + program - 1, 1, 1) == 0:
+                    pass
+            y = tl.load(y_ptr + program - 1)
+        tl.store(y_ptr + program, y + 1.0)
+        tl.atomic_xchg(flag_ptr + program, 1)
+
+    for is_volatile in (True, False):
+        y = torch.empty(6)
+        kernel[(6,)](torch.zeros(6, dtype=torch.int32), y, IS_VOLATILE=is_volatile)
+        assert y.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def check_order_is_shuffled():
