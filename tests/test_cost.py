@@ -2,7 +2,8 @@
 
 Inputs are contiguous; results must be right as well. Bytes count the active lanes of every load, store and atomic, and
 what PyTorch's operations read and write between launches, copies of a tensor included: `x.clone()` and a kernel that
-reads the clone read x twice. The traffic of weights and of their gradients is not graded.
+reads the clone read x twice. The traffic of weights and of their gradients is not graded. Nor is what
+flash_backward_pytorch holds: torch.compile, which it may use, fuses that away, and is off in the simulator.
 """
 
 import math
@@ -31,7 +32,6 @@ weighted_sum = pytest.mark.problem("weighted_sum")
 rmsnorm = pytest.mark.problem("rmsnorm")
 forward_pytorch = pytest.mark.problem("flash_forward_pytorch")
 forward_triton = pytest.mark.problem("flash_forward_triton")
-backward_pytorch = pytest.mark.problem("flash_backward_pytorch")
 backward_triton = pytest.mark.problem("flash_backward_triton")
 
 
@@ -190,13 +190,6 @@ def forward_memory(costs_of, rng, function, is_causal, tf32):
     nothing_of_n_squared(costs_of(function, *qkv, is_causal=is_causal, expected=expected))
 
 
-def backward_memory(costs_of, rng, function, is_causal, tf32):
-    qkv = attention_inputs(rng, Attention((1,), TOKENS, TOKENS, 16))
-    tensors = inputs.backward_inputs(rng, qkv, is_causal)
-    expected = models.attention_backward(*tensors, is_causal, tf32=tf32)
-    nothing_of_n_squared(costs_of(function, *tensors, is_causal=is_causal, expected=expected))
-
-
 @forward_pytorch
 @pytest.mark.points(0.5)
 @inputs.causal
@@ -213,17 +206,12 @@ def test_flash_forward_triton_memory(costs_of, rng, is_causal):
     forward_memory(costs_of, rng, "flash_forward_triton", is_causal, tf32=True)
 
 
-@backward_pytorch
-@pytest.mark.points(0.25)
-@inputs.causal
-def test_flash_backward_pytorch_memory(costs_of, rng, is_causal):
-    """flash_backward_pytorch makes no tensor of n_queries × n_keys"""
-    backward_memory(costs_of, rng, "flash_backward_pytorch", is_causal, tf32=False)
-
-
 @backward_triton
 @pytest.mark.points(0.5)
 @inputs.causal
 def test_flash_backward_triton_memory(costs_of, rng, is_causal):
     """flash_backward_triton makes no tensor of n_queries × n_keys"""
-    backward_memory(costs_of, rng, "flash_backward_triton", is_causal, tf32=True)
+    qkv = attention_inputs(rng, Attention((1,), TOKENS, TOKENS, 16))
+    tensors = inputs.backward_inputs(rng, qkv, is_causal)
+    expected = models.attention_backward(*tensors, is_causal)
+    nothing_of_n_squared(costs_of("flash_backward_triton", *tensors, is_causal=is_causal, expected=expected))

@@ -68,7 +68,7 @@ def test_triton_causal(check, rng, shape):
 
 
 @pytorch
-@pytest.mark.points(0.25)
+@pytest.mark.points(0.5)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_pytorch_ragged(check, rng, shape, is_causal):

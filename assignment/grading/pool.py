@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import secrets
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class Pool:
         self.mine = 0  # the index of this process's worker
         self.memory_bytes = _memory_bytes(device)
         self._simulator: Any = None  # beside a worker with a GPU: one that simulates
+        self.unsimulated: Counter[str] = Counter()  # how often a function has ended that one
 
     def simulator(self) -> Any:
         """This process's worker, or beside it one that simulates."""
@@ -63,6 +65,7 @@ class Pool:
         """Go on with another submission, or other inputs, on the same warm workers."""
         self.submission, self.seed = submission, seed
         self._deaths[:] = [0] * len(self._deaths)
+        self.unsimulated.clear()
         for worker in [*self.workers, self._simulator]:
             if worker is not None:
                 worker.restart()

@@ -7,7 +7,11 @@ kernel as Python, once per program) and replaces its parts:
     numerics    what NumPy must do differently to give the GPU's bits: types, roundings, TF32
     builder     one method per Triton IR operation, on NumPy arrays; elementwise and libdevice hold most of them
     semantic    Triton's typing rules, without a compiler's bookkeeping
-    memory      load, store and atomic on raw addresses: the only place that touches tensors
+    memory      load, store and atomic by masks: the only place that touches tensors
+    watch       checks and counts every access of a launch: `regions` knows which tensor an address belongs to and
+                `layout` which addresses are elements, `races` what happened before what, `undefined` what nobody wrote,
+                `trace` the bytes; `faults` are its verdicts, and `calls` gathers them by call
+    costs       what PyTorch moves between launches, and the sum of it all
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder
     rewrite     gives a kernel's Python the meaning that Triton's compiler gives it; `control` is what it calls
@@ -15,6 +19,8 @@ kernel as Python, once per program) and replaces its parts:
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all
     device      answers as an H100 where host code asks about the GPU; fresh memory is NaN
+    script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the CPU, `frames` finds its
+                lines, `unstored` the outputs that it uses unwritten; `show` and `plot` print and draw a trace
 
 A worker calls `install()` once, before it imports Triton or a student's module:
 

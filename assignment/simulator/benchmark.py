@@ -54,6 +54,7 @@ def measure(engine: str) -> None:
 
         install()
     import torch
+
     from cs336_kernels import flash_forward_triton
 
     times = {}

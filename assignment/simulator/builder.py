@@ -60,8 +60,7 @@ class Builder(Elementwise):
 
     def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any) -> Handle:
         lhs, rhs = self._operand(a, input_precision), self._operand(b, input_precision)
-        if self.watch.cost:
-            self.watch.cost.dot(lhs, rhs, _operand_type(a, input_precision))
+        self.watch.dot(lhs, rhs, _operand_type(a, input_precision))
         return Handle((np.matmul(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
 
     def _operand(self, x: Handle, input_precision: Any) -> np.ndarray:

@@ -1,7 +1,7 @@
 """What the simulator knows about the call in which kernels are launched, and what it says about it afterwards."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ class Call:
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
     n_launches: int = 0
+    on_store: Callable[[str, Any], None] | None = None  # hears of each store: the argument's name and the tensor
 
     def __post_init__(self) -> None:
         self._warned: set[Any] = set()

@@ -37,7 +37,8 @@ class HostTraffic(TorchDispatchMode):
         changed = _changed(func, inputs, outputs)
         known = {address(t) for t in inputs}
         made = [t for t in outputs if address(t) not in known]
-        if (not made and not changed) or "empty" in func.__name__:
+        is_view = outputs and not made and not changed
+        if is_view or "empty" in func.__name__:
             return
         name = func._schema.name.removeprefix("aten::")
         overwritten = {id(t) for t in changed} if name in _OVERWRITING else set()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from triton.language.extra import libdevice
 
 
 def _with_torch(function: Callable) -> Callable[..., np.ndarray]:
@@ -74,5 +75,12 @@ def extern_function(symbol: str) -> Callable[..., np.ndarray]:
     name = _FAST.get(name, name)
     function = _FUNCTIONS.get(name) or _FUNCTIONS.get(name.removesuffix("f"))
     if function is None:
-        raise NotImplementedError(f"libdevice's {name} is not supported by the simulator, run with --device cuda")
+        raise NotImplementedError(
+            f"libdevice.{_as_called(name)} is not supported by the simulator, run with --device cuda"
+        )
     return function
+
+
+def _as_called(name: str) -> str:
+    """Triton's name for a function that libdevice has once for each type: "sqrt_rn" for `fsqrt_rn`."""
+    return next((short for short in (name, name.removesuffix("f"), name[1:]) if hasattr(libdevice, short)), name)

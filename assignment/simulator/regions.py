@@ -106,7 +106,7 @@ class Regions:
             region.shadow_origin = storage.data_ptr()
             key: Any = storage.data_ptr()
         else:
-            size, key = region.layout.numel, (region.address, region.layout.dims)
+            size, key = region.reach.numel, (region.start, region.reach.dims)
         region.shadow = self._shadows.setdefault(key, Shadow(max(size, 1)))
 
     def find(self, addresses: np.ndarray, width: int, action: str) -> tuple[Region, np.ndarray] | None:
@@ -160,6 +160,7 @@ class Regions:
             origin = np.uint64((region.number << NUMBER_AT) + tensor.data_ptr())
             if layout.holds((addresses - origin).view(np.int64), width).all():
                 region.open_to(layout, tensor.data_ptr())
+                self._give_shadow(region)
                 return
 
     def _fault(self, region: Region, addresses: np.ndarray, width: int, action: str) -> OutOfBounds:

@@ -19,7 +19,9 @@ class Traffic:
     nbytes: int  # of its distinct elements
     storage: int  # address of its storage
     itemsize: int
+    strides: tuple[int, ...] = ()  # in elements
     row_length: int = 0  # elements of a row, in which tiles are measured
+    row_origin: int = 0  # the place of the first row's first element in the arrays below
     loaded: int = 0
     stored: int = 0
     updated: int = 0  # by atomics: each of them reads and writes
@@ -56,13 +58,14 @@ class LaunchCost:
     def touch(self, traffic: Traffic, action: str, index: np.ndarray, size: int, nbytes: int) -> None:
         """An access of the elements `index` of a map of `size` elements."""
         setattr(traffic, action, getattr(traffic, action) + nbytes)
-        if action not in traffic.counts:
-            traffic.counts[action] = np.zeros(size, np.int32)
-            traffic.last[action] = np.zeros(size, np.int32)
+        missing = size - len(traffic.counts.get(action, ()))
+        if missing > 0:  # the first access, or one that reaches a larger tensor than those before
+            for maps in (traffic.counts, traffic.last):
+                maps[action] = np.append(maps.get(action, np.zeros(0, np.int32)), np.zeros(missing, np.int32))
         np.add.at(traffic.counts[action], index, 1)
         traffic.last[action][index] = self.program
         if action == "loaded" and traffic.row_length:
-            rows = np.unique((index - traffic.origin) // traffic.row_length).size
+            rows = np.unique((index - traffic.row_origin) // traffic.row_length).size
             traffic.tile_rows = max(traffic.tile_rows, rows)
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:

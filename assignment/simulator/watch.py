@@ -112,6 +112,8 @@ class Watch:
             return
         region, offsets = found
         self._refuse_inputs(region, offsets, "stores to")
+        if self._call.on_store:
+            self._call.on_store(region.name, region.tensor)
         memory, index = region.memory(values.dtype), _index(offsets, values.dtype.itemsize)
         if not self._is_rehearsal:
             marks = region.shadow_index(offsets).ravel()
@@ -134,12 +136,16 @@ class Watch:
             return
         region, offsets = found
         self._refuse_inputs(region, offsets, "updates")
+        if self._call.on_store:
+            self._call.on_store(region.name, region.tensor)
         if self._is_rehearsal:
             return
         index = region.shadow_index(offsets).ravel()
         self._races.atomic(region.shadow, index, lambda lane: region.name_at(int(offsets.ravel()[lane])))
         if self._races.can_order(addresses.size, semantics, scope):
-            self._races.synchronise(set(addresses.ravel().tolist()))
+            locks = set(addresses.ravel().tolist())
+            self._races.acquire(locks)
+            self._races.release(locks)
         if region.traffic is not None:
             self._count(region, "updated", index, dtype.itemsize)
 
@@ -169,6 +175,16 @@ class Watch:
     def expect_undefined(self) -> None:
         """A load has a mask and no `other`: programs to come may leave lanes undefined."""
         self._expects_undefined = True
+
+    def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
+        """A matrix product of operands of this type."""
+        if self.cost and not self._is_rehearsal:
+            self.cost.dot(a, b, operands)
+
+    def polled(self, addresses: np.ndarray) -> None:
+        """A volatile load: a program that waits in this way goes on when another has raised a flag."""
+        if self._races.can_order(addresses.size, "acquire", "gpu"):
+            self._races.acquire(set(addresses.ravel().tolist()))
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Lanes that a mask without `other` leaves undefined; `values` hold zeros there."""
@@ -208,18 +224,19 @@ class Watch:
 
 def _traffic(region: Region, call: Call) -> Traffic:
     storage = region.tensor.untyped_storage().data_ptr()
-    of_caller = call.storages.get(storage)
-    rows = (of_caller[0] if of_caller else region.tensor).shape
-    shadow_origin = region.shadow_origin if region.shadow_origin >= 0 else region.address
+    rows = call.storages.get(storage, [region.tensor])[0]  # of the caller's tensor, where there is one
+    start = region.shadow_origin if region.shadow_origin >= 0 else region.address
     return Traffic(
         name=region.name,
         dtype=str(region.tensor.dtype).removeprefix("torch."),
         shape=tuple(region.tensor.shape),
+        strides=tuple(region.tensor.stride()),
         nbytes=_distinct(region.layout) * region.itemsize,
         storage=storage,
         itemsize=region.itemsize,
-        row_length=rows[-1] if rows else 1,
-        origin=(region.address - shadow_origin) // region.itemsize if not of_caller else 0,
+        row_length=rows.shape[-1] if rows.ndim else 1,
+        row_origin=(rows.data_ptr() - start) // region.itemsize,
+        origin=(region.address - start) // region.itemsize,
     )
 
 

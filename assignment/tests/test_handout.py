@@ -4,10 +4,13 @@ The fenced blocks of a document mean:
 
     ```python    runs, after the earlier python blocks of the same section, which share its names
     ```output    is exactly what the python block before it prints
+    ```python script    is a script of its own, and
+    ```report           what `python -m assignment.simulator` says of it
     ```sh        commands, each of a form that test_commands_have_a_known_form knows
     ```text      tables, boxes, interfaces: read by people only; math, likewise
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -19,6 +22,7 @@ import pytest
 
 from assignment.attacks import __main__ as attacks
 from assignment.grading import checks, cli
+from assignment.simulator import __main__ as simulator
 
 ROOT = Path(__file__).parents[2]
 HANDOUT = ROOT / "handout.md"
@@ -35,7 +39,7 @@ SECTIONS = [  # the stubs and the grader's messages refer to these numbers
     "8. How it is graded",
     "9. Questions and answers",
 ]
-LANGUAGES = {"python", "output", "sh", "text", "math", "json"}
+LANGUAGES = {"python", "output", "python script", "report", "sh", "text", "math", "json"}
 BEFORE_A_BLOCK = "\x1e"  # printed before each python block, to tell whose output is whose
 HEADER = "import torch; from assignment.simulator import install; install(); torch.set_num_threads(1)"
 
@@ -108,6 +112,19 @@ def test_code_runs_and_prints_what_the_handout_shows(section, tmp_path):
             shown[before.line] = block.content
     for block, printed in zip(code, printed_by(code, tmp_path), strict=True):
         assert printed.rstrip("\n") == shown.get(block.line, ""), f"handout.md, line {block.line}"
+
+
+def test_the_simulator_says_what_the_handout_shows(tmp_path):
+    """The script with a planted bug gets the report that is printed below it"""
+    (script,) = (block for block in HANDOUT_BLOCKS if block.language == "python script")
+    (report,) = (block for block in HANDOUT_BLOCKS if block.language == "report")
+    (tmp_path / "scale.py").write_text(script.content, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "assignment.simulator", "scale.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.rstrip("\n")) == (1, report.content)
 
 
 def test_sections_keep_their_numbers():
@@ -183,6 +200,10 @@ def test_commands_have_a_known_form(command, pytest_help):
             assert options_in(arguments) <= OPTIONS[verb]
         case ["uv", "run", "python", "-m", "assignment.attacks", *arguments]:
             attacks.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
+            simulator.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.simulator.benchmark" | "assignment.attacks.memory", *verbs]:
+            assert set(verbs) <= {"sanitize"}
         case ["uv", "run", "python", file]:
             assert file.endswith(".py")
         case _:

@@ -124,6 +124,23 @@ def check_matmul():
 
 
 @triton.jit
+def tail_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at[:, None] * SIZE + at[None, :], mask=(at < n)[:, None])
+    tl.store(y_ptr + at[:, None] * SIZE + at[None, :], tl.dot(x, x))
+
+
+def check_trials_cost_nothing():
+    """A program that is run again, for what its masked-out lanes do, is counted once."""
+    x, y = torch.ones(16, 16), torch.empty(16, 16)
+    with calls.call(is_traced=True) as seen:
+        tail_kernel[(1,)](x, y, 12, SIZE=16)
+    assert seen.warnings
+    assert dict(seen.launches[0].flops) == {"tf32": 2 * 16**3}
+    counted(lambda: tail_kernel[(1,)](x, y, 12, SIZE=16), read(12 * 64), written(16 * 64))
+
+
+@triton.jit
 def count_kernel(counter_ptr, y_ptr):
     tl.atomic_add(counter_ptr, 1)
     tl.atomic_add(y_ptr + tl.arange(0, 4), 1.0, mask=tl.arange(0, 4) < 3)
@@ -216,6 +233,9 @@ def check_what_pytorch_moves():
     assert (costs["read"], costs["written"]) == ([800], [1200])
     costs = summed_up(by_pytorch, x)  # x 2 × 400; x.double() 2 × 800, its exp 800, their product 800
     assert (costs["read"], costs["launches"]) == ([800 + 1600 + 800 + 800], [])
+    with HostTraffic() as host:
+        assert torch.equal(x, x.T.view(10, 10).clone())
+    assert (sum(host.read.values()), sum(host.written.values())) == (400 + 800, 400)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+"""Run a script that uses Triton on the CPU, and tell what its kernels do wrong.
+
+    python -m assignment.simulator [--report] [--plot FILE.png] [--launch N] [--seed N] SCRIPT [args]
+
+Out-of-bounds accesses, races, unwritten memory that is used, and outputs that PyTorch reads although no kernel stored
+them are errors. What comes after SCRIPT belongs to the script.
+"""
+
+import argparse
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+
+from assignment.simulator import install
+
+_EPILOG = """exit status: the script's own; 1 if it did something wrong; 2 if there is no such script.
+A GPU that the script asks for is the CPU here: device="cuda", .cuda() and the like make CPU tensors."""
+
+
+def main() -> int:
+    """Run what the command line says; returns the exit status."""
+    options = parse_arguments(sys.argv[1:])
+    problem = _problem(Path(options.script))
+    if problem is not None:
+        print(f"{options.script}: {problem}", file=sys.stderr)
+        return 2
+    install()
+    from assignment.simulator import script
+
+    done = script.run(options.script, options.args, options.seed, bool(options.report or options.plot))
+    if options.report:
+        from assignment.simulator.show import report
+
+        report(done.call.launches, done.host)
+    status = script.tell(options.script, done)
+    if options.plot:
+        from assignment.simulator.plot import plot
+
+        if (problem := plot(done.call.launches, options.launch, options.plot)) is not None:
+            print(problem, file=sys.stderr)
+            return status or 2
+    return status
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.simulator",
+        description="Run a script that uses Triton in the simulator: no GPU needed, and its kernels are watched.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--report", action="store_true", help="print what each launch loaded, stored and computed")
+    parser.add_argument("--plot", metavar="FILE.png", type=_png, help="draw which program touched which element")
+    parser.add_argument("--launch", metavar="N", type=_count, help="the launch to draw, as numbered by --report (1)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
+    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="what comes after SCRIPT belongs to the script")
+    options = parser.parse_args(arguments)
+    if options.launch and not options.plot:
+        parser.error("--launch says which launch --plot draws: expected --plot FILE.png as well")
+    options.launch = options.launch or 1
+    return options
+
+
+def _png(text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() != ".png" or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"expected FILE.png in a folder that exists, got {text}")
+    return path
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected the number of a launch, 1 or more, got {text}")
+    return int(text)
+
+
+def _problem(path: Path) -> str | None:
+    """Why this is no script; None if it may be one. A .py that does not compile is one, with a bug."""
+    if path.is_dir():
+        return "expected a Python script, got a directory"
+    try:
+        source = importlib.util.decode_source(path.read_bytes())
+        if "\0" in source:
+            return "expected a Python script, got a binary file"
+        if path.suffix != ".py":
+            ast.parse(source)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        return "expected a Python script, got a file that is no text in UTF-8"
+    except SyntaxError as error:
+        return f"expected a Python script, got a file that is not Python: {error.msg}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

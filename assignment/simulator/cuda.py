@@ -1,0 +1,83 @@
+"""A GPU for scripts that ask for one: "cuda" is another word for the CPU, where the simulator runs kernels.
+
+A tensor is where it is: `.cuda()` and `.cpu()` return it as it is, and its `device` is the CPU's. Other devices, such
+as "meta", are left alone.
+"""
+
+import functools
+import sys
+from typing import Any
+
+import torch
+import triton.testing
+from torch.overrides import TorchFunctionMode
+
+_CPU = torch.device("cpu")
+_IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_NO_CLOCK = "the simulator has no clock: time kernels on a GPU"
+
+
+class CudaOnCpu(TorchFunctionMode):
+    """While active, what PyTorch's functions are to do on a GPU they do on the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _IS_CUDA:
+            return True
+        if func is torch.device:  # so are the default device, and that of `with torch.device("cuda")`
+            return on_cpu(func(*args, **(kwargs or {})))
+        if func is torch.Tensor.cuda:
+            return torch.Tensor.to(args[0], on_cpu("cuda"))
+        if func is torch.Tensor.to and len(args) > 1:
+            args = (args[0], _named(args[1]), *args[2:])
+        kwargs = dict(kwargs or {})
+        if "device" in kwargs:
+            kwargs["device"] = on_cpu(_named(kwargs["device"]))
+        return func(*map(on_cpu, args), **kwargs)
+
+
+def on_cpu(value: Any) -> Any:
+    """`value`, or the CPU if it is a CUDA device or the name of one."""
+    kind = value.type if isinstance(value, torch.device) else value
+    if not isinstance(kind, str) or kind.partition(":")[0] != "cuda":
+        return value
+    _tell_once()
+    return _CPU
+
+
+def _named(device: Any) -> Any:
+    """PyTorch takes the number of a GPU for a device, too."""
+    return f"cuda:{device}" if isinstance(device, int) else device
+
+
+@functools.cache
+def _tell_once() -> None:
+    print("note: cuda tensors are made on the CPU, where the simulator runs kernels", file=sys.stderr)
+
+
+def patch() -> None:
+    """Replace what a TorchFunctionMode does not reach. For the rest of the process."""
+    torch.cuda.is_available = lambda: True
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.Event = _no_clock  # type: ignore[assignment, misc]
+    triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
+    torch.Generator = _Generator  # type: ignore[assignment, misc]
+
+
+def _no_clock(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError(_NO_CLOCK)
+
+
+class _AnyGenerator(type):
+    """Calls make PyTorch's own generators, and those are instances."""
+
+    _original = torch.Generator
+
+    def __call__(cls, device: Any = "cpu") -> torch.Generator:
+        return cls._original(on_cpu(_named(device)))
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls._original)
+
+
+class _Generator(metaclass=_AnyGenerator):
+    """Stands for torch.Generator."""

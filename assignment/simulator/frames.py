@@ -1,0 +1,68 @@
+"""Which lines are the script's own: not the simulator's, Triton's, PyTorch's or Python's."""
+
+import os
+import sys
+import sysconfig
+import traceback
+from types import CodeType, TracebackType
+from typing import Any
+
+import torch
+import triton
+
+from .faults import MemoryFault, at
+
+_LIBRARIES = (
+    "<frozen ",
+    *(os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib", "purelib", "platlib")),  # noqa: PTH118
+    *(os.path.join(os.path.dirname(file), "") for file in (__file__, torch.__file__, triton.__file__)),  # noqa: PTH118, PTH120
+)
+_LAUNCH = os.path.join(os.path.dirname(__file__), "launch.py")  # noqa: PTH118, PTH120
+
+
+def is_own(filename: str) -> bool:
+    """Whether a frame of this file says something to the script's author."""
+    return not filename.startswith(_LIBRARIES)
+
+
+def innermost() -> str:
+    """ "at add.py:31 in main: print(y)", for the line of the script that runs."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return _line(frame.f_code, frame.f_lineno) if frame is not None else ""
+
+
+def launch_of(fault: MemoryFault) -> str:
+    """ "at add.py:20 in add: add_kernel[grid](...)", for the line of host code that launched the kernel."""
+    found = ""
+    trace: TracebackType | None = fault.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != _LAUNCH:
+        if is_own(trace.tb_frame.f_code.co_filename):
+            found = _line(trace.tb_frame.f_code, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def _line(code: CodeType, line: int) -> str:
+    return at(((code, line),), indent="")
+
+
+def own_traceback(error: BaseException) -> str:
+    """The traceback as Python prints it, of the script's frames alone and without faults: those are told elsewhere."""
+    whole = traceback.TracebackException.from_exception(error)
+    _cut(whole)
+    return "".join(whole.format())
+
+
+def _cut(part: traceback.TracebackException) -> None:
+    part.stack = traceback.StackSummary.from_list([frame for frame in part.stack if is_own(frame.filename)])
+    part.__cause__ = _unless_fault(part.__cause__)
+    part.__context__ = _unless_fault(part.__context__)
+    for inner in (part.__cause__, part.__context__, *(part.exceptions or ())):
+        if inner is not None:
+            _cut(inner)
+
+
+def _unless_fault(part: traceback.TracebackException | None) -> traceback.TracebackException | None:
+    return None if part is not None and part.exc_type and issubclass(part.exc_type, MemoryFault) else part

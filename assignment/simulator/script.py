@@ -1,0 +1,78 @@
+"""Runs a script in the simulator and tells what its launches did wrong."""
+
+import contextlib
+import runpy
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import calls, cuda
+from .calls import Call
+from .costs import HostTraffic
+from .faults import MemoryFault
+from .frames import launch_of, own_traceback
+from .unstored import UnstoredReads
+
+
+@dataclass
+class Run:
+    """A script that ran, to its end or not."""
+
+    call: Call
+    host: HostTraffic | None  # if traced
+    never_stored: list[str]
+    error: BaseException | None  # that ended it, other than sys.exit
+    status: int  # that it asked for
+
+
+def run(path: str, arguments: list[str], seed: int, is_traced: bool) -> Run:
+    """Run the script as `python path arguments` would. What it raises is caught."""
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    cuda.patch()
+    status, ended_by = 0, None
+    with contextlib.ExitStack() as stack:
+        call = stack.enter_context(calls.call(seed=seed, is_traced=is_traced))
+        stack.enter_context(cuda.CudaOnCpu())
+        unstored = stack.enter_context(UnstoredReads(call))
+        host = stack.enter_context(HostTraffic()) if is_traced else None
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as request:
+            status = _status(request)
+        except BaseException as error:  # Ctrl-C too: what was seen until then is told
+            ended_by, status = error, 130 if isinstance(error, KeyboardInterrupt) else 1
+    return Run(call, host, unstored.found, ended_by, status)
+
+
+def _status(request: SystemExit) -> int:
+    """What Python makes of sys.exit's argument."""
+    if request.code is None or isinstance(request.code, int):
+        return request.code or 0
+    print(request.code, file=sys.stderr)
+    return 1
+
+
+def tell(path: str, done: Run) -> int:
+    """Print on stderr what there is to say; returns the exit status."""
+    sys.stdout.flush()
+    is_fault = isinstance(done.error, MemoryFault)
+    if done.call.n_launches == 0 and done.error is None:
+        _say(f"note: {path} launched no kernel")
+    for warning in done.call.warnings:
+        _say(f"warning: {warning}")
+    if done.error is not None and not is_fault:
+        _say(own_traceback(done.error).rstrip())
+    violations = [*done.never_stored, *map(_described, done.call.faults)]
+    for text in dict.fromkeys(violations):
+        _say(text)
+    return done.status or int(bool(violations))
+
+
+def _described(fault: MemoryFault) -> str:
+    launch = launch_of(fault)
+    return f"{fault}\n  launched {launch}" if launch else str(fault)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

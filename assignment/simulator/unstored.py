@@ -1,0 +1,149 @@
+"""Elements of a kernel's output that no program stored, found when PyTorch reads them.
+
+Only what an operation reads counts: padding that is sliced off before is nobody's business. Elements are told by the
+pattern of fresh memory, so those of integer tensors are not noticed, nor what NumPy reads.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import _tensor_str
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from .calls import Call
+from .costs import tensors_in
+from .faults import element
+from .frames import innermost
+from .layout import Layout
+from .undefined import unwritten_in
+
+KIND = "never stored"
+_SELECTING = ("index", "index_select", "gather", "masked_select", "take", "where", "masked_fill", "embedding")
+_MAKING = ("_like", "new_")  # of a tensor's shape, not of its elements
+
+
+@dataclass
+class _Output:
+    """A storage that a launch stored to, and the arguments that lie on it."""
+
+    reference: StorageWeakRef
+    arguments: dict[tuple[int, Sequence[int]], tuple[str, Layout]] = field(default_factory=dict)
+    is_reported: bool = False
+
+
+class UnstoredReads(TorchDispatchMode):
+    """While active, looks at every operation that reads what the call's launches stored to."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.found: list[str] = []  # one for each output
+        self._call = call
+        self._outputs: dict[int, _Output] = {}  # by address of the storage
+        call.on_store = self._note
+        # these two read without telling a TorchDispatchMode
+        _before(torch.Tensor, "tolist", self._look)
+        _before(torch.Tensor, "__repr__", self._look_at_shown)
+
+    def _note(self, name: str, tensor: torch.Tensor) -> None:
+        """A launch stores to its argument `name`."""
+        storage = tensor.untyped_storage()
+        output = self._outputs.get(storage.data_ptr())
+        if output is None or output.reference.expired():
+            output = self._outputs[storage.data_ptr()] = _Output(StorageWeakRef(storage))
+        key = tensor.data_ptr(), tensor.stride()
+        if key not in output.arguments:
+            layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
+            output.arguments[key] = name, layout
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        # what a launch leaves behind when it stops at a fault is the fault's doing
+        is_worth_it = self._outputs and not self._call.faults
+        reports = [self._report(tensor) for tensor in _read_by(func, args, kwargs)] if is_worth_it else []
+        result = func(*args, **kwargs)
+        if any(reports) and not (_name(func) in _SELECTING and unwritten_in(result) is None):
+            self._keep([report for report in reports if report])
+        return result
+
+    def _look(self, tensor: torch.Tensor) -> None:
+        """All elements are read."""
+        with _disable_current_modes():
+            report = None if self._call.faults else self._report(tensor)
+        self._keep([report] if report else [])
+
+    def _look_at_shown(self, tensor: torch.Tensor) -> None:
+        """The elements are read that print(tensor) shows."""
+        if tensor.numel() > _tensor_str.PRINT_OPTS.threshold:
+            _tensor_str.get_summarized_data(tensor)  # an operation that reads them
+        else:
+            self._look(tensor)
+
+    def _report(self, tensor: torch.Tensor) -> tuple[_Output, str] | None:
+        """What is wrong with reading this tensor, if a launch stored to it and left elements out."""
+        output = self._output(tensor)
+        found = unwritten_in(tensor) if output is not None else None
+        if output is None or found is None:
+            return None
+        count, index = found
+        name, place = _argument(output, tensor, index)
+        return output, (
+            f"{KIND}: {name} has {count} of {tensor.numel()} elements that no kernel wrote, "
+            f"the first {element(name, place)}\n  read {innermost()}"
+        )
+
+    def _keep(self, reports: list[tuple[_Output, str]]) -> None:
+        for output, text in reports:
+            if not output.is_reported:
+                output.is_reported = True
+                self.found.append(text)
+
+    def _output(self, tensor: torch.Tensor) -> _Output | None:
+        if tensor.layout != torch.strided or tensor.device.type != "cpu":
+            return None
+        output = self._outputs.get(tensor.untyped_storage().data_ptr())
+        return None if output is None or output.reference.expired() else output
+
+
+def _before(owner: Any, name: str, first: Callable[[Any], None]) -> None:
+    """Let a method begin with `first`, for the rest of the process."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def both(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first(self)
+        return method(self, *args, **kwargs)
+
+    setattr(owner, name, both)
+
+
+def _argument(output: _Output, tensor: torch.Tensor, index: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """Which argument of a launch holds the element at `index` of `tensor`: its name, and the element's index in it."""
+    steps = sum(i * stride for i, stride in zip(index, tensor.stride(), strict=True))
+    address = tensor.data_ptr() + steps * tensor.itemsize
+    for (start, _), (name, layout) in output.arguments.items():
+        if layout.holds(np.array([address - start]), tensor.itemsize).all():
+            return name, layout.coordinates(address - start)
+    return f"the storage of {next(iter(output.arguments.values()))[0]}", index
+
+
+def _read_by(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors whose elements an operation reads; one that it writes to is left to the next that reads it."""
+    if func.is_view or any(part in _name(func) for part in _MAKING):
+        return []
+    arguments = func._schema.arguments
+    named = {argument.name: argument for argument in arguments}
+    given = [*zip(arguments, args, strict=False), *((named[name], value) for name, value in kwargs.items())]
+    return tensors_in(
+        [value for argument, value in given if not (argument.alias_info and argument.alias_info.is_write)]
+    )
+
+
+def _name(func: Any) -> str:
+    """ "add", for torch.ops.aten.add.Tensor."""
+    name: str = func._schema.name.partition("::")[2]
+    return name

@@ -1,0 +1,325 @@
+"""`python -m assignment.simulator SCRIPT`, the tool that students debug with: what it prints, and its exit status."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+IMPORTS = "import sys\nimport torch\nimport triton\nimport triton.language as tl\n\n"
+
+RIGHT = """
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, TILE_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * TILE_SIZE + tl.arange(0, TILE_SIZE)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    tl.store(out_ptr + offsets, x + tl.load(y_ptr + offsets, mask=mask, other=0.0), mask=mask)
+
+@triton.jit
+def copy_rows_kernel(x_ptr, y_ptr, stride_xn, stride_xd, stride_yn, stride_yd, D_TILE_SIZE: tl.constexpr):
+    cols = tl.arange(0, D_TILE_SIZE)
+    x = tl.load(x_ptr + tl.program_id(0) * stride_xn + cols * stride_xd)
+    tl.store(y_ptr + tl.program_id(0) * stride_yn + cols * stride_yd, x)
+
+@triton.jit
+def square_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    places = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    x = tl.load(x_ptr + places)
+    tl.store(y_ptr + places, tl.dot(x, x))
+
+@triton.jit
+def second_to_first_kernel(x_ptr):
+    tl.store(x_ptr, tl.load(x_ptr + 1))
+
+torch.set_default_device("cuda")
+device = torch.device("cuda", 0)
+x = torch.randn(1000, device="cuda:0", generator=torch.Generator("cuda").manual_seed(1))
+y = torch.randn(1000).cuda().to("cuda").to(0)
+out = torch.empty(1000, device=device)
+add_kernel[(4,)](x, y, out, 1000, TILE_SIZE=256)
+assert torch.equal(out, x + y)
+
+with torch.device("cuda"):
+    wide, tall = torch.randn(4, 64), torch.empty(64, 6)
+copy_rows_kernel[(4,)](wide, tall[:, :4].T, 64, 1, 1, 6, D_TILE_SIZE=64)
+print("sliced before it is read", torch.equal(tall[:, :4].T, wide), tall.shape, torch.empty_like(tall).shape)
+print("chosen by a mask", torch.equal(torch.where(torch.arange(6) < 4, tall, 0)[:, :4], tall[:, torch.arange(4)]))
+
+square = torch.empty(16, 16, device="cuda")
+square_kernel[(1,)](torch.ones(16, 16, device="cuda"), square, SIZE=16)
+second_to_first_kernel[(2,)](square)
+print("cuda", torch.cuda.is_available(), torch.cuda.device_count(), out.is_cuda, out.device == device, square.sum())
+"""
+
+OUT_OF_BOUNDS = """
+@triton.jit
+def add_one_kernel(x_ptr, y_ptr, TILE_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * TILE_SIZE + tl.arange(0, TILE_SIZE)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets) + 1)
+
+def add_one(x):
+    y = torch.empty_like(x)
+    add_one_kernel[(4,)](x, y, TILE_SIZE=256)
+    return y
+
+print("before")
+add_one(torch.randn(1000))
+print("after")
+"""
+
+CAUGHT = """
+@triton.jit
+def last_kernel(x_ptr):
+    tl.store(x_ptr, tl.program_id(0).to(tl.float32))
+
+x = torch.empty(2)
+try:
+    last_kernel[(2,)](x)
+except Exception as error:
+    print("caught", type(error).__name__)
+print("what a fault leaves behind", x.sum(), x)
+sys.exit(0)
+"""
+
+UNSTORED = """
+@triton.jit
+def fill_kernel(y_ptr, n, TILE_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * TILE_SIZE + tl.arange(0, TILE_SIZE)
+    tl.store(y_ptr + offsets, tl.zeros((TILE_SIZE,), tl.float32), mask=offsets < n)
+
+def filled(shape):
+    y = torch.empty(shape)
+    fill_kernel[(3,)](y, y.numel(), TILE_SIZE=256)
+    return y
+
+y = filled(1000)
+print(y[:768].sum())
+total = y.sum()
+total = y.sum()
+print(filled((8, 100)))
+filled(900).half()
+filled(901).tolist()
+unread = filled(902)
+print("to the end")
+"""
+
+NO_LAUNCH = """
+import neighbour
+print(sys.argv, __name__, neighbour.NAME)
+sys.exit(7)
+"""
+
+RAISES = """
+from triton.language.extra import libdevice
+
+@triton.jit
+def assembly(x):
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1)
+
+@triton.jit
+def assembly_kernel(x_ptr):
+    tl.store(x_ptr, assembly(tl.load(x_ptr)))
+
+@triton.jit
+def library_kernel(x_ptr):
+    tl.store(x_ptr, libdevice.sqrt_rn(tl.load(x_ptr)))
+
+@triton.jit
+def beyond_kernel(x_ptr):
+    tl.store(x_ptr + 1, 0.0)
+
+def said(function, *args):
+    try:
+        function(*args)
+    except (RuntimeError, NotImplementedError) as error:
+        print("said", error)
+
+said(library_kernel[(1,)], torch.ones(1))
+said(torch.cuda.Event)
+said(triton.testing.do_bench, print)
+try:
+    beyond_kernel[(1,)](torch.ones(1))
+except Exception:
+    assembly_kernel[(1,)](torch.ones(1, dtype=torch.int32))
+"""
+
+
+def _tool(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80"}
+    command = [sys.executable, "-W", "error", "-m", "assignment.simulator", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def _run(folder: Path, source: str, *options: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(IMPORTS + source)
+    return _tool(folder, *options, "script.py", *arguments)
+
+
+def _line(source: str, text: str) -> str:
+    """ "script.py:12", for the first line that contains the text."""
+    lines = (IMPORTS + source).splitlines()
+    return f"script.py:{1 + next(number for number, line in enumerate(lines) if text in line)}"
+
+
+Done = tuple[subprocess.CompletedProcess[str], Path]
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The run of a right script, with all options."""
+    folder = tmp_path_factory.mktemp("right")
+    options = ("--report", "--plot", "rows.png", "--launch", "2", "--seed", "3")
+    return _run(folder, RIGHT, *options), folder / "rows.png"
+
+
+def test_right_script_succeeds(right: Done) -> None:
+    """Padding that nobody reads is no error, nor is a warning; tensors asked for on a GPU are made, with one note."""
+    done, _ = right
+    assert done.returncode == 0, done.stderr
+    assert "sliced before it is read True" in done.stdout
+    assert "chosen by a mask True" in done.stdout
+    assert "cuda True 1 True True tensor(4096.)" in done.stdout
+    note, warning, *_ = done.stderr.splitlines()
+    assert note.startswith("note: cuda tensors are made on the CPU")
+    assert warning.startswith("warning: same value stored twice: programs")
+    assert done.stderr.count("note:") == done.stderr.count("warning:") == 1
+
+
+ROWS = {
+    "1": "add_kernel (4, 1, 1) 4 | 8 KB | 4 KB | 12 KB",
+    "x_ptr": "float32 (1000,) 4 KB | 4 KB 1 | 4 KB",  # 1000 elements of 4 bytes, loaded once
+    "out_ptr": "float32 (1000,) 4 KB | 4 KB 1 | 4 KB",
+    "3": "square_kernel (1, 1, 1) 1 | 1.02 KB | 1.02 KB | 2.05 KB | 8.19 K tf32 | 4",  # 2 · 16³ / (2 · 16² · 4)
+    "4": "second_to_first_kernel (2, 1, 1) 2 | 8 B | 8 B | 8 B",
+}
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_report_counts(label: str, right: Done) -> None:
+    """Each row of --report is what a count by hand gives."""
+    rows = [line.split() for line in right[0].stdout.splitlines()]
+    found = [row[1:] for row in rows if row and row[0] == label]
+    assert found[0] == ROWS[label].replace("|", "").split()
+
+
+def test_report_ends_with_pytorch(right: Done) -> None:
+    """What PyTorch moves is on the last line but one, before where the picture went."""
+    assert re.search(r"1 KB = 1000 B", right[0].stdout)
+    assert re.search(r"PyTorch's own operations: read [\d.]+ KB, wrote [\d.]+ KB\n", right[0].stdout)
+
+
+def test_plot_follows_strides(right: Done) -> None:
+    """One program a row: four stripes lie over each other, for a row-major tensor and for a transposed one."""
+    pixels = np.asarray(Image.open(right[1]).convert("RGB")).astype(int)
+    tab20 = [(31, 119, 180), (174, 199, 232), (255, 127, 14), (255, 187, 120)]
+    programs = sum((number + 1) * (pixels == colour).all(-1) for number, colour in enumerate(tab20))
+    striped = sum(_runs(column) == [1, 2, 3, 4] for column in programs.T)
+    assert striped > 0.5 * pixels.shape[1]
+
+
+def _runs(column: np.ndarray) -> list[int]:
+    """The programs down a column of pixels, without what is no program's colour."""
+    touched = column[column > 0]
+    return touched[np.diff(touched, prepend=0) != 0].tolist()
+
+
+def test_fault_is_reported_without_traceback(tmp_path: Path) -> None:
+    """Out of bounds: what, where in the kernel, who launched it; the script ends there."""
+    done = _run(tmp_path, OUT_OF_BOUNDS)
+    assert (done.returncode, done.stdout) == (1, "before\n")
+    what, where, lanes, launch = done.stderr.splitlines()
+    assert what.startswith("out of bounds: program (3, 0, 0) of add_one_kernel loads x_ptr[1000], but x_ptr is float32")
+    assert where.startswith(f"  at {_line(OUT_OF_BOUNDS, 'tl.load')} in add_one_kernel: ")
+    assert lanes == "  24 of 256 active lanes: 24 past its last element"
+    assert launch.startswith(f"  launched at {_line(OUT_OF_BOUNDS, 'add_one_kernel[')} in add_one: ")
+
+
+def test_fault_that_the_script_caught_counts(tmp_path: Path) -> None:
+    """A race that is caught is reported once, and what it left undone is not; exit status 0 becomes 1."""
+    done = _run(tmp_path, CAUGHT)
+    assert done.returncode == 1
+    assert "caught Race" in done.stdout
+    assert "what a fault leaves behind" in done.stdout
+    assert done.stderr.startswith("race: programs")
+    assert done.stderr.count("both touch x_ptr[0]") == 1
+    assert "Traceback" not in done.stderr
+    assert "never stored" not in done.stderr
+
+
+def test_outputs_that_nobody_stored(tmp_path: Path) -> None:
+    """Reported where PyTorch first reads them, whichever way, and the script runs on."""
+    done = _run(tmp_path, UNSTORED)
+    assert done.returncode == 1
+    assert done.stdout.endswith("to the end\n")
+    found = done.stderr.splitlines()
+    assert found[0] == "never stored: y_ptr has 232 of 1000 elements that no kernel wrote, the first y_ptr[768]"
+    assert found[1] == f"  read at {_line(UNSTORED, 'total = ')} in <module>: total = y.sum()"
+    assert found[2] == "never stored: y_ptr has 32 of 800 elements that no kernel wrote, the first y_ptr[7, 68]"
+    assert found[3].startswith(f"  read at {_line(UNSTORED, 'filled((8')} in <module>: print(")
+    assert [line.split(" elements")[0] for line in found[4::2]] == [
+        "never stored: y_ptr has 132 of 900",
+        "never stored: y_ptr has 133 of 901",
+    ]
+
+
+def test_arguments_and_status_are_the_scripts(tmp_path: Path) -> None:
+    """What follows SCRIPT is its own, it imports its neighbours, and sys.exit(7) exits 7."""
+    (tmp_path / "neighbour.py").write_text("NAME = 'next door'\n")
+    done = _run(tmp_path, NO_LAUNCH, arguments=("--report", "--seed", "x"))
+    assert done.returncode == 7
+    assert done.stdout == "['script.py', '--report', '--seed', 'x'] __main__ next door\n"
+    assert done.stderr == "note: script.py launched no kernel\n"
+
+
+def test_other_exceptions_show_the_scripts_frames(tmp_path: Path) -> None:
+    """The traceback has no frame of ours, runpy's or Triton's, and no fault that led to it: that is told by itself.
+
+    What the simulator lacks is called by its name.
+    """
+    done = _run(tmp_path, RAISES)
+    assert done.returncode == 1
+    said = [line for line in done.stdout.splitlines() if line.startswith("said")]
+    assert said[0] == "said libdevice.sqrt_rn is not supported by the simulator, run with --device cuda"
+    assert said[1] == said[2] == "said the simulator has no clock: time kernels on a GPU"
+    frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
+    assert [frame.rpartition(" ")[2] for frame in frames] == ["<module>", "assembly_kernel", "assembly"]
+    assert all('script.py", line' in frame for frame in frames)
+    last, fault = done.stderr.splitlines()[-5:-3]
+    assert last == (
+        'NotImplementedError: inline assembly, "mov.b32 $0, $1;", '
+        "is not supported by the simulator, run with --device cuda"
+    )
+    assert fault.startswith("out of bounds: program (0, 0, 0) of beyond_kernel stores to x_ptr[1]")
+    assert done.stderr.count("out of bounds") == 1
+
+
+BAD = {
+    "no such file": (["missing.py"], "missing.py: cannot be read: No such file or directory"),
+    "a folder": (["folder"], "folder: expected a Python script, got a directory"),
+    "a binary file": (["binary"], "binary: expected a Python script, got a binary file"),
+    "another language": (["kernel.cu"], "kernel.cu: expected a Python script, got a file that is not Python: "),
+    "not a picture": (["--plot", "a.txt", "s.py"], "argument --plot: expected FILE.png in a folder that exists"),
+    "no number": (["--plot", "a.png", "--launch", "0", "s.py"], "argument --launch: expected the number of a launch"),
+    "--launch alone": (["--launch", "1", "s.py"], "expected --plot FILE.png as well"),
+    "no script": ([], "the following arguments are required: SCRIPT"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments(name: str, tmp_path: Path) -> None:
+    """Exit status 2 and a sentence; for a bad SCRIPT that is all."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
+    (tmp_path / "kernel.cu").write_text("__global__ void kernel(float *x) {}\n")
+    arguments, message = BAD[name]
+    done = _tool(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1 or "usage:" in done.stderr
