@@ -19,8 +19,8 @@ kernel as Python, once per program) and replaces its parts:
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all
     device      answers as an H100 where host code asks about the GPU; fresh memory is NaN
-    script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the CPU, `frames` finds its
-                lines, `unstored` the outputs that it uses unwritten; `show` and `plot` print and draw a trace
+    script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the CPU, `frames` finds
+                its lines, `unstored` outputs that it uses unwritten; `show` and `plot` print and draw a trace
 
 A worker calls `install()` once, before it imports Triton or a student's module:
 

@@ -1,0 +1,92 @@
+"""What the grader makes of a worker's replies, with workers that say what they are told to."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from assignment.grading import score
+from assignment.grading.calls import Run, SubmissionError
+from assignment.grading.pool import MAX_DEATHS
+from assignment.grading.sandbox import WorkerDied
+
+RIGHT = {"status": "ok", "groups": [1], "bare": True, "notes": []}
+FAULT = {"status": "fault", "message": "race: programs (0, 0, 0) and (1, 0, 0) of kernel both touch y[0]"}
+RAISED = {"status": "raised", "types": [], "message": "", "text": "", "by_submission": False, "in_kernel": True}
+
+
+class Scripted:
+    """A worker that gives one reply to every request, or dies of it."""
+
+    def __init__(self, reply):
+        self.reply, self.asked = reply, 0
+
+    def ask(self, request, tensors):
+        self.asked += 1
+        if self.reply is None:
+            raise WorkerDied(score.TIMEOUT, "no answer")
+        return self.reply, [torch.ones(3)] * sum(self.reply.get("groups", []))
+
+    def output(self):
+        return ""
+
+
+def run_on(device, worker, simulator):
+    pool = SimpleNamespace(device=device, workers=[worker], mine=0, unsimulated=Counter())
+    pool.simulator = lambda: simulator
+    pool.given_up = lambda function: None
+    return Run(pool)
+
+
+def test_a_fault_fails_the_call():
+    """A reply of status "fault" is the submission's failure, with the simulator's message"""
+    worker = Scripted(FAULT)
+    with pytest.raises(SubmissionError, match="both touch") as caught:
+        run_on("cpu", worker, worker)("rmsnorm", torch.ones(3))
+    assert caught.value.status == score.FAIL
+
+
+def test_memory_is_checked_beside_a_gpu():
+    """A call that is right on a GPU fails for the fault that the simulator sees"""
+    with pytest.raises(SubmissionError, match="both touch"):
+        run_on("cuda", Scripted(RIGHT), Scripted(FAULT))("rmsnorm", torch.ones(3))
+    assert run_on("cuda", Scripted(RIGHT), Scripted(RIGHT))("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("reply", [RAISED, None], ids=["raises", "dies"])
+def test_what_cannot_be_simulated_is_left_to_the_gpu(reply):
+    """A kernel that the simulator cannot run keeps its result; one that hangs it is not tried for ever"""
+    simulator = Scripted(reply)
+    run = run_on("cuda", Scripted(RIGHT), simulator)
+    for _ in range(5):
+        assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
+    assert simulator.asked == (MAX_DEATHS if reply is None else 5)
+
+
+def test_remarks_are_kept_and_shown():
+    """Warnings of right calls are gathered, once each, and stand beside the message of a later failure"""
+    worker = Scripted({**RIGHT, "notes": ["masked load without other=: a lane …\n  at cs336_kernels/rmsnorm.py:3"]})
+    run = run_on("cpu", worker, worker)
+    for _ in range(2):
+        run("rmsnorm", torch.ones(3))
+    assert len(run.notes) == 1
+    assert "note: masked load without other=" in run.in_context("y: 1 of 3 elements wrong")
+
+
+@pytest.mark.parametrize("notes", ["text", [1], ["x"] * 100])
+def test_forged_remarks_are_refused(notes):
+    """Notes are a few texts, whatever a submission makes its worker say"""
+    worker = Scripted({**RIGHT, "notes": notes})
+    with pytest.raises(SubmissionError, match="cannot be read"):
+        run_on("cpu", worker, worker)("rmsnorm", torch.ones(3))
+
+
+@pytest.mark.parametrize("rows", [[[1], [1]], [[1], [1], [1], [1, 2]], [[1], [1], [1, 1], [1]]])
+def test_forged_costs_are_refused(rows):
+    """Figures have a length for each input and result"""
+    figures = [torch.tensor(row) for row in rows]
+    worker = Scripted({**RIGHT, "groups": [1, len(rows)], "bare": True})
+    worker.ask = lambda request, tensors: (worker.reply, [torch.ones(3), *figures])
+    with pytest.raises(SubmissionError, match="cannot be read"):
+        run_on("cpu", worker, worker).costs("rmsnorm", torch.ones(3))
