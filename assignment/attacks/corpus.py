@@ -16,7 +16,7 @@ from assignment.grading.submission import Submission, read
 HERE = Path(__file__).resolve().parent
 REFERENCE = HERE.parent / "reference"
 BUG, VARIANT = "bug", "variant"
-NEEDED = ("bounds", "races", "costs", "provenance")  # what values cannot show
+NEEDED = ("costs", "provenance")  # what no check sees yet
 GRADED = tuple(name for name in PROBLEMS if name != "speed")
 
 
@@ -31,6 +31,7 @@ class Entry:
     problem: str = ""  # of a bug: the one that must lose points
     caught_by: str = ""  # of a bug: the check that must fail
     needs: str = ""  # of a bug: one of NEEDED
+    line: str = ""  # of a bug in its accesses: what the message of caught_by must quote
 
     @property
     def expectation(self) -> str:
@@ -95,4 +96,5 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
         problem=planted.problem,
         caught_by=f"{file}::{planted.bug.caught_by}" if planted.bug.caught_by else "",
         needs=planted.bug.needs,
+        line=planted.bug.line,
     )

@@ -163,7 +163,7 @@ class Loop:
 def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
     worst = Verdict(score.OK, 0.0)
     for item in items:
-        verdict = _case(item)
+        verdict = judge_case(item)
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
@@ -172,7 +172,8 @@ def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
     return worst
 
 
-def _case(item: pytest.Item) -> Verdict:
+def judge_case(item: pytest.Item) -> Verdict:
+    """Run one case."""
     item.user_properties.clear()  # those of the submission before
     for report in runtestprotocol(item, log=False, nextitem=None):
         properties: dict[str, Any] = dict(report.user_properties)

@@ -106,11 +106,20 @@ def _judge_bug(row: Row, problem_of: dict[str, str], findings: Findings) -> None
         )
     elif margin < CAUGHT:
         findings.add(row, f"{entry.caught_by} caught it by {margin:.2f} times the bound; at least {CAUGHT} is safe")
+    _judge_line(row, findings)
     for name in row.kills:
         if problem_of[name] != entry.problem and name not in SHARED.get(entry.problem, []):
             findings.add(row, f"costs points in {problem_of[name]}: {name}")
     if any(v.status == score.GRADER_ERROR for result in row.results for v in result.verdicts.values()):
         findings.add(row, "the grader failed on it")
+
+
+def _judge_line(row: Row, findings: Findings) -> None:
+    """A student who misuses memory is to be shown the line at fault, not wrong values somewhere else."""
+    check, line = row.entry.caught_by, row.entry.line
+    for result in row.results:
+        if check in result.failed and line not in (message := result.verdicts[check].message):
+            findings.add(row, f"{check} does not quote {line!r} on seed {result.seed}: {message}")
 
 
 def only_killer(rows: Iterable[Row]) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from .faults import Place, Program, Race, at, place
 
+Name = Callable[[int], str]  # of the element in a lane
 _LOCK_LANES = 32  # an atomic on more elements than this adds up data; it is no lock and no counter
 
 
@@ -52,23 +53,26 @@ class Races:
         """The next program starts."""
         self._program, self._first, self._acquired = program, len(self._events), []
 
-    def load(self, shadow: Shadow, index: np.ndarray, name: Callable[[int], str]) -> None:
+    def load(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
         """The program reads elements; only the first reader of each is remembered."""
-        if "store" in shadow.marks:
-            self._check(shadow, index, ("store",), "loads", name, None)
+        self._check(shadow, index, ("store",), "loads", name)
+        self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
         readers = shadow.of("load")
         is_new = readers.take(index) == 0
         if is_new.any():
             readers[index[is_new]] = self._event("loaded")
 
-    def store(self, shadow: Shadow, index: np.ndarray, name: Callable[[int], str], unchanged: Callable) -> None:
-        """The program writes elements; unchanged() tells which of them had these values already."""
-        self._check(shadow, index, ("store", "load", "atomic"), "stores to", name, unchanged)
-        shadow.of("store")[index] = self._event("stored to")
+    def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray) -> None:
+        """The program writes elements; `is_same` tells which of them had these values already."""
+        self._check(shadow, index, ("store", "same", "load", "atomic"), "stores to", name, is_same)
+        event = self._event("stored to")
+        shadow.of("store")[index[~is_same]] = event
+        if is_same.any():
+            shadow.of("same")[index[is_same]] = event
 
-    def atomic(self, shadow: Shadow, index: np.ndarray, name: Callable[[int], str]) -> None:
+    def atomic(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
         """The program updates elements atomically."""
-        self._check(shadow, index, ("store",), "updates", name, None)
+        self._check(shadow, index, ("store", "same"), "updates", name)
         shadow.of("atomic")[index] = self._event("updated")
 
     def acquire(self, addresses: Iterable[int]) -> None:
@@ -102,32 +106,26 @@ class Races:
         index: np.ndarray,
         against: tuple[str, ...],
         action: str,
-        name: Callable[[int], str],
-        unchanged: Callable | None,
+        name: Name,
+        is_same: np.ndarray | None = None,
     ) -> None:
-        for other in against:
-            if other not in shadow.marks:
+        for mark in against:
+            if mark not in shadow.marks:
                 continue
-            events = shadow.marks[other].take(index)
+            events = shadow.marks[mark].take(index)
             foreign = (events > 0) & (events < self._first)
             if foreign.any():
-                self._settle(events, foreign, index, action, name, unchanged)
+                self._settle(events, foreign, action, name, is_same)
 
     def _settle(
-        self,
-        events: np.ndarray,
-        foreign: np.ndarray,
-        index: np.ndarray,
-        action: str,
-        name: Callable[[int], str],
-        unchanged: Callable | None,
+        self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None
     ) -> None:
         """Raise, unless atomics order the events, or warn where the value stays the same."""
         unordered = [number for number in np.unique(events[foreign]).tolist() if not self._is_ordered(number)]
         if not unordered:
             return
         lanes = foreign & np.isin(events, unordered)
-        harmless = unchanged is not None and bool(unchanged()[lanes].all())
+        harmless = is_same is not None and bool(is_same[lanes].all())
         lane = int(np.flatnonzero(lanes)[0])
         earlier = self._events[int(events[lane])]
         text = (
@@ -136,8 +134,8 @@ class Races:
             f"  {earlier.program} {earlier.action} it\n{at(earlier.where, '    ')}\n"
         )
         if harmless:
-            text = f"same value stored twice: {text}  the value is the same: harmless, and work done twice"
-            self._warn(text, (place(), earlier.where))
+            text = f"same value stored: {text}  the value stays what it is: harmless, and work done twice"
+            self._warn(text, frozenset([place(), earlier.where]))
         else:
             raise Race(f"race: {text}  nothing orders them: give each program elements of its own, or use atomics")
 

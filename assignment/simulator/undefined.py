@@ -21,7 +21,7 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
 _FORGET_AT = 4096  # of them, after which those that are gone are dropped
 _PROBES = (1.0, -1.0)  # signs of the values that take the place of undefined ones
-_ENOUGH = 3  # programs that are run again for one line of a kernel
+_ENOUGH = {True: 64, False: 3}  # programs run again for one line: with unwritten values, and with masked-out lanes
 
 
 class Write(NamedTuple):
@@ -126,26 +126,27 @@ class Undefined:
         """The next program starts."""
         self.met = {}
 
-    def meet(self, text: str, where: Place, values: np.ndarray, lanes: np.ndarray) -> None:
+    def meet(self, text: str, where: Place, values: np.ndarray, lanes: np.ndarray, is_unwritten: bool) -> None:
         """An undefined value in these lanes; in a trial of this line, another takes its place."""
-        line = where[0] if where else None
+        about = where[:1], is_unwritten
         if self._probe is None:
-            self.met.setdefault(line, (text, where))
-        elif self._probe[0] == line:
+            self.met.setdefault(about, (text, where))
+        elif self._probe[0] == about:
             values[lanes] = _something_else(values.dtype, self._probe[1])
 
     def used(self, first: list[Write], again: Callable[[], list[Write]]) -> list[tuple[str, Place]]:
         """Those that change what the program stores. `again` runs it once more and takes back what it wrote."""
         found = []
-        for line, met in self.met.items():
-            self._tried[line] = self._tried.get(line, 0) + 1
-            if self._tried[line] <= _ENOUGH and any(self._changes(first, again, line, sign) for sign in _PROBES):
+        for about, met in self.met.items():
+            tried, enough = self._tried.get(about, 0), _ENOUGH[about[1]]
+            if tried < enough and any(self._changes(first, again, about, sign) for sign in _PROBES):
                 found.append(met)
-                self._tried[line] = _ENOUGH
+                tried = enough
+            self._tried[about] = tried + 1
         return found
 
-    def _changes(self, first: list[Write], again: Callable[[], list[Write]], line: Any, sign: float) -> bool:
-        self._probe = line, sign
+    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Any, sign: float) -> bool:
+        self._probe = about, sign
         try:
             second = again()
         except Exception:  # an index or a loop that depends on it

@@ -92,7 +92,7 @@ class Watch:
         if region.may_be_unwritten and (lanes := is_unwritten(values)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
             text = self._says(Unwritten, "loads", region, lane, "which nobody has written")
-            self.undefined.meet(text, place(), values, lanes)
+            self.undefined.meet(text, place(), values, lanes, True)
         return values
 
     def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype) -> None:
@@ -121,7 +121,7 @@ class Watch:
                 region.shadow,
                 marks,
                 lambda lane: region.name_at(int(offsets.ravel()[lane])),
-                lambda: _bits(memory.take(index)).ravel() == _bits(values).ravel(),
+                (_bits(memory.take(index)) == _bits(values)).ravel(),
             )
             if region.traffic is not None:
                 self._count(region, "stored", marks, values.dtype.itemsize)
@@ -166,7 +166,7 @@ class Watch:
         if region.may_be_unwritten and (lanes := is_unwritten(old)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
             text = self._says(Unwritten, "updates", region, lane, "which nobody has written")
-            self.undefined.meet(text, place(), old, lanes)
+            self.undefined.meet(text, place(), old, lanes, True)
         new = operation(old, *operands).astype(old.dtype)
         self._record(addresses, old, new)
         memory[index] = new
@@ -189,7 +189,7 @@ class Watch:
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Lanes that a mask without `other` leaves undefined; `values` hold zeros there."""
         text = f"masked load without other=: a lane of {self.kernel} that is masked out holds anything on a GPU, here 0"
-        self.undefined.meet(text, place(), values, lanes)
+        self.undefined.meet(text, place(), values, lanes, False)
 
     def _refuse_inputs(self, region: Region, offsets: np.ndarray, action: str) -> None:
         if region.is_input:

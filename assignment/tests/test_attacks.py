@@ -2,11 +2,12 @@
 
 import ast
 import math
+from dataclasses import replace
 
 import pytest
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import bugs, page
+from assignment.attacks import bugs, memory, one_bug, page
 from assignment.attacks.corpus import BUG, GRADED, NEEDED, VARIANT, Entry, defined, entries
 from assignment.attacks.judging import Job, Result, Verdict, judge_all, key
 from assignment.attacks.verdicts import Row, judge, only_killer
@@ -98,6 +99,24 @@ def test_a_bug_that_slips_through_is_a_finding(seen, finding):
     assert finding in line
 
 
+FAULT = "race: …\n  at cs336_kernels/rmsnorm.py:158 in _backward_kernel: tl.store(partial_ptrs, grad_w, mask=mask)"
+
+
+def test_a_bug_with_a_line_must_have_it_quoted_on_every_seed():
+    entry = replace(A_BUG, line="tl.store(partial_ptrs")
+    fault = Verdict("FAIL", math.inf, "some case", FAULT)
+    assert judge([row(entry, {EPS: fault}, {EPS: fault})], DECLARED) == []
+    (line,) = judge([row(entry, {EPS: fault}, {EPS: failed(math.inf)})], DECLARED)
+    assert "does not quote 'tl.store(partial_ptrs' on seed 1" in line
+
+
+def test_a_line_is_one_of_the_submission():
+    for entry in ENTRIES:
+        if entry.line and entry.line != "never stored":
+            source = b"\n".join(entry.submission.files.values()).decode()
+            assert any(entry.line in line for line in source.splitlines()), entry.name
+
+
 @pytest.mark.parametrize(
     ("seen", "finding"),
     [
@@ -168,3 +187,20 @@ def test_the_committed_matrix_has_every_bug_variant_and_check():
     ]
     missing += [check.name for check in DECLARED if f"| `{check.name}` |" not in text]
     assert missing == [], "run `python -m assignment.attacks` and commit matrix.md"
+
+
+def test_a_message_tells_of_a_fault_only_in_the_simulator():
+    message = f"rmsnorm_backward(…):\n{FAULT}"
+    assert one_bug.fault_in(message) == "race"
+    assert one_bug.result_of(message, "simulator") == "fault"
+    assert one_bug.result_of("f(…):\ny: 1 of 1 elements wrong\n  note: never stored: 1", "guarded") == "wrong"
+    assert one_bug.result_of("f(…):\nit raised ValueError", "cuda") == "error"
+    assert one_bug.result_of("", "cuda") == "right"
+
+
+def test_the_committed_table_of_misused_memory_has_every_bug_and_what_was_recorded():
+    seen = memory.read(memory.SEEN)
+    assert set(seen) == set(memory.targets()), "run `python -m assignment.attacks.memory` and commit what it writes"
+    assert memory.PAGE.read_text(encoding="utf-8") == memory.page(seen, memory.read(memory.SANITIZED))
+    for name, entry in seen.items():
+        assert entry["simulator"] == ("right" if name.startswith("base/") else "fault"), name

@@ -187,7 +187,7 @@ def test_right_script_succeeds(right: Done) -> None:
     assert "cuda True 1 True True tensor(4096.)" in done.stdout
     note, warning, *_ = done.stderr.splitlines()
     assert note.startswith("note: cuda tensors are made on the CPU")
-    assert warning.startswith("warning: same value stored twice: programs")
+    assert warning.startswith("warning: same value stored: programs")
     assert done.stderr.count("note:") == done.stderr.count("warning:") == 1
 
 

@@ -1,7 +1,8 @@
 """The bank of planted bugs: wrong submissions, each a few edits away from a plain and correct one.
 
-Every bug has a check that must catch it. A bug whose results are right all the same says what would show it: its
-accesses ("bounds", "races"), what it moves ("costs") or where its results come from ("provenance").
+Every bug has a check that must catch it. One that misuses memory, often with right results, says which line the
+simulator must name. A bug that no check sees says what would show it: what it moves ("costs") or where its results come
+from ("provenance").
 """
 
 import importlib
@@ -20,6 +21,10 @@ BANKS = (
     "flash_forward_triton",
     "flash_forward_triton_softmax",
     "flash_backward_triton",
+    "memory_weighted_sum",
+    "memory_rmsnorm",
+    "memory_flash_forward",
+    "memory_flash_backward",
 )
 
 
@@ -30,12 +35,13 @@ class Bug:
     name: str  # in plain words, short, unique in the problem
     edits: tuple[tuple[str, str], ...]  # (old, new); old occurs exactly once in the problem's files of the base
     caught_by: str  # the check that must catch it, one whose message leads a student to the bug
-    needs: str = ""  # "bounds", "races", "costs" or "provenance": what values cannot show; caught_by is then ""
+    needs: str = ""  # "costs" or "provenance": what no check sees yet; caught_by is then ""
+    line: str = ""  # of a bug in its accesses: what caught_by must quote, a part of the line at fault or "never stored"
 
 
-def bug(name: str, caught_by: str, *edits: str, needs: str = "") -> Bug:
+def bug(name: str, caught_by: str, *edits: str, needs: str = "", line: str = "") -> Bug:
     """A bug from edits written as "old → new"."""
-    return Bug(name, tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits)), caught_by, needs)
+    return Bug(name, tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits)), caught_by, needs, line)
 
 
 @dataclass(frozen=True)

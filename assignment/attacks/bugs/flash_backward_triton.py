@@ -20,7 +20,12 @@ GRADIENTS = (
     bug("P without the scale", "test_triton_values", "tl.dot(q, tl.trans(k)) * scale → tl.dot(q, tl.trans(k))"),
     bug("dK of the last query tile only", "test_triton_values", "grad_k += tl.dot → grad_k = tl.dot"),
     bug("dQ of the last key tile only", "test_triton_values", "tl.atomic_add → tl.store"),
-    bug("dQ starts from unwritten memory", "test_triton_values", "grad_q = torch.zeros( → grad_q = torch.empty("),
+    bug(
+        "dQ starts from unwritten memory",
+        "test_triton_values",
+        "grad_q = torch.zeros( → grad_q = torch.empty(",
+        line="tl.atomic_add(grad_q_ptrs",
+    ),
     bug(
         "gradients in the wrong order",
         "test_triton_values",
@@ -28,10 +33,10 @@ GRADIENTS = (
     ),
     bug(
         "dQ added to without atomics",
-        "",
+        "test_triton_values",
         "tl.atomic_add(grad_q_ptrs, grad_q, mask=q_mask) → old = tl.load(grad_q_ptrs, mask=q_mask, other=0.0)\n"
         "        tl.store(grad_q_ptrs, old + grad_q, mask=q_mask)",
-        needs="races",
+        line="tl.load(grad_q_ptrs, mask=q_mask",
     ),
 )
 
@@ -124,15 +129,15 @@ ADDRESSES = (
     ),
     bug(
         "dQ added past the last query",
-        "",
+        "test_triton_ragged",
         "grad_q_ptrs, grad_q, mask=q_mask → grad_q_ptrs, grad_q, mask=col_mask[None, :]",
-        needs="bounds",
+        line="tl.atomic_add(grad_q_ptrs",
     ),
     bug(
         "D read past the last query",
-        "",
+        "test_triton_ragged",
         "tl.load(delta_ptrs, mask=query_mask, other=0.0) → tl.where(query_mask, tl.load(delta_ptrs), 0.0)",
-        needs="bounds",
+        line="tl.where(query_mask, tl.load(delta_ptrs)",
     ),
 )
 

@@ -63,8 +63,18 @@ MASKS = (
         "key_mask = keys < n_keys → key_mask = keys >= 0",
         "col_mask = cols < d → col_mask = cols >= 0",
     ),
-    bug("q read past the last query", "", "q_mask = query_mask[:, None] & → q_mask =", needs="bounds"),
-    bug("k read past the last key", "", "k_mask = key_mask[:, None] & col_mask → k_mask = col_mask", needs="bounds"),
+    bug(
+        "q read past the last query",
+        "test_triton_ragged",
+        "q_mask = query_mask[:, None] & → q_mask =",
+        line="q = tl.load(q_ptrs",
+    ),
+    bug(
+        "k read past the last key",
+        "test_triton_ragged",
+        "k_mask = key_mask[:, None] & col_mask → k_mask = col_mask",
+        line="k = tl.load(k_ptrs",
+    ),
 )
 
 TILES = (

@@ -226,7 +226,12 @@ AUTOGRAD = (
 
 UNSEEN = (
     bug("forward: y stored past the last row", "test_forward_ragged", "mask=y_mask)\n → mask=col_mask[None, :])\n"),
-    bug("forward: rows past the end of x read", "", "= row_mask[:, None] & (cols < d) → = (cols < d)", needs="bounds"),
+    bug(
+        "forward: rows past the end of x read",
+        "test_forward_ragged",
+        "= row_mask[:, None] & (cols < d) → = (cols < d)",
+        line="x = tl.load(x_row_ptrs",
+    ),
     bug(
         "backward: grad_x stored past the last column",
         "test_backward_ragged",
@@ -234,18 +239,18 @@ UNSEEN = (
     ),
     bug(
         "backward: weight past the end read",
-        "",
+        "test_backward_ragged",
         "w = tl.load(weight_ptrs, mask=mask, other=0.0) → w = tl.where(mask, tl.load(weight_ptrs), 0.0)",
-        needs="bounds",
+        line="w = tl.where(mask, tl.load(weight_ptrs)",
     ),
     bug(
         "backward: grad_weight added to without atomics",
-        "",
+        "test_backward_values",
         "torch.empty((n_programs, d), dtype → torch.zeros((1, d), dtype",
         "partial_ptr + program * stride_pr + columns → partial_ptr + columns",
         "tl.store(partial_ptrs, grad_w, mask=mask) → "
         "tl.store(partial_ptrs, grad_w + tl.load(partial_ptrs, mask=mask, other=0.0), mask=mask)",
-        needs="races",
+        line="tl.store(partial_ptrs, grad_w + tl.load(partial_ptrs",
     ),
     bug("forward: x read twice although it fits", "", "if not IS_ONE_TILE:\n → if True:\n", needs="costs"),
     bug(

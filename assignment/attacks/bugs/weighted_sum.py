@@ -101,12 +101,12 @@ BACKWARD = (
     ),
     bug(
         "backward: grad_weight added to without atomics",
-        "",
+        "test_backward_values",
         "torch.empty((n_tiles, d), dtype → torch.zeros((1, d), dtype",
         "partial_ptr + tile * stride_pr + cols → partial_ptr + cols",
         "tl.store(partial_ptrs, partial, mask=in_cols) → "
         "tl.store(partial_ptrs, partial + tl.load(partial_ptrs, mask=in_cols, other=0.0), mask=in_cols)",
-        needs="races",
+        line="tl.store(partial_ptrs, partial + tl.load(partial_ptrs",
     ),
     bug("backward: rows past the end of grad_y unmasked", "test_backward_ragged", ", mask=in_rows, other=0.0 → "),
     bug("backward: rows past the end of x unmasked", "test_backward_ragged", "=mask, → =in_cols[None, :],"),

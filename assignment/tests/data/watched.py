@@ -256,7 +256,24 @@ def check_two_programs_store():
     with calls.call() as seen:
         same_kernel[(5,)](torch.zeros(1), VALUE=7)
     assert len(seen.warnings) == 1
-    says(Exception(seen.warnings[0]), "same value stored twice", "in same_kernel")
+    says(Exception(seen.warnings[0]), "same value stored: programs", "in same_kernel")
+
+
+def check_storing_what_is_there():
+    """A store that changes nothing is no race with a load, whoever comes first."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, VALUE: tl.constexpr):
+        if tl.program_id(0) == 0:
+            tl.store(x_ptr, VALUE)
+        else:
+            tl.store(y_ptr + tl.program_id(0), tl.load(x_ptr))
+
+    for seed in range(8):
+        with calls.call(seed=seed) as seen:
+            kernel[(4,)](torch.zeros(1), torch.zeros(4), VALUE=0.0)
+            assert len(seen.warnings) == 1
+            raised(Race, kernel[(4,)], torch.zeros(1), torch.zeros(4), VALUE=1.0)
 
 
 def check_load_add_store():
@@ -426,6 +443,20 @@ def check_unwritten_memory():
             x[:5] = 1
             fault = raised(Unwritten, reduce_kernel[(1,)], x, y, 5, SIZE=8, HOW=how)
             says(fault, "unwritten memory: program (0, 0, 0) of reduce_kernel loads x_ptr[5]", "# the scratch")
+
+
+def check_one_program_of_many_uses_it():
+    """Most programs throw the unwritten value away; the one that does not is found."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr):
+        program = tl.program_id(0)
+        x = tl.load(x_ptr)
+        tl.store(y_ptr + program, tl.where(program == 11, x, 0.0))
+
+    for seed in range(4):
+        with calls.call(seed=seed):
+            raised(Unwritten, kernel[(16,)], torch.empty(1), torch.zeros(16))
 
 
 def check_unwritten_and_unused():

@@ -1,0 +1,187 @@
+"""Who sees the planted bugs that misuse memory: the simulator, right values, Triton's interpreter, compute-sanitizer.
+
+python -m assignment.attacks.memory                          run them all on the CPU; write memory.json, memory.md
+python -m assignment.attacks.memory page                     memory.md from what is recorded
+python -m assignment.attacks.memory sanitize [NAME ...]      on a GPU, under compute-sanitizer; sanitizer.json
+python -m assignment.attacks.memory run NAME --engine NAME   one of them, once
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from assignment.attacks import bugs, one_bug
+from assignment.attacks.corpus import entries
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PAGE, SEEN, SANITIZED = HERE / "memory.md", HERE / "memory.json", HERE / "sanitizer.json"
+ON_CPU = ("simulator", "guarded", "interpreter")
+AT_ONCE = 8  # programs on one GPU
+TIMEOUT_S = 150
+ALSO = {"race": "racecheck", "unwritten memory": "initcheck", "never stored": "initcheck"}  # beside memcheck
+
+Target = tuple[dict[str, bytes], str]  # files, check
+
+
+def targets() -> dict[str, Target]:
+    """Every bug with a line, and the base itself on the same checks: nobody may see anything there."""
+    planted = [entry for entry in entries() if entry.line]
+    wrong = {entry.name.removeprefix("bugs/"): (entry.submission.files, entry.caught_by) for entry in planted}
+    return wrong | {f"base/{entry.caught_by}": (bugs.base(), entry.caught_by) for entry in planted}
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    lines = (__doc__ or "").splitlines()
+    parser = argparse.ArgumentParser(prog="python -m assignment.attacks.memory", description=lines[0])
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("page", help="write memory.md from memory.json and sanitizer.json")
+    run = commands.add_parser("run", help="one submission by one engine; prints a line of JSON")
+    run.add_argument("name")
+    run.add_argument("--engine", choices=one_bug.ENGINES, required=True)
+    sanitize = commands.add_parser("sanitize", help="run them under compute-sanitizer; skips what is recorded")
+    sanitize.add_argument("names", nargs="*", help="parts of names")
+    sanitize.add_argument("--to", type=Path, default=SANITIZED, metavar="FILE")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parse_arguments(sys.argv[1:])
+    if options.command == "run":
+        print("\n" + json.dumps(asdict(one_bug.run(*targets()[options.name], options.engine))), flush=True)
+        return 0
+    if options.command == "sanitize":
+        wanted = [name for name in targets() if not options.names or any(part in name for part in options.names)]
+        record(options.to, wanted, under_sanitizer, AT_ONCE)
+        return 0
+    if options.command is None:
+        SEEN.unlink(missing_ok=True)
+        record(SEEN, list(targets()), on_cpu, 1)
+    PAGE.write_text(page(read(SEEN), read(SANITIZED)), encoding="utf-8")
+    return 0
+
+
+def read(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def record(file: Path, names: Iterable[str], look: Callable[[str], dict[str, Any]], at_once: int) -> None:
+    """Add to the file what `look` says of each name that it does not hold yet."""
+    known = read(file)
+    with ThreadPoolExecutor(at_once) as threads:
+        pending = {threads.submit(look, name): name for name in names if name not in known}
+        for done in as_completed(pending):
+            name = pending[done]
+            known[name] = done.result()
+            print(name, known[name], flush=True)
+            text = json.dumps({name: known[name] for name in sorted(known)}, indent=1, ensure_ascii=False)
+            file.write_text(text + "\n", encoding="utf-8")
+
+
+def on_cpu(name: str) -> dict[str, Any]:
+    """The result by each engine of the CPU, and what the simulator says: the kind of fault and its line."""
+    found: dict[str, Any] = {}
+    for engine in ON_CPU:
+        outcome, _ = run_apart([], name, engine)
+        found[engine] = outcome["result"]
+        if engine == "simulator":
+            place = re.search(r"at cs336_kernels/(\S+:\d+)", outcome["message"])
+            found |= {"kind": one_bug.fault_in(outcome["message"]), "at": place[1] if place else ""}
+    return found
+
+
+def under_sanitizer(name: str) -> dict[str, Any]:
+    """How many errors each tool that may see this kind of bug reports, and whether the values were right."""
+    kind = read(SEEN).get(name, {}).get("kind", "")
+    tools = ("memcheck", *([ALSO[kind]] if kind in ALSO else []))
+    if name.startswith("base/"):
+        tools = ("memcheck", "initcheck", "racecheck")
+    found: dict[str, Any] = {}
+    for tool in tools:
+        outcome, output = run_apart(["compute-sanitizer", "--tool", tool], name, "cuda")
+        summary = re.search(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:error|hazard)", output)
+        found[tool] = int(summary[1]) if summary else outcome["result"]
+        if tool == "memcheck":
+            first = re.search(r"^=+ (Invalid .*)$", output, re.MULTILINE)
+            found |= {"values": outcome["result"], "first": first[1] if first else ""}
+    return found
+
+
+def run_apart(under: list[str], name: str, engine: str) -> tuple[dict[str, Any], str]:
+    """The outcome of `run` in a process of its own, which may die, and all that it printed."""
+    command = [*under, sys.executable, "-m", "assignment.attacks.memory", "run", name, "--engine", engine]
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # so that the watched program goes with the one that watches
+    )
+    try:
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return {"result": "timeout", "message": ""}, ""
+    if process.returncode < 0:
+        return {"result": f"crash, {signal.Signals(-process.returncode).name}", "message": ""}, output
+    lines = [line for line in output.splitlines() if line.startswith('{"result": ')]
+    return json.loads(lines[-1]) if lines else {"result": one_bug.ERROR, "message": output}, output
+
+
+def page(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
+    """The table in Markdown."""
+    wrong = {name: entry for name, entry in seen.items() if not name.startswith("base/")}
+    caught = sum(entry["simulator"] == one_bug.FAULT for entry in wrong.values())
+    counts = [sum(entry[engine] != one_bug.RIGHT for entry in wrong.values()) for engine in ON_CPU[1:]]
+    on_gpu = {name: entry for name, entry in sanitized.items() if name in wrong}
+    alarms = sum(alarmed(entry) for entry in on_gpu.values())
+    rows = [cells(name, entry, sanitized.get(name)) for name, entry in (wrong | seen).items()]
+    return f"""# Who sees misused memory
+
+Written by `python -m assignment.attacks.memory`, not by hand; its last column comes from
+`python -m assignment.attacks.memory sanitize` on an H200. Each planted bug, and the base that it is an edit of, ran on
+the same few cases of one check.
+
+- *Simulator*: whether it reports a fault, and where. A result that was never stored is a note beside wrong values.
+- *Values alone*: the same cases in Triton's interpreter, inputs between guards of NaN, fresh memory full of NaN.
+- *Plain interpreter*: the same without guards and NaN. Both run programs in order, where a race may look right, and
+  what memory holds beyond a tensor is luck: this was one run.
+- *compute-sanitizer*: errors by tool with CUDA's own allocator, and whether the GPU's values were right.
+
+Of {len(wrong)} bugs the simulator sees {caught}, values alone {counts[0]} and the plain interpreter {counts[1]}, \
+crashes included; compute-sanitizer sees {f"{alarms} of {len(on_gpu)}" if on_gpu else "– (not run)"}.
+
+| bug | kind | simulator | values alone | plain interpreter | compute-sanitizer | values on an H200 |
+|---|---|---|---|---|---|---|
+""" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def cells(name: str, entry: dict[str, Any], sanitized: dict[str, Any] | None) -> list[str]:
+    simulator = f"yes, {entry['at']}".rstrip(", ") if entry["simulator"] == one_bug.FAULT else entry["simulator"]
+    row = [name, entry["kind"], simulator, entry["guarded"], entry["interpreter"]]
+    if sanitized is None:
+        return [*row, "–", "–"]
+    tools = [f"{tool}: {sanitized[tool]}" for tool in ("memcheck", "initcheck", "racecheck") if tool in sanitized]
+    return [*row, ", ".join(tools), sanitized["values"]]
+
+
+def alarmed(sanitized: dict[str, Any]) -> bool:
+    return any(isinstance(sanitized.get(tool), int) and sanitized[tool] for tool in ("memcheck", *ALSO.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
