@@ -16,7 +16,7 @@ from assignment.grading.submission import Submission, read
 HERE = Path(__file__).resolve().parent
 REFERENCE = HERE.parent / "reference"
 BUG, VARIANT = "bug", "variant"
-NEEDED = ("costs", "provenance")  # what no check sees yet
+NEEDED = ("provenance",)  # what no check sees yet
 GRADED = tuple(name for name in PROBLEMS if name != "speed")
 
 
@@ -31,13 +31,26 @@ class Entry:
     problem: str = ""  # of a bug: the one that must lose points
     caught_by: str = ""  # of a bug: the check that must fail
     needs: str = ""  # of a bug: one of NEEDED
+    pays: tuple[str, ...] = ()  # of a variant: the checks of cost that its style must lose
     line: str = ""  # of a bug in its accesses: what the message of caught_by must quote
 
     @property
     def expectation(self) -> str:
         if self.kind == VARIANT:
-            return "keeps every point"
+            return f"keeps every point but those of {', '.join(self.pays)}" if self.pays else "keeps every point"
         return f"needs {self.needs}" if self.needs else f"fails {self.caught_by}"
+
+
+PAYS = {  # right, and dearer than it must be
+    "attention_whole_heads": ("test_flash_forward_traffic",),  # copies its inputs
+    "forward_padded": ("test_flash_forward_traffic",),  # copies its inputs
+    "forward_split_keys": ("test_flash_forward_traffic",),  # each split reads q, and writes an o of its own
+    "forward_split_keys_atomics": ("test_flash_forward_traffic",),
+    "forward_two_pass": ("test_flash_forward_traffic",),  # reads k twice
+    "rmsnorm_descriptors": ("test_rmsnorm_forward_traffic", "test_rmsnorm_backward_traffic"),  # rows in two passes
+    "rmsnorm_two_kernels": ("test_rmsnorm_backward_traffic",),  # grad_weight in a kernel of its own
+    "weighted_sum_persistent": ("test_weighted_sum_forward_traffic", "test_weighted_sum_backward_traffic"),  # copies x
+}
 
 
 def entries() -> list[Entry]:
@@ -68,7 +81,8 @@ def _variant(path: Path) -> Entry:
     files["cs336_kernels/__init__.py"] += TAKE_OVER.format(functions=functions).encode()
     submission = Submission({**files, "cs336_kernels/part.py": content})
     problems = {problem for name in functions for problem in _problems(name)}
-    return Entry(f"variants/{path.stem}", VARIANT, submission, tuple(p for p in GRADED if p in problems))
+    pays = tuple(f"test_cost.py::{check}" for check in PAYS.get(path.stem, ()))
+    return Entry(f"variants/{path.stem}", VARIANT, submission, tuple(p for p in GRADED if p in problems), pays=pays)
 
 
 def defined(source: bytes) -> list[str]:
@@ -87,6 +101,7 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
     # Every other problem's code is in files that the edits leave alone; only flash_attention is graded in two.
     triton = ("flash_forward_triton", "flash_backward_triton")
     affected = triton if planted.problem == triton[1] else (planted.problem,)
+    check = planted.bug.caught_by
     file = "test_" + planted.problem.removesuffix("_pytorch").removesuffix("_triton") + ".py"
     return Entry(
         name=f"bugs/{planted.name}",
@@ -94,7 +109,7 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
         submission=Submission(bugs.submission(planted)),
         problems=affected,
         problem=planted.problem,
-        caught_by=f"{file}::{planted.bug.caught_by}" if planted.bug.caught_by else "",
+        caught_by=check if "::" in check or not check else f"{file}::{check}",
         needs=planted.bug.needs,
         line=planted.bug.line,
     )

@@ -6,7 +6,7 @@ import math
 import multiprocessing
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Verdict:
     margin: float
     case: str = ""
     message: str = ""
+    notes: list[str] = field(default_factory=list)  # what the simulator remarked during any of the cases
 
 
 @dataclass(frozen=True)
@@ -161,15 +162,16 @@ class Loop:
 
 
 def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
-    worst = Verdict(score.OK, 0.0)
+    worst, notes = Verdict(score.OK, 0.0), []
     for item in items:
         verdict = judge_case(item)
+        notes += [note for note in verdict.notes if note not in notes]
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
         if worst.status not in score.KEEPS_POINTS and worst.margin >= enough:
             break
-    return worst
+    return replace(worst, notes=notes)
 
 
 def judge_case(item: pytest.Item) -> Verdict:
@@ -182,5 +184,5 @@ def judge_case(item: pytest.Item) -> Verdict:
             measured = any(name == "margin" for name, _ in report.user_properties)
             margin = plugin.margin(report) if measured or not failed else math.inf
             case = item.name.partition("[")[2].removesuffix("]")
-            return Verdict(properties["status"], margin, case, properties["message"])
+            return Verdict(properties["status"], margin, case, properties["message"], properties["notes"])
     raise RuntimeError(f"{item.nodeid}: no status")

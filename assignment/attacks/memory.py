@@ -26,7 +26,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGE, SEEN, SANITIZED = HERE / "memory.md", HERE / "memory.json", HERE / "sanitizer.json"
 ON_CPU = ("simulator", "guarded", "interpreter")
-AT_ONCE = 8  # programs on one GPU
 TIMEOUT_S = 150
 ALSO = {"race": "racecheck", "unwritten memory": "initcheck", "never stored": "initcheck"}  # beside memcheck
 
@@ -50,6 +49,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     run.add_argument("--engine", choices=one_bug.ENGINES, required=True)
     sanitize = commands.add_parser("sanitize", help="run them under compute-sanitizer; skips what is recorded")
     sanitize.add_argument("names", nargs="*", help="parts of names")
+    sanitize.add_argument("--jobs", type=int, default=8, help="programs on the GPU at once")
     sanitize.add_argument("--to", type=Path, default=SANITIZED, metavar="FILE")
     return parser.parse_args(arguments)
 
@@ -61,7 +61,7 @@ def main() -> int:
         return 0
     if options.command == "sanitize":
         wanted = [name for name in targets() if not options.names or any(part in name for part in options.names)]
-        record(options.to, wanted, under_sanitizer, AT_ONCE)
+        record(options.to, wanted, under_sanitizer, options.jobs)
         return 0
     if options.command is None:
         SEEN.unlink(missing_ok=True)
@@ -152,7 +152,7 @@ def page(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
     rows = [cells(name, entry, sanitized.get(name)) for name, entry in (wrong | seen).items()]
     return f"""# Who sees misused memory
 
-Written by `python -m assignment.attacks.memory`, not by hand; its last column comes from
+Written by `python -m assignment.attacks.memory`, not by hand; its last columns come from
 `python -m assignment.attacks.memory sanitize` on an H200. Each planted bug, and the base that it is an edit of, ran on
 the same few cases of one check.
 
@@ -160,7 +160,8 @@ the same few cases of one check.
 - *Values alone*: the same cases in Triton's interpreter, inputs between guards of NaN, fresh memory full of NaN.
 - *Plain interpreter*: the same without guards and NaN. Both run programs in order, where a race may look right, and
   what memory holds beyond a tensor is luck: this was one run.
-- *compute-sanitizer*: errors by tool with CUDA's own allocator, and whether the GPU's values were right.
+- *compute-sanitizer*: errors by tool with CUDA's own allocator, and whether the GPU's values were right; *error* where
+  memcheck ended the launch. Its racecheck knows shared memory only, its initcheck every load, used or not.
 
 Of {len(wrong)} bugs the simulator sees {caught}, values alone {counts[0]} and the plain interpreter {counts[1]}, \
 crashes included; compute-sanitizer sees {f"{alarms} of {len(on_gpu)}" if on_gpu else "– (not run)"}.

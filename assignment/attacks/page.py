@@ -46,9 +46,13 @@ def summary(rows: list[Row]) -> str:
         caught = sum(row.kills.get(row.entry.caught_by, (0, 0.0))[0] == row.seeds(row.entry.caught_by) for row in bugs)
         lines.append(f"{caught} of {len(bugs)} planted bugs caught by their own check on every seed")
     if variants:
-        kept = sum(not row.kills for row in variants)
+        kept = sum(not set(row.kills) - set(row.entry.pays) for row in variants)
         margin, check, name = max((*row.worst, row.entry.name) for row in variants)
-        lines.append(f"{kept} of {len(variants)} right submissions keep every point on every seed")
+        paying = sum(bool(row.entry.pays) for row in variants)
+        lines.append(
+            f"{kept} of {len(variants)} right submissions keep every point on every seed, but for points of cost that "
+            f"{paying} of them pay for their style"
+        )
         lines.append(f"the largest error of a right submission is {margin:.3f} of its bound: {name}, {check}")
     return "\n".join(lines)
 
@@ -89,12 +93,14 @@ def _checks(rows: list[Row], checks: list[Check]) -> str:
 
 
 def _variants(rows: list[Row]) -> str:
-    lines = ["## Right submissions", "", "| submission | graded on | largest margin | check |", "|---|---|---|---|"]
+    lines = ["## Right submissions", "", "| submission | graded on | largest margin | check | pays |"]
+    lines.append("|---|---|---|---|---|")
     for row in rows:
         if row.entry.kind != BUG:
             margin, check = row.worst
             where = "everything" if row.entry.problems == GRADED else ", ".join(row.entry.problems)
-            lines.append(f"| {_short(row.entry.name)} | {where} | {margin:.3f} | `{check}` |")
+            pays = ", ".join(map(_column, row.entry.pays))
+            lines.append(f"| {_short(row.entry.name)} | {where} | {margin:.3f} | `{check}` | {pays} |")
     return "\n".join(lines)
 
 

@@ -44,10 +44,12 @@ class Row:
 
     @property
     def margins(self) -> dict[str, tuple[float, int, str]]:
-        """Check → the largest margin, with the seed and the case that it was seen on."""
+        """Check → the largest margin, with the seed and the case that it was seen on; but for checks that it pays."""
         worst: dict[str, tuple[float, int, str]] = {}
         for result in self.results:
             for name, verdict in result.verdicts.items():
+                if name in self.entry.pays:
+                    continue
                 seen = (verdict.margin, result.seed, verdict.case)
                 worst[name] = max(worst.get(name, seen), seen)
         return worst
@@ -84,9 +86,16 @@ def _judge_variant(row: Row, findings: Findings) -> None:
     for result in row.results:
         for name in result.failed:
             verdict = result.verdicts[name]
-            findings.add(row, f"loses {name} [{verdict.case}] on seed {result.seed}: {verdict.message}")
+            if name not in row.entry.pays:
+                findings.add(row, f"loses {name} [{verdict.case}] on seed {result.seed}: {verdict.message}")
+        for name in row.entry.pays:
+            if name in result.verdicts and name not in result.failed:
+                findings.add(row, f"was to lose {name}, and keeps it on seed {result.seed}")
+    remarks = {note for result in row.results for verdict in result.verdicts.values() for note in verdict.notes}
+    for note in sorted(remarks):
+        findings.add(row, f"is warned: {note}")
     margin, name = row.worst
-    if not row.kills and margin > HONEST:
+    if not set(row.kills) - set(row.entry.pays) and margin > HONEST:
         _, seed, case = row.margins[name]
         findings.add(row, f"margin {margin:.3f} on {name} [{case}], seed {seed}; at most {HONEST} is honest")
 

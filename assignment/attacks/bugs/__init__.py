@@ -1,8 +1,7 @@
 """The bank of planted bugs: wrong submissions, each a few edits away from a plain and correct one.
 
 Every bug has a check that must catch it. One that misuses memory, often with right results, says which line the
-simulator must name. A bug that no check sees says what would show it: what it moves ("costs") or where its results come
-from ("provenance").
+simulator must name. A bug that no check sees yet says what would show it: where its results come from ("provenance").
 """
 
 import importlib
@@ -34,8 +33,10 @@ class Bug:
 
     name: str  # in plain words, short, unique in the problem
     edits: tuple[tuple[str, str], ...]  # (old, new); old occurs exactly once in the problem's files of the base
-    caught_by: str  # the check that must catch it, one whose message leads a student to the bug
-    needs: str = ""  # "costs" or "provenance": what no check sees yet; caught_by is then ""
+    caught_by: (
+        str  # the check that must catch it, in the problem's file or as "file::check"; its message leads to the bug
+    )
+    needs: str = ""  # "provenance": what no check sees yet; caught_by is then ""
     line: str = ""  # of a bug in its accesses: what caught_by must quote, a part of the line at fault or "never stored"
 
 

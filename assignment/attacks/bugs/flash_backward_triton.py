@@ -66,7 +66,9 @@ CAUSAL = (
         "        key_grid = (n_batches, triton.cdiv(min(n_queries, n_keys), tile_size))\n    if n_batches > 0:\n",
     ),
     bug(
-        "causal: tiles of the past visited for nothing", "", "first_key // Q_TILE_SIZE * Q_TILE_SIZE → 0", needs="costs"
+        "causal: tiles of the past visited for nothing",
+        "test_cost.py::test_flash_backward_traffic",
+        "first_key // Q_TILE_SIZE * Q_TILE_SIZE → 0",
     ),
 )
 
@@ -301,10 +303,9 @@ AUTOGRAD = (
 SHORTCUTS = (
     bug(
         "P held as an n by n matrix",
-        "",
+        "test_cost.py::test_flash_backward_triton_memory",
         "    tile_size = min →     p = (q.float() @ k.float().mT * scale - lse[..., None]).exp()  # noqa: F841\n"
         "    tile_size = min",
-        needs="costs",
     ),
     bug(
         "dV by PyTorch",

@@ -118,7 +118,11 @@ TILES = (
         "test_triton_ragged",
         "k = k.reshape → k = (k.transpose(0, -3) if k.ndim > 3 else k).reshape",
     ),
-    bug("every tile computed by two programs", "", "(n_queries, tile_size) → (n_queries, tile_size), 2", needs="costs"),
+    bug(
+        "every tile computed by two programs",
+        "test_cost.py::test_flash_forward_traffic",
+        "(n_queries, tile_size) → (n_queries, tile_size), 2",
+    ),
 )
 
 CONTRACT = (
@@ -204,32 +208,28 @@ SHORTCUTS = (
     ),
     bug(
         "causal: tiles of the future visited for nothing",
-        "",
+        "test_cost.py::test_flash_forward_traffic",
         "end = tl.minimum(n_keys, first_query + Q_TILE_SIZE) → end = n_keys",
-        needs="costs",
     ),
     bug(
         "a launch for every batch",
-        "",
+        "test_cost.py::test_flash_forward_traffic",
         "    _check(q, k, v)\n →     _check(q, k, v)\n    if q.ndim > 2 and len(q) > 0:\n"
         "        parts = [flash_forward_triton(*x, is_causal=is_causal) for x in zip(q, k, v, strict=True)]\n"
         "        return tuple(torch.stack(x) for x in zip(*parts, strict=True))\n",
-        needs="costs",
     ),
     bug(
         "q read again for every key tile",
-        "",
+        "test_cost.py::test_flash_forward_traffic",
         "s = tl.dot → q = tl.load(q_ptrs, mask=q_mask, other=0.0)\n        s = tl.dot",
-        needs="costs",
     ),
     bug(
         "inputs copied to float32 first",
-        "",
+        "test_cost.py::test_flash_forward_traffic",
         "    k = k.reshape(n_batches, n_keys, d)\n →     dtype = q.dtype\n    q, v = q.float(), v.float()\n"
         "    k = k.reshape(n_batches, n_keys, d).float()\n",
         "o = torch.empty((n_batches, n_queries, d), dtype=q.dtype → "
         "o = torch.empty((n_batches, n_queries, d), dtype=dtype",
-        needs="costs",
     ),
 )
 

@@ -252,14 +252,16 @@ UNSEEN = (
         "tl.store(partial_ptrs, grad_w + tl.load(partial_ptrs, mask=mask, other=0.0), mask=mask)",
         line="tl.store(partial_ptrs, grad_w + tl.load(partial_ptrs",
     ),
-    bug("forward: x read twice although it fits", "", "if not IS_ONE_TILE:\n → if True:\n", needs="costs"),
+    bug(
+        "forward: x read twice although it fits",
+        "test_cost.py::test_rmsnorm_forward_traffic",
+        "if not IS_ONE_TILE:\n → if True:\n",
+    ),
     bug(
         "forward: x copied to float32 first",
-        "",
+        "test_cost.py::test_rmsnorm_forward_traffic",
         "x_rows = x.reshape(-1, d) → x_rows = x.reshape(-1, d).float()",
-        needs="costs",
     ),
-    bug("backward: a partial row for every row", "", "ROWS_PER_PROGRAM = 64\n → ROWS_PER_PROGRAM = 1\n", needs="costs"),
     bug(
         "forward: PyTorch's own rms_norm behind a kernel",
         "",

@@ -179,9 +179,8 @@ UNSEEN = (
     bug("forward: y stored past the last row", "test_forward_ragged", ", mask=row_mask → "),
     bug(
         "forward: x copied to float32 first",
-        "",
+        "test_cost.py::test_weighted_sum_forward_traffic",
         "x_rows = x.reshape(-1, d) → x_rows = x.reshape(-1, d).float()",
-        needs="costs",
     ),
     bug(
         "forward: a kernel whose result is thrown away",
