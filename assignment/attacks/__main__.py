@@ -34,6 +34,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
     parser.add_argument("--quick", action="store_true", help="bugs by their own check alone, everything on one seed")
+    parser.add_argument("--write", action="store_true", help="write matrix.md also where --seeds is given")
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
     parser.add_argument("--kept", type=Path, default=KEPT, metavar="FILE", help="results of earlier runs")
     return parser.parse_args(arguments)
@@ -51,7 +52,7 @@ def main() -> int:
     rows = run(chosen, options)
     declared = checks.declared()
     findings = judge(rows, declared)
-    if not (options.names or options.quick or options.first or options.seeds):
+    if not (options.names or options.quick or options.first) and (options.write or not options.seeds):
         findings += page.write(rows, declared)
     print(page.render(rows, declared) if not options.quick else page.summary(rows), *findings, sep="\n")
     return 1 if findings else 0

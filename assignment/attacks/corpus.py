@@ -49,7 +49,6 @@ PAYS = {  # right, and dearer than it must be
     "forward_two_pass": ("test_flash_forward_traffic",),  # reads k twice
     "rmsnorm_descriptors": ("test_rmsnorm_forward_traffic", "test_rmsnorm_backward_traffic"),  # rows in two passes
     "rmsnorm_two_kernels": ("test_rmsnorm_backward_traffic",),  # grad_weight in a kernel of its own
-    "weighted_sum_persistent": ("test_weighted_sum_forward_traffic", "test_weighted_sum_backward_traffic"),  # copies x
 }
 
 

@@ -35,7 +35,6 @@ class Costs:
     read: list[int]  # bytes read of each input, and of copies of it
     tile_rows: list[int]  # the most rows of each input that one load of a kernel touched
     written: list[int]  # bytes written to each result, and to what it was copied from
-    largest: int  # elements of the largest tensor made
 
 
 class Run:
@@ -86,13 +85,23 @@ class Run:
 
     def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
         """What the call moves, counted in the simulator, whatever device the values are graded on."""
+        results, figures = self._simulated("costs", function, tensors, options)
+        return Costs(results, *(figure.tolist() for figure in figures))
+
+    def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Tensor | tuple[Tensor, ...], int]:
+        """The results, and the number of elements of the largest tensor made during the call."""
+        results, (largest,) = self._simulated("largest", function, tensors, options)
+        return results, int(largest)
+
+    def _simulated(
+        self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any]
+    ) -> tuple[Tensor | tuple[Tensor, ...], list[Tensor]]:
         self._worker = self._pool.simulator()
         try:
-            header, (results, figures) = self._ask("costs", function, tensors, options)
+            header, (results, figures) = self._ask(kind, function, tensors, options)
         finally:
             self._worker = self._pool.workers[self._pool.mine]
-        read, tile_rows, written, (largest,) = (figure.tolist() for figure in figures)
-        return Costs(results[0] if header["bare"] else tuple(results), read, tile_rows, written, largest)
+        return results[0] if header["bare"] else tuple(results), figures
 
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
@@ -213,16 +222,18 @@ def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[st
         inputs = n_tensors // 2
         return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
     if kind == "costs":
-        return len(sizes) == 2 and are_figures(groups[1], [n_tensors, n_tensors, sizes[0], 1])
+        return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],)])
+    if kind == "largest":
+        return len(sizes) == 2 and are_figures(groups[1], [()])
     if kind == "kept":
-        return sizes == [1] and groups[0][0].shape == () and groups[0][0].dtype == torch.int64
+        return len(sizes) == 1 and are_figures(groups[0], [()])
     return len(sizes) == 1
 
 
-def are_figures(rows: list[Tensor], lengths: list[int]) -> bool:
-    """Whether these are rows of counts, of these lengths."""
-    return [tuple(row.shape) for row in rows] == [(n,) for n in lengths] and all(
-        row.dtype == torch.int64 and bool((row >= 0).all()) for row in rows
+def are_figures(tensors: list[Tensor], shapes: list[tuple[int, ...]]) -> bool:
+    """Whether these are counts, in these shapes."""
+    return [tuple(tensor.shape) for tensor in tensors] == shapes and all(
+        tensor.dtype == torch.int64 and bool((tensor >= 0).all()) for tensor in tensors
     )
 
 

@@ -15,13 +15,15 @@ from .trace import as_data
 class HostTraffic(TorchDispatchMode):
     """Bytes that PyTorch's operations read and write, by storage, and which storages were made from which.
 
-    Views and fresh memory cost nothing. Every tensor is kept until the end, so that no address comes up twice.
+    Views and fresh memory cost nothing, and constant fills are counted apart. Every tensor is kept until the end, so
+    that no address comes up twice.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.read: dict[int, int] = defaultdict(int)
         self.written: dict[int, int] = defaultdict(int)
+        self.filled = 0  # bytes written by torch.zeros and other constant fills, which are not in `written`
         self.made_from: dict[int, set[int]] = defaultdict(set)
         self.largest = 0  # elements of the largest tensor made
         self._kept: list[torch.Tensor] = []
@@ -46,6 +48,9 @@ class HostTraffic(TorchDispatchMode):
         sources = [] if takes_shape_only else [t for t in inputs if id(t) not in overwritten]
         for source in sources:
             self.read[address(source)] += held(source) * source.itemsize
+        if name.removeprefix("new_").removesuffix("_like") in _FILLS:
+            self.filled += sum(held(t) * t.itemsize for t in [*made, *changed])
+            return
         for target in [*made, *changed]:
             self.written[address(target)] += held(target) * target.itemsize
             self.made_from[address(target)] |= {
@@ -68,7 +73,8 @@ class HostTraffic(TorchDispatchMode):
         return found
 
 
-_OVERWRITING = ("copy_", "zero_", "fill_")  # what was there before is not read
+_FILLS = ("zeros", "ones", "full", "scalar_tensor", "zero_", "fill_")
+_OVERWRITING = ("copy_",)  # what was there before is not read
 
 
 def _changed(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -95,8 +101,7 @@ def held(tensor: torch.Tensor) -> int:
 def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
     """Bytes read of each input and written of each output, by kernels and by PyTorch, copies of them included.
 
-    "tile_rows" are the most rows of an input, or of its copy, that one load touched; "largest" is the number of
-    elements of the largest tensor that PyTorch made.
+    "tile_rows" are the most rows of an input, or of its copy, that one load touched.
     """
     loaded: dict[int, int] = defaultdict(int)
     stored: dict[int, int] = defaultdict(int)
@@ -112,7 +117,6 @@ def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Seque
         "read": [_total(storages, loaded, host.read) for storages in copies],
         "written": [_total(storages, stored, host.written) for storages in origins],
         "tile_rows": [max(rows[s] for s in storages) for storages in copies],
-        "largest": host.largest,
         "launches": [as_data(launch) for launch in call.launches],
     }
 

@@ -32,8 +32,9 @@ def report(launches: Sequence[LaunchCost], host: HostTraffic | None) -> None:
         console.print(table)
         console.print(_LEGEND, style="dim", soft_wrap=True)
     if host is not None:
-        read, written = sum(host.read.values()), sum(host.written.values())
-        console.print(f"PyTorch's own operations: read {quantity(read, 'B')}, wrote {quantity(written, 'B')}")
+        counts = {"read": host.read.values(), "wrote": host.written.values(), "filled": [host.filled]}
+        moved = ", ".join(f"{verb} {quantity(sum(count), 'B')}" for verb, count in counts.items())
+        console.print(f"PyTorch's own operations: {moved}")
 
 
 def _table(launches: Sequence[LaunchCost]) -> Table:

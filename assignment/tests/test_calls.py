@@ -84,7 +84,7 @@ def test_forged_remarks_are_refused(notes):
         run_on("cpu", worker, worker)("rmsnorm", torch.ones(3))
 
 
-@pytest.mark.parametrize("rows", [[[1], [1]], [[1], [1], [1], [1, 2]], [[1], [1], [1, 1], [1]]])
+@pytest.mark.parametrize("rows", [[[1], [1]], [[1], [1], [1, 2]], [[-1], [1], [1]], [[1], [1], [1], [1]]])
 def test_forged_costs_are_refused(rows):
     """Figures have a length for each input and result"""
     figures = [torch.tensor(row) for row in rows]

@@ -211,7 +211,7 @@ def test_report_counts(label: str, right: Done) -> None:
 def test_report_ends_with_pytorch(right: Done) -> None:
     """What PyTorch moves is on the last line but one, before where the picture went."""
     assert re.search(r"1 KB = 1000 B", right[0].stdout)
-    assert re.search(r"PyTorch's own operations: read [\d.]+ KB, wrote [\d.]+ KB\n", right[0].stdout)
+    assert re.search(r"PyTorch's own operations: read [\d.]+ KB, wrote [\d.]+ KB, filled [\d.]+ KB\n", right[0].stdout)
 
 
 def test_plot_follows_strides(right: Done) -> None:
