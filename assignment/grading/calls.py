@@ -142,7 +142,7 @@ class Run:
         """The message with the call that it is about, and what the submission printed during it."""
         printed = self._worker.output().rstrip().splitlines()[-MAX_PRINTED_LINES:]
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
-        lines = [f"{self._call}:" if self._call else "", message, *notes, *(f"  printed: {line}" for line in printed)]
+        lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
         return "\n".join(line for line in lines if line)
 
     def _ask(

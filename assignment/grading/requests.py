@@ -42,7 +42,8 @@ def answer(
         if seen.faults:
             return {"status": "fault", "message": told(str(seen.faults[0]), folder)}, []
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    notes = [told(text, folder)[:MAX_NOTE] for text in [*never_stored(flat, device), *seen.warnings][:MAX_NOTES]]
+    remarks = [*never_stored(groups[::2] if header["kind"] == "again" else groups[:1], device), *seen.warnings]
+    notes = [told(text, folder)[:MAX_NOTE] for text in remarks[:MAX_NOTES]]
     return {"status": "ok", "groups": [len(group) for group in groups], "bare": bare, "notes": notes}, flat
 
 
@@ -63,16 +64,17 @@ def told(text: str, folder: Path) -> str:
     return text.replace(f"{folder}/", "")
 
 
-def never_stored(results: list, device: str) -> list[str]:
+def never_stored(groups: list[list], device: str) -> list[str]:
     """A line for each result with elements that nobody wrote."""
     if device != "cpu":
         return []
     from assignment.simulator.undefined import unwritten_in
 
-    found = [(i, result, unwritten_in(result)) for i, result in enumerate(results) if result.is_floating_point()]
+    found = [(i, len(group), result, unwritten_in(result)) for group in groups for i, result in enumerate(group, 1)]
     return [
-        f"never stored: {where[0]} of the {result.numel()} elements of result {i}, the first at {list(where[1])}"
-        for i, result, where in found
+        f"never stored: {where[0]} of the {result.numel()} elements of result {i} of {count}, "
+        f"the first at {list(where[1])}"
+        for i, count, result, where in found
         if where
     ]
 

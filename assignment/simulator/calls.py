@@ -28,6 +28,11 @@ class Call:
         for tensor in self.inputs:
             self.storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
 
+    def position(self, tensor: Any) -> int:
+        """Of the first input that shares its storage with the tensor."""
+        storage = tensor.untyped_storage().data_ptr()
+        return [t.untyped_storage().data_ptr() for t in self.inputs].index(storage)
+
     def warn(self, text: str, about: Any) -> None:
         """Say it, unless something was said about the same before."""
         if about not in self._warned:

@@ -50,9 +50,12 @@ def place() -> Place:
     """Where in the kernel, and in the device functions that it calls, the program is."""
     found: list[tuple[CodeType, int]] = []
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename != _LAUNCH:
-        if not _is_ours(frame.f_code.co_filename):
-            found.append((frame.f_code, frame.f_lineno))
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == _LAUNCH and code.co_name == "run":
+            break
+        if not _is_ours(code.co_filename):
+            found.append((code, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)
 

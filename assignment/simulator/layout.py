@@ -89,6 +89,24 @@ class Layout:
                 index[i], rest = divmod(rest, self.strides[i])
         return tuple(index)
 
+    def beyond(self, offset: int) -> Coordinates | None:
+        """The index of an element past the end that stays in the last batch: its rows, not its batches, are too many.
+
+        None for a tensor of fewer than three dimensions that move.
+        """
+        moving = sorted(
+            (i for i, size in enumerate(self.shape) if size > 1 and self.strides[i]), key=self.strides.__getitem__
+        )
+        if len(moving) < 3 or offset < self.nbytes:
+            return None
+        index, rest = [0] * len(self.shape), offset // self.itemsize
+        for i in reversed(moving):
+            index[i] = rest // self.strides[i]
+            if i in moving[2:]:
+                index[i] = min(index[i], self.shape[i] - 1)
+            rest -= index[i] * self.strides[i]
+        return tuple(index)
+
 
 def _merged(shape: Coordinates, strides: Coordinates, itemsize: int) -> tuple[tuple[int, int], ...]:
     """The dimensions that move in memory, in bytes, the widest first; those that continue each other are one."""

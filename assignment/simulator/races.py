@@ -137,7 +137,8 @@ class Races:
             text = f"same value stored: {text}  the value stays what it is: harmless, and work done twice"
             self._warn(text, frozenset([place(), earlier.where]))
         else:
-            raise Race(f"race: {text}  nothing orders them: give each program elements of its own, or use atomics")
+            remedy = "give each program elements of its own, or use atomics on memory that starts at zero"
+            raise Race(f"{Race.kind}: {text}  nothing orders them: {remedy}")
 
     def _is_ordered(self, number: int) -> bool:
         program = self._events[number].program

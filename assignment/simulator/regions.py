@@ -171,7 +171,9 @@ class Regions:
         parts.append((outside.size - below - above, "between its elements"))
         where = " and ".join(f"{count} {text}" for count, text in parts if count)
         lanes = f"{outside.size} of {addresses.size} active lanes: {where}" if addresses.size > 1 else where[2:]
-        index = element(region.name, region.layout.coordinates(int(outside[0])))
+        index = region.name_at(int(outside[0]) + region.address - region.start)
+        if int(outside[0]) >= 0 and (row := region.layout.beyond(int(outside[0]))):
+            index += f", or {element(region.name, row)}"
         return OutOfBounds(
             f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} {index}, "
             f"but {region.name} is {describe(region.tensor)}\n"

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from .calls import Call
-from .faults import InputWritten, MemoryFault, Program, Unwritten, at, place
+from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
 from .layout import Layout
 from .races import Races
 from .regions import ADDRESS, NUMBER_AT, Region, Regions
@@ -66,7 +66,8 @@ class Watch:
         for text, where in used:
             if text.startswith(Unwritten.kind):
                 raise Unwritten(f"{text}\n{at(where)}\n  what the program stores depends on it")
-            self._call.warn(f"{text}\n{at(where)}\n  it reaches a stored value: say other=", where)
+            remedy = "what the program stores depends on it: say other=0.0 before a sum, -inf before a maximum"
+            self._call.warn(f"{text}\n{at(where)}\n  {remedy}", where)
 
     def _rehearse(self, body: Callable[[], Any]) -> list[Write]:
         """Run the program for its writes alone, and take them back."""
@@ -127,6 +128,7 @@ class Watch:
                 self._count(region, "stored", marks, values.dtype.itemsize)
         self._record(addresses, memory.take(index) if self._journal is not None else values, values)
         memory[index] = values
+        self._refuse_lost_values(region, offsets, memory.take(index), values)
 
     def begin_update(self, addresses: np.ndarray, dtype: np.dtype, semantics: str, scope: str) -> None:
         """An atomic on these elements is about to happen, once or more often for each."""
@@ -193,8 +195,16 @@ class Watch:
 
     def _refuse_inputs(self, region: Region, offsets: np.ndarray, action: str) -> None:
         if region.is_input:
-            text = self._says(InputWritten, action, region, int(offsets.item(0)), "a tensor that the caller passed in")
-            raise InputWritten(f"{text}\n{at(place())}\n  store to memory of your own: torch.empty_like({region.name})")
+            remark = f"which is argument {self._call.position(region.tensor)} of the call, the caller's own"
+            text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
+            raise InputWritten(f"{text}\n{at(place())}\n  store to memory that your function has made: torch.empty")
+
+    def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
+        lost = _bits(stored) != _bits(values)
+        if lost.any():
+            name = region.name_at(int(offsets.ravel()[np.flatnonzero(lost)[0]]))
+            text = f"{Race.kind}: two lanes of program {self._regions.program} of {self.kernel} store different values"
+            raise Race(f"{text} to {name}\n{at(place())}\n  which of them stays is luck on a GPU")
 
     def _says(self, kind: type[MemoryFault], action: str, region: Region, offset: int, remark: str) -> str:
         who = f"program {self._regions.program} of {self.kernel}"

@@ -52,6 +52,23 @@ def check_past_the_end():
     says(fault, "data/watched.py:27 in copy_kernel: x = tl.load(x_ptr + at", "20 of 56 active lanes: 20 past its last")
 
 
+@triton.jit
+def load_rows(x_ptr, at, n):
+    return tl.load(x_ptr + at, mask=at < n, other=0.0)
+
+
+def check_helpers_name_their_callers():
+    """A fault in a device function names the line that called it as well; rows past the end are told from batches."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+        tl.store(y_ptr + tl.arange(0, SIZE), load_rows(x_ptr, tl.arange(0, SIZE), n))  # the caller
+
+    x, y = torch.ones(2, 5, 6), torch.zeros(64)
+    fault = raised(OutOfBounds, kernel[(1,)], x, y, 61, SIZE=64)
+    says(fault, "x_ptr[2, 0, 0], or x_ptr[1, 5, 0], but", "in load_rows: return tl.load", "called from", "# the caller")
+
+
 def check_before_the_start():
     """A negative index is told from one that is too large."""
     fault = raised(OutOfBounds, copy_kernel[(1,)], torch.ones(100), torch.zeros(100), 100, -3, SIZE=64)
@@ -286,6 +303,19 @@ def check_load_add_store():
     accumulate_kernel[(1,)](y, IS_ATOMIC=False)
 
 
+def check_lanes_of_one_program():
+    """Two lanes that store different values to one element are a race within the program."""
+
+    @triton.jit
+    def kernel(y_ptr, stride, factor, SIZE: tl.constexpr):
+        at = tl.arange(0, SIZE)
+        tl.store(y_ptr + at * stride, at * factor)
+
+    for stride, factor in ((1, 1), (1, 0), (0, 0)):
+        kernel[(1,)](torch.zeros(8), stride, factor, SIZE=8)
+    says(raised(Race, kernel[(1,)], torch.zeros(8), 0, 2, SIZE=8), "two lanes of program (0, 0, 0)", "y_ptr[0]")
+
+
 def check_plain_store_beside_atomics():
     """A store by one program and atomics by others are a race, in any order."""
 
@@ -513,7 +543,7 @@ def check_masked_load_without_other():
             assert y.item() == 100
         assert len(seen.warnings) == is_used
         if is_used:
-            says(Exception(seen.warnings[0]), "masked load without other=", "# no other", "say other=")
+            says(Exception(seen.warnings[0]), "masked load without other=", "# no other", "say other=0.0")
 
 
 def check_outputs_never_stored():
@@ -532,7 +562,7 @@ def check_inputs_are_not_written():
     """A store or an atomic to memory of the caller is a fault, a store to a copy is none."""
     x = torch.zeros(4)
     with calls.call([x]):
-        says(raised(InputWritten, same_kernel[(1,)], x[2:], VALUE=1), "stores to y_ptr[0]", "caller passed in")
+        says(raised(InputWritten, same_kernel[(1,)], x[2:], VALUE=1), "stores to y_ptr[0]", "argument 0 of the call")
         says(raised(InputWritten, accumulate_kernel[(1,)], x, IS_ATOMIC=True), "updates y_ptr[0]")
         same_kernel[(1,)](x.clone(), VALUE=1)
     assert not x.any()
