@@ -20,7 +20,7 @@ from . import memory, numerics
 from .elementwise import Elementwise, Handle
 from .libdevice import extern_function
 from .numerics import BFLOAT16, convert, numpy_type
-from .watch import Watch
+from .watch import Order, Watch
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -107,12 +107,14 @@ class Builder(Elementwise):
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
-        old = memory.update(self.watch, ptr.data, None, _exchange_if_equal, new, expected, **_order(sem, scope))
+        old = memory.update(
+            self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=_order(sem, scope, True)
+        )
         return Handle(old.view(val.data.dtype), val.dtype)
 
     def create_atomic_rmw(self, op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
         return Handle(
-            memory.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, **_order(sem, scope)), val.dtype
+            memory.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)), val.dtype
         )
 
     def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
@@ -146,6 +148,10 @@ class Builder(Elementwise):
             f'inline assembly, "{asm.strip()}", is not supported by the simulator, run with --device cuda'
         )
 
+    def create_print(self, *args: Any, **kwargs: Any) -> None:
+        if not self.watch.is_rehearsal:
+            super().create_print(*args, **kwargs)
+
     def create_assume(self, condition: Handle) -> None:
         if not condition:
             raise AssertionError("tl.assume: the condition does not hold")
@@ -156,9 +162,14 @@ def _array(mask: Any) -> np.ndarray | None:
     return mask.data if isinstance(mask, Handle) else mask
 
 
-def _order(sem: Any, scope: Any) -> dict[str, str]:
-    """An atomic's semantics and scope by the names that kernels use."""
-    return {"semantics": _SEMANTICS.get(sem, "acq_rel"), "scope": "cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu"}
+def _order(sem: Any, scope: Any, is_exchange_if_equal: bool = False) -> Order:
+    kinds = ir.MEM_SEMANTIC
+    return Order(
+        acquires=sem not in (kinds.RELAXED, kinds.RELEASE),
+        releases=sem not in (kinds.RELAXED, kinds.ACQUIRE),
+        scope="cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu",
+        is_exchange_if_equal=is_exchange_if_equal,
+    )
 
 
 def _operand_type(x: Handle, input_precision: Any) -> str:
@@ -170,11 +181,6 @@ def _exchange_if_equal(old: np.ndarray, new: np.ndarray, expected: np.ndarray) -
     return np.where(old == expected, new, old)
 
 
-_SEMANTICS = {
-    ir.MEM_SEMANTIC.RELAXED: "relaxed",
-    ir.MEM_SEMANTIC.ACQUIRE: "acquire",
-    ir.MEM_SEMANTIC.RELEASE: "release",
-}
 _ATOMIC: dict[Any, Callable[..., np.ndarray]] = {
     ir.ATOMIC_OP.ADD: np.add,
     ir.ATOMIC_OP.FADD: np.add,

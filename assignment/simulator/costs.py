@@ -1,7 +1,7 @@
 """What a call moves, tensor by tensor: the traffic of its launches and of PyTorch's operations between them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .calls import Call
-from .trace import as_data
+from .layout import Layout
+from .trace import Traffic
 
 
 class HostTraffic(TorchDispatchMode):
@@ -21,8 +22,8 @@ class HostTraffic(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.read: dict[int, int] = defaultdict(int)
-        self.written: dict[int, int] = defaultdict(int)
+        self.read: list[tuple[Window, int]] = []
+        self.written: list[tuple[Window, int]] = []
         self.filled = 0  # bytes written by torch.zeros and other constant fills, which are not in `written`
         self.made_from: dict[int, set[int]] = defaultdict(set)
         self.largest = 0  # elements of the largest tensor made
@@ -46,16 +47,18 @@ class HostTraffic(TorchDispatchMode):
         overwritten = {id(t) for t in changed} if name in _OVERWRITING else set()
         takes_shape_only = name.endswith("_like") or name.startswith("new_")
         sources = [] if takes_shape_only else [t for t in inputs if id(t) not in overwritten]
-        for source in sources:
-            self.read[address(source)] += held(source) * source.itemsize
+        self.read += [(window(source), held(source) * source.itemsize) for source in sources]
         if name.removeprefix("new_").removesuffix("_like") in _FILLS:
             self.filled += sum(held(t) * t.itemsize for t in [*made, *changed])
             return
+        amounts: dict[int, int] = defaultdict(int)
+        for source in sources:
+            amounts[address(source)] += source.numel()
         for target in [*made, *changed]:
-            self.written[address(target)] += held(target) * target.itemsize
+            self.written.append((window(target), held(target) * target.itemsize))
             self.made_from[address(target)] |= {
-                address(s) for s in sources if 2 * s.numel() >= target.numel() and s.numel() <= 2 * target.numel()
-            } - {address(target)}
+                storage for storage, n in amounts.items() if is_copy(n, target.numel()) and storage != address(target)
+            }
 
     def copies_of(self, storage: int) -> set[int]:
         """The storage, and those whose content was made from it in its size."""
@@ -85,8 +88,24 @@ def _changed(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor])
     return [t for t in outputs if address(t) in known] or inputs[:1]
 
 
+def is_copy(n_source: int, n_target: int) -> bool:
+    """Whether so many elements, made from so many, are in the main the same: no sum of them, no vector spread out."""
+    return n_target / 16 <= n_source <= 2 * n_target
+
+
+Window = tuple[int, int, int]  # storage, first byte and end, as addresses
+
+
+def window(tensor: torch.Tensor) -> Window:
+    """The memory from the tensor's first element to its last."""
+    start = tensor.data_ptr()
+    return address(tensor), start, start + Layout.of(tensor).nbytes
+
+
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    """All strided tensors in nested arguments or results; others have no storage to ask about."""
+    leaves = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in leaves if leaf.layout == torch.strided]
 
 
 def address(tensor: torch.Tensor) -> int:
@@ -95,7 +114,7 @@ def address(tensor: torch.Tensor) -> int:
 
 def held(tensor: torch.Tensor) -> int:
     """Elements in memory: those of an expanded dimension are one."""
-    return min(tensor.numel(), tensor.untyped_storage().nbytes() // tensor.itemsize)
+    return min(tensor.numel(), tensor.untyped_storage().nbytes() // max(tensor.itemsize, 1))
 
 
 def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
@@ -103,23 +122,31 @@ def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Seque
 
     "tile_rows" are the most rows of an input, or of its copy, that one load touched.
     """
-    loaded: dict[int, int] = defaultdict(int)
-    stored: dict[int, int] = defaultdict(int)
-    rows: dict[int, int] = defaultdict(int)
-    for traffic in (t for launch in call.launches for t in launch.tensors):
-        loaded[traffic.storage] += traffic.loaded + traffic.updated
-        stored[traffic.storage] += traffic.stored + traffic.updated
-        rows[traffic.storage] = max(rows[traffic.storage], traffic.tile_rows)
     of_caller = {address(t) for t in inputs}
     copies = [host.copies_of(address(t)) for t in inputs]
     origins = [host.sources_of(address(t)) - of_caller for t in outputs]
+    traffics = [traffic for launch in call.launches for traffic in launch.tensors]
     return {
-        "read": [_total(storages, loaded, host.read) for storages in copies],
-        "written": [_total(storages, stored, host.written) for storages in origins],
-        "tile_rows": [max(rows[s] for s in storages) for storages in copies],
-        "launches": [as_data(launch) for launch in call.launches],
+        "read": [_moved(t, found, traffics, "loaded", host.read) for t, found in zip(inputs, copies, strict=True)],
+        "written": [
+            _moved(t, found, traffics, "stored", host.written) for t, found in zip(outputs, origins, strict=True)
+        ],
+        "tile_rows": [max((t.tile_rows for t in traffics if t.storage in found), default=0) for found in copies],
     }
 
 
-def _total(storages: Iterable[int], *counts: dict[int, int]) -> int:
-    return sum(count.get(storage, 0) for storage in storages for count in counts)
+def _moved(
+    tensor: torch.Tensor, storages: set[int], traffics: list[Traffic], action: str, by_host: list[tuple[Window, int]]
+) -> int:
+    """Bytes moved of a tensor's own part of its storage, and of the other storages as a whole."""
+    storage, start, end = window(tensor)
+    total = 0
+    for traffic in (t for t in traffics if t.storage in storages):
+        first, last = 0, None
+        if traffic.storage == storage and traffic.is_mapped_whole:
+            first, last = (start - storage) // traffic.itemsize, (end - storage) // traffic.itemsize
+        total += traffic.moved(action, first, last) + traffic.moved("updated", first, last)
+    for (place, first_byte, end_byte), nbytes in by_host:
+        if place in storages and (place != storage or (first_byte < end and start < end_byte)):
+            total += nbytes
+    return total

@@ -114,7 +114,11 @@ class Elementwise(interpreter.InterpreterBuilder):
     def create_bitcast(self, src: Handle, dst_type: Any) -> Handle:
         return Handle(src.data.view(numpy_type(dst_type)), dst_type.scalar)
 
-    create_int_to_ptr = create_ptr_to_int = create_bitcast
+    def create_ptr_to_int(self, src: Handle, dst_type: Any) -> Handle:
+        return Handle((src.data & numerics.ADDRESS).astype(numpy_type(dst_type)), dst_type.scalar)
+
+    def create_int_to_ptr(self, src: Handle, dst_type: Any) -> Handle:
+        return Handle(src.data.astype(np.uint64), dst_type.scalar)
 
     # arithmetic
 

@@ -56,7 +56,7 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     sizes = _grid_sizes(grid, values)
     with _one_at_a_time, np.errstate(all="ignore"):
         call = calls.current()
-        builder.watch = watch = Watch(self.__name__, sizes, call)
+        builder.watch = watch = Watch(self.__name__, sizes, kernel.waits, call)
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
         builder.set_debug(bool(kwargs.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug))
         builder.grid_dim = sizes

@@ -5,6 +5,7 @@ Offsets are int64 arrays of bytes from the tensor's first element.
 
 import math
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,10 @@ class Layout:
         self.numel = math.prod(self.shape)
         self.dims = _merged(self.shape, self.strides, itemsize)  # (bytes, size), the widest first
         self.nbytes = sum(stride * (size - 1) for stride, size in self.dims) + itemsize if self.numel else 0
+
+    @staticmethod
+    def of(tensor: Any) -> "Layout":
+        return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
 
     @cached_property
     def is_dense(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .watch import Watch
+from .watch import Order, Watch
 
 
 def load(
@@ -45,8 +45,7 @@ def update(
     mask: np.ndarray | None,
     operation: Callable[..., np.ndarray],
     *operands: np.ndarray,
-    semantics: str = "acq_rel",
-    scope: str = "gpu",
+    order: Order = Order(),  # noqa: B008 - it cannot be changed
 ) -> np.ndarray:
     """Replace each element by `operation(old, *operands)`, lanes at one address in order; returns the old elements.
 
@@ -58,7 +57,7 @@ def update(
     operands = tuple(np.broadcast_to(x, shape).ravel() for x in operands)
     old = np.zeros(addresses.size, dtype)
     if active.size:
-        watch.begin_update(addresses[active], dtype, semantics, scope)
+        watch.begin_update(addresses[active], dtype, order)
     for lanes in _without_duplicates(addresses, active):
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))
     return old.reshape(shape)

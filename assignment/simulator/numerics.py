@@ -31,6 +31,8 @@ _FP8: dict[str, Any] = {"fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.f
 _POINTER = np.dtype(np.uint64)
 _CANONICAL_NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # by size in bytes
 
+ADDRESS = np.uint64((1 << 48) - 1)  # the bits of an address; those above hold the number of its tensor
+
 
 def numpy_type(ty: Any) -> np.dtype:
     """The NumPy type that holds elements of a Triton type: a scalar, pointer or block type."""

@@ -13,7 +13,6 @@ import numpy as np
 from .faults import Place, Program, Race, at, place
 
 Name = Callable[[int], str]  # of the element in a lane
-_LOCK_LANES = 32  # an atomic on more elements than this adds up data; it is no lock and no counter
 
 
 class Event(NamedTuple):
@@ -25,24 +24,38 @@ class Event(NamedTuple):
 
 
 class Shadow:
-    """Who touched each element of a stretch of memory in this launch: numbers of events, 0 for nobody."""
+    """Who touched each piece of a stretch of memory in this launch: numbers of events, 0 for nobody.
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    A piece is `unit` bytes: the smallest element that was accessed so far.
+    """
+
+    def __init__(self, n_bytes: int, unit: int) -> None:
+        self._n_bytes, self.unit = n_bytes, unit
         self.marks: dict[str, np.ndarray] = {}
 
     def of(self, action: str) -> np.ndarray:
         """The mark that one kind of access leaves; memory for it is taken when it is first asked for."""
         if action not in self.marks:
-            self.marks[action] = np.zeros(self.size, np.int32)
+            self.marks[action] = np.zeros(-(-self._n_bytes // self.unit), np.int32)
         return self.marks[action]
+
+    def pieces(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """The pieces of accesses of `width` bytes at these byte offsets, lane by lane."""
+        if width < self.unit:
+            self.marks = {action: np.repeat(mark, self.unit // width) for action, mark in self.marks.items()}
+            self.unit = width
+        first = offsets.ravel() // self.unit
+        if width == self.unit:
+            return first
+        return (first[:, None] + np.arange(width // self.unit)).ravel()
 
 
 class Races:
     """The events of one launch, in the order in which its programs were run."""
 
-    def __init__(self, kernel: str, warn: Callable[[str, Any], None]) -> None:
-        self._kernel, self._warn = kernel, warn
+    def __init__(self, kernel: str, waits: bool, warn: Callable[[str, Any], None]) -> None:
+        """`waits`: whether the kernel has a loop in which a program can wait for others."""
+        self._kernel, self._waits, self._warn = kernel, waits, warn
         self._events = [Event((0, 0, 0), "", ())]
         self._released: dict[int, dict[Program, int]] = {}  # address of a lock → program → its last event before
         self._acquired: list[dict[Program, int]] = []
@@ -54,17 +67,21 @@ class Races:
         self._program, self._first, self._acquired = program, len(self._events), []
 
     def load(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
-        """The program reads elements; only the first reader of each is remembered."""
-        self._check(shadow, index, ("store",), "loads", name)
-        self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
-        readers = shadow.of("load")
-        is_new = readers.take(index) == 0
+        """The program reads elements; of each the first reader and the last one after it are remembered."""
+        if "store" in shadow.marks or "same" in shadow.marks:
+            own = shadow.of("same").take(index) >= self._first  # stored again by this program, unchanged
+            self._check(shadow, index, ("store",), "loads", name, but=own)
+            self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
+        first = shadow.of("load").take(index)
+        is_new, is_foreign = first == 0, (first > 0) & (first < self._first)
         if is_new.any():
-            readers[index[is_new]] = self._event("loaded")
+            shadow.of("load")[index[is_new]] = self._event("loaded")
+        if is_foreign.any():
+            shadow.of("load again")[index[is_foreign]] = self._event("loaded")
 
     def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray) -> None:
         """The program writes elements; `is_same` tells which of them had these values already."""
-        self._check(shadow, index, ("store", "same", "load", "atomic"), "stores to", name, is_same)
+        self._check(shadow, index, ("store", "same", "load", "load again", "atomic"), "stores to", name, is_same)
         event = self._event("stored to")
         shadow.of("store")[index[~is_same]] = event
         if is_same.any():
@@ -91,10 +108,12 @@ class Races:
                     released.update({p: max(e, released.get(p, 0)) for p, e in known.items()})
             released[self._program] = len(self._events) - 1
 
-    @staticmethod
-    def can_order(lanes: int, semantics: str, scope: str) -> bool:
-        """Whether an atomic can be a lock or a counter between programs."""
-        return lanes <= _LOCK_LANES and semantics != "relaxed" and scope != "cta"
+    def can_order(self, lanes: int, scope: str, is_exchange_if_equal: bool = False) -> bool:
+        """Whether an atomic can be a lock or a counter between programs.
+
+        A lock that is tried once, and not waited for, is always free here, where programs run one by one.
+        """
+        return lanes == 1 and scope != "cta" and (self._waits or not is_exchange_if_equal)
 
     def _event(self, action: str) -> int:
         self._events.append(Event(self._program, action, place()))
@@ -108,12 +127,15 @@ class Races:
         action: str,
         name: Name,
         is_same: np.ndarray | None = None,
+        but: np.ndarray | None = None,
     ) -> None:
         for mark in against:
             if mark not in shadow.marks:
                 continue
             events = shadow.marks[mark].take(index)
             foreign = (events > 0) & (events < self._first)
+            if but is not None:
+                foreign &= ~but
             if foreign.any():
                 self._settle(events, foreign, action, name, is_same)
 

@@ -15,10 +15,10 @@ import torch
 from .calls import Call
 from .faults import OutOfBounds, Program, at, describe, element, place
 from .layout import Layout
+from .numerics import ADDRESS
 from .races import Shadow
 
 NUMBER_AT = 48  # bits: user addresses have 47
-ADDRESS = np.uint64((1 << NUMBER_AT) - 1)
 _MAPPED_WHOLE = 1 << 24  # elements of a storage up to which all of it has a shadow
 
 
@@ -27,13 +27,13 @@ class Region:
 
     def __init__(self, name: str, tensor: torch.Tensor, number: int, is_input: bool) -> None:
         self.name, self.tensor, self.number, self.is_input = name, tensor, number, is_input
-        self.layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
+        self.layout = Layout.of(tensor)
         self.itemsize = tensor.itemsize
         self.address = tensor.data_ptr()
         self.open_to(self.layout, self.address)
         self.may_be_unwritten = False
-        self.shadow = Shadow(0)
-        self.shadow_origin = -1  # address of the shadow's first element; -1: elements are numbered compactly
+        self.shadow: Shadow | None = None  # made at the first access, when all arguments are known
+        self.shadow_origin = -1  # address of the shadow's first byte; -1: elements are numbered compactly
         self.traffic: Any = None
 
     def open_to(self, layout: Layout, address: int) -> None:
@@ -63,11 +63,11 @@ class Region:
             array = self._arrays[dtype] = np.frombuffer(raw, dtype, self.nbytes // dtype.itemsize)
         return array
 
-    def shadow_index(self, offsets: np.ndarray) -> np.ndarray:
-        """The shadow's elements at these offsets from the window's start."""
+    def shadow_offsets(self, offsets: np.ndarray) -> np.ndarray:
+        """Bytes from the shadow's start, for bytes from the window's start."""
         if self.shadow_origin < 0:
-            return self.reach.compact(offsets)
-        return (offsets + (self.start - self.shadow_origin)) // self.itemsize
+            return self.reach.compact(offsets) * self.itemsize
+        return offsets + (self.start - self.shadow_origin)
 
     def name_at(self, offset: int) -> str:
         """ "x[3, 17]", for an offset from the window's start."""
@@ -92,22 +92,27 @@ class Regions:
         number = len(self._by_number) + 1
         region = Region(name, tensor, number, self._is_input(tensor))
         self._by_number[number] = region
-        self._give_shadow(region)
+        storage = tensor.untyped_storage()
+        if storage.nbytes() // region.itemsize <= _MAPPED_WHOLE:
+            region.shadow_origin = storage.data_ptr()
         return region
 
     def _is_input(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage().data_ptr() in self._call.storages
 
-    def _give_shadow(self, region: Region) -> None:
-        """The storage's, or one of its own where the storage is huge."""
-        storage = region.tensor.untyped_storage()
-        size = storage.nbytes() // region.itemsize
-        if size <= _MAPPED_WHOLE:
-            region.shadow_origin = storage.data_ptr()
-            key: Any = storage.data_ptr()
-        else:
-            size, key = region.reach.numel, (region.start, region.reach.dims)
-        region.shadow = self._shadows.setdefault(key, Shadow(max(size, 1)))
+    def shadow(self, region: Region) -> Shadow:
+        """The storage's, or one of the region's own where the storage is huge."""
+        if region.shadow is None:
+            storage = region.tensor.untyped_storage()
+            if region.shadow_origin >= 0:
+                on_it = [r for r in [region, *self] if r.shadow_origin == region.shadow_origin]
+                unit = min(r.itemsize for r in on_it)
+                region.shadow = self._shadows.setdefault(region.shadow_origin, Shadow(storage.nbytes(), unit))
+            else:
+                key = region.start, region.reach.dims
+                own = Shadow(region.reach.numel * region.itemsize, region.itemsize)
+                region.shadow = self._shadows.setdefault(key, own)
+        return region.shadow
 
     def find(self, addresses: np.ndarray, width: int, action: str) -> tuple[Region, np.ndarray] | None:
         """The region that all addresses belong to, and their offsets; None if they belong to several.
@@ -118,49 +123,67 @@ class Regions:
         offsets = region.offsets(addresses, width) if region else None
         if region and offsets is not None:
             return region, offsets
-        numbers = addresses >> np.uint64(NUMBER_AT)
-        if (numbers != numbers.item(0)).any():
+        if len(self.by_tensor(addresses, action)) > 1:
             return None
-        region = region or self._stray(addresses, action)
-        self._widen(region, addresses, width)
+        region = region or self._stray(int(addresses.item(0)), action)
+        self._widen(region, addresses, width, action)
         offsets = region.offsets(addresses, width)
         if offsets is None:
             raise self._fault(region, addresses, width, action)
         return region, offsets
 
-    def _stray(self, addresses: np.ndarray, action: str) -> Region:
-        """The tensor at an address that is no argument's: a kernel may be given addresses as integers."""
-        first = int(addresses.min())
-        for region in self._strays:
-            if region.start <= first < region.start + region.nbytes:
+    def by_tensor(self, addresses: np.ndarray, action: str) -> list[np.ndarray]:
+        """Masks of the lanes that belong to one tensor each."""
+        numbers = addresses >> np.uint64(NUMBER_AT)
+        masks = [numbers == number for number in np.unique(numbers) if number in self._by_number]
+        rest = ~np.logical_or.reduce(masks) if masks else np.ones(addresses.shape, bool)
+        while rest.any():
+            region = self._stray(int(addresses[rest].item(0)), action)
+            inside = (addresses >= np.uint64(region.start)) & (addresses < np.uint64(region.start + region.nbytes))
+            masks.append(rest & inside)
+            rest &= ~inside
+        return masks
+
+    def _stray(self, address: int, action: str) -> Region:
+        """The tensor at an address that came as an integer, by itself or in a table: an argument, or any other."""
+        for region in [*self._strays, *self]:
+            if region.start <= address < region.start + region.nbytes and region.number == 0:
                 return region
-        for tensor in _live_tensors():
-            layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
-            if tensor.data_ptr() <= first < tensor.data_ptr() + layout.nbytes:
+        arguments = [region.tensor for region in self]
+        others = sorted(_live_tensors(), key=lambda tensor: -Layout.of(tensor).nbytes)
+        for tensor in [*arguments, *self._call.inputs, *others]:
+            if tensor.data_ptr() <= address < tensor.data_ptr() + Layout.of(tensor).nbytes:
                 region = Region("(a tensor)", tensor, 0, self._is_input(tensor))
-                self._give_shadow(region)
+                if tensor.untyped_storage().nbytes() // region.itemsize <= _MAPPED_WHOLE:
+                    region.shadow_origin = tensor.untyped_storage().data_ptr()
                 self._strays.append(region)
                 return region
-        text = f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} address {first:#x}, of no tensor"
+        who = f"program {self.program} of {self._kernel}"
+        text = f"{OutOfBounds.kind}: {who} {action} address {address & int(ADDRESS):#x}, of no tensor"
         raise OutOfBounds(f"{text}\n{at(place())}")
 
-    def _widen(self, region: Region, addresses: np.ndarray, width: int) -> None:
-        """Let the region reach a tensor of which it is a view, if all the addresses then lie inside."""
+    def _widen(self, region: Region, addresses: np.ndarray, width: int, action: str) -> None:
+        """Let the region reach a tensor of which it is a view, if all the addresses then lie inside.
+
+        What a launch stores must not reach into another of its arguments.
+        """
         if region.offsets(addresses, width) is not None:
             return
         storage = region.tensor.untyped_storage().data_ptr()
         known = self._call.storages.get(storage)
-        others = [r.tensor for r in self if r.tensor.untyped_storage().data_ptr() == storage]
-        others += known if known is not None else _on_storage(storage)
-        is_strict = known is not None or not self._call.inputs
+        arguments = [r.tensor for r in self if r.tensor.untyped_storage().data_ptr() == storage]
+        others = arguments + (known if known is not None else _on_storage(storage))
+        is_strict = region.number > 0 and (known is not None or not self._call.inputs)
         for tensor in others:
-            if is_strict and not _is_part(region.tensor, tensor):
+            if (is_strict and not _is_part(region.tensor, tensor)) or not _holds(
+                tensor, region, addresses, width
+            ).all():
                 continue
-            layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
-            origin = np.uint64((region.number << NUMBER_AT) + tensor.data_ptr())
-            if layout.holds((addresses - origin).view(np.int64), width).all():
-                region.open_to(layout, tensor.data_ptr())
-                self._give_shadow(region)
+            outside = ~_holds(region.tensor, region, addresses, width)
+            siblings = [t for t in arguments if t is not region.tensor and t is not tensor]
+            if action == "loads" or not any((_holds(t, region, addresses, width) & outside).any() for t in siblings):
+                region.open_to(Layout.of(tensor), tensor.data_ptr())
+                region.shadow = None
                 return
 
     def _fault(self, region: Region, addresses: np.ndarray, width: int, action: str) -> OutOfBounds:
@@ -179,6 +202,12 @@ class Regions:
             f"but {region.name} is {describe(region.tensor)}\n"
             f"{at(place())}\n  {lanes}"
         )
+
+
+def _holds(tensor: torch.Tensor, region: Region, addresses: np.ndarray, width: int) -> np.ndarray:
+    """Which of a region's addresses lie in elements of the tensor."""
+    origin = np.uint64((region.number << NUMBER_AT) + tensor.data_ptr())
+    return Layout.of(tensor).holds((addresses - origin).view(np.int64), width)
 
 
 def _is_part(view: torch.Tensor, whole: torch.Tensor) -> bool:

@@ -39,13 +39,24 @@ def rewrite(fn: Callable) -> Callable:
     return _rebuild(fn, definition)
 
 
-def has_while(fn: Callable) -> bool:
-    """Whether a kernel, or a device function that it names, has a `while` loop."""
-    functions = [
-        fn,
-        *(f.fn for f in map(fn.__globals__.get, fn.__code__.co_names) if isinstance(f, InterpretedFunction)),
-    ]
-    return any(isinstance(node, ast.While) for function in functions for node in _nodes(function))
+def has_while(fn: Callable, seen: set[Callable] | None = None) -> bool:
+    """Whether a kernel, or a device function that it or these call, has a `while` loop."""
+    seen = set() if seen is None else seen
+    seen.add(fn)
+    nodes = list(_nodes(fn))
+    if any(isinstance(node, ast.While) for node in nodes):
+        return True
+    known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+    modules = [value for value in known.values() if isinstance(value, types.ModuleType)]
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    called = [known.get(node.id) for node in nodes if isinstance(node, ast.Name)]
+    called += [getattr(module, name, None) for module in modules for name in names if not _is_tritons(module)]
+    functions = {f.fn for f in called if isinstance(f, InterpretedFunction)} - seen
+    return any(has_while(function, seen) for function in functions)
+
+
+def _is_tritons(module: types.ModuleType) -> bool:
+    return module.__name__.partition(".")[0] in ("triton", "torch", "numpy")
 
 
 def _nodes(fn: Callable) -> Iterable[ast.AST]:

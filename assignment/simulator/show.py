@@ -32,7 +32,8 @@ def report(launches: Sequence[LaunchCost], host: HostTraffic | None) -> None:
         console.print(table)
         console.print(_LEGEND, style="dim", soft_wrap=True)
     if host is not None:
-        counts = {"read": host.read.values(), "wrote": host.written.values(), "filled": [host.filled]}
+        read, written = ([nbytes for _, nbytes in moved] for moved in (host.read, host.written))
+        counts = {"read": read, "wrote": written, "filled": [host.filled]}
         moved = ", ".join(f"{verb} {quantity(sum(count), 'B')}" for verb, count in counts.items())
         console.print(f"PyTorch's own operations: {moved}")
 

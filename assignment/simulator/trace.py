@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -26,9 +25,14 @@ class Traffic:
     stored: int = 0
     updated: int = 0  # by atomics: each of them reads and writes
     tile_rows: int = 0  # the most rows that one load touched
-    counts: dict[str, np.ndarray] = field(default_factory=dict)  # by action: how often each element was touched
+    counts: dict[str, np.ndarray] = field(default_factory=dict)  # by action: how many accesses touched each element
     last: dict[str, np.ndarray] = field(default_factory=dict)  # by action: number of the last program, from 1
+    is_mapped_whole: bool = True  # these arrays are over its whole storage
     origin: int = 0  # the place of the tensor's first element in these arrays
+
+    def moved(self, action: str, first: int = 0, last: int | None = None) -> int:
+        """Bytes of all accesses, of the elements from `first` to before `last` of the maps."""
+        return int(self.counts[action][first:last].sum()) * self.itemsize if action in self.counts else 0
 
     def distinct(self, action: str) -> int:
         """Bytes touched at least once."""
@@ -62,7 +66,8 @@ class LaunchCost:
         if missing > 0:  # the first access, or one that reaches a larger tensor than those before
             for maps in (traffic.counts, traffic.last):
                 maps[action] = np.append(maps.get(action, np.zeros(0, np.int32)), np.zeros(missing, np.int32))
-        np.add.at(traffic.counts[action], index, 1)
+        index = np.unique(index)  # lanes that ask for one element together move it once
+        traffic.counts[action][index] += 1
         traffic.last[action][index] = self.program
         if action == "loaded" and traffic.row_length:
             rows = np.unique((index - traffic.row_origin) // traffic.row_length).size
@@ -76,25 +81,3 @@ class LaunchCost:
     def total_bytes(self) -> int:
         """Requested of all tensors; an atomic update reads and writes."""
         return sum(t.loaded + t.stored + 2 * t.updated for t in self.tensors)
-
-
-def as_data(launch: LaunchCost) -> dict[str, Any]:
-    """Plain data for JSON."""
-    return {
-        "kernel": launch.kernel,
-        "grid": list(launch.grid),
-        "flops": dict(launch.flops),
-        "tensors": [
-            {
-                "name": t.name,
-                "storage": t.storage,
-                "loaded": t.loaded,
-                "stored": t.stored,
-                "updated": t.updated,
-                "loaded_once": t.distinct("loaded"),
-                "stored_once": t.distinct("stored"),
-                "tile_rows": t.tile_rows,
-            }
-            for t in launch.tensors
-        ],
-    }

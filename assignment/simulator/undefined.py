@@ -161,8 +161,8 @@ def _is_same(a: Write, b: Write) -> bool:
 
 
 def _something_else(dtype: np.dtype, sign: float) -> Any:
-    if dtype.kind in "iu":
-        return np.array(sign * 2.0 ** (8 * dtype.itemsize - 2)).astype(np.int64).astype(dtype)
+    if dtype.kind in "iu":  # not so large that a loop of as many turns would never end
+        return np.array(sign * min(4099, 2.0 ** (8 * dtype.itemsize - 2))).astype(np.int64).astype(dtype)
     if dtype.kind == "b":
         return sign > 0
     return numerics.convert(np.array([sign * 3e4], np.float32), dtype)[0]

@@ -1,7 +1,7 @@
 """Everything that is asked about a launch while it runs: bounds, races, undefined values, stores to inputs, costs."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,27 +9,39 @@ import torch
 from .calls import Call
 from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
 from .layout import Layout
+from .numerics import ADDRESS
 from .races import Races
-from .regions import ADDRESS, NUMBER_AT, Region, Regions
+from .regions import Region, Regions
 from .trace import LaunchCost, Traffic
 from .undefined import Undefined, Write, began_fresh, is_unwritten
 
+_PATIENCE = 20_000  # times that a program asks for one lock or flag
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
+
+
+class Order(NamedTuple):
+    """How an atomic orders what its program does before and after it."""
+
+    acquires: bool = True
+    releases: bool = True
+    scope: str = "gpu"
+    is_exchange_if_equal: bool = False
 
 
 class Watch:
     """One launch of one kernel."""
 
-    def __init__(self, kernel: str, grid: Program, call: Call) -> None:
+    def __init__(self, kernel: str, grid: Program, waits: bool, call: Call) -> None:
         self.kernel, self._call = kernel, call
         self._regions = Regions(kernel, call)
-        self._races = Races(kernel, call.warn)
+        self._races = Races(kernel, waits, call.warn)
         self.undefined = Undefined()
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
         self._journal: list[Write] | None = None
-        self._is_rehearsal = False
+        self.is_rehearsal = False
         self._leaves_journal = True  # the first program does; later ones where undefined values may come up
         self._expects_undefined = False
+        self._asked: dict[int, int] = {}  # how often the program that runs has asked for a lock or a flag
         if self.cost:
             call.launches.append(self.cost)
 
@@ -41,15 +53,20 @@ class Watch:
             region.may_be_unwritten = content.size > _SCANNED or is_unwritten(content) is not None
         self._expects_undefined |= region.may_be_unwritten
         if self.cost:
-            region.traffic = _traffic(region, self._call)
-            self.cost.tensors.append(region.traffic)
+            self._trace(region)
         return region.tagged_address
+
+    def _trace(self, region: Region) -> None:
+        assert self.cost is not None
+        region.traffic = _traffic(region, self._call)
+        self.cost.tensors.append(region.traffic)
 
     def run(self, program: Program, body: Callable[[], Any]) -> None:
         """One program of the grid, and the trials of what it did with undefined values."""
         self._regions.program = program
         self._races.begin(program)
         self.undefined.begin()
+        self._asked = {}
         if self.cost:
             self.cost.begin(program)
         self._journal = [] if self._leaves_journal else None
@@ -71,11 +88,11 @@ class Watch:
 
     def _rehearse(self, body: Callable[[], Any]) -> list[Write]:
         """Run the program for its writes alone, and take them back."""
-        self._is_rehearsal, self._journal = True, []
+        self.is_rehearsal, self._journal = True, []
         try:
             body()
         finally:
-            written, self._is_rehearsal, self._journal = self._journal, False, None
+            written, self.is_rehearsal, self._journal = self._journal, False, None
             _take_back(written)
         return written
 
@@ -88,7 +105,7 @@ class Watch:
             return self._by_tensor(addresses, lambda lanes: self.read(addresses[lanes], dtype), dtype)
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
-        if not self._is_rehearsal:
+        if not self.is_rehearsal:
             self._note_load(region, offsets, dtype)
         if region.may_be_unwritten and (lanes := is_unwritten(values)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
@@ -97,13 +114,18 @@ class Watch:
         return values
 
     def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype) -> None:
-        if region.is_input and region.traffic is None:
-            return
-        index = region.shadow_index(offsets).ravel()
         if not region.is_input:
-            self._races.load(region.shadow, index, lambda lane: region.name_at(int(offsets.ravel()[lane])))
-        if region.traffic is not None:
-            self._count(region, "loaded", index, dtype.itemsize)
+            shadow = self._regions.shadow(region)
+            pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
+            self._races.load(shadow, pieces, self._namer(region, offsets, pieces))
+        if self.cost:
+            self._count(region, "loaded", offsets, dtype.itemsize)
+
+    @staticmethod
+    def _namer(region: Region, offsets: np.ndarray, pieces: np.ndarray) -> Callable[[int], str]:
+        """The element's name for the number of a piece."""
+        per_lane = max(pieces.size // offsets.size, 1)
+        return lambda piece: region.name_at(int(offsets.ravel()[piece // per_lane]))
 
     def write(self, addresses: np.ndarray, values: np.ndarray) -> None:
         """Store; of several lanes at one address the last stays."""
@@ -116,40 +138,51 @@ class Watch:
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
         memory, index = region.memory(values.dtype), _index(offsets, values.dtype.itemsize)
-        if not self._is_rehearsal:
-            marks = region.shadow_index(offsets).ravel()
-            self._races.store(
-                region.shadow,
-                marks,
-                lambda lane: region.name_at(int(offsets.ravel()[lane])),
-                (_bits(memory.take(index)) == _bits(values)).ravel(),
-            )
-            if region.traffic is not None:
-                self._count(region, "stored", marks, values.dtype.itemsize)
+        if not self.is_rehearsal:
+            shadow = self._regions.shadow(region)
+            pieces = shadow.pieces(region.shadow_offsets(offsets), values.dtype.itemsize)
+            is_same = (_bits(memory.take(index)) == _bits(values)).ravel().repeat(pieces.size // offsets.size)
+            self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same)
+            if self.cost:
+                self._count(region, "stored", offsets, values.dtype.itemsize)
         self._record(addresses, memory.take(index) if self._journal is not None else values, values)
         memory[index] = values
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
-    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, semantics: str, scope: str) -> None:
+    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order) -> None:
         """An atomic on these elements is about to happen, once or more often for each."""
         found = self._regions.find(addresses, dtype.itemsize, "updates")
         if found is None:
-            self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], dtype, semantics, scope), None)
+            self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], dtype, order), None)
             return
         region, offsets = found
         self._refuse_inputs(region, offsets, "updates")
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
-        if self._is_rehearsal:
+        if self.is_rehearsal:
             return
-        index = region.shadow_index(offsets).ravel()
-        self._races.atomic(region.shadow, index, lambda lane: region.name_at(int(offsets.ravel()[lane])))
-        if self._races.can_order(addresses.size, semantics, scope):
-            locks = set(addresses.ravel().tolist())
-            self._races.acquire(locks)
-            self._races.release(locks)
-        if region.traffic is not None:
-            self._count(region, "updated", index, dtype.itemsize)
+        shadow = self._regions.shadow(region)
+        pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
+        self._races.atomic(shadow, pieces, self._namer(region, offsets, pieces))
+        if self._races.can_order(addresses.size, order.scope, order.is_exchange_if_equal):
+            lock = [int(addresses.item(0))]
+            self._wait(lock[0])
+            if order.acquires:
+                self._races.acquire(lock)
+            if order.releases:
+                self._races.release(lock)
+        if self.cost:
+            self._count(region, "updated", offsets, dtype.itemsize)
+
+    def _wait(self, address: int) -> None:
+        """Refuse a program that asks for one element for ever: who would change it runs after it."""
+        self._asked[address] = self._asked.get(address, 0) + 1
+        if self._asked[address] > _PATIENCE:
+            who = f"program {self._regions.program} of {self.kernel}"
+            raise NotImplementedError(
+                f"{who} waits for a program that runs after it\n{at(place())}\n"
+                "  the simulator runs one program after the other and does not support this, run with --device cuda"
+            )
 
     def update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
@@ -180,13 +213,14 @@ class Watch:
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
         """A matrix product of operands of this type."""
-        if self.cost and not self._is_rehearsal:
+        if self.cost and not self.is_rehearsal:
             self.cost.dot(a, b, operands)
 
     def polled(self, addresses: np.ndarray) -> None:
         """A volatile load: a program that waits in this way goes on when another has raised a flag."""
-        if self._races.can_order(addresses.size, "acquire", "gpu"):
-            self._races.acquire(set(addresses.ravel().tolist()))
+        if self._races.can_order(addresses.size, "gpu"):
+            self._wait(int(addresses.item(0)))
+            self._races.acquire([int(addresses.item(0))])
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Lanes that a mask without `other` leaves undefined; `values` hold zeros there."""
@@ -214,18 +248,23 @@ class Watch:
         if self._journal is not None:
             self._journal.append(Write(addresses & ADDRESS, old, np.array(new)))
 
-    def _count(self, region: Region, action: str, index: np.ndarray, width: int) -> None:
+    def _count(self, region: Region, action: str, offsets: np.ndarray, width: int) -> None:
         assert self.cost is not None
-        size = region.shadow.size
-        self.cost.touch(region.traffic, action, index, size, index.size * width)
+        if region.traffic is None:
+            self._trace(region)
+        index = region.shadow_offsets(offsets).ravel() // region.itemsize
+        if width > region.itemsize:
+            index = (index[:, None] + np.arange(width // region.itemsize)).ravel()
+        storage = region.tensor.untyped_storage().nbytes()
+        size = storage // region.itemsize if region.shadow_origin >= 0 else region.reach.numel
+        self.cost.touch(region.traffic, action, index, size, offsets.size * width)
 
-    @staticmethod
-    def _by_tensor(addresses: np.ndarray, access: Callable[[np.ndarray], Any], dtype: np.dtype | None) -> Any:
+    def _by_tensor(
+        self, addresses: np.ndarray, access: Callable[[np.ndarray], Any], dtype: np.dtype | None
+    ) -> np.ndarray:
         """The same access for the lanes of each tensor by themselves."""
-        numbers = addresses >> np.uint64(NUMBER_AT)
         out = np.zeros(addresses.shape, dtype or np.int8)
-        for number in np.unique(numbers):
-            lanes = numbers == number
+        for lanes in self._regions.by_tensor(addresses, "touches"):
             result = access(lanes)
             if dtype is not None:
                 out[lanes] = result
@@ -243,6 +282,7 @@ def _traffic(region: Region, call: Call) -> Traffic:
         strides=tuple(region.tensor.stride()),
         nbytes=_distinct(region.layout) * region.itemsize,
         storage=storage,
+        is_mapped_whole=region.shadow_origin >= 0,
         itemsize=region.itemsize,
         row_length=rows.shape[-1] if rows.ndim else 1,
         row_origin=(rows.data_ptr() - start) // region.itemsize,

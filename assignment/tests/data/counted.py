@@ -231,14 +231,25 @@ def check_what_pytorch_moves():
     assert (costs["read"], costs["written"]) == ([400], [400])
     costs = summed_up(wasteful, x)
     assert (costs["read"], costs["written"]) == ([800], [800])
+    for copied in (lambda x: torch.cat(x.chunk(5)), lambda x: x.repeat(3, 1)[:10], lambda x: x.half().float()):
+        copy = lambda x, copied=copied: plain(copied(x))  # noqa: E731
+        assert summed_up(copy, x)["read"][0] >= 800
+
+    def shared(x):
+        workspace = torch.empty(110)
+        copy_kernel[(2,)](x.view(-1), workspace[10:], 100, 1, SIZE=64)
+        copy_kernel[(1,)](x.view(-1), workspace[:10], 10, 1, SIZE=16)
+        return workspace[:10]
+
+    assert summed_up(shared, x)["written"] == [40]
     costs = summed_up(by_pytorch, x)  # x 2 × 400; x.double() 2 × 800, its exp 800, their product 800
-    assert (costs["read"], costs["launches"]) == ([800 + 1600 + 800 + 800], [])
+    assert costs["read"] == [800 + 1600 + 800 + 800]
     with HostTraffic() as host:
         (x[:, :, None] * x[:, None, :]).sum()
     assert host.largest == 1000
     with HostTraffic() as host:
         assert torch.equal(x, x.T.view(10, 10).clone())
-    assert (sum(host.read.values()), sum(host.written.values())) == (400 + 800, 400)
+    assert (sum(n for _, n in host.read), sum(n for _, n in host.written)) == (400 + 800, 400)
 
 
 if __name__ == "__main__":

@@ -203,7 +203,46 @@ def check_arrays_of_pointers():
     pointers = torch.tensor([x.data_ptr() for x in tensors])
     kernel[(3,)](pointers, y, SIZE=16)
     assert y.tolist() == [0, 16, 32]
-    says(raised(OutOfBounds, kernel[(3,)], pointers, y, SIZE=32), "32 active lanes: 16 past its last element")
+    says(raised(OutOfBounds, kernel[(3,)], pointers, y, SIZE=32), "of no tensor")
+
+
+def check_views_of_other_types():
+    """One workspace seen as several types: what is disjoint is no race, and what overlaps is one."""
+
+    @triton.jit
+    def kernel(a_ptr, b_ptr, SIZE: tl.constexpr):
+        at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+        tl.store(a_ptr + at, 1)
+        tl.store(b_ptr + at, 2.0)
+
+    workspace = torch.zeros(8192, dtype=torch.uint8)
+    kernel[(8,)](workspace[512:1536].view(torch.int8), workspace[4096:].view(torch.float32), SIZE=128)
+    kernel[(8,)](workspace[:1024], workspace[2048:].view(torch.float16), SIZE=128)
+    raised(Race, kernel[(8,)], workspace.view(torch.int32), workspace.view(torch.float16), SIZE=128)
+
+    @triton.jit
+    def halves_kernel(x_ptr, SIZE: tl.constexpr):
+        half_ptr = x_ptr.to(tl.pointer_type(tl.int16))
+        tl.store(half_ptr + 2 * tl.arange(0, SIZE) + tl.program_id(0), 3 + tl.program_id(0))
+
+    halves_kernel[(2,)](torch.zeros(16), SIZE=16)
+    raised(Race, halves_kernel[(3,)], torch.zeros(18), SIZE=16)
+
+
+def check_slices_of_one_workspace():
+    """A store that runs over from one argument into another is out of bounds."""
+    workspace = torch.zeros(256)
+
+    @triton.jit
+    def kernel(a_ptr, b_ptr, SIZE: tl.constexpr):
+        at = tl.arange(0, SIZE)
+        tl.store(a_ptr + at, 1.0)
+        tl.store(b_ptr, 2.0)
+
+    for inputs in ([], [torch.zeros(1)]):
+        with calls.call(inputs):
+            raised(OutOfBounds, kernel[(1,)], workspace[:100], workspace[100:], SIZE=128)
+            kernel[(1,)](workspace[:128], workspace[128:], SIZE=128)
 
 
 def check_padding_of_ones_own():
@@ -393,6 +432,107 @@ def check_locks_and_counters():
             assert y[0].item() == 10
             raised(Race, last_block_kernel[(4,)], torch.zeros(4), torch.zeros_like(lock), y, "relaxed", False)
             raised(Race, last_block_kernel[(4,)], torch.zeros(4), torch.zeros_like(lock), y, "acq_rel", True)
+
+
+def check_what_is_no_lock():
+    """A lock that is tried once, one without acquire or release, and a sum over a block guard nothing."""
+
+    @triton.jit
+    def kernel(lock_ptr, y_ptr, HOW: tl.constexpr):
+        if HOW == "tried":
+            tl.atomic_cas(lock_ptr, 0, 1)
+        elif HOW == "block":
+            tl.atomic_add(lock_ptr + tl.arange(0, 2), 1)
+        elif HOW == "release":
+            while tl.atomic_cas(lock_ptr, 0, 1, sem="release") == 1:
+                pass
+        else:
+            while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+                pass
+        tl.store(y_ptr, tl.load(y_ptr) + 1.0)
+        if HOW == "acquire":
+            tl.atomic_xchg(lock_ptr, 0, sem="acquire")
+        elif HOW != "block":
+            tl.atomic_xchg(lock_ptr, 0)
+
+    @triton.jit
+    def tried_kernel(lock_ptr, y_ptr):
+        if tl.atomic_cas(lock_ptr, 0, 1) == 0:
+            tl.store(y_ptr, tl.load(y_ptr) + 1.0)
+            tl.atomic_xchg(lock_ptr, 0)
+
+    for how in ("block", "release", "acquire"):
+        raised(Race, kernel[(3,)], torch.zeros(2, dtype=torch.int32), torch.zeros(1), HOW=how)
+    raised(Race, tried_kernel[(3,)], torch.zeros(1, dtype=torch.int32), torch.zeros(1))
+    kernel[(3,)](torch.zeros(2, dtype=torch.int32), torch.zeros(1), HOW="")
+
+
+@triton.jit
+def wait_for(flag_ptr):
+    while tl.atomic_add(flag_ptr, 0) == 0:
+        pass
+
+
+@triton.jit
+def wait_and_load(flag_ptr, y_ptr):
+    wait_for(flag_ptr)
+    return tl.load(y_ptr)
+
+
+def check_waiting_in_a_helper():
+    """The loop may be in a helper's helper; who waits for a program that runs later is told so."""
+
+    @triton.jit
+    def kernel(flag_ptr, y_ptr, STEP: tl.constexpr, LAST: tl.constexpr):
+        program = tl.program_id(0)
+        y = 0.0
+        if program != LAST:
+            y = wait_and_load(flag_ptr + program + STEP, y_ptr + program + STEP)
+        tl.store(y_ptr + program, y + 1.0)
+        tl.atomic_xchg(flag_ptr + program, 1)
+
+    y = torch.empty(6)
+    kernel[(6,)](torch.zeros(6, dtype=torch.int32), y, STEP=-1, LAST=0)
+    assert y.tolist() == [1, 2, 3, 4, 5, 6]
+    error = raised(NotImplementedError, kernel[(2,)], torch.zeros(6, dtype=torch.int32), y, STEP=1, LAST=1)
+    says(error, "waits for a program that runs after it", "in wait_for", "--device cuda")
+
+
+def check_the_second_reader():
+    """A store is a race with every reader that it is not ordered with, not only with the first."""
+
+    @triton.jit
+    def kernel(flag_ptr, x_ptr, y_ptr):
+        program = tl.program_id(0)
+        if program < 2:
+            tl.store(y_ptr + program, tl.load(x_ptr))
+            if program == 0:
+                tl.atomic_xchg(flag_ptr, 1)
+        else:
+            wait_for(flag_ptr)
+            tl.store(x_ptr, 5.0)
+
+    raised(Race, kernel[(3,)], torch.zeros(1, dtype=torch.int32), torch.zeros(1), torch.zeros(3))
+
+
+def check_addresses_in_memory():
+    """A kernel may store addresses for the next one, and subtract them."""
+
+    @triton.jit
+    def table_kernel(x_ptr, z_ptr, table_ptr):
+        tl.store(table_ptr, x_ptr.to(tl.int64))
+        tl.store(table_ptr + 1, z_ptr.to(tl.int64) - x_ptr.to(tl.int64))
+
+    @triton.jit
+    def use_kernel(table_ptr, y_ptr):
+        x_ptr = tl.load(table_ptr).to(tl.pointer_type(tl.float32))
+        tl.store(y_ptr, tl.load(x_ptr + 2))
+
+    x, table, y = torch.arange(8.0), torch.zeros(2, dtype=torch.int64), torch.zeros(1)
+    table_kernel[(1,)](x, x[4:], table)
+    assert table.tolist() == [x.data_ptr(), 16]
+    use_kernel[(1,)](table, y)
+    assert y.item() == 2
 
 
 def check_programs_that_wait():
