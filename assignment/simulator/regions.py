@@ -31,6 +31,7 @@ class Region:
         self.itemsize = tensor.itemsize
         self.address = tensor.data_ptr()
         self.open_to(self.layout, self.address)
+        self.began_fresh = False  # its storage was made without values
         self.may_be_unwritten = False
         self.shadow: Shadow | None = None  # made at the first access, when all arguments are known
         self.shadow_origin = -1  # address of the shadow's first byte; -1: elements are numbered compactly

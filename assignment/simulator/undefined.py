@@ -20,7 +20,7 @@ PATTERN = {2: 0x7FDA, 4: 0x7FDADADA, 8: 0x7FDADADADADADADA}  # by bytes of an el
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
 _FORGET_AT = 4096  # of them, after which those that are gone are dropped
-_PROBES = (1.0, -1.0)  # signs of the values that take the place of undefined ones
+_PROBES = (3e4, -3e4, 1.5)  # what takes the place of undefined values: the largest, the smallest, an ordinary one
 _ENOUGH = {True: 64, False: 3}  # programs run again for one line: with unwritten values, and with masked-out lanes
 
 
@@ -30,6 +30,7 @@ class Write(NamedTuple):
     addresses: np.ndarray  # plain ones
     old: np.ndarray
     new: np.ndarray
+    began_fresh: bool  # the memory: what is unwritten there is still known to be
 
     def take_back(self) -> None:
         """Put the old values in their places."""
@@ -139,30 +140,41 @@ class Undefined:
         found = []
         for about, met in self.met.items():
             tried, enough = self._tried.get(about, 0), _ENOUGH[about[1]]
-            if tried < enough and any(self._changes(first, again, about, sign) for sign in _PROBES):
+            if tried < enough and any(self._changes(first, again, about, value) for value in _PROBES):
                 found.append(met)
                 tried = enough
             self._tried[about] = tried + 1
         return found
 
-    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Any, sign: float) -> bool:
-        self._probe = about, sign
+    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Any, value: float) -> bool:
+        self._probe = about, value
         try:
             second = again()
         except Exception:  # an index or a loop that depends on it
             return True
         finally:
             self._probe = None
-        return len(first) != len(second) or not all(map(_is_same, first, second))
+        return len(first) != len(second) or any(_is_used(a, b, value) for a, b in zip(first, second, strict=True))
 
 
-def _is_same(a: Write, b: Write) -> bool:
-    return np.array_equal(a.addresses, b.addresses) and a.new.tobytes() == b.new.tobytes()
+def _is_used(first: Write, second: Write, value: float) -> bool:
+    """Whether a trial writes something else; to copy an unwritten value to fresh memory is no use of it."""
+    if not np.array_equal(first.addresses, second.addresses):
+        return True
+    bits = f"u{first.new.dtype.itemsize}"
+    before, after = (np.ascontiguousarray(write.new).view(bits) for write in (first, second))
+    substitute = np.array([_something_else(first.new.dtype, value)], first.new.dtype).view(bits)
+    is_copied = (after == substitute) & (before == PATTERN.get(first.new.dtype.itemsize, -1))
+    return bool(((before != after) & ~(is_copied & first.began_fresh)).any())
 
 
-def _something_else(dtype: np.dtype, sign: float) -> Any:
+def _something_else(dtype: np.dtype, value: float) -> Any:
     if dtype.kind in "iu":  # not so large that a loop of as many turns would never end
-        return np.array(sign * min(4099, 2.0 ** (8 * dtype.itemsize - 2))).astype(np.int64).astype(dtype)
+        return (
+            np.array(max(-100.0, min(100.0, value)) if dtype.itemsize == 1 else value / 7)
+            .astype(np.int64)
+            .astype(dtype)
+        )
     if dtype.kind == "b":
-        return sign > 0
-    return numerics.convert(np.array([sign * 3e4], np.float32), dtype)[0]
+        return value > 0
+    return numerics.convert(np.array([value], np.float32), dtype)[0]

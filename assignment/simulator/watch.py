@@ -48,7 +48,8 @@ class Watch:
     def admit(self, name: str, tensor: torch.Tensor) -> np.uint64:
         """An argument of the launch; returns its address as the kernel gets it."""
         region = self._regions.admit(name, tensor)
-        if not region.is_input and region.nbytes and began_fresh(tensor):
+        region.began_fresh = began_fresh(tensor)
+        if not region.is_input and region.nbytes and region.began_fresh:
             content = region.memory(np.dtype(f"u{region.itemsize}"))
             region.may_be_unwritten = content.size > _SCANNED or is_unwritten(content) is not None
         self._expects_undefined |= region.may_be_unwritten
@@ -145,7 +146,7 @@ class Watch:
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same)
             if self.cost:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
-        self._record(addresses, memory.take(index) if self._journal is not None else values, values)
+        self._record(region, addresses, memory.take(index) if self._journal is not None else values, values)
         memory[index] = values
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
@@ -203,7 +204,7 @@ class Watch:
             text = self._says(Unwritten, "updates", region, lane, "which nobody has written")
             self.undefined.meet(text, place(), old, lanes, True)
         new = operation(old, *operands).astype(old.dtype)
-        self._record(addresses, old, new)
+        self._record(region, addresses, old, new)
         memory[index] = new
         return old
 
@@ -244,9 +245,9 @@ class Watch:
         who = f"program {self._regions.program} of {self.kernel}"
         return f"{kind.kind}: {who} {action} {region.name_at(offset)}, {remark}"
 
-    def _record(self, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+    def _record(self, region: Region, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
         if self._journal is not None:
-            self._journal.append(Write(addresses & ADDRESS, old, np.array(new)))
+            self._journal.append(Write(addresses & ADDRESS, old, np.array(new), region.began_fresh))
 
     def _count(self, region: Region, action: str, offsets: np.ndarray, width: int) -> None:
         assert self.cost is not None

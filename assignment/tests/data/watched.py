@@ -641,6 +641,17 @@ def check_unwritten_and_unused():
     assert y.item() == 13
 
 
+def check_unwritten_and_copied():
+    """Moving padding about that nobody has written is no use of it; using the copy is."""
+    x, copied, y = torch.empty(8), torch.empty(8), torch.zeros(1)
+    x[:5] = 1
+    copy_kernel[(1,)](x, copied, 8, 0, SIZE=8)
+    reduce_kernel[(1,)](copied, y, 5, SIZE=8, HOW="masked")
+    assert y.item() == 5
+    assert unwritten_in(copied) == (3, (5,))
+    raised(Unwritten, reduce_kernel[(1,)], copied, y, 8, SIZE=8, HOW="sum")
+
+
 def check_unwritten_accumulators():
     """Atomics on fresh memory add to garbage; an exchange does not care."""
 
