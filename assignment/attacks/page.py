@@ -15,6 +15,9 @@ REASONS = {
     "_values": "plain inputs carry 40 % of the points: what fails here fails elsewhere too",
     "_causal": "plain causal inputs: what fails here fails on ragged ones too",
     "_properties": "the only check that rests on no oracle",
+    "test_rmsnorm.py::test_forward_16_bit": "the checks of cost compare results in bfloat16 too",
+    "test_rmsnorm_backward_traffic": "what reads twice in the bank is wrong as well",
+    "_memory": "what makes such a tensor in the bank also moves too much",
 }
 
 
