@@ -72,6 +72,7 @@ def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
         "test_rmsnorm.py": ("test_backward", "test_gradients"),
         "test_flash_backward.py": ("test_pytorch",),
         "test_flash_forward.py": (),
+        "test_cost.py": ("test_weighted_sum_backward", "test_rmsnorm_backward"),
     }
     for name in got.lost() - {"speed"}:
         file, _, function = name.partition("::")
@@ -192,14 +193,14 @@ def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
 @pytest.mark.parametrize(
     ("code", "check"),
     [
-        pytest.param("__main__.gradients = lambda *arguments: ([], False)", "test_gradients", id="no gradients"),
-        pytest.param("__main__.again = lambda *arguments: ([[], []], True)", "test_forward_contract", id="two groups"),
+        pytest.param("requests.gradients = lambda *arguments: ([], False)", "test_gradients", id="no gradients"),
+        pytest.param("requests.again = lambda *arguments: ([[], []], True)", "test_forward_contract", id="two groups"),
         pytest.param("__main__.describe = lambda *arguments: {}", "test_forward_mistakes", id="no description"),
-        pytest.param("__main__.kept = lambda *a: ([[], []], True)", "test_attention_memory", id="no number"),
+        pytest.param("requests.kept = lambda *a: ([[], []], True)", "test_attention_memory", id="no number"),
     ],
 )
 def test_a_forged_reply_earns_nothing_and_does_not_stop_the_grader(submission, code, check):
-    append(submission, "__init__.py", f"import __main__\n{code}")
+    append(submission, "__init__.py", f"import __main__\nfrom assignment.grading import requests\n{code}")
     got = grade(submission, "--only", check)
     assert got.status == 0, got.err
     assert got.report
