@@ -26,6 +26,11 @@ class Layout:
     def of(tensor: Any) -> "Layout":
         return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
 
+    @property
+    def n_distinct(self) -> int:
+        """Elements in memory: those of an expanded dimension are one."""
+        return math.prod(size for _, size in self.dims) if self.numel else 0
+
     @cached_property
     def is_dense(self) -> bool:
         """Every byte from the first element to the last belongs to one."""

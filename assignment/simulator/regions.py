@@ -34,7 +34,9 @@ class Region:
         self.began_fresh = False  # its storage was made without values
         self.may_be_unwritten = False
         self.shadow: Shadow | None = None  # made at the first access, when all arguments are known
-        self.shadow_origin = -1  # address of the shadow's first byte; -1: elements are numbered compactly
+        storage = tensor.untyped_storage()
+        is_huge = storage.nbytes() // self.itemsize > _MAPPED_WHOLE
+        self.shadow_origin = -1 if is_huge else storage.data_ptr()  # of its first byte; -1: elements are numbered
         self.traffic: Any = None
 
     def open_to(self, layout: Layout, address: int) -> None:
@@ -93,9 +95,6 @@ class Regions:
         number = len(self._by_number) + 1
         region = Region(name, tensor, number, self._is_input(tensor))
         self._by_number[number] = region
-        storage = tensor.untyped_storage()
-        if storage.nbytes() // region.itemsize <= _MAPPED_WHOLE:
-            region.shadow_origin = storage.data_ptr()
         return region
 
     def _is_input(self, tensor: torch.Tensor) -> bool:
@@ -147,16 +146,14 @@ class Regions:
 
     def _stray(self, address: int, action: str) -> Region:
         """The tensor at an address that came as an integer, by itself or in a table: an argument, or any other."""
-        for region in [*self._strays, *self]:
-            if region.start <= address < region.start + region.nbytes and region.number == 0:
+        for region in self._strays:
+            if region.start <= address < region.start + region.nbytes:
                 return region
         arguments = [region.tensor for region in self]
         others = sorted(_live_tensors(), key=lambda tensor: -Layout.of(tensor).nbytes)
         for tensor in [*arguments, *self._call.inputs, *others]:
             if tensor.data_ptr() <= address < tensor.data_ptr() + Layout.of(tensor).nbytes:
                 region = Region("(a tensor)", tensor, 0, self._is_input(tensor))
-                if tensor.untyped_storage().nbytes() // region.itemsize <= _MAPPED_WHOLE:
-                    region.shadow_origin = tensor.untyped_storage().data_ptr()
                 self._strays.append(region)
                 return region
         who = f"program {self.program} of {self._kernel}"

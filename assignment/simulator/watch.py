@@ -8,7 +8,6 @@ import torch
 
 from .calls import Call
 from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
-from .layout import Layout
 from .numerics import ADDRESS
 from .races import Races
 from .regions import Region, Regions
@@ -281,7 +280,7 @@ def _traffic(region: Region, call: Call) -> Traffic:
         dtype=str(region.tensor.dtype).removeprefix("torch."),
         shape=tuple(region.tensor.shape),
         strides=tuple(region.tensor.stride()),
-        nbytes=_distinct(region.layout) * region.itemsize,
+        nbytes=region.layout.n_distinct * region.itemsize,
         storage=storage,
         is_mapped_whole=region.shadow_origin >= 0,
         itemsize=region.itemsize,
@@ -289,13 +288,6 @@ def _traffic(region: Region, call: Call) -> Traffic:
         row_origin=(rows.data_ptr() - start) // region.itemsize,
         origin=(region.address - start) // region.itemsize,
     )
-
-
-def _distinct(layout: Layout) -> int:
-    count = 1
-    for _, size in layout.dims:
-        count *= size
-    return count if layout.numel else 0
 
 
 def _index(offsets: np.ndarray, width: int) -> np.ndarray:
