@@ -1,7 +1,8 @@
 """What a test can ask of a submission, over a worker or in this process."""
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from assignment.grading.requests import MAX_NOTES
 from assignment.grading.sandbox import WorkerDied
 
 MAX_PRINTED_LINES = 8
+NOT_THE_WORK = (  # by whether the problem is one of PyTorch's
+    'not computed by your kernels: they must do the computation, see the handout, "What may be called"',
+    'not FlashAttention in PyTorch: see the handout, "What may be called"',
+)
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 
 
@@ -25,6 +30,14 @@ class SubmissionError(_pytest.outcomes.Failed):
     def __init__(self, status: str, message: str, ran: bool = True) -> None:
         super().__init__(message, pytrace=False)
         self.status, self.ran = status, ran
+
+
+class NotByKernels(SubmissionError):
+    """A function's results are not the work that its problem asks for; what shows it is the message."""
+
+    def __init__(self, function: str, evidence: str) -> None:
+        super().__init__(score.FAIL, f"{NOT_THE_WORK[function.endswith('_pytorch')]}\n{evidence}")
+        self.function = function
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ class Run:
         self._worker = pool.workers[pool.mine]
         self._call = ""
         self.notes: list[str] = []  # what the simulator remarked during all calls
+        self.doubts: list[str] = []  # what it leaves to the staff to judge
 
     @property
     def memory_bytes(self) -> int:
@@ -55,7 +69,20 @@ class Run:
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Tensor | tuple[Tensor, ...]:
         """The result of function(*tensors, **options)."""
         header, (results,) = self._ask("call", function, tensors, options)
+        if function not in self._pool.tried_dry and any(map(is_telling, results)):
+            self._pool.tried_dry.add(function)
+            self._refuse_answer_without_kernels(function, tensors, options, results)
         return results[0] if header["bare"] else tuple(results)
+
+    def _refuse_answer_without_kernels(
+        self, function: str, tensors: Sequence[Tensor], options: dict[str, Any], results: list[Tensor]
+    ) -> None:
+        """Call once more with kernels that do nothing: what comes must not be the answer."""
+        with self._simulating():
+            reply, without = self._send("dry", function, tensors, options)
+        came = zip(results, without, strict=False) if reply["status"] == "ok" else ()
+        if not function.endswith("_pytorch") and any(is_telling(a) and is_same_answer(a, b) for a, b in came):
+            raise NotByKernels(function, "with kernels that do nothing it returns the same")
 
     def gradients(
         self,
@@ -91,17 +118,26 @@ class Run:
     def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Tensor | tuple[Tensor, ...], int]:
         """The results, and the number of elements of the largest tensor made during the call."""
         results, (largest,) = self._simulated("largest", function, tensors, options)
+        if function == "flash_forward_pytorch" and int(largest) >= (whole := scores_of(*tensors[:2])):
+            evidence = f"a tensor of {int(largest):,} elements is made; all scores together, which must never be held, "
+            raise NotByKernels(function, f"{evidence}are {whole:,}")
         return results, int(largest)
 
     def _simulated(
         self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any]
     ) -> tuple[Tensor | tuple[Tensor, ...], list[Tensor]]:
+        with self._simulating():
+            header, (results, figures) = self._ask(kind, function, tensors, options)
+        return results[0] if header["bare"] else tuple(results), figures
+
+    @contextlib.contextmanager
+    def _simulating(self) -> Iterator[None]:
+        """Requests inside go to the simulator, whatever device values are graded on."""
         self._worker = self._pool.simulator()
         try:
-            header, (results, figures) = self._ask(kind, function, tensors, options)
+            yield
         finally:
             self._worker = self._pool.workers[self._pool.mine]
-        return results[0] if header["bare"] else tuple(results), figures
 
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
@@ -174,8 +210,15 @@ class Run:
             raise SubmissionError(score.CRASHED, UNREADABLE)
         if self._pool.device == "cuda" and self._worker is not self._pool.simulator() and reply["status"] == "ok":
             self._simulate(request, tensors)
-        self.notes += [note for note in reply.get("notes", []) if note not in self.notes]
+        self._hear(function, reply)
         return reply, results
+
+    def _hear(self, function: str, reply: dict[str, Any]) -> None:
+        """What the simulator said beside the results."""
+        if reply.get("evidence"):
+            raise NotByKernels(function, "\n".join(reply["evidence"]))
+        self.notes += [note for note in reply.get("notes", []) if note not in self.notes]
+        self.doubts += [doubt for doubt in reply.get("doubts", []) if doubt not in self.doubts]
 
     def _simulate(self, request: dict[str, Any], tensors: Sequence[Tensor]) -> None:
         """Make a call that was right on a GPU in the simulator too: only there memory is checked.
@@ -192,6 +235,7 @@ class Run:
             return
         if well_formed(reply, len(results)) and reply["status"] == "fault":
             raise failure(reply)
+        self._hear(function, reply)
 
 
 def well_formed(reply: dict[str, Any], n_results: int) -> bool:
@@ -203,14 +247,18 @@ def well_formed(reply: dict[str, Any], n_results: int) -> bool:
         texts = [reply.get("message"), reply.get("text"), *(types if isinstance(types, list) else [None])]
         flags = [reply.get("by_submission"), reply.get("in_kernel")]
         return all(isinstance(text, str) for text in texts) and all(isinstance(flag, bool) for flag in flags)
-    groups, notes = reply.get("groups"), reply.get("notes", [])
-    if not isinstance(notes, list) or len(notes) > MAX_NOTES or not all(isinstance(note, str) for note in notes):
+    groups = reply.get("groups")
+    if not all(are_texts(reply.get(name, [])) for name in ("notes", "evidence", "doubts")):
         return False
     if reply.get("status") != "ok" or not isinstance(groups, list) or not isinstance(reply.get("bare"), bool):
         return False
     if reply["bare"] and groups[:1] != [1]:
         return False
     return all(type(size) is int and size >= 0 for size in groups) and sum(groups) == n_results
+
+
+def are_texts(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MAX_NOTES and all(isinstance(text, str) for text in value)
 
 
 def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[str, Any]) -> bool:
@@ -235,6 +283,25 @@ def are_figures(tensors: list[Tensor], shapes: list[tuple[int, ...]]) -> bool:
     return [tuple(tensor.shape) for tensor in tensors] == shapes and all(
         tensor.dtype == torch.int64 and bool((tensor >= 0).all()) for tensor in tensors
     )
+
+
+def is_telling(result: Tensor) -> bool:
+    """Whether a result cannot be met by chance: not all alike."""
+    return result.numel() > 1 and bool((result != result.flatten()[0]).any())
+
+
+def is_same_answer(result: Tensor, other: Tensor) -> bool:
+    """Whether nearly all elements that are not zero agree within a percent."""
+    if result.shape != other.shape or result.dtype != other.dtype:
+        return False
+    where = result != 0
+    result, other = result[where].double(), other[where].double()
+    return bool(((result - other).abs() <= 0.01 * result.abs()).double().mean() > 0.9)
+
+
+def scores_of(q: Tensor, k: Tensor) -> int:
+    """The elements of all scores S = q kᵀ."""
+    return q[..., 0].numel() * k.shape[-2]
 
 
 def is_todo(reply: dict[str, Any]) -> bool:

@@ -77,6 +77,7 @@ class Judge:
             margin=plugin.margin(report),
             ran=properties["ran"],
             notes=tuple(properties["notes"]),
+            not_by_kernels=properties.get("not_by_kernels", ""),
         )
         self._add(f"{file.rpartition('/')[2]}::{function}", case)
 
@@ -211,7 +212,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     if judge.problems or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         print("grade.py: the grader failed; this is not your code:", *judge.problems, sep="\n", file=sys.stderr)
         return BROKEN
-    results = judge.results()
+    results = score.without_cheated(judge.results())
     data = score.report(session, results)
     report.print_failures(console, data)
     report.print_notes(console, data)

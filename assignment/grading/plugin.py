@@ -190,6 +190,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
     notes = getattr(getattr(item, "funcargs", {}).get("run"), "notes", [])
     report.user_properties += [("status", status), ("message", message), ("ran", ran), ("notes", notes)]
+    if call.excinfo and hasattr(call.excinfo.value, "function"):  # calls.NotByKernels
+        report.user_properties.append(("not_by_kernels", call.excinfo.value.function))
     if call.excinfo and hasattr(call.excinfo.value, "margin"):
         report.user_properties.append(("margin", call.excinfo.value.margin))
     if status == score.TO_DO:
@@ -208,9 +210,11 @@ def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:
     """The status of a case and what to tell the student."""
     from assignment.grading.calls import SubmissionError
 
+    run = getattr(item, "funcargs", {}).get("run")
     if call.excinfo is None:
-        return score.OK, ""
-    error, run = call.excinfo.value, getattr(item, "funcargs", {}).get("run")
+        doubts = getattr(run, "doubts", [])
+        return (score.NEEDS_REVIEW, run.in_context("\n".join(doubts))) if run and doubts else (score.OK, "")
+    error = call.excinfo.value
     if isinstance(error, SubmissionError) and run is not None:
         return error.status, str(error) if error.status == score.TO_DO else run.in_context(str(error))
     if isinstance(error, AssertionError) and run is not None:

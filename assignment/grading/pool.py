@@ -42,6 +42,7 @@ class Pool:
         self.memory_bytes = _memory_bytes(device)
         self._simulator: Any = None  # beside a worker with a GPU: one that simulates
         self.unsimulated: Counter[str] = Counter()  # how often a function has ended that one
+        self.tried_dry: set[str] = set()  # functions that this process has called without their kernels
 
     def simulator(self) -> Any:
         """This process's worker, or beside it one that simulates."""
@@ -66,6 +67,7 @@ class Pool:
         self.submission, self.seed = submission, seed
         self._deaths[:] = [0] * len(self._deaths)
         self.unsimulated.clear()
+        self.tried_dry.clear()
         for worker in [*self.workers, self._simulator]:
             if worker is not None:
                 worker.restart()

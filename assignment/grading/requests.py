@@ -1,13 +1,16 @@
 """What a worker does with a request: calls a function of the submission in one of several ways, and looks at it do so.
 
 A handler takes the function, the request's header and its tensors, and returns groups of tensors and whether the
-function returned one bare tensor.
+function returned one bare tensor. On the CPU the simulator watches: what it says of memory and of the results' origin
+goes into the reply.
 """
 
 import contextlib
+import functools
 import gc
+import itertools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,38 +33,58 @@ def answer(
 
     A kernel that misused memory is told of in a reply of status "fault", whatever became of the exception.
     """
-    handlers = {"call": call, "gradients": gradients, "again": again, "kept": kept, "costs": costs, "largest": largest}
-    handler = handlers[header["kind"]]
+    handler, result_groups = HANDLERS[header["kind"]]
     tensors = moved(tensors, device)
-    with watched(tensors, header, device) as seen:
+    with watched(tensors, header, device, folder) as seen:
         try:
             groups, bare = handler(function, header, tensors)
+            if seen.provenance:
+                for group in groups[result_groups]:
+                    seen.provenance.returned(group)
         except Exception:
             if not seen.faults:
                 raise
         if seen.faults:
-            return {"status": "fault", "message": told(str(seen.faults[0]), folder)}, []
+            return {"status": "fault", "message": told([str(seen.faults[0])], folder)[0]}, []
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    remarks = [*never_stored(groups[::2] if header["kind"] == "again" else groups[:1], device), *seen.warnings]
-    notes = [told(text, folder)[:MAX_NOTE] for text in remarks[:MAX_NOTES]]
-    return {"status": "ok", "groups": [len(group) for group in groups], "bare": bare, "notes": notes}, flat
+    remarks = [*never_stored(groups[result_groups], device), *seen.warnings]
+    reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare, "notes": told(remarks, folder)}
+    if seen.provenance:
+        reply |= {
+            "evidence": told(seen.provenance.evidence, folder),
+            "doubts": told(seen.provenance.doubts, folder),
+        }
+    return reply, flat
 
 
 @contextlib.contextmanager
-def watched(tensors: list, header: dict[str, Any], device: str) -> Iterator[Any]:
+def watched(tensors: list, header: dict[str, Any], device: str, folder: Path) -> Iterator[Any]:
     """What the simulator says of the launches inside: faults and warnings; nothing on a GPU."""
     if device != "cpu":
-        yield types.SimpleNamespace(faults=[], warnings=[])
+        yield types.SimpleNamespace(faults=[], warnings=[], provenance=None)
         return
     from assignment.simulator import calls
 
-    with calls.call(tensors, header.get("order", 0), header["kind"] == "costs") as seen:
+    kind, tracker = header["kind"], provenance_of(folder)
+    with (
+        calls.call(tensors, header.get("order", 0), kind == "costs", tracker) as seen,
+        tracker.call(header["function"], tensors, is_backward=kind == "gradients"),
+    ):
+        seen.is_dry = kind == "dry"
         yield seen
 
 
-def told(text: str, folder: Path) -> str:
-    """A message with the submission's own paths."""
-    return text.replace(f"{folder}/", "")
+@functools.cache
+def provenance_of(folder: Path) -> Any:
+    """What this process knows about the values that the submission in the folder has made."""
+    from assignment.simulator.provenance import Provenance
+
+    return Provenance(f"{folder}/")
+
+
+def told(texts: Iterable[str], folder: Path) -> list[str]:
+    """The first messages, cut to a length that a reply may have, with the submission's own paths."""
+    return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
 
 
 def never_stored(groups: list[list], device: str) -> list[str]:
@@ -166,6 +189,17 @@ def largest(function: Callable, header: dict[str, Any], tensors: list) -> tuple[
     with HostTraffic() as host:
         outputs, bare = results(function(*tensors, **header["options"]))
     return [outputs, [torch.tensor(host.largest)]], bare
+
+
+HANDLERS = {  # by kind of request, with the groups that hold results
+    "call": (call, slice(0, 1)),
+    "dry": (call, slice(0, 0)),
+    "gradients": (gradients, slice(None)),
+    "again": (again, slice(0, None, 2)),
+    "kept": (kept, slice(0, 0)),
+    "costs": (costs, slice(0, 1)),
+    "largest": (largest, slice(0, 1)),
+}
 
 
 def reachable_storages() -> dict[int, int]:

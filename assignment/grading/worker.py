@@ -144,7 +144,8 @@ def answer(submission: "Submission", header: dict[str, Any], tensors: list, devi
 
     if header["kind"] == "load":
         submission.isolated = header["isolated"]
-        submission.load()
+        with requests.provenance_of(submission.folder) if device == "cpu" else contextlib.nullcontext():
+            submission.load()
         return {"status": "ok"}, []
     return requests.answer(submission.function(header["function"]), header, tensors, device, submission.folder)
 

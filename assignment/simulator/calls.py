@@ -3,10 +3,13 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .faults import MemoryFault
 from .trace import LaunchCost
+
+if TYPE_CHECKING:
+    from .provenance import Provenance
 
 
 @dataclass
@@ -20,6 +23,8 @@ class Call:
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
     n_launches: int = 0
+    provenance: "Provenance | None" = None  # hears of launches and of what they load and store
+    is_dry: bool = False  # kernels do nothing
     on_store: Callable[[str, Any], None] | None = None  # hears of each store: the argument's name and the tensor
 
     def __post_init__(self) -> None:
@@ -49,7 +54,9 @@ def current() -> Call:
 
 
 @contextlib.contextmanager
-def call(inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False) -> Iterator[Call]:
+def call(
+    inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False, provenance: "Provenance | None" = None
+) -> Iterator[Call]:
     """Launches inside belong to this call.
 
     with call(inputs=[x, weight]) as seen:
@@ -57,7 +64,7 @@ def call(inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False) -> 
     print(seen.warnings)
     """
     global _current
-    before, _current = _current, Call(inputs, seed, is_traced)
+    before, _current = _current, Call(inputs, seed, is_traced, provenance=provenance)
     try:
         yield _current
     finally:

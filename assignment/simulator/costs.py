@@ -29,6 +29,11 @@ class HostTraffic(TorchDispatchMode):
         self.largest = 0  # elements of the largest tensor made
         self._kept: list[torch.Tensor] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch.compile is kept away from this class: loading it for that takes two seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self._note(func, tensors_in((args, kwargs)), tensors_in(result))

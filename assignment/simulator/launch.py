@@ -54,13 +54,19 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     if warmup:
         return
     sizes = _grid_sizes(grid, values)
+    call = calls.current()
+    if call.provenance:
+        call.provenance.launched(self.__name__, values)
+    if call.is_dry:
+        return
     with _one_at_a_time, np.errstate(all="ignore"):
-        call = calls.current()
         builder.watch = watch = Watch(self.__name__, sizes, kernel.waits, call)
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
         builder.set_debug(bool(kwargs.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug))
         builder.grid_dim = sizes
         body = functools.partial(kernel.function, **arguments)
+        if call.provenance:
+            call.provenance.is_launching = True
         try:
             for builder.grid_idx in _programs(sizes, kernel, call):
                 watch.run(builder.grid_idx, body)
@@ -69,6 +75,8 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
             raise
         finally:
             builder.grid_idx = None
+            if call.provenance:
+                call.provenance.is_launching = False
 
 
 def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from .calls import Call
 from .faults import OutOfBounds, Program, at, describe, element, place
 from .layout import Layout
 from .numerics import ADDRESS
+from .origins import Memory
 from .races import Shadow
 
 NUMBER_AT = 48  # bits: user addresses have 47
@@ -38,6 +39,9 @@ class Region:
         is_huge = storage.nbytes() // self.itemsize > _MAPPED_WHOLE
         self.shadow_origin = -1 if is_huge else storage.data_ptr()  # of its first byte; -1: elements are numbered
         self.traffic: Any = None
+        self.is_followed = False  # whether these were asked for:
+        self.origins: Memory | None = None  # where its values come from
+        self.is_suspect = False  # whether a kernel must not load some of them
 
     def open_to(self, layout: Layout, address: int) -> None:
         """Let the region reach what this layout at this address covers, and nothing else."""

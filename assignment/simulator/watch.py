@@ -9,6 +9,7 @@ import torch
 from .calls import Call
 from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
 from .numerics import ADDRESS
+from .provenance import Provenance
 from .races import Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic
@@ -52,9 +53,17 @@ class Watch:
             content = region.memory(np.dtype(f"u{region.itemsize}"))
             region.may_be_unwritten = content.size > _SCANNED or is_unwritten(content) is not None
         self._expects_undefined |= region.may_be_unwritten
+        self._follow(region)
         if self.cost:
             self._trace(region)
         return region.tagged_address
+
+    def _follow(self, region: Region) -> None:
+        """Ask where the values of a region come from, once."""
+        tracker = self._call.provenance
+        region.is_followed = True
+        region.origins = tracker.admit(region.tensor) if tracker else None
+        region.is_suspect = region.origins is not None and Provenance.is_suspect(region.origins)
 
     def _trace(self, region: Region) -> None:
         assert self.cost is not None
@@ -106,12 +115,30 @@ class Watch:
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
         if not self.is_rehearsal:
+            self._note_origin(region, offsets)
             self._note_load(region, offsets, dtype)
         if region.may_be_unwritten and (lanes := is_unwritten(values)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
             text = self._says(Unwritten, "loads", region, lane, "which nobody has written")
             self.undefined.meet(text, place(), values, lanes, True)
         return values
+
+    def _note_origin(self, region: Region, offsets: np.ndarray) -> None:
+        if not region.is_followed:
+            self._follow(region)
+        if region.is_suspect:
+            flat = offsets.ravel()
+            assert self._call.provenance is not None
+            assert region.origins is not None
+            place_in_storage = flat + (region.start - region.origins.address)
+            name_of: Callable[[int], str] = lambda lane: region.name_at(int(flat[lane]))  # noqa: E731
+            self._call.provenance.loaded(region.origins, place_in_storage, self.kernel, name_of)
+
+    def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
+        if not region.is_followed:
+            self._follow(region)
+        if region.origins and not self.is_rehearsal:
+            region.origins.kernel_wrote(offsets + (region.start - region.origins.address), values)
 
     def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype) -> None:
         if not region.is_input:
@@ -147,6 +174,7 @@ class Watch:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
         self._record(region, addresses, memory.take(index) if self._journal is not None else values, values)
         memory[index] = values
+        self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
     def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order) -> None:
@@ -198,6 +226,8 @@ class Watch:
         region, offsets = found
         memory, index = region.memory(operands[0].dtype), _index(offsets, operands[0].dtype.itemsize)
         old = memory.take(index)
+        if not self.is_rehearsal:
+            self._note_origin(region, offsets)
         if region.may_be_unwritten and (lanes := is_unwritten(old)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
             text = self._says(Unwritten, "updates", region, lane, "which nobody has written")
@@ -205,6 +235,7 @@ class Watch:
         new = operation(old, *operands).astype(old.dtype)
         self._record(region, addresses, old, new)
         memory[index] = new
+        self._note_stored(region, offsets, new)
         return old
 
     def expect_undefined(self) -> None:

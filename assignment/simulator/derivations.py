@@ -1,0 +1,177 @@
+"""What an operation of PyTorch's makes of values: which labels its results have, given those of its operands.
+
+Moving values about, casting and scaling them by constants keeps their labels. A sum of what kernels wrote is a SUM, and
+rowsum(A ∘ B), where the call may need it, is DELTA. Anything else that depends on data is computation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.utils._pytree import tree_map
+
+from .origins import CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
+
+Labels = torch.Tensor  # uint8, in the shape of the values
+
+_FRESH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize")
+_OVERWRITTEN = ("fill", "zero", "uniform", "normal", "random", "bernoulli", "exponential")
+_SAME_SHAPE = ("clone", "_to_copy", "copy", "lift_fresh", "lift_fresh_copy", "contiguous", "positive", "alias_copy")
+_MOVED = (  # run on the labels as on the values
+    *("cat", "stack", "constant_pad_nd", "index_select", "gather", "index", "take", "flip", "roll", "repeat"),
+    *("repeat_interleave", "tril", "triu", "slice_backward", "select_backward", "slice_scatter", "select_scatter"),
+    *("diagonal_scatter", "as_strided_scatter", "index_put", "_index_put_impl", "index_copy", "index_fill", "scatter"),
+    *("masked_fill", "masked_scatter", "masked_select", "where", "rot90", "diag_embed", "expand_copy", "view_copy"),
+    *("permute_copy", "transpose_copy", "slice_copy", "select_copy", "narrow_copy", "unbind_copy", "split_copy"),
+    *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d", "_pad_circular", "block_diag"),
+)
+_CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")  # arguments that say which, not what
+_ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
+_NUMBERS = ("value", "self", "other", "fill_value")  # arguments of moves that may be a number
+_SCALED = ("mul", "div", "multiply", "divide", "true_divide", "neg", "negative")
+_SUMMED = ("sum", "mean", "nansum")
+_ADDED = ("add", "sub", "rsub")
+_PRODUCTS = ("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "baddbmm", "vdot")
+_CLEANING = (  # what an anxious but honest wrapper may do to what it has: for staff to judge
+    *(
+        "where",
+        "masked_fill",
+        "nan_to_num",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "eq",
+        "ne",
+    ),
+    *("lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or"),
+    *("any", "all", "maximum", "minimum"),
+)
+_KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE}  # labels that scaling leaves as they are
+_SUMMANDS = {CONSTANT, KERNEL, SUM, FRESH, STALE}
+_FACTORS = {CONSTANT, INPUT, KERNEL, SUM, STALE}
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Values that PyTorch computed from data; whether it is for staff to judge."""
+
+    is_doubt: bool = False
+
+
+class Known(Protocol):
+    """What is known about memory."""
+
+    def memory(self, tensor: torch.Tensor) -> Memory | None:
+        """Of a tensor; None where there is nothing to follow."""
+
+    def is_doubt(self, label: int) -> bool:
+        """Whether what has this label is for staff to judge."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A call of an operation: its name without "aten::" and the "_" of an in-place form, and its arguments by name."""
+
+    name: str
+    arguments: dict[str, Any]
+    known: Known
+    result: torch.Tensor  # the first
+    max_delta: int  # elements that a result of rowsum(A ∘ B) may have in this call
+
+    def labels(self, tensor: torch.Tensor) -> Labels:
+        memory = self.known.memory(tensor)
+        return memory.of(tensor) if memory else torch.full((), CONSTANT, dtype=torch.uint8).expand(tensor.shape)
+
+    def of(self, value: Any) -> set[int]:
+        """All labels of the tensors in an argument."""
+        found = [(self.known.memory(tensor), tensor) for tensor in _tensors(value)]
+        return {label for memory, tensor in found if memory for label in memory.labels_in(tensor)}
+
+
+def derive(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | int | Computed:
+    """The labels of an operation's result. `call(*args, **kwargs)` is the operation itself, to be run on labels."""
+    name = operation.name
+    if name in _FRESH:
+        return FRESH
+    present = operation.of(operation.arguments)
+    takes_shape_only = name.endswith("_like") or name.startswith("new_")
+    if name in _OVERWRITTEN or takes_shape_only or present <= {CONSTANT}:
+        return CONSTANT
+    if name in _SAME_SHAPE:
+        return operation.labels(_tensors(operation.arguments.get("src", operation.arguments))[0])
+    rules = {_MOVED: _moved, _SCALED: _scaled, _SUMMED: _summed, _ADDED: _added, _PRODUCTS: _multiplied}
+    for names, rule in rules.items():
+        if name in names:
+            found = rule(operation, call, args, kwargs)
+            if found is not None:
+                return found
+    is_clean = all((label < FIRST_SOURCE and label != FOREIGN) or operation.known.is_doubt(label) for label in present)
+    return Computed(is_doubt=is_clean and name in _CLEANING)
+
+
+def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | None:
+    choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
+    if operation.of(choosing) - {CONSTANT} or any(operation.arguments.get(key) for key in _ADDING):
+        return None
+    chosen = {id(tensor) for tensor in _tensors(choosing)}
+
+    def twin(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value if id(value) in chosen else operation.labels(value).clone()
+        return value
+
+    args, kwargs = tree_map(twin, (args, kwargs))
+    names = list(operation.arguments)
+    args = [CONSTANT if _is_number(n, a) else a for n, a in zip(names, args, strict=False)]
+    kwargs = {key: CONSTANT if _is_number(key, value) else value for key, value in kwargs.items() if key != "out"}
+    result = call(*args, **kwargs)
+    return result if isinstance(result, torch.Tensor) else result[0]
+
+
+def _is_number(name: str, value: Any) -> bool:
+    return name in _NUMBERS and isinstance(value, (bool, int, float))
+
+
+def _scaled(operation: Operation, *_: Any) -> Labels | int | None:
+    operands = [value for key, value in operation.arguments.items() if key in ("self", "other")]
+    varying = [value for value in operands if operation.of(value) - {CONSTANT}]
+    if len(varying) == 2 and operation.name in ("mul", "multiply"):
+        same_size = all(value.numel() == operation.result.numel() for value in varying)
+        return PRODUCT if same_size and operation.of(varying) <= _FACTORS else None
+    if len(varying) != 1 or (varying[0] is not operands[0] and operation.name not in ("mul", "multiply")):
+        return None
+    labels = operation.labels(varying[0])
+    kept = _KEPT | {label for label in operation.of(varying) if label >= FIRST_SOURCE or label == FOREIGN}
+    return labels.expand(operation.result.shape) if operation.of(varying) <= kept else None
+
+
+def _summed(operation: Operation, *_: Any) -> int | None:
+    present = operation.of(operation.arguments)
+    if present <= _SUMMANDS:
+        return SUM
+    return DELTA if present - {CONSTANT} == {PRODUCT} and operation.result.numel() <= operation.max_delta else None
+
+
+def _added(operation: Operation, *_: Any) -> int | None:
+    return SUM if operation.of(operation.arguments) <= _SUMMANDS else None
+
+
+def _multiplied(operation: Operation, *_: Any) -> int | None:
+    factors = _tensors(operation.arguments)
+    if any(operation.of(factor) <= {CONSTANT} for factor in factors) and operation.of(factors) <= _SUMMANDS:
+        return SUM
+    is_row_by_row = operation.result.numel() * factors[0].shape[-1] == factors[0].numel() == factors[1].numel()
+    is_delta = is_row_by_row and operation.of(factors) <= _FACTORS and operation.result.numel() <= operation.max_delta
+    return DELTA if is_delta and len(factors) == 2 else None
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [t for item in value for t in _tensors(item)] if isinstance(value, list | tuple) else []

@@ -1,0 +1,310 @@
+"""Whose work a result is: follows operations of PyTorch and launches, and says what no kernel computed.
+
+    tracker = Provenance("/path/of/the/submission/")
+    with tracker.call("rmsnorm_forward", [x, weight]):
+        y, rstd = rmsnorm_forward(x, weight)
+        tracker.returned([y, rstd])
+    print(tracker.evidence)
+
+Labels are kept by element (`origins`), and operations carry them on (`derivations`). Whatever was not seen to be
+written counts as written outside of kernels, so there is no list of forbidden things to get around.
+"""
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .costs import tensors_in
+from .derivations import Computed, Operation, derive
+from .faults import at, place
+from .origins import (
+    CONSTANT,
+    DELTA,
+    FIRST_SOURCE,
+    FOREIGN,
+    FRESH,
+    INPUT,
+    KERNEL,
+    PRODUCT,
+    STALE,
+    SUM,
+    Memory,
+    Origins,
+    Source,
+)
+
+MAX_NUMBERS = 32  # different Python floats in one call: a scale, an eps, a minus infinity, not results
+MAX_CONSTANT = 16  # elements of a tensor made from Python numbers
+FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
+LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
+_VIEWED = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename movedim permute"
+_METADATA = {f"aten::{name}_" for name in _VIEWED.split()}  # operations that change a tensor in place, but no memory
+_HERE, _TORCH = (f"{Path(file).parent}/" for file in (__file__, str(torch.__file__)))
+_PADDED = 256  # rows that padding to tiles may add to each batch
+
+_NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load it
+_NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE]] = False
+_WORDS = {
+    FOREIGN: "written by neither a kernel nor an operation of PyTorch (numpy, ctypes, a thread, a Python number?)",
+    INPUT: "copied from the inputs",
+    SUM: "summed by PyTorch",
+    DELTA: "summed by PyTorch",
+    PRODUCT: "multiplied by PyTorch",
+    STALE: "kept from an earlier call",
+}
+
+
+class Provenance(TorchDispatchMode):
+    """What a process knows about the origin of its tensors' values."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` holds the submission's files: its lines are named."""
+        super().__init__()
+        self._folder = folder
+        self._origins = Origins()
+        self.is_launching = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self.evidence: dict[str, None] = {}  # what shows that the kernels did not do the work, in order
+        self.doubts: dict[str, None] = {}  # what staff should look at
+        self._blamed: set[Any] = set()
+        self._numbers: set[float] = set()
+        self._max_delta = 0
+        self._needs_kernels = True
+        self._allows_sums = False
+
+    @contextlib.contextmanager
+    def call(self, function: str, inputs: Sequence[torch.Tensor], is_backward: bool = False) -> Iterator[None]:
+        """Everything inside belongs to a call of this function on these tensors."""
+        self._forget()
+        self._needs_kernels = not function.endswith("_pytorch")
+        self._allows_sums = is_backward or "backward" in function
+        if function.startswith("flash") and self._allows_sums and inputs and inputs[0].dim() > 1:
+            rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
+            self._max_delta = 2 * rows + _PADDED * math.prod(inputs[0].shape[:-2])
+        if self._needs_kernels:
+            self._origins.begin(inputs)
+        with self, _Functions(self):
+            yield
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch.compile is kept away from this class: loading it for that takes two seconds."""
+        return False
+
+    # what PyTorch does
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self._needs_kernels:
+            self.called(func._schema.name)
+            return func(*args, **kwargs)
+        if self.is_launching:
+            if not _is_simulators():
+                self._accuse(f"{func._schema.name} is called inside of a kernel\n{self._line()}")
+            return func(*args, **kwargs)
+        inputs = [t for t in tensors_in((args, kwargs)) if _is_followed(t)]
+        if func._schema.is_mutable:
+            self._verify(inputs)
+        result = func(*args, **kwargs)
+        outputs = [t for t in tensors_in(result) if _is_followed(t)]
+        targets = self._written(func, kwargs, inputs, outputs)
+        if targets:
+            self._verify([t for t in inputs if not func._schema.is_mutable])
+            self._note(func, args, kwargs, targets)
+        return result
+
+    def _written(self, func: Any, kwargs: Any, inputs: list[Any], outputs: list[Any]) -> list[torch.Tensor]:
+        """The tensors whose memory an operation has made or changed; none for views."""
+        known = {_address(t) for t in inputs}
+        if not func._schema.is_mutable:
+            return [t for t in outputs if _address(t) not in known]
+        if func._schema.name in _METADATA:
+            return []
+        changed = [a for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
+        named = {a.name for a in changed}
+        by_name = [t for name in named for t in tensors_in(kwargs.get(name, [])) if _is_followed(t)]
+        return by_name or [t for t in outputs if _address(t) in known] or inputs[:1]
+
+    def _verify(self, tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors:
+            if self._origins.knows(tensor):
+                self._origins.of(tensor).verify()
+
+    def _note(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor]) -> None:
+        name = func._schema.name.removeprefix("aten::").rstrip("_")
+        parameters = [a.name for a in func._schema.arguments]
+        arguments = {**dict(zip(parameters, args, strict=False)), **{k: v for k, v in kwargs.items() if k != "out"}}
+        if name == "copy" and func._schema.is_mutable:
+            arguments = {"src": arguments["src"]}
+        operation = Operation(name, arguments, self, targets[0], self._max_delta)
+        labels = derive(operation, func, args, kwargs)
+        if isinstance(labels, Computed):
+            labels = self._origins.label_for(Source(func._schema.name, self._line(), labels.is_doubt))
+        elif isinstance(labels, int) and labels == CONSTANT and self._is_smuggled(arguments):
+            labels = FOREIGN
+        for target in targets:
+            self._write(target, labels)
+
+    def _write(self, target: torch.Tensor, labels: torch.Tensor | int) -> None:
+        memory = self._origins.of(target) if self._origins.knows(target) else self._origins.made(target, FRESH)
+        if isinstance(labels, int) and labels == FRESH:
+            return
+        if isinstance(labels, torch.Tensor):
+            fits = labels.dim() <= target.dim() and labels.numel() in (1, target.numel())
+            labels = labels.expand(target.shape) if fits else int(labels.max())
+        memory.write(target, labels)
+
+    def memory(self, tensor: torch.Tensor) -> Memory | None:
+        """Of a tensor; None where there is nothing to follow."""
+        if not _is_followed(tensor) or not tensor.numel():
+            return None
+        if not self._origins.knows(tensor) and tensor.numel() <= MAX_CONSTANT:  # torch.tensor(0.5), or a Python number
+            label = FOREIGN if self._are_too_many(tensor.detach().double().flatten().tolist()) else CONSTANT
+            return self._origins.made(tensor, label)
+        return self._origins.of(tensor)
+
+    def is_doubt(self, label: int) -> bool:
+        """Whether what has this label is for staff to judge."""
+        return self._origins.is_doubt(label)
+
+    def _is_smuggled(self, arguments: dict[str, Any]) -> bool:
+        return self._are_too_many([value for value in arguments.values() if isinstance(value, float)])
+
+    def _are_too_many(self, numbers: list[float]) -> bool:
+        """Whether this call has met more different numbers than honest constants need."""
+        self._numbers.update(numbers)
+        return bool(numbers) and len(self._numbers) > MAX_NUMBERS
+
+    def called(self, name: str) -> None:
+        """A function or an operation of PyTorch's, where kernels are not asked for."""
+        if any(part in name for part in FUSED):
+            self._accuse(f"{name} is a fused attention: write the loop over tiles yourself\n{self._line()}")
+        elif name.endswith(LEAVES_PYTORCH):
+            self._accuse(f"{name} leaves PyTorch: compute with its operations\n{self._line()}")
+
+    # what kernels do
+
+    def admit(self, tensor: torch.Tensor) -> Memory | None:
+        """The memory of a launch's argument, checked; None where there is nothing to follow."""
+        memory = self.memory(tensor) if self._needs_kernels else None
+        if memory:
+            memory.verify()
+        return memory
+
+    def launched(self, kernel: str, values: dict[str, Any]) -> None:
+        """A launch begins, with these arguments."""
+        if not self._needs_kernels:
+            self._accuse(f"kernel {kernel} is launched; this problem is for PyTorch alone\n{self._line()}")
+        floats = [value for value in values.values() if isinstance(value, float)]
+        if self._are_too_many(floats):
+            self._accuse(f"{len(self._numbers)} different numbers reached kernel {kernel} as arguments\n{self._line()}")
+
+    @staticmethod
+    def is_suspect(memory: Memory) -> bool:
+        """Whether it holds a value that no kernel may load."""
+        return memory.holds_any(_NOT_LOADABLE)
+
+    def loaded(self, memory: Memory, offsets: np.ndarray, kernel: str, element: Callable[[int], str]) -> None:
+        """A kernel loaded elements at these offsets in bytes, of memory that is suspect."""
+        labels = memory.at(offsets.ravel())
+        bad = np.flatnonzero(_NOT_LOADABLE[labels])
+        if bad.size:
+            label, where = int(labels[bad[0]]), place()
+            text = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label)}\n{at(where)}"
+            self._blame(label, text, about=(label, where))
+
+    # what the call returns
+
+    def returned(self, results: Sequence[torch.Tensor]) -> None:
+        """The call is over: every element must be a kernel's work."""
+        if not self._needs_kernels:
+            return
+        for number, result in enumerate(results, start=1):
+            if result.numel() and _is_followed(result):
+                self._judge(result, f"result {number} of {len(results)}" if len(results) > 1 else "the result")
+
+    def _judge(self, result: torch.Tensor, name: str) -> None:
+        memory = self._origins.of(result)
+        memory.verify()
+        labels = memory.of(result)
+        allowed = [KERNEL, FRESH, *([SUM] if self._allows_sums else [])]
+        if bool((labels == CONSTANT).all()) and bool((result.detach() == result.detach().flatten()[0]).all()):
+            return
+        wrong = ~torch.isin(labels, torch.tensor([*allowed, CONSTANT], dtype=torch.uint8))
+        if not wrong.any() and not _is_one_value(result.detach()[labels == CONSTANT]):
+            wrong = labels == CONSTANT
+        if wrong.any():
+            first = wrong.nonzero()[0].tolist()
+            label = int(labels[tuple(first)])
+            share = f"{int(wrong.sum())} of {result.numel()} elements of {name}"
+            self._blame(label, f"{share}, the first at {first}, were {self._words(label)}")
+
+    def _words(self, label: int) -> str:
+        if label >= FIRST_SOURCE:
+            source = self._origins.source(label)
+            return f"computed by {source.what}\n{source.place.replace('  at', '  computed at', 1)}"
+        return _WORDS.get(label, "filled in from Python numbers")
+
+    def _blame(self, label: int, text: str, about: Any = None) -> None:
+        """Say it, unless the same was said about the same before."""
+        if about in self._blamed:
+            return
+        if about:
+            self._blamed.add(about)
+        if self._origins.is_doubt(label):
+            self.doubts[text] = None
+        else:
+            self._accuse(text)
+
+    def _accuse(self, text: str) -> None:
+        self.evidence[text] = None
+
+    def _line(self) -> str:
+        """ "  at cs336_kernels/rmsnorm.py:42 in rmsnorm: y = x * r", for the submission's line that runs."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
+            frame = frame.f_back
+        return at(((frame.f_code, frame.f_lineno),)) if frame is not None else "  in PyTorch's own backward pass"
+
+
+class _Functions(TorchFunctionMode):
+    """Hears of functions that PyTorch takes apart before the dispatcher sees them."""
+
+    def __init__(self, tracker: Provenance) -> None:
+        super().__init__()
+        self._tracker = tracker
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self._tracker._needs_kernels:
+            self._tracker.called(resolve_name(func) or getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
+
+
+def _is_simulators() -> bool:
+    """Whether the operation that runs was called by the simulator itself: erf is PyTorch's."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_HERE)
+
+
+def _is_followed(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_quantized
+
+
+def _is_one_value(values: torch.Tensor) -> bool:
+    return not values.numel() or bool((values == values[0]).all())
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
