@@ -3,13 +3,18 @@
 See `visit_Assign`, `visit_For`, `visit_BoolOp` ... in triton/compiler/code_generator.py, which these follow.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
+import torch
 import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import ConstexprFunction
 
 from .elementwise import Handle
+from .faults import is_ours
 from .language import semantic
 from .numerics import numpy_type
 from .reductions import BlockTruthError
@@ -136,6 +141,63 @@ def maximum(*args: Any) -> Any:
 def minimum(*args: Any) -> Any:
     """Python's `min` in a kernel."""
     return static(tl.core.builtin_min(*args))
+
+
+def callee(function: Any) -> Any:
+    """What a kernel calls: anything of Triton's, and Python's own functions on constants, as when it is compiled."""
+    if function is getattr:
+        return _attribute
+    if isinstance(function, InterpretedFunction) or _is_triton_code(function):
+        return function
+    if isinstance(function, type) and (hasattr(function, "_fields") or function.__module__.startswith("triton.")):
+        return function
+    if getattr(function, "__triton_aggregate__", False) or _root(function) in ("builtins", "math", "operator"):
+        return function
+    return functools.partial(_on_constants, function)
+
+
+def _is_triton_code(function: Any) -> bool:
+    """Whether a function, a method, or a @triton.constexpr_function is written in Triton's or the simulator's files."""
+    function = function.fn if isinstance(function, ConstexprFunction) else getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    return code is not None and is_ours(code.co_filename)
+
+
+def _root(function: Any) -> str:
+    return str(getattr(function, "__module__", None) or "builtins").partition(".")[0]
+
+
+def _attribute(value: Any, name: Any, *default: Any) -> Any:
+    if static(name) == "handle":
+        unsupported("handle")
+    return getattr(value, static(name), *default)
+
+
+def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function that is not Triton's: the compiler calls it, once for all, so it sees and gives constants alone."""
+    values = [static(value) for value in (*args, *kwargs.values())]
+    name = getattr(function, "__name__", repr(function))
+    if not all(_is_constant(value) for value in values):
+        raise TypeError(f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it")
+    key = function, repr(args), repr(kwargs)
+    if key not in _called_before:
+        _called_before[key] = function(*args, **kwargs)
+    result = _called_before[key]
+    if not _is_constant(result):
+        raise TypeError(f"a kernel cannot use what {name} returns, a {type(result).__name__}")
+    return result
+
+
+_called_before: dict[Any, Any] = {}
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    is_library = _root(type(value)) in ("torch", "numpy") and not isinstance(
+        value, (torch.dtype, torch.finfo, torch.iinfo)
+    )
+    return not isinstance(value, tensor) and not is_library
 
 
 def show(*args: Any) -> None:

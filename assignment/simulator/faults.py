@@ -54,7 +54,7 @@ def place() -> Place:
         code = frame.f_code
         if code.co_filename == _LAUNCH and code.co_name == "run":
             break
-        if not _is_ours(code.co_filename):
+        if not is_ours(code.co_filename):
             found.append((code, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)
@@ -63,7 +63,8 @@ def place() -> Place:
 _ours: dict[str, bool] = {}
 
 
-def _is_ours(filename: str) -> bool:
+def is_ours(filename: str) -> bool:
+    """Whether a file is the simulator's or Triton's."""
     known = _ours.get(filename)
     if known is None:
         known = _ours[filename] = filename.startswith(_OURS)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import triton.language as tl
 from triton import knobs
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import KernelParam
@@ -37,6 +38,7 @@ class _Kernel:
     signature: inspect.Signature
     params: dict[str, KernelParam]
     waits: bool  # has a `while`: programs may wait for others
+    constants: dict[str, Any]  # the globals that it reads, as they were at the first launch
 
 
 def install() -> None:
@@ -92,9 +94,22 @@ def _kernel(self: Any) -> _Kernel:
     if kernel is None:
         signature = inspect.signature(self.fn)
         kernel = self._simulated = _Kernel(
-            rewrite(self.fn), signature, _params(signature, self.kwargs), has_while(self.fn)
+            rewrite(self.fn), signature, _params(signature, self.kwargs), has_while(self.fn), _constants(self.fn)
         )
+    for name, value in kernel.constants.items():
+        if (now := self.fn.__globals__.get(name)) is not value and getattr(now, "value", now) != value.value:
+            raise RuntimeError(
+                f"Global variable {name} has changed since we compiled this kernel, from {value} to {now}"
+            )
     return kernel
+
+
+def _constants(fn: Callable) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in fn.__globals__.items()
+        if isinstance(value, tl.constexpr) and name in fn.__code__.co_names
+    }
 
 
 def _params(signature: inspect.Signature, options: dict[str, Any]) -> dict[str, KernelParam]:

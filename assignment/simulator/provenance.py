@@ -13,6 +13,7 @@ written counts as written outside of kernels, so there is no list of forbidden t
 import contextlib
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from .origins import (
 )
 
 MAX_NUMBERS = 32  # different Python floats in one call: a scale, an eps, a minus infinity, not results
+MAX_LAUNCHES = 256  # in one call, after which staff should look: a launch an element may carry it in an argument
 MAX_CONSTANT = 16  # elements of a tensor made from Python numbers
 FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
@@ -78,6 +80,7 @@ class Provenance(TorchDispatchMode):
         self.doubts: dict[str, None] = {}  # what staff should look at
         self._blamed: set[Any] = set()
         self._numbers: set[float] = set()
+        self._launches = 0
         self._max_delta = 0
         self._needs_kernels = True
         self._allows_sums = False
@@ -93,7 +96,7 @@ class Provenance(TorchDispatchMode):
             self._max_delta = 2 * rows + _PADDED * math.prod(inputs[0].shape[:-2])
         if self._needs_kernels:
             self._origins.begin(inputs)
-        with self, _Functions(self):
+        with self, _Functions(self), _in_threads(self):
             yield
 
     @classmethod
@@ -205,6 +208,9 @@ class Provenance(TorchDispatchMode):
         """A launch begins, with these arguments."""
         if not self._needs_kernels:
             self._accuse(f"kernel {kernel} is launched; this problem is for PyTorch alone\n{self._line()}")
+        self._launches += 1
+        if self._launches == MAX_LAUNCHES:
+            self.doubts[f"{MAX_LAUNCHES} launches in one call\n{self._line()}"] = None
         floats = [value for value in values.values() if isinstance(value, float)]
         if self._are_too_many(floats):
             self._accuse(f"{len(self._numbers)} different numbers reached kernel {kernel} as arguments\n{self._line()}")
@@ -277,6 +283,22 @@ class Provenance(TorchDispatchMode):
         return at(((frame.f_code, frame.f_lineno),)) if frame is not None else "  in PyTorch's own backward pass"
 
 
+@contextlib.contextmanager
+def _in_threads(tracker: Provenance) -> Iterator[None]:
+    """Follow what threads do that start inside: a mode holds for its own thread alone."""
+    run = threading.Thread.run
+
+    def followed(self: threading.Thread) -> None:
+        with tracker, _Functions(tracker):
+            run(self)
+
+    threading.Thread.run = followed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        threading.Thread.run = run  # type: ignore[method-assign]
+
+
 class _Functions(TorchFunctionMode):
     """Hears of functions that PyTorch takes apart before the dispatcher sees them."""
 
@@ -293,7 +315,7 @@ class _Functions(TorchFunctionMode):
 def _is_simulators() -> bool:
     """Whether the operation that runs was called by the simulator itself: erf is PyTorch's."""
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, __file__)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
 

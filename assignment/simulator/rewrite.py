@@ -94,16 +94,12 @@ def _code_named(code: types.CodeType, name: str) -> types.CodeType:
     return next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
 
 
-def _local_names(fn: Callable) -> set[str]:
-    return {*fn.__code__.co_varnames, *fn.__code__.co_cellvars, *fn.__code__.co_freevars}
-
-
 class _Rewriter(ast.NodeTransformer):
     """Rewrites the body of one function."""
 
     def __init__(self, fn: Callable) -> None:
-        self.globals = fn.__globals__
-        self.locals = _local_names(fn)
+        self.globals = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+        self.locals = {*fn.__code__.co_varnames, *fn.__code__.co_cellvars}
 
     def rewrite(self, definition: ast.FunctionDef) -> None:
         """Change `definition` in place; its decorators, annotations and defaults are dropped."""
@@ -231,8 +227,15 @@ class _Rewriter(ast.NodeTransformer):
         call = self._call("check", [self._lazy(self.visit(node.test)), self._lazy(message)], node)
         return ast.copy_location(ast.Expr(call), node)
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        node.func = self._call("callee", [node.func], node.func)
+        return node
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         node.value = self.visit(node.value)
+        if node.attr == "handle":  # the compiler's own: here it would be the values
+            return self._unsupported(node)
         return self._call("value_of", [node.value], node) if node.attr == "value" else node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:

@@ -1,0 +1,458 @@
+"""Where results come from: run by test_simulator.py in a process of its own, like simulated.py.
+
+Each check is a way to write y = 3x as a submission would: HONEST ones leave no evidence, the others some.
+"""
+
+# mypy: disable-error-code="attr-defined"
+
+import ctypes
+import threading
+
+if __name__ == "__main__":
+    from assignment.simulator import install
+
+    install()
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from assignment.simulator import calls
+from assignment.simulator.provenance import Provenance
+from assignment.tests.data.simulated import raised, run_checks
+
+TRACKER = Provenance(f"{__file__}")
+
+
+@triton.jit
+def triple_kernel(x_ptr, y_ptr, n, factor, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(y_ptr + at, factor * tl.load(x_ptr + at, mask=at < n, other=0.0), mask=at < n)
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.atomic_add(y_ptr + at, tl.load(x_ptr + at, mask=at < n, other=0.0), mask=at < n)
+
+
+def tripled(x, factor=3.0):
+    y = torch.empty(x.shape, dtype=torch.float32)
+    triple_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), factor, SIZE=64)
+    return y
+
+
+def copied(x):
+    return tripled(x, 1.0)
+
+
+def judged(function, *inputs, name="rmsnorm_forward"):
+    """What a call of a submission's function leaves behind: evidence and doubts."""
+    inputs = inputs or (torch.randn(4, 50),)
+    with calls.call(inputs, provenance=TRACKER), TRACKER.call(name, inputs):
+        results = function(*inputs)
+        TRACKER.returned(results if isinstance(results, tuple) else (results,))
+    return list(TRACKER.evidence), list(TRACKER.doubts)
+
+
+def honest(function, *inputs, name="rmsnorm_forward"):
+    assert judged(function, *inputs, name=name) == ([], []), judged(function, *inputs, name=name)
+
+
+def caught(function, *says, inputs=(), name="rmsnorm_forward"):
+    evidence, _ = judged(function, *inputs, name=name)
+    assert evidence, "no evidence"
+    for text in says:
+        assert any(text in line for line in evidence), f"{text!r} is not in:\n" + "\n".join(evidence)
+
+
+# what PyTorch may do
+
+
+def check_honest_copies_and_casts():
+    honest(lambda x: tripled(x.t().contiguous().t().reshape(x.shape)).to(torch.bfloat16).float())
+
+
+def check_honest_padding():
+    def padded(x):
+        wide = torch.nn.functional.pad(x, (0, 14))
+        wider = torch.cat([wide, torch.zeros(4, 6)], dim=1)
+        return tripled(wider)[:, : x.shape[1]].contiguous()
+
+    honest(padded)
+
+
+def check_honest_scaling():
+    honest(lambda x: -tripled(x * 0.25 * 1.5) / 2.0 * torch.tensor(0.5))
+
+
+def check_honest_views_as_results():
+    honest(lambda x: (tripled(x).t(), tripled(x)[1:, ::2], tripled(x).view(2, 100), torch.stack([tripled(x)] * 2)))
+
+
+def check_honest_atomics_on_zeros():
+    def added(x):
+        y = torch.zeros_like(x)
+        add_kernel[(4,)](x, y, x.numel(), SIZE=64)
+        return y
+
+    honest(added)
+
+
+def check_honest_empty_batch():
+    honest(lambda x: (x.new_zeros(7), torch.empty(0, 5)), torch.randn(0, 7), name="rmsnorm_backward")
+
+
+def check_honest_partial_sums():
+    def summed(grad_y, x):
+        return tripled(grad_y), tripled(x).sum(0), torch.sum(tripled(x), dim=0, dtype=torch.float32), tripled(x).mean(0)
+
+    honest(summed, torch.randn(4, 50), torch.randn(4, 50), name="rmsnorm_backward")
+
+
+def check_honest_accumulation():
+    def accumulated(grad_y):
+        total = torch.zeros_like(grad_y)
+        for _ in range(3):
+            total += tripled(grad_y)
+        return total
+
+    honest(accumulated, torch.randn(4, 50), name="weighted_sum_backward")
+
+
+def check_honest_delta():
+    """rowsum(dO ∘ O), however it is written."""
+    for delta in (
+        lambda do, o: (do * o).sum(-1),
+        lambda do, o: torch.sum(do.float() * o.float(), dim=-1, keepdim=True),
+        lambda do, o: torch.einsum("bnd,bnd->bn", do, o),
+        lambda do, o: (do.unsqueeze(-2) @ o.unsqueeze(-1)).flatten(),
+        lambda do, o: torch.linalg.vecdot(do, o) * 0.125,
+    ):
+        honest(lambda do, o, d=delta: copied(d(do, o)), *torch.randn(2, 3, 20, 16), name="flash_backward_triton")
+
+
+def check_honest_tables():
+    """Offsets that depend on shapes alone are constants, however they are computed."""
+
+    def by_table(x):
+        rows = torch.arange(x.shape[0]) * x.shape[1] + 1
+        table = torch.stack([rows, rows - 1]).to(torch.float32).sqrt()
+        copied(table)
+        return tripled(x)
+
+    honest(by_table)
+
+
+workspace = torch.zeros(200)
+
+
+def check_honest_workspace():
+    """Memory made at import, or by an earlier call, may be used again."""
+
+    def with_workspace(x):
+        triple_kernel[(4,)](x, workspace, x.numel(), 3.0, SIZE=64)
+        return copied(workspace.view(x.shape))
+
+    for _ in range(2):
+        with TRACKER:
+            workspace.zero_()
+        honest(with_workspace)
+
+
+def check_honest_autograd():
+    class Triple(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return tripled(x)
+
+        @staticmethod
+        def backward(ctx, grad_y):
+            return tripled(grad_y.contiguous())
+
+    def gradients(x):
+        x.requires_grad_()
+        y = Triple.apply(x.reshape(2, -1) * 0.5)
+        return torch.autograd.grad(y.sum(), x)
+
+    honest(gradients, torch.randn(4, 50), name="rmsnorm_backward")
+
+
+# what it may not
+
+
+def check_computed():
+    caught(lambda x: (x * 3).exp().log(), "200 of 200 elements of the result", "computed by aten::log", "followed.py")
+
+
+def check_decoy():
+    def decoy(x):
+        tripled(x)
+        return (x.double() ** 2).sqrt().float() * 3
+
+    caught(decoy, "aten::sqrt")
+
+
+def check_laundered():
+    caught(lambda x: copied(torch.softmax(x, -1)), "kernel triple_kernel loads x_ptr[", "aten::_softmax")
+
+
+def check_fig_leaf():
+    caught(lambda x: tripled(x) @ x.t(), "aten::mm")
+    caught(lambda x: x * copied(x[:, :1]), "aten::mul")
+
+
+def check_returned_input():
+    caught(lambda x: x.clone(), "copied from the inputs")
+
+
+def check_part_of_a_result():
+    def mixed(x):
+        y = tripled(x)
+        y[1, 2:5] = x[1, 2:5].cos()
+        return y
+
+    caught(mixed, "3 of 200 elements of the result, the first at [1, 2]", "aten::cos")
+
+
+def check_in_place_and_out():
+    caught(lambda x: tripled(x).mul_(0).add_(x), "aten::add_")
+    caught(lambda x: torch.mul(x.sin(), 3, out=tripled(x)), "aten::sin")
+    caught(lambda x: tripled(x).copy_(x.tan()), "aten::tan")
+    caught(lambda x: tripled(x).index_put_((torch.tensor([0]),), x[:1].tanh()), "aten::tanh")
+
+
+def check_numpy():
+    def by_numpy(x):
+        y = tripled(x)
+        y.numpy()[:] = 3 * x.numpy() + 1e-3  # other bits than the kernel's
+        return y
+
+    caught(by_numpy, "written by neither a kernel nor an operation of PyTorch")
+    caught(lambda x: torch.from_numpy(3 * x.numpy()), "written by neither")
+    caught(lambda x: copied(torch.from_numpy(3 * x.numpy())), "loads x_ptr[", "written by neither")
+    caught(lambda x: copied(torch.tensor((3 * x).tolist())), "written by neither")
+
+
+def check_memory_behind_pytorchs_back():
+    def by_address(x):
+        y = torch.empty_like(x)
+        answer = np.ascontiguousarray(3 * x.numpy())
+        ctypes.memmove(y.data_ptr(), answer.ctypes.data, answer.nbytes)
+        return copied(y)
+
+    def restored(x):
+        before = x.numpy().copy()
+        x.numpy()[:] = 3 * before
+        y = copied(x)
+        x.numpy()[:] = before
+        return y
+
+    caught(by_address, "written by neither")
+    caught(restored, "written by neither")
+
+
+def check_thread():
+    def in_thread(x):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(x.exp() * 3))
+        thread.start()
+        thread.join()
+        return copied(found[0])
+
+    caught(in_thread, "loads x_ptr[")
+
+
+def check_thread_in_a_pytorch_problem():
+    def in_thread(q):
+        thread = threading.Thread(target=lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
+        thread.start()
+        thread.join()
+        return q
+
+    inputs = (torch.randn(2, 20, 16),)
+    caught(in_thread, "scaled_dot_product_attention", inputs=inputs, name="flash_forward_pytorch")
+
+
+HIDDEN = {"x": torch.zeros(0)}  # where a kernel finds what it should not
+
+
+class Tricks:
+    """As another module of the submission would be."""
+
+    @staticmethod
+    def answer(at):
+        HIDDEN["y"].copy_(3 * HIDDEN["x"])
+        return 0
+
+    @staticmethod
+    def cos(x):
+        return np.cos(x.handle.data)
+
+
+module = type(tl)("module")
+module.tricks = Tricks
+
+
+@triton.jit
+def torch_inside_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, module.tricks.answer(0) + tl.load(x_ptr + at))
+
+
+@triton.jit
+def numpy_inside_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, module.tricks.cos(tl.load(x_ptr + at)))
+
+
+@triton.jit
+def handle_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at)
+    x.handle.data = x.handle.data * 3
+    tl.store(y_ptr + at, x)
+
+
+def check_torch_inside_of_a_kernel():
+    def hidden(x):
+        HIDDEN["x"], HIDDEN["y"] = x, torch.empty_like(x)
+        torch_inside_kernel[(1,)](x, torch.empty_like(x), SIZE=64)
+        return HIDDEN["y"]
+
+    caught(hidden, "is called inside of a kernel", "followed.py", inputs=(torch.randn(64),))
+
+
+def check_numpy_inside_of_a_kernel():
+    """What no compiler would take is refused."""
+    x = torch.randn(64)
+    assert "no function of Triton's" in str(raised(TypeError, numpy_inside_kernel[(1,)], x, torch.empty(64), SIZE=64))
+    assert "does not support" in str(raised(TypeError, handle_kernel[(1,)], x, torch.empty(64), SIZE=64))
+
+
+def check_values_in_a_closure():
+    def make(value):
+        @triton.jit
+        def closed_kernel(y_ptr, SIZE: tl.constexpr):
+            tl.store(y_ptr + tl.arange(0, SIZE), value)
+
+        return closed_kernel
+
+    fault = raised(NameError, make(3.0)[(1,)], torch.empty(16), SIZE=16)
+    assert "Cannot access global variable value" in str(fault)
+    make(tl.constexpr(3.0))[(1,)](torch.empty(16), SIZE=16)
+
+
+GLOBAL = tl.constexpr(1.0)
+
+
+@triton.jit
+def global_kernel(y_ptr, SIZE: tl.constexpr):
+    tl.store(y_ptr + tl.arange(0, SIZE), GLOBAL)
+
+
+def check_a_global_that_changes():
+    """As on a GPU: a compiled kernel does not see it."""
+    global GLOBAL
+    global_kernel[(1,)](torch.empty(16), SIZE=16)
+    GLOBAL = tl.constexpr(2.0)
+    fault = raised(RuntimeError, global_kernel[(1,)], torch.empty(16), SIZE=16)
+    assert "GLOBAL has changed since we compiled this kernel" in str(fault)
+
+
+def check_many_launches_are_a_doubt():
+    def one_by_one(x):
+        y = torch.empty_like(x)
+        for i in range(x.numel()):
+            triple_kernel[(1,)](x.view(-1)[i:], y.view(-1)[i:], 1, 3.0, SIZE=16)
+        return y
+
+    evidence, doubts = judged(one_by_one, torch.randn(300))
+    assert not evidence
+    assert "256 launches in one call" in doubts[0]
+
+
+def check_numbers():
+    """Results that travel as Python numbers: filled in one by one, as factors, or as arguments of launches."""
+
+    def filled(x):
+        y = torch.empty_like(x)
+        for i, value in enumerate((3 * x).flatten().tolist()):
+            y.view(-1)[i] = value
+        return y
+
+    def multiplied(x):
+        return torch.cat([torch.ones(1) * value for value in (3 * x).flatten().tolist()]).view(x.shape)
+
+    def passed(x):
+        y, one = torch.empty_like(x), torch.ones(1)
+        for i, value in enumerate((3 * x).flatten().tolist()):
+            triple_kernel[(1,)](one, y.view(-1)[i:], 1, value, SIZE=16)
+        return y
+
+    for function in (filled, multiplied, passed):
+        caught(function)
+
+
+def check_tables_of_answers():
+    """A lookup by an index that was computed is computation."""
+
+    def looked_up(x):
+        steps = torch.arange(-1000, 1000) / 100
+        return copied(steps[((3 * x.exp()).log() * 100).round().long().clamp(-999, 999)])
+
+    caught(looked_up, "aten::index")
+
+
+def check_sum_in_a_forward_pass():
+    caught(lambda x: tripled(x).sum(-1), "summed by PyTorch")
+
+
+def check_delta_elsewhere():
+    """rowsum(A ∘ B) is the whole of a weighted sum, and a row of scores if one factor is repeated."""
+    caught(lambda x: copied((x * x).sum(-1)), "aten::sum", name="weighted_sum_forward")
+
+    def scores(q, k):
+        left = q[:, :, None].expand(3, 20, 20, 16).contiguous()
+        return copied((left * k[:, None].expand_as(left).contiguous()).sum(-1))
+
+    caught(scores, "aten::sum", inputs=tuple(torch.randn(2, 3, 20, 16)), name="flash_backward_triton")
+
+
+kept: dict[str, torch.Tensor] = {}
+
+
+def check_kept_from_an_earlier_call():
+    def cached(x):
+        if "y" not in kept:
+            kept["y"] = tripled(x)
+        return kept["y"].clone()
+
+    x = torch.randn(4, 50)
+    honest(cached, x)
+    caught(cached, "kept from an earlier call", inputs=(x,))
+
+
+def check_doubts_keep_points():
+    """Cleaning up is for staff to judge."""
+    evidence, doubts = judged(lambda x: torch.nan_to_num(tripled(x)))
+    assert not evidence
+    assert "aten::nan_to_num" in doubts[0]
+
+
+# problems of PyTorch's
+
+
+def check_pytorch_problems():
+    attention = torch.nn.functional.scaled_dot_product_attention
+    q = torch.randn(2, 20, 16)
+    assert judged(lambda q: torch.softmax(q @ q.mT, -1) @ q, q, name="flash_forward_pytorch") == ([], [])
+    caught(lambda q: attention(q, q, q), "scaled_dot_product_attention", inputs=(q,), name="flash_forward_pytorch")
+    caught(lambda q: attention(*[q[None]] * 3), "fused", inputs=(q,), name="flash_backward_pytorch")
+    caught(tripled, "kernel triple_kernel is launched", inputs=(q,), name="flash_forward_pytorch")
+    caught(lambda q: torch.from_numpy(q.numpy() * 3), "Tensor.numpy", inputs=(q,), name="flash_forward_pytorch")
+
+
+if __name__ == "__main__":
+    run_checks(globals())
