@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from assignment.grading import protocol
+from assignment.grading.probes import Inputs, Returned
 
 MAX_NOTES = 4  # warnings in a reply
 MAX_NOTE = 1_000  # characters
@@ -35,17 +36,21 @@ def answer(
     """
     handler, result_groups = HANDLERS[header["kind"]]
     tensors = moved(tensors, device)
+    before = Inputs(list(tensors))
     with watched(tensors, header, device, folder) as seen:
         try:
             groups, bare = handler(function, header, tensors)
-            if seen.provenance:
-                for group in groups[result_groups]:
-                    seen.provenance.returned(group)
+            for group in groups[result_groups] if seen.provenance else ():
+                seen.provenance.returned(group)
         except Exception:
             if not seen.faults:
                 raise
         if seen.faults:
             return {"status": "fault", "message": told([str(seen.faults[0])], folder)[0]}, []
+    if header["kind"] != "again":  # which writes to the inputs itself, and lets the grader compare
+        refuse_shared_memory(before, groups[0])
+    if header["kind"] == "call":
+        groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
     remarks = [*never_stored(groups[result_groups], device), *seen.warnings]
     reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare, "notes": told(remarks, folder)}
@@ -55,6 +60,20 @@ def answer(
             "doubts": told(seen.provenance.doubts, folder),
         }
     return reply, flat
+
+
+_returned = Returned()
+
+
+def refuse_shared_memory(inputs: Inputs, results: list) -> None:
+    """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not a new result's own."""
+    if (position := inputs.written_to()) is not None:
+        raise WrongReturn(f"argument {position} was written to: inputs must stay as they are")
+    if inputs.shares_memory(results):
+        raise WrongReturn("a result shares its memory with an input: return memory of your own")
+    if _returned.holds(results):
+        raise WrongReturn("a result lies in the memory of an earlier call's result: make new memory in each call")
+    _returned.add(results)
 
 
 @contextlib.contextmanager
@@ -103,9 +122,9 @@ def never_stored(groups: list[list], device: str) -> list[str]:
 
 
 def call(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:
-    """The results, each in memory of its own."""
+    """The results."""
     outputs, bare = results(function(*tensors, **header["options"]))
-    return [[output.detach().clone() for output in outputs]], bare
+    return [outputs], bare
 
 
 def again(function: Callable, header: dict[str, Any], tensors: list) -> tuple[list[list], bool]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RUNTIME = (  # all that a worker may import
     *("__init__.py", "simulator"),
-    *("grading/__init__.py", "grading/protocol.py", "grading/requests.py"),
+    *("grading/__init__.py", "grading/protocol.py", "grading/probes.py", "grading/requests.py"),
 )
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 CALL_TIMEOUT_S = {"cpu": 30.0, "cuda": 120.0}  # the reference's slowest call takes 2 s; on a GPU it compiles first

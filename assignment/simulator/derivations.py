@@ -15,7 +15,7 @@ from .origins import CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNE
 
 Labels = torch.Tensor  # uint8, in the shape of the values
 
-_FRESH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize")
+FRESH_MEMORY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize")
 _OVERWRITTEN = ("fill", "zero", "uniform", "normal", "random", "bernoulli", "exponential")
 _SAME_SHAPE = ("clone", "_to_copy", "copy", "lift_fresh", "lift_fresh_copy", "contiguous", "positive", "alias_copy")
 _MOVED = (  # run on the labels as on the values
@@ -28,7 +28,7 @@ _MOVED = (  # run on the labels as on the values
 )
 _CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")  # arguments that say which, not what
 _ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
-_NUMBERS = ("value", "self", "other", "fill_value")  # arguments of moves that may be a number
+NUMBERS = ("value", "self", "other", "fill_value")  # arguments that may be a number instead of a tensor
 _SCALED = ("mul", "div", "multiply", "divide", "true_divide", "neg", "negative")
 _SUMMED = ("sum", "mean", "nansum")
 _ADDED = ("add", "sub", "rsub")
@@ -95,7 +95,7 @@ class Operation:
 def derive(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | int | Computed:
     """The labels of an operation's result. `call(*args, **kwargs)` is the operation itself, to be run on labels."""
     name = operation.name
-    if name in _FRESH:
+    if name in FRESH_MEMORY:
         return FRESH
     present = operation.of(operation.arguments)
     takes_shape_only = name.endswith("_like") or name.startswith("new_")
@@ -133,7 +133,7 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
 
 
 def _is_number(name: str, value: Any) -> bool:
-    return name in _NUMBERS and isinstance(value, (bool, int, float))
+    return name in NUMBERS and isinstance(value, (bool, int, float))
 
 
 def _scaled(operation: Operation, *_: Any) -> Labels | int | None:

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .costs import tensors_in
-from .derivations import Computed, Operation, derive
+from .derivations import FRESH_MEMORY, NUMBERS, Computed, Operation, derive
 from .faults import at, place
 from .origins import (
     CONSTANT,
@@ -153,7 +153,7 @@ class Provenance(TorchDispatchMode):
         labels = derive(operation, func, args, kwargs)
         if isinstance(labels, Computed):
             labels = self._origins.label_for(Source(func._schema.name, self._line(), labels.is_doubt))
-        elif isinstance(labels, int) and labels == CONSTANT and self._is_smuggled(arguments):
+        elif self._are_too_many(_numbers_in(arguments)) and name not in FRESH_MEMORY:
             labels = FOREIGN
         for target in targets:
             self._write(target, labels)
@@ -179,9 +179,6 @@ class Provenance(TorchDispatchMode):
     def is_doubt(self, label: int) -> bool:
         """Whether what has this label is for staff to judge."""
         return self._origins.is_doubt(label)
-
-    def _is_smuggled(self, arguments: dict[str, Any]) -> bool:
-        return self._are_too_many([value for value in arguments.values() if isinstance(value, float)])
 
     def _are_too_many(self, numbers: list[float]) -> bool:
         """Whether this call has met more different numbers than honest constants need."""
@@ -318,6 +315,15 @@ def _is_simulators() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith((_TORCH, __file__)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
+
+
+def _numbers_in(arguments: dict[str, Any]) -> list[float]:
+    """The Python numbers that an operation puts into values; sizes and dimensions are not."""
+    return [
+        float(value)
+        for name, value in arguments.items()
+        if isinstance(value, float) or (name in NUMBERS and type(value) is int)
+    ]
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

@@ -35,7 +35,7 @@ class Scripted:
 
 
 def run_on(device, worker, simulator):
-    pool = SimpleNamespace(device=device, workers=[worker], mine=0, unsimulated=Counter())
+    pool = SimpleNamespace(device=device, workers=[worker], mine=0, unsimulated=Counter(), tried_dry=set())
     pool.simulator = lambda: simulator
     pool.given_up = lambda function: None
     return Run(pool)

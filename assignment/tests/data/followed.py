@@ -80,7 +80,13 @@ def check_honest_padding():
         wider = torch.cat([wide, torch.zeros(4, 6)], dim=1)
         return tripled(wider)[:, : x.shape[1]].contiguous()
 
+    def filled_in(x):
+        wide = torch.zeros(8, 64)
+        wide[: x.shape[0], : x.shape[1]] = x
+        return tripled(wide)[: x.shape[0], : x.shape[1]]
+
     honest(padded)
+    honest(filled_in)
 
 
 def check_honest_scaling():
@@ -382,6 +388,16 @@ def check_numbers():
             y.view(-1)[i] = value
         return y
 
+    def as_integers(x):
+        y = torch.empty(x.numel(), dtype=torch.int32)
+        for i, value in enumerate((3 * x).view(torch.int32).flatten().tolist()):
+            y[i] = value
+        return y.view(torch.float32)
+
+    def padded(x):
+        pieces = [torch.nn.functional.pad(torch.ones(0), (0, 1), value=v) for v in (3 * x).flatten().tolist()]
+        return copied(torch.cat(pieces))
+
     def multiplied(x):
         return torch.cat([torch.ones(1) * value for value in (3 * x).flatten().tolist()]).view(x.shape)
 
@@ -391,7 +407,7 @@ def check_numbers():
             triple_kernel[(1,)](one, y.view(-1)[i:], 1, value, SIZE=16)
         return y
 
-    for function in (filled, multiplied, passed):
+    for function in (filled, as_integers, padded, multiplied, passed):
         caught(function)
 
 

@@ -1,0 +1,52 @@
+"""What every call must leave alone: its inputs, and the memory of results that were returned before."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+COMPARED_UP_TO = 64 << 20  # bytes of an input's storage; those beyond are views that stride over gigabytes
+REMEMBERED = 256  # results of earlier calls
+
+
+class Inputs:
+    """The tensors of a call as they were before it."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._before = [_bytes_of(tensor).clone() for tensor in tensors]
+
+    def written_to(self) -> int | None:
+        """The position of the first whose memory has changed, padding between its elements included."""
+        pairs = zip(self._tensors, self._before, strict=True)
+        return next((i for i, (tensor, before) in enumerate(pairs) if not torch.equal(_bytes_of(tensor), before)), None)
+
+    def shares_memory(self, results: Sequence[torch.Tensor]) -> bool:
+        """Whether a result lies in the memory of an input."""
+        return bool({_address(t) for t in self._tensors} & {_address(t) for t in results if t.numel()})
+
+
+class Returned:
+    """The memory of results that were returned, as long as the submission holds on to it."""
+
+    def __init__(self) -> None:
+        self._storages: deque[StorageWeakRef] = deque(maxlen=REMEMBERED)
+
+    def holds(self, results: Sequence[torch.Tensor]) -> bool:
+        """Whether a result lies in the memory of an earlier one."""
+        alive = {reference.cdata for reference in self._storages if not reference.expired()}
+        return any(StorageWeakRef(t.untyped_storage()).cdata in alive for t in results if t.numel())
+
+    def add(self, results: Sequence[torch.Tensor]) -> None:
+        self._storages.extend(StorageWeakRef(t.untyped_storage()) for t in results)
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    storage = tensor.untyped_storage()
+    flat = torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(storage)
+    return flat if storage.nbytes() <= COMPARED_UP_TO else flat[:0]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
