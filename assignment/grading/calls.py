@@ -18,7 +18,7 @@ from assignment.grading.sandbox import WorkerDied
 
 MAX_PRINTED_LINES = 8
 NOT_THE_WORK = (  # by whether the problem is one of PyTorch's
-    'not computed by your kernels: they must do the computation, see the handout, "What may be called"',
+    'not computed by your kernels: see the handout, "What may be called"',
     'not FlashAttention in PyTorch: see the handout, "What may be called"',
 )
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
@@ -30,14 +30,6 @@ class SubmissionError(_pytest.outcomes.Failed):
     def __init__(self, status: str, message: str, ran: bool = True) -> None:
         super().__init__(message, pytrace=False)
         self.status, self.ran = status, ran
-
-
-class NotByKernels(SubmissionError):
-    """A function's results are not the work that its problem asks for; what shows it is the message."""
-
-    def __init__(self, function: str, evidence: str) -> None:
-        super().__init__(score.FAIL, f"{NOT_THE_WORK[function.endswith('_pytorch')]}\n{evidence}")
-        self.function = function
 
 
 @dataclass(frozen=True)
@@ -60,6 +52,7 @@ class Run:
         self._call = ""
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.doubts: list[str] = []  # what it leaves to the staff to judge
+        self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
 
     @property
     def memory_bytes(self) -> int:
@@ -82,7 +75,12 @@ class Run:
             reply, without = self._send("dry", function, tensors, options)
         came = zip(results, without, strict=False) if reply["status"] == "ok" else ()
         if not function.endswith("_pytorch") and any(is_telling(a) and is_same_answer(a, b) for a, b in came):
-            raise NotByKernels(function, "with kernels that do nothing it returns the same")
+            self._accuse(function, ["with kernels that do nothing it returns the same"])
+
+    def _accuse(self, function: str, evidence: list[str]) -> None:
+        """Remember what a call has shown; the check fails for it when its own assertions are through."""
+        known = self.evidence.setdefault(function, [NOT_THE_WORK[function.endswith("_pytorch")]])
+        known += [text for text in evidence if text not in known]
 
     def gradients(
         self,
@@ -119,8 +117,8 @@ class Run:
         """The results, and the number of elements of the largest tensor made during the call."""
         results, (largest,) = self._simulated("largest", function, tensors, options)
         if function == "flash_forward_pytorch" and int(largest) >= (whole := scores_of(*tensors[:2])):
-            evidence = f"a tensor of {int(largest):,} elements is made; all scores together, which must never be held, "
-            raise NotByKernels(function, f"{evidence}are {whole:,}")
+            made = f"a tensor of {int(largest):,} elements is made, where all scores together are {whole:,}"
+            self._accuse(function, [f"{made}: they must never be held"])
         return results, int(largest)
 
     def _simulated(
@@ -216,7 +214,7 @@ class Run:
     def _hear(self, function: str, reply: dict[str, Any]) -> None:
         """What the simulator said beside the results."""
         if reply.get("evidence"):
-            raise NotByKernels(function, "\n".join(reply["evidence"]))
+            self._accuse(function, reply["evidence"])
         self.notes += [note for note in reply.get("notes", []) if note not in self.notes]
         self.doubts += [doubt for doubt in reply.get("doubts", []) if doubt not in self.doubts]
 

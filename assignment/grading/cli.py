@@ -77,7 +77,7 @@ class Judge:
             margin=plugin.margin(report),
             ran=properties["ran"],
             notes=tuple(properties["notes"]),
-            not_by_kernels=properties.get("not_by_kernels", ""),
+            cheated=tuple(properties["cheated"]),
         )
         self._add(f"{file.rpartition('/')[2]}::{function}", case)
 

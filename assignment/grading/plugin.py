@@ -188,10 +188,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
         return report
     status, message = verdict(item, call)
     ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
-    notes = getattr(getattr(item, "funcargs", {}).get("run"), "notes", [])
+    run: Any = getattr(item, "funcargs", {}).get("run")
+    notes, cheated = getattr(run, "notes", []), list(getattr(run, "evidence", ()))
     report.user_properties += [("status", status), ("message", message), ("ran", ran), ("notes", notes)]
-    if call.excinfo and hasattr(call.excinfo.value, "function"):  # calls.NotByKernels
-        report.user_properties.append(("not_by_kernels", call.excinfo.value.function))
+    report.user_properties.append(("cheated", cheated))
     if call.excinfo and hasattr(call.excinfo.value, "margin"):
         report.user_properties.append(("margin", call.excinfo.value.margin))
     if status == score.TO_DO:
@@ -208,17 +208,26 @@ def margin(report: pytest.TestReport) -> float:
 
 def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:
     """The status of a case and what to tell the student."""
+    run: Any = getattr(item, "funcargs", {}).get("run")
+    status, message = outcome(item, call, run)
+    evidence = [text for texts in getattr(run, "evidence", {}).values() for text in texts]
+    if evidence and status in (*score.KEEPS_POINTS, score.FAIL):
+        return score.FAIL, run.in_context("\n".join([*([message] if message else []), *evidence]))
+    return status, run.in_context(message) if run is not None and message and status != score.TO_DO else message
+
+
+def outcome(item: pytest.Item, call: pytest.CallInfo, run: Any) -> tuple[str, str]:
+    """The status of a case by itself, and its message."""
     from assignment.grading.calls import SubmissionError
 
-    run = getattr(item, "funcargs", {}).get("run")
-    if call.excinfo is None:
+    error = call.excinfo.value if call.excinfo else None
+    if error is None:
         doubts = getattr(run, "doubts", [])
-        return (score.NEEDS_REVIEW, run.in_context("\n".join(doubts))) if run and doubts else (score.OK, "")
-    error = call.excinfo.value
+        return (score.NEEDS_REVIEW, "\n".join(doubts)) if doubts else (score.OK, "")
     if isinstance(error, SubmissionError) and run is not None:
-        return error.status, str(error) if error.status == score.TO_DO else run.in_context(str(error))
+        return error.status, str(error)
     if isinstance(error, AssertionError) and run is not None:
-        return score.FAIL, run.in_context(str(error))
+        return score.FAIL, str(error)
     if item.config.getoption("inline") and isinstance(error, NotImplementedError):
         return score.TO_DO, str(error)
     if item.config.getoption("inline"):

@@ -125,7 +125,9 @@ def test_a_broken_file_costs_only_its_own_points(submission, file, code):
     [
         pytest.param("del rmsnorm_forward", "has no function rmsnorm_forward", id="a missing function"),
         pytest.param("def rmsnorm_forward(*a, **k):\n    pass", "returned None", id="no result"),
-        pytest.param("def rmsnorm_forward(x, *a, **k):\n    return x", "expected 2 tensors (y, rstd)", id="one of two"),
+        pytest.param(
+            "def rmsnorm_forward(x, *a, **k):\n    return x * 1", "expected 2 tensors (y, rstd)", id="one of two"
+        ),
         pytest.param("def rmsnorm_forward(x, *a, **k):\n    return [[x], x]", "returned list in a tuple", id="a list"),
         pytest.param(
             "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return torch.nn.Parameter(x), x",
@@ -134,7 +136,9 @@ def test_a_broken_file_costs_only_its_own_points(submission, file, code):
         ),
         pytest.param("def rmsnorm_forward():\n    pass", "takes 0 positional arguments", id="no parameters"),
         pytest.param("rmsnorm_forward = 3", "is a int, expected a function", id="no function"),
-        pytest.param("def rmsnorm_forward(x, *a, **k):\n    return x.to('meta'), x", "raised", id="on another device"),
+        pytest.param(
+            "def rmsnorm_forward(x, *a, **k):\n    return (x * 1).to('meta'), x + 1", "raised", id="on another device"
+        ),
         pytest.param(
             "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return x.to(torch.float8_e5m2), x",
             "returned a tensor of torch.float8_e5m2",
@@ -173,6 +177,58 @@ def test_a_failure_says_what_and_where(submission):
     assert f"uv run grade.py {submission} --seed 3 --only test_rmsnorm.py::test_forward_values" in got.out
 
 
+SDPA = """
+import torch
+
+def flash_forward_triton(q, k, v, is_causal=False):
+    _right(q, k, v, is_causal)
+    s = q @ k.mT / q.shape[-1] ** 0.5
+    if is_causal:
+        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), float("-inf"))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal), s.logsumexp(-1)
+"""
+
+
+def test_a_decoy_kernel_fails_its_problem(submission):
+    """PyTorch's attention behind a kernel whose result is thrown away: every check, with the line that computed"""
+    append(submission, "flash_attention.py", f"_right = flash_forward_triton\n{SDPA}")
+    got = grade(
+        submission, "--only", "flash_forward_triton", "flash_forward_pytorch", "test_triton_values", "--seed", "1"
+    )
+    assert got.status == 0, got.err
+    scores = {problem["name"]: problem["score"] for problem in got.report["problems"]}
+    assert scores["flash_forward_triton"] == 0
+    assert scores["flash_forward_pytorch"] == 10
+    assert scores["flash_backward_triton"] > 0
+    message = got.check("test_flash_forward.py::test_triton_values")["message"]
+    assert "not computed by your kernels" in message
+    assert "scaled_dot_product_attention(q, k, v, is_causal=is_causal)" in message
+    mistakes = got.check("test_flash_forward.py::test_triton_mistakes")
+    assert mistakes["status"] == "FAIL"
+    assert "the problem earns no points" in mistakes["message"]
+
+
+def test_a_blinded_simulator_does_not_help(submission):
+    """Who switches off what follows the values is still called with kernels that do nothing"""
+    blind = "from assignment.simulator.provenance import Provenance\nProvenance.returned = lambda *arguments: None"
+    append(submission, "flash_attention.py", f"_right = flash_forward_triton\n{SDPA}\n{blind}")
+    got = grade(submission, "--only", "flash_forward_triton")
+    assert got.report
+    assert got.report["score"] == 0
+    assert "with kernels that do nothing it returns the same" in got.out
+
+
+def test_what_staff_must_judge_keeps_its_points(submission):
+    code = "import torch\n_right = rmsnorm_forward\ndef rmsnorm_forward(x, weight, eps=1e-5):\n"
+    code += "    y, rstd = _right(x, weight, eps)\n    return torch.nan_to_num(y), rstd"
+    append(submission, "rmsnorm.py", code)
+    got = grade(submission, "--only", "rmsnorm")
+    check = got.check("test_rmsnorm.py::test_forward_values")
+    assert (check["status"], check["score"]) == ("needs review", check["max_score"])
+    assert "aten::nan_to_num" in check["message"]
+    assert "needs review" in got.out
+
+
 def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
     code = "def rmsnorm_forward(x, weight, eps=1e-5):\n    y, rstd = _right(x, weight, eps)\n"
     append(submission, "rmsnorm.py", f"_right = rmsnorm_forward\n{code}    x.mul_(2)\n    return y, rstd")
@@ -193,10 +249,20 @@ def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
 @pytest.mark.parametrize(
     ("code", "check"),
     [
-        pytest.param("requests.gradients = lambda *arguments: ([], False)", "test_gradients", id="no gradients"),
-        pytest.param("requests.again = lambda *arguments: ([[], []], True)", "test_forward_contract", id="two groups"),
+        pytest.param(
+            "requests.HANDLERS['gradients'] = lambda *arguments: ([[]], False), slice(0)",
+            "test_gradients",
+            id="no gradients",
+        ),
+        pytest.param(
+            "requests.HANDLERS['again'] = lambda *arguments: ([[], []], True), slice(0)",
+            "test_forward_contract",
+            id="two groups",
+        ),
         pytest.param("__main__.describe = lambda *arguments: {}", "test_forward_mistakes", id="no description"),
-        pytest.param("requests.kept = lambda *a: ([[], []], True)", "test_attention_memory", id="no number"),
+        pytest.param(
+            "requests.HANDLERS['kept'] = lambda *a: ([[], []], True), slice(0)", "test_attention_memory", id="no number"
+        ),
     ],
 )
 def test_a_forged_reply_earns_nothing_and_does_not_stop_the_grader(submission, code, check):
