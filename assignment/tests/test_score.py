@@ -60,3 +60,28 @@ def test_a_selection_shows_only_what_was_selected():
     report = score.report(dataclasses.replace(SESSION, only=("test_eps",)), [result("FAIL")])
     assert [problem["name"] for problem in report["problems"]] == ["rmsnorm"]
     assert (report["score"], report["max_score"], report["gradable"]) == (0, 3, 3)
+
+
+def cheated(problem, function, status="FAIL"):
+    check = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_values", problem=problem)
+    return CheckResult(check, (Case("first", status, "computed by aten::sum", cheated=(function,)),), 1)
+
+
+def test_evidence_takes_the_points_of_its_problem_and_of_no_other():
+    """The checks that pass say where it was seen; those that fail keep their own message"""
+    other = dataclasses.replace(result("ok"), check=dataclasses.replace(CHECK, problem="weighted_sum"))
+    wrong = result("timeout")
+    judged = score.without_cheated([result("ok"), cheated("rmsnorm", "rmsnorm_forward"), wrong, other])
+    assert [r.status for r in judged] == ["FAIL", "FAIL", "timeout", "ok"]
+    assert [r.score for r in judged] == [0, 0, 0, 3]
+    message = judged[0].cases[0].message
+    assert message == "the problem earns no points: in test_rmsnorm.py::test_values[first]\ncomputed by aten::sum"
+
+
+def test_flash_attention_costs_its_own_checks_alone():
+    """It uses the functions of two problems"""
+    own = cheated("flash_backward_triton", "flash_attention")
+    rest = dataclasses.replace(result("ok"), check=dataclasses.replace(CHECK, problem="flash_backward_triton"))
+    assert [r.status for r in score.without_cheated([own, rest])] == ["FAIL", "ok"]
+    own = cheated("flash_backward_triton", "flash_backward_triton")
+    assert [r.status for r in score.without_cheated([own, rest])] == ["FAIL", "FAIL"]

@@ -185,26 +185,26 @@ CONTRACT = (
 SHORTCUTS = (
     bug(
         "PyTorch's attention in place of a kernel",
-        "",
+        "test_triton_values",
         "(q, k, v)\n → (q, k, v)\n    s = q.float() @ k.float().mT / math.sqrt(q.shape[-1])\n    if is_causal:\n"
         "        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -math.inf)\n"
         "    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)\n"
         "    return o, s.logsumexp(-1)\n",
-        needs="provenance",
+        line="scaled_dot_product_attention(",
     ),
     bug(
         "PyTorch's attention behind a kernel",
-        "",
+        "test_triton_values",
         "return o. → o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)\n    return o.",
-        needs="provenance",
+        line="scaled_dot_product_attention(",
     ),
     bug(
         "lse by PyTorch",
-        "",
+        "test_triton_values",
         "return o. → s = q.float() @ k.float().mT * scale\n    if is_causal:\n"
         "        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -math.inf)\n"
         "    lse = s.logsumexp(-1)\n    return o.",
-        needs="provenance",
+        line="s.logsumexp(-1)",
     ),
     bug(
         "causal: tiles of the future visited for nothing",

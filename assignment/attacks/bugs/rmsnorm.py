@@ -264,9 +264,9 @@ UNSEEN = (
     ),
     bug(
         "forward: PyTorch's own rms_norm behind a kernel",
-        "",
+        "test_forward_values",
         "return y.reshape(x.shape), rstd → return torch.nn.functional.rms_norm(x, (d,), weight, eps), rstd",
-        needs="provenance",
+        line="torch.nn.functional.rms_norm(",
     ),
 )
 

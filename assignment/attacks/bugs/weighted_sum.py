@@ -184,17 +184,17 @@ UNSEEN = (
     ),
     bug(
         "forward: a kernel whose result is thrown away",
-        "",
+        "test_forward_values",
         "return y.reshape(x.shape[:-1]) → return (x.float() * weight.float()).sum(-1).to(x.dtype)",
-        needs="provenance",
+        line="(x.float() * weight.float()).sum(-1)",
     ),
     bug(
         "backward: no kernel",
-        "",
+        "test_backward_values",
         "    _check_backward(grad_y, x, weight)\n →     _check_backward(grad_y, x, weight)\n"
         "    outer = grad_y.float()[..., None]\n    grad_w = (outer * x.float()).reshape(-1, x.shape[-1]).sum(0)\n"
         "    return (outer * weight.float()).to(x.dtype), grad_w.to(x.dtype)\n",
-        needs="provenance",
+        line="(outer * weight.float())",
     ),
 )
 
