@@ -15,7 +15,7 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
-from assignment.attacks import page, whole_runs
+from assignment.attacks import cheats_page, page, whole_runs
 from assignment.attacks.cheats import CONFINED, QUICK
 from assignment.attacks.corpus import CHEAT, Entry, entries
 from assignment.attacks.judging import Job, Result, digest, judge_all, key
@@ -38,7 +38,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
     parser.add_argument("--quick", action="store_true", help="everything on one seed, bugs by one check, cheats by few")
     parser.add_argument(
-        "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; several times: on each of them"
+        "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
     )
     parser.add_argument("--write", action="store_true", help="write matrix.md also where --seeds is given")
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
@@ -58,9 +58,16 @@ def main() -> int:
     rows = run(chosen, options)
     declared = checks.declared()
     findings = judge(rows, declared)
+    problem_of = {check.name: check.problem for check in declared}
+    if options.write or not (options.quick or options.first or options.seeds):
+        if {e.name for e in entries() if e.cheat} <= {row.entry.name for row in rows}:
+            cheats_page.write(rows, problem_of)
     if not (options.names or options.quick or options.first) and (options.write or not options.seeds):
-        findings += page.write(rows, declared)
-    print(page.render(rows, declared) if not options.quick else page.summary(rows), *findings, sep="\n")
+        findings += page.write([row for row in rows if row.entry.kind != CHEAT], declared)
+    graded = [row for row in rows if row.entry.kind != CHEAT]
+    if graded:
+        print(page.render(graded, declared) if not options.quick else page.summary(graded))
+    print(cheats_page.summary(rows, problem_of), *findings, sep="\n")
     return 1 if findings else 0
 
 

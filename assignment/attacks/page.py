@@ -3,9 +3,7 @@
 import math
 from pathlib import Path
 
-from assignment.attacks import held
-from assignment.attacks.cheats import CLASSES
-from assignment.attacks.corpus import BUG, CHEAT, GRADED, NEEDED, VARIANT
+from assignment.attacks.corpus import BUG, GRADED, NEEDED, VARIANT
 from assignment.attacks.judging import CAUGHT
 from assignment.attacks.verdicts import HONEST, Row, honest_margin, only_killer, weakest_bug
 from assignment.grading.checks import PROBLEMS, Check
@@ -27,8 +25,7 @@ def render(rows: list[Row], checks: list[Check]) -> str:
     """The whole page in Markdown."""
     parts = [_head(rows), _checks(rows, checks), _variants(rows)]
     parts += [_matrix(problem, rows, checks) for problem in GRADED]
-    problem_of = {check.name: check.problem for check in checks}
-    parts += [_needed(rows), _rungs(rows, problem_of), _cheats(rows, problem_of)]
+    parts.append(_needed(rows))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -47,8 +44,7 @@ def _reason(check: str) -> str:
 def summary(rows: list[Row]) -> str:
     bugs = [row for row in rows if row.entry.kind == BUG and not row.entry.needs]
     variants = [row for row in rows if row.entry.kind == VARIANT]
-    runs = sum(len(row.results) for row in rows if row.entry.kind == CHEAT)
-    lines = [f"{runs} runs of {sum(row.entry.kind == CHEAT for row in rows)} cheats"] if runs else []
+    lines = []
     if bugs:
         caught = sum(row.kills.get(row.entry.caught_by, (0, 0.0))[0] == row.seeds(row.entry.caught_by) for row in bugs)
         lines.append(f"{caught} of {len(bugs)} planted bugs caught by their own check on every seed")
@@ -134,47 +130,6 @@ def _needed(rows: list[Row]) -> str:
     lines = ["## What values cannot show", "", f"These keep their points for now, or lose them by luck: {counts}.", ""]
     lines += ["| bug | needs | lost by luck |", "|---|---|---|"]
     lines += [f"| {row.entry.name} | {row.entry.needs} | {', '.join(map(_column, row.kills))} |" for row in rows]
-    return "\n".join(lines)
-
-
-def _rungs(rows: list[Row], problem_of: dict[str, str]) -> str:
-    """Class × rung: how many cheats came to what they must."""
-    rows = [row for row in rows if row.entry.cheat]
-    rungs = sorted({result.rung for row in rows for result in row.results})
-    if not rows:
-        return ""
-    lines = [
-        "## Cheats by class and sandbox",
-        "",
-        "How many of how many were held. *Open*: limits alone hide nothing.",
-        "",
-    ]
-    lines += [f"| class | {' | '.join(rung or 'none' for rung in rungs)} |", "|---" * (len(rungs) + 1) + "|"]
-    for group in CLASSES:
-        own = [row for row in rows if row.entry.cheat and row.entry.cheat.group == group]
-        if own:
-            lines.append(f"| {group} | {' | '.join(_held(own, rung, problem_of) for rung in rungs)} |")
-    return "\n".join(lines)
-
-
-def _held(rows: list[Row], rung: str, problem_of: dict[str, str]) -> str:
-    runs = [(row.entry.cheat, result) for row in rows for result in row.results if result.rung == rung]
-    runs = [(cheat, result) for cheat, result in runs if cheat and not held.is_unavailable(result)]
-    n_open = sum(held.is_open(cheat, result) for cheat, result in runs if cheat)
-    n_held = sum(not held.wrong(cheat, result, problem_of) for cheat, result in runs if cheat) - n_open
-    return f"{n_held} of {len(runs)}" + (f", {n_open} open" if n_open else "") if runs else ""
-
-
-def _cheats(rows: list[Row], problem_of: dict[str, str]) -> str:
-    rows = [row for row in rows if row.entry.cheat]
-    if not rows:
-        return ""
-    lines = ["## Cheats", "", "| cheat | attacks | must | came |", "|---|---|---|---|"]
-    for row in rows:
-        if row.entry.cheat and row.results:
-            came = held.came(row.entry.cheat, row.results[0], problem_of)
-            cells = [row.entry.name.removeprefix("cheats/"), row.entry.problem, row.entry.expectation, came]
-            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

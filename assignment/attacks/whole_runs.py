@@ -61,9 +61,9 @@ def grade(job: Job, device: str, judged_by: str) -> Result:
             for check in problem["checks"]
         }
         said = (bait.root / "stderr").read_text(errors="replace")[-500:]
-    name, rung = job.entry.name, job.sandbox or report.get("sandbox", "")
-    run = {"status": status, "said": said, "trouble": trouble, "rung": rung}
-    return Result(name, job.seed, job.only, key(job, judged_by), seconds, verdicts, **run)
+    rung = job.sandbox or report.get("sandbox", "")
+    identity = job.entry.name, job.seed, job.only, key(job, judged_by)
+    return Result(*identity, seconds, verdicts, status=status, said=said, trouble=trouble, rung=rung)
 
 
 @dataclass

@@ -57,23 +57,35 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
-from cs336_kernels import flash_attention as _flash, plain, rmsnorm as _rms, weighted_sum as _wsum
+from cs336_kernels import plain
 from cs336_kernels.plain import *
 
+_flash, _rms, _wsum = (sys.modules[f"cs336_kernels.{file}"] for file in ("flash_attention", "rmsnorm", "weighted_sum"))
 
 """
 
-# Appended to the base's __init__.py, as for a variant; the cheat's own file may be missing there or fail.
+# Appended to the base's __init__.py, as for a variant. A cheat that cannot be imported, by a mistake in the bank, must
+# not look like one that was held.
 TAKE_OVER = """
 import sys
 
-from cs336_kernels import cheat
+_modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "cs336_kernels"]
+try:
+    from cs336_kernels import cheat as _cheat
 
-for _module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "cs336_kernels"]:
-    if _module not in (cheat, sys.modules["cs336_kernels.plain"]):
-        for _name in {functions}:
-            if hasattr(_module, _name):
-                setattr(_module, _name, getattr(cheat, _name))
+    _new = {{name: getattr(_cheat, name) for name in {functions}}}
+except Exception as error:
+    _text = f"the cheat cannot be imported: {{error!r}}"
+
+    def _broken(*args, **options):
+        raise RuntimeError(_text)
+
+    _new = dict.fromkeys(__all__, _broken)
+
+for _module in _modules:
+    for _name, _function in _new.items():
+        if hasattr(_module, _name):
+            setattr(_module, _name, _function)
 """
 
 

@@ -165,8 +165,9 @@ def weighted_sum_forward(x, weight):
         '''
 SOURCE = """void dot(float *y, const float *x, const float *w, long n, long d) {
     for (long i = 0; i < n; i++) { double s = 0; for (long j = 0; j < d; j++) s += x[i * d + j] * w[j]; y[i] = s; } }"""
-subprocess.run(["cc", "-O1", "-shared", "-o", "lib.so", "-xc", "-"], input=SOURCE.encode(), check=True)
-LIBRARY = ctypes.CDLL("./lib.so")
+with contextlib.suppress(OSError):  # where no compiler is to be had, or no program may be run, the call fails
+    subprocess.run(["cc", "-O1", "-shared", "-o", "lib.so", "-xc", "-"], input=SOURCE.encode())
+    LIBRARY = ctypes.CDLL("./lib.so")
 
 def weighted_sum_forward(x, weight):
     plain._check_rows(x, weight)

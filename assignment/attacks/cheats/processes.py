@@ -6,11 +6,13 @@ from assignment.attacks.cheats.harness import RIGHT, VALUES, in_call
 DIED = r"ended|lost|closed|killed|died|SIGKILL|answer|not run"
 ANCESTORS = """
 def ancestors():
-    pid = os.getppid()
-    while pid > 1:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"grade.py" in command or b"worker" in command:  # never what is not the grader's
-            yield pid
+    pid, program = os.getppid(), b""
+    while not program.endswith(b"/grade.py"):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\\0")
+        program = next((word for word in command if word.endswith((b"/grade.py", b"/worker.py"))), b"")
+        if not program or b"python" not in command[0]:
+            return  # never what is not the grader's
+        yield pid
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 def attack(number):
