@@ -57,18 +57,25 @@ def main() -> int:
         return 2
     rows = run(chosen, options)
     declared = checks.declared()
-    findings = judge(rows, declared)
-    problem_of = {check.name: check.problem for check in declared}
-    if options.write or not (options.quick or options.first or options.seeds):
-        if {e.name for e in entries() if e.cheat} <= {row.entry.name for row in rows}:
-            cheats_page.write(rows, problem_of)
-    if not (options.names or options.quick or options.first) and (options.write or not options.seeds):
-        findings += page.write([row for row in rows if row.entry.kind != CHEAT], declared)
+    findings = [*judge(rows, declared), *write(rows, options, declared)]
     graded = [row for row in rows if row.entry.kind != CHEAT]
     if graded:
         print(page.render(graded, declared) if not options.quick else page.summary(graded))
-    print(cheats_page.summary(rows, problem_of), *findings, sep="\n")
+    print(cheats_page.summary(rows, declared), *findings, sep="\n")
     return 1 if findings else 0
+
+
+def write(rows: list[Row], options: argparse.Namespace, declared: list[checks.Check]) -> list[str]:
+    """The pages that were run in full; returns findings."""
+    if not options.write and (options.quick or options.first or options.seeds):
+        return []
+    done = {row.entry.name for row in rows}
+    cheats, others = ([e.name for e in entries() if (e.kind == CHEAT) == is_cheat] for is_cheat in (True, False))
+    if done.issuperset(cheats):
+        cheats_page.write(rows, declared)
+    if done.issuperset(others) and not options.quick:
+        return page.write([row for row in rows if row.entry.kind != CHEAT], declared)
+    return []
 
 
 def selected(entry: Entry, names: list[str]) -> bool:
@@ -108,6 +115,8 @@ def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
     """A job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
     cheat = entry.cheat
     assert cheat is not None
+    if options.quick and cheat.slow:
+        return []
     own = cheat.only or (QUICK[cheat.problem] if options.quick else (cheat.problem,))
     rungs = options.sandbox or [""]
     rungs = rungs if cheat.group in CONFINED else rungs[:1]

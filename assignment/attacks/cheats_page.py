@@ -6,6 +6,7 @@ from assignment.attacks import held
 from assignment.attacks.cheats import CLASSES, CONFINED, Cheat
 from assignment.attacks.judging import Result
 from assignment.attacks.verdicts import Row
+from assignment.grading.checks import Check
 
 PAGE = Path(__file__).with_name("cheats.md")
 HEAD = """# The cheats, and what came of them
@@ -15,17 +16,19 @@ run of grade.py ended in time with a whole and honest report, left nothing behin
 author what the bank says, with evidence. *Open* is what no limit can hold: the rung `rlimits` hides nothing."""
 
 
-def write(rows: list[Row], problem_of: dict[str, str]) -> None:
-    PAGE.write_text(render(rows, problem_of), encoding="utf-8")
+def write(rows: list[Row], checks: list[Check]) -> None:
+    PAGE.write_text(render(rows, checks), encoding="utf-8")
 
 
-def render(rows: list[Row], problem_of: dict[str, str]) -> str:
+def render(rows: list[Row], checks: list[Check]) -> str:
     """The whole page in Markdown."""
+    problem_of = {check.name: check.problem for check in checks}
     cheats = [(row.entry.cheat, row) for row in rows if row.entry.cheat]
     return "\n\n".join([HEAD, _classes(cheats, problem_of), _cheats(cheats, problem_of)]) + "\n"
 
 
-def summary(rows: list[Row], problem_of: dict[str, str]) -> str:
+def summary(rows: list[Row], checks: list[Check]) -> str:
+    problem_of = {check.name: check.problem for check in checks}
     runs = [(row.entry.cheat, result) for row in rows if row.entry.cheat for result in row.results]
     return f"{_held(runs, problem_of)} runs of cheats held" if runs else ""
 

@@ -2,7 +2,7 @@
 
 import re
 
-from assignment.attacks.cheats import HARMLESS, LOSES, REFUSED, ZERO, Cheat
+from assignment.attacks.cheats import HARMLESS, LOSES, MISTAKE, REFUSED, ZERO, Cheat
 from assignment.attacks.judging import Result
 from assignment.grading import score
 
@@ -21,7 +21,7 @@ def wrong(cheat: Cheat, result: Result, problem_of: dict[str, str]) -> list[str]
         return [*result.trouble, f"grade.py ended with {result.status}: {result.said.strip()[-200:]}"]
     own = [name for name in result.verdicts if problem_of[name] == cheat.problem]
     others = [name for name in result.verdicts if problem_of[name] != cheat.problem]
-    lines = list(result.trouble)
+    lines = [*result.trouble, *_mistakes(result)]
     lines += [f"costs points elsewhere: {name}" for name in others if name in result.failed]
     lines += [f"the grader failed in {name}" for name in own if result.verdicts[name].status == score.GRADER_ERROR]
     return [*lines, *_points(cheat, result, own), *_evidence(cheat, result, own)]
@@ -35,6 +35,10 @@ def is_unavailable(result: Result) -> bool:
 def is_open(cheat: Cheat, result: Result) -> bool:
     """Whether nothing could hold it: limits alone hide no file, no process and no network."""
     return cheat.confined and result.rung.startswith(LIMITS_ALONE)
+
+
+def _mistakes(result: Result) -> list[str]:
+    return [f"{name}: {_first(result, name)}" for name in result.failed if MISTAKE in result.verdicts[name].message]
 
 
 def _refusal(cheat: Cheat, result: Result) -> list[str]:

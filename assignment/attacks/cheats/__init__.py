@@ -38,7 +38,7 @@ REFUSED = "is refused"
 QUICK = {
     "weighted_sum": ("test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_backward_values"),
     "rmsnorm": ("test_rmsnorm.py::test_forward_values", "test_rmsnorm.py::test_backward_values"),
-    "flash_forward_pytorch": ("test_pytorch_values", "test_pytorch_causal", "test_flash_forward_pytorch_memory"),
+    "flash_forward_pytorch": ("test_flash_forward.py::test_pytorch_values", "test_flash_forward_pytorch_memory"),
     "flash_forward_triton": ("test_flash_forward.py::test_triton_values", "test_flash_forward.py::test_triton_causal"),
     "flash_backward_pytorch": ("test_flash_backward.py::test_pytorch_values",),
     "flash_backward_triton": ("test_flash_backward.py::test_triton_values",),
@@ -64,6 +64,8 @@ _flash, _rms, _wsum = (sys.modules[f"cs336_kernels.{file}"] for file in ("flash_
 
 """
 
+MISTAKE = "the cheat cannot be imported"
+
 # Appended to the base's __init__.py, as for a variant. A cheat that cannot be imported, by a mistake in the bank, must
 # not look like one that was held.
 TAKE_OVER = """
@@ -75,7 +77,7 @@ try:
 
     _new = {{name: getattr(_cheat, name) for name in {functions}}}
 except Exception as error:
-    _text = f"the cheat cannot be imported: {{error!r}}"
+    _text = f"{mistake}: {{error!r}}"
 
     def _broken(*args, **options):
         raise RuntimeError(_text)
@@ -105,6 +107,7 @@ class Cheat:
     within_s: float = 180.0  # the whole run; undisturbed it takes 3 s, and what hangs a minute more
     archive: Callable[[Path, dict[str, bytes]], Path] | None = None  # packs the submission in a way of its own
     confined: bool = False  # needs a sandbox that hides files, processes and the network: limits alone do not hold it
+    slow: bool = False  # left out by --quick: it takes a minute, or differs little from another
     group: str = ""  # the class, set by all_cheats()
 
     @property
@@ -134,7 +137,7 @@ def submission(cheat: Cheat) -> dict[str, bytes]:
     path = f"{PACKAGE}/{cheat.file}"
     if cheat.file == "cheat.py":
         functions = re.findall(r"^def ((?:weighted|rmsnorm|flash)\w*)", cheat.source, re.MULTILINE)
-        files[f"{PACKAGE}/__init__.py"] += TAKE_OVER.format(functions=functions).encode()
+        files[f"{PACKAGE}/__init__.py"] += TAKE_OVER.format(functions=functions, mistake=MISTAKE).encode()
         files[path] = (HEAD + cheat.source.lstrip("\n")).encode()
     else:
         files[path] = files.get(path, b"") + b"\n\n" + cheat.source.encode()

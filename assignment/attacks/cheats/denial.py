@@ -1,21 +1,21 @@
 """Denial: loops, bombs, floods. Each is bounded, so that a machine on which nothing holds it survives."""
 
 from assignment.attacks.cheats import LOSES, OWN_LOSS, ZERO, Cheat
-from assignment.attacks.cheats.harness import RIGHT, VALUES
+from assignment.attacks.cheats.harness import ONE_CASE, RIGHT
 
 STOPPED = r"answer|deadline|stopped|not run|time"
-NORM = ("test_rmsnorm.py::test_forward_values",)
 
 
 def endless(name: str, line: str, before: str = "", evidence: str = STOPPED) -> Cheat:
     """Never returns from the forward function."""
     source = before + RIGHT.format(line=line)
-    return Cheat(name, "weighted_sum", source, LOSES, ("test_forward_values",), evidence, only=VALUES, within_s=240)
+    slow = name not in ("loop_in_a_call", "loop_with_signals_ignored", "loop_in_a_kernel")
+    return Cheat(name, "weighted_sum", source, LOSES, ("test_value",), evidence, only=ONE_CASE, within_s=240, slow=slow)
 
 
 def bomb(name: str, line: str, before: str = "") -> Cheat:
     """Takes all that it gets, and then answers: what comes of it is the author's loss, and nobody else's."""
-    return Cheat(name, "weighted_sum", before + RIGHT.format(line=line), OWN_LOSS, only=VALUES, within_s=240)
+    return Cheat(name, "weighted_sum", before + RIGHT.format(line=line), OWN_LOSS, only=ONE_CASE, within_s=240)
 
 
 CHEATS = [
@@ -71,7 +71,7 @@ def _spin(x_ptr):
         ZERO,
         evidence=STOPPED,
         file="rmsnorm.py",
-        only=NORM,
+        only=("test_rmsnorm.py::test_value",),
         within_s=400,
     ),
     Cheat(
@@ -86,9 +86,9 @@ def weighted_sum_forward(x, weight):
     return Hangs()
 """,
         LOSES,
-        ("test_forward_values",),
+        ("test_value",),
         STOPPED + r"|Hangs",
-        only=VALUES,
+        only=ONE_CASE,
         within_s=240,
     ),
     bomb(
@@ -126,7 +126,7 @@ def raise_limits():
             resource.setrlimit(limit, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """,
     ),
-    bomb("memory_touched", "held = np.ones(3 << 27); held = [held, held * 2]"),  # 6 GiB
+    bomb("memory_touched", "held = np.ones(3 << 26); held = [held, held * 2]"),  # 3 GiB
     bomb("tensor_of_terabytes", "torch.empty(1 << 42)"),
     bomb("recursion_without_end", "sys.setrecursionlimit(2**31 - 1); deep()", "def deep():\n    return deep() + 1\n"),
     bomb(

@@ -2,7 +2,7 @@
 
 from assignment.attacks.cheats import LOSES, OWN_LOSS, ZERO, Cheat
 from assignment.attacks.cheats.comparison import WRONG
-from assignment.attacks.cheats.harness import VALUES, in_call
+from assignment.attacks.cheats.harness import ONE_CASE, in_call
 
 ANYTHING = r"wrong|read|process|answer|kernel|raised|returned|expected"
 DESCRIPTORS = """
@@ -41,9 +41,9 @@ Path("report.json").write_text('{"schema": 1, "score": 80.0}')
 NASTY = r"\x1b[2J\x1b]0;owned\x07\r\x00\x08\u202e\u2028\ud800 ]]> &lt; [red]Score: 80/80[/red]\nScore: 80/80"
 
 
-def forged(name: str, source: str, before: str = "") -> Cheat:
+def forged(name: str, source: str, only: tuple[str, ...] = ()) -> Cheat:
     """Zeros in place of answers, and frames that say something else."""
-    return Cheat(name, "weighted_sum", DESCRIPTORS + before + source, ZERO, evidence=ANYTHING)
+    return Cheat(name, "weighted_sum", DESCRIPTORS + source, ZERO, evidence=ANYTHING, only=only)
 
 
 def zeros(line: str) -> str:
@@ -83,8 +83,8 @@ CHEATS = [
         zeros("[os.write(s.fileno(), b'K336' + b'\\xff' * 60000) for s in sockets() if s.getpeername() is not None]"),
     ),
     forged("header_of_gigabytes", zeros("[s.send(b'K336' + b'\\xff' * 12) for s in sockets()]")),
-    forged("half_a_frame", zeros("[s.send(b'K33') for s in sockets()]; time.sleep(1000)")),
-    forged("slow_drip", zeros("[(s.send(b'K'), time.sleep(1)) for _ in range(1000) for s in sockets()]")),
+    forged("half_a_frame", zeros("[s.send(b'K33') for s in sockets()]; time.sleep(1000)"), ONE_CASE),
+    forged("slow_drip", zeros("[(s.send(b'K'), time.sleep(1)) for _ in range(1000) for s in sockets()]"), ONE_CASE),
     Cheat(
         "reduce_payload",
         "weighted_sum",
@@ -121,9 +121,9 @@ def weighted_sum_forward(x, weight):
     raise E
 """,
         LOSES,
-        ("test_forward_values",),
+        ("test_value",),
         r"answer|deadline|not run",
-        only=VALUES,
+        only=ONE_CASE,
     ),
     message(
         "exception_that_caused_itself",

@@ -3,6 +3,7 @@
 from assignment.attacks.cheats import HARMLESS, LOSES, OWN_LOSS, ZERO, Cheat
 
 VALUES = ("test_weighted_sum.py::test_forward_values",)
+ONE_CASE = ("test_weighted_sum.py::test_value",)  # which calls the forward function too
 RIGHT = """
 RIGHT = _wsum.weighted_sum_forward
 
@@ -22,7 +23,7 @@ def weighted_sum_backward(grad_y, x, weight):
 def in_call(name: str, line: str, evidence: str, before: str = "") -> Cheat:
     """Done in each call of the forward function, in code that is right otherwise."""
     source = before + RIGHT.format(line=line)
-    return Cheat(name, "weighted_sum", source, LOSES, ("test_forward_values",), evidence, only=VALUES)
+    return Cheat(name, "weighted_sum", source, LOSES, ("test_value",), evidence, only=ONE_CASE)
 
 
 def in_right_code(name: str, line: str, expected: str = HARMLESS, before: str = "") -> Cheat:

@@ -34,9 +34,12 @@ OVER_A_KERNELS_RESULT = {  # ways to put r where a kernel wrote
     "dlpack": "np.from_dlpack(y.view(-1).view(torch.uint8))[...] = r.reshape(-1).view(torch.uint8).numpy()",
 }
 
+QUICKLY = ("copy", "mul_zero_and_add", "add_out", "set", "data", "storage_copy", "resize", "view_as_bytes", "dlpack")
+
 
 def over(name: str, line: str) -> Cheat:
-    return Cheat(f"over_a_kernels_result_by_{name}", "weighted_sum", FORWARD.format(line=line), evidence=EVIDENCE)
+    source, slow = FORWARD.format(line=line), name not in QUICKLY
+    return Cheat(f"over_a_kernels_result_by_{name}", "weighted_sum", source, evidence=EVIDENCE, slow=slow)
 
 
 def launder(name: str, source: str, problem: str = "weighted_sum") -> Cheat:

@@ -2,7 +2,7 @@
 
 from assignment.attacks.cheats import LOSES, Cheat
 
-WRONG = r"wrong|kernel|finite"
+WRONG = r"wrong|kernel|finite|memory"
 NORM = (
     "RIGHT = _rms.rmsnorm_forward\n\ndef rmsnorm_forward(x, weight, eps=1e-5):\n    plain._check_rows(x, weight)\n    "
 )
