@@ -22,7 +22,7 @@ def wrong(cheat: Cheat, result: Result, problem_of: dict[str, str]) -> list[str]
     own = [name for name in result.verdicts if problem_of[name] == cheat.problem]
     others = [name for name in result.verdicts if problem_of[name] != cheat.problem]
     lines = [*result.trouble, *_mistakes(result)]
-    lines += [f"costs points elsewhere: {name}" for name in others if name in result.failed]
+    lines += [f"costs points elsewhere: {n}" for n in others if n in result.failed and not cheat.hurts_all]
     lines += [f"the grader failed in {name}" for name in own if result.verdicts[name].status == score.GRADER_ERROR]
     return [*lines, *_points(cheat, result, own), *_evidence(cheat, result, own)]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 
 from assignment.attacks.cheats import Cheat
 from assignment.attacks.judging import ROOT, Job, Result, Verdict, digest, key
@@ -93,11 +93,10 @@ class Bait:
     def lay_out(self, cheat: Cheat, files: dict[str, bytes]) -> Path:
         """Write the submission and the bait; returns what is to be graded."""
         known = {"@TOKEN@": self.token, "@PORT@": str(self._port), "@HOME@": str(self.root / "home")}
-        for name, content in files.items():
+        filled = {filled_in(name, known): filled_in(content, known) for name, content in files.items()}
+        for name, content in filled.items():
             path = self.root / "submission" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            for placeholder, value in known.items():
-                content = content.replace(placeholder.encode(), value.encode())
             path.write_bytes(content)
         self._neighbour = self.root / "tmp" / "grade-neighbour" / "submission" / "cs336_kernels"
         self._neighbour.mkdir(parents=True)
@@ -105,7 +104,7 @@ class Bait:
         for path in (self._neighbour / "rmsnorm.py", self.root / "home" / "secret"):
             path.write_text(self.token)
         if cheat.archive:
-            return cheat.archive(self.root, files)
+            return cheat.archive(self.root, filled, self.token)
         return self.root / "submission"
 
     def grade(self, path: Path, job: Job, device: str) -> int | None:
@@ -139,6 +138,15 @@ class Bait:
         for folder in ("home", "tmp"):
             places += [path for path in (self.root / folder).rglob("*") if not path.is_dir() and path not in kept]
         return found + [f"left {path}" for path in places[:3]]
+
+
+def filled_in(text: AnyStr, known: dict[str, str]) -> AnyStr:
+    for placeholder, value in known.items():
+        if isinstance(text, str):
+            text = text.replace(placeholder, value)
+        else:
+            text = text.replace(placeholder.encode(), value.encode())
+    return text
 
 
 def was_reached(ours: socket.socket) -> bool:

@@ -1,6 +1,7 @@
 """The bank of cheats is whole, what is said of their runs follows from them, and the runner sees what a run leaves."""
 
 import ast
+import importlib
 import json
 import multiprocessing
 import re
@@ -55,6 +56,14 @@ def test_a_cheat_says_what_must_come_of_checks_that_are_run(name):
     assert all(any(part in check.name for check in run) for part in cheat.loses)
     assert cheat.evidence or cheat.expected in (HARMLESS, cheats.OWN_LOSS)
     re.compile(cheat.evidence)
+
+
+def test_what_is_slow_is_in_the_bank():
+    names = {cheat.name for cheat in BANK.values()}
+    banks = [
+        importlib.import_module(f"{cheats.__name__}.{module}") for modules in CLASSES.values() for module in modules
+    ]
+    assert {name for bank in banks for name in bank.SLOW} <= names
 
 
 @pytest.mark.parametrize("name", BANK)

@@ -11,7 +11,7 @@ processes are ended, and what is found is looked at for a token that was planted
 import importlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assignment.attacks import bugs
@@ -105,9 +105,10 @@ class Cheat:
     files: dict[str, str] = field(default_factory=dict)  # further ones, by their path in the submission
     only: tuple[str, ...] = ()  # the checks of the problem to run, where all would take too long
     within_s: float = 180.0  # the whole run; undisturbed it takes 3 s, and what hangs a minute more
-    archive: Callable[[Path, dict[str, bytes]], Path] | None = None  # packs the submission in a way of its own
+    archive: Callable[[Path, dict[str, bytes], str], Path] | None = None  # packs it otherwise: folder, files, token
     confined: bool = False  # needs a sandbox that hides files, processes and the network: limits alone do not hold it
-    slow: bool = False  # left out by --quick: it takes a minute, or differs little from another
+    hurts_all: bool = False  # it breaks what its author's other problems use too
+    slow: bool = False  # left out by --quick, as what a module lists in SLOW: takes half a minute, or is like another
     group: str = ""  # the class, set by all_cheats()
 
     @property
@@ -121,12 +122,12 @@ class Cheat:
 
 
 def all_cheats() -> list[Cheat]:
-    """Every cheat, by class; each module holds CHEATS."""
+    """Every cheat, by class; each module holds CHEATS, and the names of some of them in SLOW."""
     return [
-        Cheat(**{**vars(cheat), "group": group})
+        replace(cheat, group=group, slow=cheat.slow or cheat.name in bank.SLOW)
         for group, modules in CLASSES.items()
-        for module in modules
-        for cheat in importlib.import_module(f"{__name__}.{module}").CHEATS
+        for bank in (importlib.import_module(f"{__name__}.{module}") for module in modules)
+        for cheat in bank.CHEATS
     ]
 
 

@@ -28,6 +28,16 @@ def in_right_code(name: str, patch: str, expected: str = HARMLESS) -> Cheat:
     return Cheat(name, "weighted_sum", patch, expected)
 
 
+SLOW = {
+    "isfinite_and_max_patched",
+    "random_numbers_patched",
+    "infinity",
+    "a_row_for_a_column",
+    "complex",
+    "list_in_place_of_a_tensor",
+    "tuple_in_place_of_a_tensor",
+    "subclass_that_lies_about_its_class",
+}
 CHEATS = [
     patched(
         "asserts_patched",

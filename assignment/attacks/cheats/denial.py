@@ -9,8 +9,7 @@ STOPPED = r"answer|deadline|stopped|not run|time"
 def endless(name: str, line: str, before: str = "", evidence: str = STOPPED) -> Cheat:
     """Never returns from the forward function."""
     source = before + RIGHT.format(line=line)
-    slow = name not in ("loop_in_a_call", "loop_with_signals_ignored", "loop_in_a_kernel")
-    return Cheat(name, "weighted_sum", source, LOSES, ("test_value",), evidence, only=ONE_CASE, within_s=240, slow=slow)
+    return Cheat(name, "weighted_sum", source, LOSES, ("test_value",), evidence, only=ONE_CASE, within_s=240)
 
 
 def bomb(name: str, line: str, before: str = "") -> Cheat:
@@ -18,6 +17,18 @@ def bomb(name: str, line: str, before: str = "") -> Cheat:
     return Cheat(name, "weighted_sum", before + RIGHT.format(line=line), OWN_LOSS, only=ONE_CASE, within_s=240)
 
 
+SLOW = {
+    "sleep",
+    "loop_that_holds_the_interpreter",
+    "loop_in_c",
+    "deadlock",
+    "waits_for_input",
+    "grid_without_end",
+    "loop_at_import",
+    "loop_at_exit_of_the_call",
+    "a_million_files",
+    "tensor_of_terabytes",
+}
 CHEATS = [
     endless(
         "loop_in_a_call",

@@ -35,6 +35,7 @@ def backward(name: str, source: str) -> Cheat:
     return Cheat(name, "rmsnorm", source, LOSES, ("test_backward_values",), evidence=EVIDENCE)
 
 
+SLOW = {"matmul_as_multiply_and_sum", "dv_by_torch"}
 CHEATS = [
     leaf(
         "softmax_alone_in_a_kernel",

@@ -1,5 +1,6 @@
 """Attacks by what is in a submission: settings of pytest and Python, shadowing modules, links, bombs, file names."""
 
+import os
 import stat
 import zipfile
 from collections.abc import Callable
@@ -31,21 +32,21 @@ def beside(name: str, content: str = MARK, **more: str) -> Cheat:
     return Cheat(f"brings_{title}", "weighted_sum", "", HARMLESS, files={name: content, **more})
 
 
-def zipped(more: Callable[[], Entries]) -> Callable[[Path, dict[str, bytes]], Path]:
+def zipped(more: Callable[[str], Entries]) -> Callable[[Path, dict[str, bytes], str], Path]:
     """A zip of the submission and of further entries, which are made when it is packed."""
 
-    def pack(root: Path, files: dict[str, bytes]) -> Path:
+    def pack(root: Path, files: dict[str, bytes], token: str) -> Path:
         with zipfile.ZipFile(root / "submission.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in files.items():
                 archive.writestr(name, content)
-            for entry, content in more():
+            for entry, content in more(token):
                 archive.writestr(entry, content)
         return root / "submission.zip"
 
     return pack
 
 
-def archive(name: str, more: Callable[[], Entries], expected: str, evidence: str = "") -> Cheat:
+def archive(name: str, more: Callable[[str], Entries], expected: str, evidence: str = "") -> Cheat:
     return Cheat(name, "weighted_sum", "", expected, evidence=evidence, archive=zipped(more))
 
 
@@ -55,7 +56,7 @@ def link(name: str, target: str) -> Entries:
     return [(info, target.encode())]
 
 
-def linked_folder(root: Path, files: dict[str, bytes]) -> Path:
+def linked_folder(root: Path, files: dict[str, bytes], token: str) -> Path:
     """A folder in which a module is a link out of the submission."""
     module = root / "submission" / "cs336_kernels" / "weighted_sum.py"
     module.unlink()
@@ -63,16 +64,15 @@ def linked_folder(root: Path, files: dict[str, bytes]) -> Path:
     return root / "submission"
 
 
-def endless_file(root: Path, files: dict[str, bytes]) -> Path:
+def endless_file(root: Path, files: dict[str, bytes], token: str) -> Path:
     """A folder in which a module is a device without end, and another a pipe that nobody writes to."""
-    import os
-
     package = root / "submission" / "cs336_kernels"
     (package / "zeros.py").symlink_to("/dev/zero")
     os.mkfifo(package / "pipe.py")
     return root / "submission"
 
 
+SLOW = {"brings_package_s_conftest_py", "many_entries", "deep_folders", "name_of_a_kilometre", "link_to_a_folder"}
 CHEATS = [
     beside("conftest.py", CONFTEST),
     beside("cs336_kernels/conftest.py", CONFTEST),
@@ -100,20 +100,22 @@ for folder in places:
 """,
         HARMLESS,
     ),
-    archive("link_to_a_file", lambda: link("cs336_kernels/secret.py", "/etc/passwd"), HARMLESS),
-    archive("link_to_a_folder", lambda: link("cs336_kernels/etc", "/etc"), HARMLESS),
+    archive("link_to_a_file", lambda token: link("cs336_kernels/secret.py", "/etc/passwd"), HARMLESS),
+    archive("link_to_a_folder", lambda token: link("cs336_kernels/etc", "/etc"), HARMLESS),
     archive(
         "path_out_of_the_folder",
-        lambda: [(f"{way}cheat-@TOKEN@.py", b"") for way in ("../../", "/tmp/", "cs336_kernels/../../", "C:\\\\")],
+        lambda token: [
+            (f"{way}cheat-{token}.py", b"") for way in ("../../", "/tmp/", "cs336_kernels/../../", "C:\\\\")
+        ],
         HARMLESS,
     ),
-    archive("one_file_twice", lambda: [("cs336_kernels/rmsnorm.py", b"raise SystemExit(0)")], REFUSED, r"twice"),
-    archive("zip_bomb", lambda: [("cs336_kernels/bomb.py", b"#" * (1 << 30))], REFUSED, r"1 MiB"),
-    archive("zip_bomb_beside_the_package", lambda: [("data.bin", bytes(1 << 30))], HARMLESS),
-    archive("many_entries", lambda: [(f"a/{i}", b"") for i in range(20_000)], REFUSED, r"entries|files"),
-    archive("many_modules", lambda: [(f"cs336_kernels/m{i}.py", b"") for i in range(500)], REFUSED, r"files"),
-    archive("name_of_a_kilometre", lambda: [("cs336_kernels/" + "a" * 5000 + ".py", b"")], OWN_LOSS),
-    archive("deep_folders", lambda: [("cs336_kernels/" + "d/" * 300 + "m.py", b"")], OWN_LOSS),
+    archive("one_file_twice", lambda token: [("cs336_kernels/rmsnorm.py", b"raise SystemExit(0)")], REFUSED, r"twice"),
+    archive("zip_bomb", lambda token: [("cs336_kernels/bomb.py", b"#" * (1 << 30))], REFUSED, r"1 MiB"),
+    archive("zip_bomb_beside_the_package", lambda token: [("data.bin", bytes(1 << 30))], HARMLESS),
+    archive("many_entries", lambda token: [(f"a/{i}", b"") for i in range(20_000)], REFUSED, r"entries|files"),
+    archive("many_modules", lambda token: [(f"cs336_kernels/m{i}.py", b"") for i in range(500)], REFUSED, r"files"),
+    archive("name_of_a_kilometre", lambda token: [("cs336_kernels/" + "a" * 5000 + ".py", b"")], OWN_LOSS),
+    archive("deep_folders", lambda token: [("cs336_kernels/" + "d/" * 300 + "m.py", b"")], OWN_LOSS),
     Cheat("module_is_a_link", "weighted_sum", "", ZERO, evidence=r"weighted_sum.py", archive=linked_folder),
     Cheat("module_without_an_end", "weighted_sum", "", HARMLESS, archive=endless_file),
 ]

@@ -54,6 +54,17 @@ def message(name: str, raised: str, before: str = "") -> Cheat:
     return in_call(name, f"raise {raised}", r"raised|Error|answer|read|process", before)
 
 
+SLOW = {
+    "half_a_frame",
+    "slow_drip",
+    "frames_with_strange_ids",
+    "says_that_it_is_to_do",
+    "frame_with_a_wrong_id",
+    "message_that_never_ends",
+    "message_that_is_no_string",
+    "markup_in_a_message",
+    "control_characters_in_a_name",
+}
 CHEATS = [
     Cheat("report_printed", "weighted_sum", WRONG + FORGED_SCORE, ZERO, evidence=ANYTHING),
     Cheat(

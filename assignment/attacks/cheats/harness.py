@@ -27,7 +27,8 @@ def in_call(name: str, line: str, evidence: str, before: str = "") -> Cheat:
 
 
 def in_right_code(name: str, line: str, expected: str = HARMLESS, before: str = "") -> Cheat:
-    return Cheat(name, "weighted_sum", before + RIGHT.format(line=line), expected)
+    breaks_python = expected == OWN_LOSS  # for every function of the process
+    return Cheat(name, "weighted_sum", before + RIGHT.format(line=line), expected, hurts_all=breaks_python)
 
 
 def at_import(name: str, source: str, evidence: str) -> Cheat:
@@ -49,6 +50,16 @@ for name, module in list(sys.modules.items()):
                 setattr(module, attribute, {replacement})
 """
 
+SLOW = {
+    "generator_exit",
+    "base_exception",
+    "pytest_xfail",
+    "pytest_exit",
+    "assertion_error_from_the_future",
+    "abort",
+    "keyboard_interrupt_at_import",
+    "standard_streams_closed",
+}
 CHEATS = [
     in_call("exit_0", "os._exit(0)", r"exit status 0|ended"),
     in_call(

@@ -25,6 +25,7 @@ def inside(name: str, kernel: str, launch: str = ONE, before: str = "") -> Cheat
     return Cheat(name, "weighted_sum", source, LOSES, ("test_forward_values",), evidence=EVIDENCE)
 
 
+SLOW = {"torch_of_a_closure"}
 CHEATS = [
     inside(
         "torch_in_the_body",

@@ -35,11 +35,11 @@ OVER_A_KERNELS_RESULT = {  # ways to put r where a kernel wrote
 }
 
 QUICKLY = ("copy", "mul_zero_and_add", "add_out", "set", "data", "storage_copy", "resize", "view_as_bytes", "dlpack")
+SLOW = {f"over_a_kernels_result_by_{name}" for name in OVER_A_KERNELS_RESULT if name not in QUICKLY}
 
 
 def over(name: str, line: str) -> Cheat:
-    source, slow = FORWARD.format(line=line), name not in QUICKLY
-    return Cheat(f"over_a_kernels_result_by_{name}", "weighted_sum", source, evidence=EVIDENCE, slow=slow)
+    return Cheat(f"over_a_kernels_result_by_{name}", "weighted_sum", FORWARD.format(line=line), evidence=EVIDENCE)
 
 
 def launder(name: str, source: str, problem: str = "weighted_sum") -> Cheat:

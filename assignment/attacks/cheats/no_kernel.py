@@ -18,6 +18,7 @@ def sdpa(name: str, call: str, before: str = "", evidence: str = SDPA) -> Cheat:
     return Cheat(name, ATTENTION, before + BY_SDPA.format(call=call), evidence=evidence)
 
 
+SLOW = {"sdpa_by_getattr", "pure_python", "kernel_on_a_gpu_only"}
 CHEATS = [
     sdpa("sdpa", "F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)", evidence=SDPA + ".*" + LINE),
     sdpa(

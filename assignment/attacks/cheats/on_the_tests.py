@@ -23,6 +23,7 @@ def attention(name: str, body: str, check: str) -> Cheat:
     return Cheat(name, "flash_forward_triton", ATTENTION + body, LOSES, (check,), WRONG, only=only)
 
 
+SLOW = {"only_the_first_keys", "only_the_first_batch", "logits_clamped"}
 CHEATS = [
     Cheat(
         "answers_for_known_seeds",

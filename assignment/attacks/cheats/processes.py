@@ -26,6 +26,7 @@ def whole(name: str, line: str, before: str = "", expected: str = OWN_LOSS) -> C
     return Cheat(name, "weighted_sum", before + RIGHT.format(line=line), expected, only=VALUES)
 
 
+SLOW = {"stops_the_grader", "stops_itself", "child_answers_later", "becomes_another_program", "thread_left_that_exits"}
 CHEATS = [
     in_call("kills_itself", "os.kill(os.getpid(), signal.SIGKILL)", DIED),
     in_call("kills_its_group", "os.killpg(0, signal.SIGKILL)", DIED),

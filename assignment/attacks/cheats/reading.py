@@ -30,6 +30,7 @@ def reading(name: str, source: str) -> Cheat:
     return Cheat(name, "weighted_sum", LEAK + source, HARMLESS, confined=True)
 
 
+SLOW = {"resolver"}
 CHEATS = [
     reading(
         "repository_through_the_graders_modules",

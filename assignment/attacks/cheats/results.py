@@ -27,6 +27,23 @@ def hook(grad):
     return Cheat(name, "weighted_sum", source, LOSES, ("test_gradients",), SAID, only=only, within_s=240)
 
 
+SLOW = {
+    "gigabytes_by_strides",
+    "gigabytes_of_zeros",
+    "storage_of_gigabytes_behind_a_view",
+    "sixty_four_dimensions",
+    "no_tensors",
+    "itself",
+    "generator_without_an_end",
+    "mkldnn",
+    "nested",
+    "negative_view",
+    "float8",
+    "parameter",
+    "zeros_that_require_a_gradient",
+    "tuple_without_an_end",
+    "hook_that_sleeps",
+}
 CHEATS = [
     returns("gigabytes_by_expand", "torch.zeros(1).expand(100_000, 250_000)"),
     returns("gigabytes_by_strides", "torch.zeros(1).as_strided((5_000, 5_000, 1_000), (0, 0, 0))"),
