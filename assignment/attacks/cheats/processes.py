@@ -44,7 +44,7 @@ CHEATS = [
         ANCESTORS + RIGHT.format(line="attack(signal.SIGSTOP)"),
         OWN_LOSS,
         only=VALUES,
-        within_s=400,
+        within_s=150,
         confined=True,
     ),
     Cheat(
