@@ -46,8 +46,8 @@ QUICK = {
 BYSTANDERS = {"weighted_sum": "test_rmsnorm.py::test_forward_values"}
 BYSTANDER = "test_weighted_sum.py::test_forward_values"
 
-# Before every cheat's source.
-HEAD = """\
+# Before every cheat's source, the second in a module of its own.
+IMPORTS = """\
 import base64, contextlib, ctypes, gc, json, math, os, resource, signal, socket, subprocess, sys, threading, time
 from pathlib import Path
 
@@ -56,7 +56,8 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-
+"""
+HEAD = """
 from cs336_kernels import plain
 from cs336_kernels.plain import *
 
@@ -139,7 +140,7 @@ def submission(cheat: Cheat) -> dict[str, bytes]:
     if cheat.file == "cheat.py":
         functions = re.findall(r"^def ((?:weighted|rmsnorm|flash)\w*)", cheat.source, re.MULTILINE)
         files[f"{PACKAGE}/__init__.py"] += TAKE_OVER.format(functions=functions, mistake=MISTAKE).encode()
-        files[path] = (HEAD + cheat.source.lstrip("\n")).encode()
+        files[path] = (IMPORTS + HEAD + cheat.source.lstrip("\n")).encode()
     else:
-        files[path] = files.get(path, b"") + b"\n\n" + cheat.source.encode()
+        files[path] = files.get(path, b"") + f"\n\n{IMPORTS}\n{cheat.source}".encode()
     return files | {name: content.encode() for name, content in cheat.files.items()}

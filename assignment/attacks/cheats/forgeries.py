@@ -66,7 +66,7 @@ SLOW = {
     "control_characters_in_a_name",
 }
 CHEATS = [
-    Cheat("report_printed", "weighted_sum", WRONG + FORGED_SCORE, ZERO, evidence=ANYTHING),
+    Cheat("report_printed", "weighted_sum", WRONG + FORGED_SCORE, ZERO, evidence=ANYTHING, file="weighted_sum.py"),
     Cheat(
         "report_printed_in_the_call",
         "weighted_sum",
@@ -74,8 +74,13 @@ CHEATS = [
         ZERO,
         evidence=ANYTHING,
     ),
-    forged(
-        "frames_at_import", WRONG + "for number in range(200):\n    say({**ZEROS, 'id': number}, [torch.zeros(4)])\n"
+    Cheat(
+        "frames_at_import",
+        "weighted_sum",
+        DESCRIPTORS + WRONG + "for number in range(200):\n    say({**ZEROS, 'id': number}, [torch.zeros(4)])\n",
+        ZERO,
+        evidence=ANYTHING,
+        file="weighted_sum.py",
     ),
     forged("frame_with_the_id_of_the_call", zeros("say({**ZEROS, 'id': last_id()}, [torch.zeros(x.shape[:-1])])")),
     forged("frame_with_the_next_id", zeros("say({**ZEROS, 'id': last_id() + 1}, [torch.zeros(x.shape[:-1])])")),
