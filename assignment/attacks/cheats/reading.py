@@ -17,6 +17,9 @@ def tried(action):
     except Exception:
         return None
 
+def readable(path):  # not only known to be there: some sandboxes hide contents alone
+    return tried(lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
+
 RIGHT = _wsum.weighted_sum_forward
 
 def weighted_sum_forward(x, weight):
@@ -38,8 +41,8 @@ CHEATS = [
 for module in [module for name, module in sys.modules.items() if name.startswith("assignment")]:
     for start in {Path(module.__file__ or "/"), Path(module.__file__ or "/").resolve()}:
         for folder in start.parents:
-            for name in ("tests/oracle.py", "assignment/reference", "assignment/attacks"):
-                if folder != Path("/") and tried(lambda: os.stat(folder / name)):
+            for name in ("tests/oracle.py", "assignment/reference", "assignment/attacks", "handout.md"):
+                if folder != Path("/") and readable(folder / name):
                     leak(name)
 """,
     ),
@@ -56,7 +59,7 @@ for place in dict.fromkeys([Path.cwd(), *map(Path, sys.path), *above, Path("/")]
         folders[:] = [f for f in folders if depth < 4 and f not in ("proc", "sys", "site-packages", "usr", "lib")]
         if "oracle.py" in files or ("handout.md" in files and "grade.py" in files):
             leak("the repository")
-        if time.monotonic() > start + 10:
+        if time.monotonic() > start + 5:
             break
 """,
     ),
@@ -69,7 +72,7 @@ import pwd
 
 home = pwd.getpwuid(os.getuid()).pw_dir
 private = [".ssh", ".bashrc", ".profile", ".bash_history", ".cache", ".config", ".gitconfig"]
-if any(tried(lambda: os.stat(f"{home}/{name}")) for name in private):
+if any(readable(f"{home}/{name}") for name in private):
     leak("the home folder")
 """,
     ),
