@@ -31,9 +31,22 @@ SHARED_FOLDERS = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))  # where any
 
 def judge_all(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
     """The results of the jobs, as they come."""
-    grade_one = functools.partial(grade, device=device, judged_by=digest(device))
-    with multiprocessing.get_context("fork").Pool(processes, adopt_orphans) as pool:
-        yield from pool.imap_unordered(grade_one, jobs)
+    grade_one = functools.partial(grade_number, device=device, judged_by=digest(device))
+    with multiprocessing.get_context("fork").Pool(processes, become_grader, (jobs,)) as pool:
+        yield from pool.imap_unordered(grade_one, range(len(jobs)))
+
+
+_jobs: list[Job]  # of a grading process; forked with it, for not all of them can be pickled
+
+
+def become_grader(jobs: list[Job]) -> None:
+    global _jobs
+    _jobs = jobs
+    adopt_orphans()
+
+
+def grade_number(number: int, device: str, judged_by: str) -> Result:
+    return grade(_jobs[number], device, judged_by)
 
 
 def adopt_orphans() -> None:
@@ -217,13 +230,14 @@ def read_report(root: Path, job: Job) -> tuple[dict[str, Any], list[str]]:
     wrong = [] if complete else ["a report that lacks checks"]
     wrong += [] if honest else ["a score that is not the sum of its checks"]
     wrong += [] if scores == printed.splitlines()[-1:] == [total(report)] else [f"printed {scores}"]
-    return report, wrong + unprintable(printed)
+    texts = {"printed": printed, "reported": "".join(check["message"] for check in entries)}
+    return report, wrong + [f"{how} {found}" for how, text in texts.items() if (found := unprintable(text))]
 
 
 def _not_json(constant: str) -> None:
     raise ValueError(constant)
 
 
-def unprintable(text: str) -> list[str]:
-    found = sorted({repr(char) for char in text if not char.isprintable() and char != "\n"})
-    return [f"printed {', '.join(found[:5])}"] if found else []
+def unprintable(text: str) -> str:
+    """The first characters that a terminal would obey, or ""."""
+    return ", ".join(sorted({repr(char) for char in text if not char.isprintable() and char != "\n"})[:5])

@@ -144,8 +144,10 @@ def test_quick_leaves_out_the_slow_ones_and_rungs_are_for_the_sandboxs_classes()
     assert attacks.jobs_of(ENTRIES["cheats/denial/sleep"], options) == []
 
 
-def report(tmp_path, score: float, printed: str, junit: str = "<testsuites />") -> tuple[dict, list[str]]:
-    check = {"name": FORWARD, "score": score, "max_score": 2.0, "status": "ok"}
+def report(
+    tmp_path, score: float, printed: str, junit: str = "<testsuites />", message: str = ""
+) -> tuple[dict, list[str]]:
+    check = {"name": FORWARD, "score": score, "max_score": 2.0, "status": "ok", "message": message}
     data = {"score": 2.0, "max_score": 2.0, "gradable": 2.0, "device": "cpu", "problems": [{"checks": [check]}]}
     (tmp_path / "report.json").write_text(json.dumps(data))
     (tmp_path / "report.xml").write_text(junit)
@@ -172,6 +174,11 @@ def test_an_honest_report_is_read(tmp_path):
 )
 def test_a_forged_report_is_trouble(tmp_path, score, printed, junit, finding):
     assert any(finding in line for line in report(tmp_path, score, printed, junit)[1])
+
+
+def test_a_message_that_a_terminal_would_obey_is_trouble(tmp_path):
+    assert report(tmp_path, 2.0, "Score: 2/2\n", message="a\nb")[1] == []
+    assert report(tmp_path, 2.0, "Score: 2/2\n", message="\x1b[2J")[1] == [r"reported '\x1b'"]
 
 
 DAEMON = """
