@@ -1,4 +1,7 @@
-"""Denial: loops, bombs, floods. Each is bounded, so that a machine on which nothing holds it survives."""
+"""Denial: loops, bombs, floods. Each is bounded, so that a machine on which nothing holds it survives.
+
+The large memory bombs only map what they take: to touch it would stop a machine that lets them.
+"""
 
 from assignment.attacks.cheats import LOSES, OWN_LOSS, ZERO, Cheat
 from assignment.attacks.cheats.harness import ONE_CASE, RIGHT
@@ -126,10 +129,10 @@ def fork():
             threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
 """,
     ),
-    bomb("memory_bomb", "held = [bytearray(1 << 30) for _ in range(64)]"),
+    bomb("memory_bomb", "held = [np.empty(1 << 30, np.uint8) for _ in range(64)]"),
     bomb(
         "memory_bomb_with_its_limits_raised",
-        "raise_limits(); held = [bytearray(1 << 30) for _ in range(64)]",
+        "raise_limits(); held = [np.empty(1 << 30, np.uint8) for _ in range(64)]",
         """
 def raise_limits():
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):

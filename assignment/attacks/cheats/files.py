@@ -2,6 +2,7 @@
 
 import os
 import stat
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,9 @@ def zipped(more: Callable[[str], Entries]) -> Callable[[Path, dict[str, bytes], 
     """A zip of the submission and of further entries, which are made when it is packed."""
 
     def pack(root: Path, files: dict[str, bytes], token: str) -> Path:
-        with zipfile.ZipFile(root / "submission.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        level = 1  # a bomb of a quarter of a gigabyte is to be packed in a second
+        packed = zipfile.ZipFile(root / "submission.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=level)
+        with packed as archive, warnings.catch_warnings(action="ignore"):  # of names that are there twice
             for name, content in files.items():
                 archive.writestr(name, content)
             for entry, content in more(token):
@@ -110,8 +113,8 @@ for folder in places:
         HARMLESS,
     ),
     archive("one_file_twice", lambda token: [("cs336_kernels/rmsnorm.py", b"raise SystemExit(0)")], REFUSED, r"twice"),
-    archive("zip_bomb", lambda token: [("cs336_kernels/bomb.py", b"#" * (1 << 30))], REFUSED, r"1 MiB"),
-    archive("zip_bomb_beside_the_package", lambda token: [("data.bin", bytes(1 << 30))], HARMLESS),
+    archive("zip_bomb", lambda token: [("cs336_kernels/bomb.py", b"#" * (1 << 28))], REFUSED, r"1 MiB"),
+    archive("zip_bomb_beside_the_package", lambda token: [("data.bin", bytes(1 << 28))], HARMLESS),
     archive("many_entries", lambda token: [(f"a/{i}", b"") for i in range(20_000)], REFUSED, r"entries|files"),
     archive("many_modules", lambda token: [(f"cs336_kernels/m{i}.py", b"") for i in range(500)], REFUSED, r"files"),
     archive("name_of_a_kilometre", lambda token: [("cs336_kernels/" + "a" * 5000 + ".py", b"")], OWN_LOSS),
