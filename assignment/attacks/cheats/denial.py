@@ -15,9 +15,10 @@ def endless(name: str, line: str, before: str = "", evidence: str = STOPPED) -> 
     return Cheat(name, "weighted_sum", source, LOSES, ("test_value",), evidence, only=ONE_CASE, within_s=240)
 
 
-def bomb(name: str, line: str, before: str = "") -> Cheat:
+def bomb(name: str, line: str, before: str = "", hurts_all: bool = False) -> Cheat:
     """Takes all that it gets, and then answers: what comes of it is the author's loss, and nobody else's."""
-    return Cheat(name, "weighted_sum", before + RIGHT.format(line=line), OWN_LOSS, only=ONE_CASE, within_s=240)
+    source = before + RIGHT.format(line=line)
+    return Cheat(name, "weighted_sum", source, OWN_LOSS, only=ONE_CASE, within_s=240, hurts_all=hurts_all)
 
 
 SLOW = {
@@ -177,5 +178,5 @@ def fill():
             open(f"cheat-@TOKEN@-{i}", "wb").close()
 """,
     ),
-    bomb("all_descriptors_opened", "HELD.extend(os.dup(0) for _ in range(100_000))", "HELD = []\n"),
+    bomb("all_descriptors_opened", "HELD.extend(os.dup(0) for _ in range(100_000))", "HELD = []\n", hurts_all=True),
 ]
