@@ -43,6 +43,7 @@ def cheat(expected: str = ZERO, loses: tuple[str, ...] = (), evidence: str = r"a
 
 def test_every_class_of_the_threats_has_cheats():
     assert len(BANK) >= 60
+    assert all(re.fullmatch(r"[a-z0-9_]+", cheat.name) for cheat in BANK.values())
     assert {cheat.group for cheat in BANK.values()} == set(CLASSES)
 
 

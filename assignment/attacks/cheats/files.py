@@ -27,9 +27,9 @@ def pytest_runtest_makereport(item, call):
 Entries = list[tuple[str | zipfile.ZipInfo, bytes]]
 
 
-def beside(name: str, content: str = MARK, **more: str) -> Cheat:
+def beside(name: str, content: str = MARK, title: str = "", **more: str) -> Cheat:
     """Right code, and a file that nobody must run."""
-    title = name.replace("/", "_in_").replace(".", "_").replace("cs336_kernels_in_", "package_s_")
+    title = title or name.replace("/", "_in_").replace(".", "_").strip("_")
     return Cheat(f"brings_{title}", "weighted_sum", "", HARMLESS, files={name: content, **more})
 
 
@@ -75,7 +75,13 @@ def endless_file(root: Path, files: dict[str, bytes], token: str) -> Path:
     return root / "submission"
 
 
-SLOW = {"brings_package_s_conftest_py", "many_entries", "deep_folders", "name_of_a_kilometre", "link_to_a_folder"}
+SLOW = {
+    "brings_cs336_kernels_in_conftest_py",
+    "many_entries",
+    "deep_folders",
+    "name_of_a_kilometre",
+    "link_to_a_folder",
+}
 CHEATS = [
     beside("conftest.py", CONFTEST),
     beside("cs336_kernels/conftest.py", CONFTEST),
@@ -87,8 +93,8 @@ CHEATS = [
     beside("cs336_kernels/torch.py", MARK, **{"cs336_kernels/triton.py": MARK, "cs336_kernels/json.py": MARK}),
     beside("assignment/grading/requests.py", MARK, **{"assignment/__init__.py": MARK, "grade.py": MARK}),
     beside("cs336_kernels/__main__.py", MARK, **{"cs336_kernels/__pycache__/rmsnorm.cpython-311.pyc": "poison"}),
-    beside("cs336_kernels/\x1b[2J\u202e\n.py", MARK),
-    beside("cs336_kernels/--sandbox=none; touch cheat-@TOKEN@ $(id).py", MARK),
+    beside("cs336_kernels/\x1b[2J\u202e\n.py", MARK, "a_name_that_a_terminal_obeys"),
+    beside("cs336_kernels/--sandbox=none; touch cheat-@TOKEN@ $(id).py", MARK, "a_name_for_a_shell"),
     Cheat(
         "compile_caches_poisoned",
         "weighted_sum",
