@@ -38,7 +38,7 @@ def at_import(name: str, source: str, evidence: str) -> Cheat:
 
 def hiding(name: str, patch: str, expected: str = ZERO) -> Cheat:
     """No kernel at all, and the grader's own program patched so that this is not told."""
-    evidence = r"(?s)kernel|cannot be read|process|raised|report"
+    evidence = r"kernel|cannot be read|process|raised|report|shape"
     return Cheat(name, "weighted_sum", WITHOUT_KERNEL + patch, expected, evidence=evidence, hurts_all=True)
 
 

@@ -138,7 +138,7 @@ RIGHT = _flash.flash_forward_triton
 def flash_forward_pytorch(q, k, v, is_causal=False):
     return RIGHT(q, k, v, is_causal=is_causal)
 """,
-        evidence=r"(?i)kernel",
+        evidence=r"(?i)kernel|wrong",  # in TF32 its values are wrong as well
     ),
     Cheat(
         "pytorch_backward_by_sdpa",
