@@ -1,7 +1,8 @@
-"""`python -m assignment.attacks [NAME ...]`: grade the planted bugs and the correct variants, and say what went wrong.
+"""`python -m assignment.attacks [NAME ...]`: grade the bugs, the correct variants and the cheats; say what went wrong.
 
 Every bug must be caught by its check on every seed, and by no check of another problem; every variant must keep all
-points. Without names and seeds this is the full run, which writes matrix.md. It goes on where it was interrupted.
+points; every cheat must get what the bank says, in time, and leave nothing behind. Without names and seeds this is the
+full run, which writes matrix.md. It goes on where it was interrupted.
 """
 
 import argparse
@@ -9,18 +10,20 @@ import os
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
-from assignment.attacks import page
-from assignment.attacks.corpus import Entry, entries
+from assignment.attacks import cheats_page, page, whole_runs
+from assignment.attacks.cheats import CONFINED, QUICK
+from assignment.attacks.corpus import CHEAT, Entry, entries
 from assignment.attacks.judging import Job, Result, digest, judge_all, key
 from assignment.attacks.verdicts import Row, judge
 from assignment.grading import checks
 from assignment.grading.pool import pick_device
 
-SEEDS = {"bug": 5, "variant": 10}
+SEEDS = {"bug": 5, "variant": 10, "cheat": 1}
 KEPT = Path(__file__).resolve().parents[2] / ".attacks" / "results.jsonl"
 
 
@@ -28,12 +31,15 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m assignment.attacks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of names, or patterns with *: bugs, variants, rmsnorm, …")
     parser.add_argument(
-        "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant)"
+        "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
     )
     parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
-    parser.add_argument("--quick", action="store_true", help="bugs by their own check alone, everything on one seed")
+    parser.add_argument("--quick", action="store_true", help="everything on one seed, bugs by one check, cheats by few")
+    parser.add_argument(
+        "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
+    )
     parser.add_argument("--write", action="store_true", help="write matrix.md also where --seeds is given")
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
     parser.add_argument("--kept", type=Path, default=KEPT, metavar="FILE", help="results of earlier runs")
@@ -51,11 +57,25 @@ def main() -> int:
         return 2
     rows = run(chosen, options)
     declared = checks.declared()
-    findings = judge(rows, declared)
-    if not (options.names or options.quick or options.first) and (options.write or not options.seeds):
-        findings += page.write(rows, declared)
-    print(page.render(rows, declared) if not options.quick else page.summary(rows), *findings, sep="\n")
+    findings = [*judge(rows, declared), *write(rows, options, declared)]
+    graded = [row for row in rows if row.entry.kind != CHEAT]
+    if graded:
+        print(page.render(graded, declared) if not options.quick else page.summary(graded))
+    print(cheats_page.summary(rows, declared), *findings, sep="\n")
     return 1 if findings else 0
+
+
+def write(rows: list[Row], options: argparse.Namespace, declared: list[checks.Check]) -> list[str]:
+    """The pages that were run in full; returns findings."""
+    if not options.write and (options.quick or options.first or options.seeds):
+        return []
+    done = {row.entry.name for row in rows}
+    cheats, others = ([e.name for e in entries() if (e.kind == CHEAT) == is_cheat] for is_cheat in (True, False))
+    if done.issuperset(cheats):
+        cheats_page.write(rows, declared)
+    if done.issuperset(others) and not options.quick:
+        return page.write([row for row in rows if row.entry.kind != CHEAT], declared)
+    return []
 
 
 def selected(entry: Entry, names: list[str]) -> bool:
@@ -73,7 +93,7 @@ def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
     options.kept.parent.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     with options.kept.open("a", encoding="utf-8") as file:
-        for done, result in enumerate(judge_all(remaining, device, options.jobs), start=1):
+        for done, result in enumerate(results_of(remaining, device, options.jobs), start=1):
             kept[result.key] = result
             print(result.line(), file=file, flush=True)
             failed = f"{len(result.failed)} of {len(result.verdicts)} checks failed"
@@ -85,8 +105,29 @@ def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
     return [Row(entry, tuple(results[entry.name])) for entry in chosen]
 
 
+def results_of(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
+    """Those of cheats from runs of grade.py, the others from warm judges."""
+    yield from judge_all([job for job in jobs if job.entry.kind != CHEAT], device, processes)
+    yield from whole_runs.judge_all([job for job in jobs if job.entry.kind == CHEAT], device, processes)
+
+
+def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
+    """A job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
+    cheat = entry.cheat
+    assert cheat is not None
+    if options.quick and cheat.slow:
+        return []
+    own = cheat.only or (QUICK[cheat.problem] if options.quick else (cheat.problem,))
+    rungs = options.sandbox or [""]
+    rungs = rungs if cheat.group in CONFINED else rungs[:1]
+    seeds = range(options.first, options.first + (1 if options.quick else options.seeds or SEEDS[CHEAT]))
+    return [Job(entry, seed, " ".join([*own, cheat.bystander]), rung) for seed in seeds for rung in rungs]
+
+
 def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
     """All checks, for bugs on the first seed; on the others the one that must catch it."""
+    if entry.kind == CHEAT:
+        return cheat_jobs(entry, options)
     if options.quick and entry.needs:
         return []
     if options.quick:

@@ -1,4 +1,4 @@
-"""The corpora: every planted bug and every correct variant as a whole submission, and what must come of it.
+"""The corpora: every planted bug, correct variant and cheat as a whole submission, and what must come of it.
 
 A variant is a part, one file that defines some of the eleven functions; they take the place of the base's. A bug is the
 base with a few edits. The base is frozen, so that an edit means tomorrow what it means today.
@@ -8,14 +8,14 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from assignment.attacks import bugs
+from assignment.attacks import bugs, cheats
 from assignment.grading.checks import PROBLEMS
 from assignment.grading.pool import FUNCTIONS
 from assignment.grading.submission import Submission, read
 
 HERE = Path(__file__).resolve().parent
 REFERENCE = HERE.parent / "reference"
-BUG, VARIANT = "bug", "variant"
+BUG, VARIANT, CHEAT = "bug", "variant", "cheat"
 NEEDED = ("provenance",)  # what no check sees yet
 GRADED = tuple(name for name in PROBLEMS if name != "speed")
 
@@ -33,9 +33,12 @@ class Entry:
     needs: str = ""  # of a bug: one of NEEDED
     pays: tuple[str, ...] = ()  # of a variant: the checks of cost that its style must lose
     line: str = ""  # of a bug in its accesses: what the message of caught_by must quote
+    cheat: cheats.Cheat | None = None
 
     @property
     def expectation(self) -> str:
+        if self.cheat:
+            return self.cheat.expectation
         if self.kind == VARIANT:
             return f"keeps every point but those of {', '.join(self.pays)}" if self.pays else "keeps every point"
         return f"needs {self.needs}" if self.needs else f"fails {self.caught_by}"
@@ -57,7 +60,7 @@ def entries() -> list[Entry]:
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
     variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
     parts = [_variant(path) for path in sorted((HERE / "variants").glob("[!_]*.py"))]
-    return [*variants, *parts, *(_bug(bug) for bug in bugs.all_bugs())]
+    return [*variants, *parts, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats())]
 
 
 # Appended to the base's __init__.py: the part's functions take the place of the base's wherever these are called.
@@ -111,4 +114,15 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
         caught_by=check if "::" in check or not check else f"{file}::{check}",
         needs=planted.bug.needs,
         line=planted.bug.line,
+    )
+
+
+def _cheat(cheat: cheats.Cheat) -> Entry:
+    return Entry(
+        name=f"cheats/{cheat.group}/{cheat.name}",
+        kind=CHEAT,
+        submission=Submission(cheats.submission(cheat)),
+        problems=(cheat.problem,),
+        problem=cheat.problem,
+        cheat=cheat,
     )

@@ -25,11 +25,12 @@ CAUGHT = 2.0  # a bug that exceeds the bound by this much is caught for good
 
 @dataclass(frozen=True)
 class Job:
-    """One submission on one seed. With `only`, no other check is run."""
+    """One submission on one seed. With `only`, no other check is run; for a cheat these are several, with spaces."""
 
     entry: Entry
     seed: int
     only: str = ""
+    sandbox: str = ""  # of a cheat: the rung to grade it on, in place of the best that works
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,10 @@ class Result:
     key: str
     seconds: float
     verdicts: dict[str, Verdict]
+    status: int | None = 0  # of a cheat's run: grade.py's exit status, None if it had to be stopped
+    said: str = ""  # the end of what it wrote to stderr
+    trouble: list[str] = field(default_factory=list)  # what is wrong with the run, whatever the score
+    rung: str = ""  # the sandbox that it was run in
 
     @property
     def failed(self) -> list[str]:
@@ -78,7 +83,8 @@ def digest(device: str) -> str:
 
 def key(job: Job, judged_by: str) -> str:
     """The name under which a result is kept: it is no longer found when the submission or a test has changed."""
-    text = f"{judged_by} {job.entry.submission.sha256} {job.seed} {job.only} {job.entry.problems}"
+    cheat = job.entry.name if job.entry.cheat else ""  # may be packed in a way of its own
+    text = f"{judged_by} {cheat} {job.entry.submission.sha256} {job.seed} {job.only} {job.entry.problems} {job.sandbox}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

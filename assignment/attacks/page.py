@@ -43,7 +43,7 @@ def _reason(check: str) -> str:
 
 def summary(rows: list[Row]) -> str:
     bugs = [row for row in rows if row.entry.kind == BUG and not row.entry.needs]
-    variants = [row for row in rows if row.entry.kind != BUG]
+    variants = [row for row in rows if row.entry.kind == VARIANT]
     lines = []
     if bugs:
         caught = sum(row.kills.get(row.entry.caught_by, (0, 0.0))[0] == row.seeds(row.entry.caught_by) for row in bugs)
@@ -99,7 +99,7 @@ def _variants(rows: list[Row]) -> str:
     lines = ["## Right submissions", "", "| submission | graded on | largest margin | check | pays |"]
     lines.append("|---|---|---|---|---|")
     for row in rows:
-        if row.entry.kind != BUG:
+        if row.entry.kind == VARIANT:
             margin, check = row.worst
             where = "everything" if row.entry.problems == GRADED else ", ".join(row.entry.problems)
             pays = ", ".join(map(_column, row.entry.pays))
@@ -109,7 +109,7 @@ def _variants(rows: list[Row]) -> str:
 
 def _matrix(problem: str, rows: list[Row], checks: list[Check]) -> str:
     """Bug × check: the least margin by which a check caught the bug; bold for the one that must."""
-    rows = [row for row in rows if row.entry.problem == problem and not row.entry.needs]
+    rows = [row for row in rows if row.entry.kind == BUG and row.entry.problem == problem and not row.entry.needs]
     columns = [c.name for c in checks if c.problem == problem]
     columns += sorted({name for row in rows for name in row.kills} - set(columns))
     if not rows:

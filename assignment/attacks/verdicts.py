@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from assignment.attacks.corpus import BUG, Entry
+from assignment.attacks import held
+from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry
 from assignment.attacks.judging import CAUGHT, Result
 from assignment.grading import score
 from assignment.grading.checks import Check
@@ -77,9 +78,18 @@ def judge(rows: Iterable[Row], declared: list[Check]) -> list[str]:
     for row in rows:
         if row.entry.kind == BUG:
             _judge_bug(row, problem_of, findings)
+        elif row.entry.kind == CHEAT:
+            _judge_cheat(row, problem_of, findings)
         else:
             _judge_variant(row, findings)
     return findings.lines
+
+
+def _judge_cheat(row: Row, problem_of: dict[str, str], findings: Findings) -> None:
+    assert row.entry.cheat is not None
+    for result in row.results:
+        for text in held.wrong(row.entry.cheat, result, problem_of):
+            findings.add(row, f"{text} (seed {result.seed}, {result.rung or 'no sandbox'})")
 
 
 def _judge_variant(row: Row, findings: Findings) -> None:
@@ -142,7 +152,9 @@ def only_killer(rows: Iterable[Row]) -> dict[str, list[str]]:
 
 def honest_margin(rows: Iterable[Row], check: str) -> tuple[float, str]:
     """The largest margin of a check over all right submissions, and the submission."""
-    seen = [(row.margins[check][0], row.entry.name) for row in rows if row.entry.kind != BUG and check in row.margins]
+    seen = [
+        (row.margins[check][0], row.entry.name) for row in rows if row.entry.kind == VARIANT and check in row.margins
+    ]
     return max(seen, default=(0.0, ""))
 
 
