@@ -168,8 +168,9 @@ class Run:
         try:
             reply, results = self._worker.ask(request, list(tensors))
         except WorkerDied as error:
-            self._pool.died(function, error.status)
-            raise SubmissionError(error.status, str(error)) from error
+            if error.ran:
+                self._pool.died(function, error.status)
+            raise SubmissionError(error.status, str(error), error.ran) from error
         if not well_formed(reply, len(results)):
             raise SubmissionError(score.CRASHED, UNREADABLE)
         if self._pool.device == "cuda" and self._worker is not self._pool.simulator() and reply["status"] == "ok":

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from assignment.grading import checks, plugin, report, score
+from assignment.grading import checks, plugin, report, rungs, score
 from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import Submission, UnusableSubmission, pack, read
 
@@ -114,6 +114,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
     parser.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
     parser.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
+    parser.add_argument(
+        "--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs (default: the best)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the report as JUnit XML")
     parser.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
@@ -144,6 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _check_device(options.device)
         _check_outputs(options)
+        _check_sandbox(options)
         submission = read(options.path.absolute())
     except UnusableSubmission as error:
         print(f"grade.py: {error}", file=sys.stderr)
@@ -160,6 +164,15 @@ def main(arguments: list[str] | None = None) -> int:
 def _check_device(device: str) -> None:
     if device == "cuda" and pick_device("auto") != "cuda":
         raise UnusableSubmission("--device cuda: PyTorch finds no GPU here; leave the option out for the simulator")
+
+
+def _check_sandbox(options: argparse.Namespace) -> None:
+    if options.inline or options.pack:
+        return
+    try:
+        rungs.choose(options.sandbox, pick_device(options.device))
+    except rungs.Unavailable as error:
+        raise UnusableSubmission(str(error)) from error
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
@@ -189,17 +202,18 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     device = pick_device(options.device)
     seed = new_seed() if options.seed is None else options.seed
     jobs = 1 if options.inline else options.jobs or default_jobs()
-    console.print(Text(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}\n"))
+    console.print(Text(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}"))
     command = _command(options, seed)
     judge = Judge(selected, console, command)
-    pool = Pool(submission, device, seed, jobs, options.path if options.inline else None)
+    pool = Pool(submission, device, seed, jobs, options.path if options.inline else None, options.sandbox)
+    console.print(Text(rungs.announcement(pool.rung, device)))
     starter = plugin.Starter(pool)
     status = run_pytest(selected, [judge, starter]) if selected else pytest.ExitCode.OK
     session = score.Session(
         command=command,
         seed=seed,
         device=_device_name(device),
-        sandbox="none: a process of its own with limits",
+        sandbox=pool.rung,
         submission_sha256=submission.sha256,
         seconds=time.monotonic() - start,
         versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
@@ -215,6 +229,8 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     data = score.report(session, results)
     report.print_failures(console, data)
     report.print_notes(console, data)
+    if pool.rung in rungs.UNSAFE:
+        console.print(Text(f"\n{rungs.announcement(pool.rung, device)}"))
     report.print_summary(console, data)
     write_reports(options, data)
     if any(result.status == score.GRADER_ERROR for result in results):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from assignment.grading import score
+from assignment.grading import rungs, score
 from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import UnusableSubmission, read
 
@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
     group.addoption("--seed", type=int, help="replay the inputs of an earlier run")
     group.addoption("--jobs", type=int, help="how many processes judge (default: one a core)")
+    group.addoption("--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs")
     group.addoption("--inline", action="store_true", help="call the submission in this process, for a debugger")
     parser.addini("submission", "the folder that holds the cs336_kernels/ to test", default=".")
 
@@ -71,6 +72,7 @@ def pool_of(config: pytest.Config) -> Pool:
             new_seed() if seed is None else seed,
             1 if alone else config.getoption("jobs") or default_jobs(),
             path if inline else None,
+            config.getoption("sandbox"),
         )
     return config.stash[POOL]
 
