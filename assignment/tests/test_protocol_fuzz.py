@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from assignment.grading import protocol
@@ -360,6 +361,94 @@ def test_the_largest_reply_takes_four_times_its_size():
         thread.join()
     assert len(tensors) == 2
     assert peak() - before < 4.2 * size
+
+
+def received(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        writer = threading.Thread(target=write, args=(theirs, data, True))
+        writer.start()
+        try:
+            protocol.receive(ours, time.monotonic() + 10)
+        finally:
+            ours.close()
+            writer.join()
+
+
+NOTHING = safetensors.torch.save({})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'{"x": NaN, ', "number"),
+        (b'{"x": -Infinity, ', "number"),
+        (b'{"x": 1e999, ', "number"),
+        (b'{"x": ' + b"9" * 21 + b", ", "number"),
+        (b'{"tensors": [], ', "twice"),
+        (b'{"x": {"a": 1, "a": 1}, ', "twice"),
+    ],
+)
+def test_json_has_numbers_and_each_key_once(text, words):
+    received(framed(b'{"tensors": [], "storages": []}', NOTHING))
+    with pytest.raises(protocol.ProtocolError, match=words):
+        received(framed(text + b'"tensors": [], "storages": []}', NOTHING))
+
+
+def test_tensors_and_dimensions_are_counted():
+    specs, storages, payload = protocol.encode([torch.ones(1)])
+    flat = {**specs[0], "shape": [1] * protocol.MAX_DIMENSIONS, "strides": [1] * protocol.MAX_DIMENSIONS}
+    deeper = {**specs[0], "shape": [1, *flat["shape"]], "strides": [1, *flat["strides"]]}
+    assert len(protocol.decode([flat] * protocol.MAX_TENSORS, storages, bytearray(payload))) == protocol.MAX_TENSORS
+    with pytest.raises(protocol.ProtocolError, match="long"):
+        protocol.decode([flat] * (protocol.MAX_TENSORS + 1), storages, bytearray(payload))
+    with pytest.raises(protocol.ProtocolError, match="natural"):
+        protocol.decode([deeper], storages, bytearray(payload))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"1": torch.ones(4, dtype=torch.uint8)},
+        {"0": torch.ones(4, dtype=torch.uint8), "1": torch.ones(4, dtype=torch.uint8)},
+        {"0": torch.ones(5, dtype=torch.uint8)},
+        {"0": torch.ones(2, 2, dtype=torch.uint8)},
+        {"0": torch.ones(4, dtype=torch.int8)},
+        {"0": torch.ones(1)},
+    ],
+)
+def test_a_payload_is_what_its_header_says(parts):
+    specs, storages, _ = protocol.encode([torch.ones(1)])
+    with pytest.raises(protocol.ProtocolError, match="not what its header says"):
+        protocol.decode(specs, storages, bytearray(safetensors.torch.save(parts)))
+
+
+def test_a_payload_of_many_names_is_not_parsed():
+    names = {str(i): {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for i in range(10_000)}
+    text = json.dumps(names).encode()
+    with pytest.raises(protocol.ProtocolError, match="more than the storages"):
+        protocol.decode([], [], bytearray(len(text).to_bytes(8, "little") + text))
+
+
+class Trickle:
+    """A connection on which the next byte is always there."""
+
+    def __init__(self) -> None:
+        self.data = iter(PREFIX.pack(MAGIC, protocol.MAX_REPLY_HEADER, protocol.MAX_REPLY_PAYLOAD))
+
+    def settimeout(self, seconds: float) -> None:
+        assert seconds > 0
+
+    def recv(self, size: int) -> bytes:
+        return bytes([next(self.data, 0)])
+
+
+def test_a_byte_that_is_always_there_does_not_move_the_deadline():
+    start = time.monotonic()
+    with pytest.raises(protocol.DeadlineExceeded):
+        protocol.receive(Trickle(), start + 0.2)  # type: ignore[arg-type]
+    assert time.monotonic() - start < 1.5
 
 
 def test_small_storages_are_sent_whole():
