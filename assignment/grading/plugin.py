@@ -10,6 +10,7 @@ import multiprocessing
 import random
 import signal
 from collections.abc import Generator
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import UnusableSubmission, read
 
 POOL = pytest.StashKey[Pool]()
+MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
+STALL_S = 600.0  # without any verdict: longer than the calls of a test can take together
 
 
 class Starter:
@@ -116,29 +119,60 @@ def stop_if_asked(session: pytest.Session) -> None:
 
 
 def judge_in_parallel(session: pytest.Session, judged: list[int]) -> None:
-    pool, hook = pool_of(session.config), session.config.hook
+    """Have all of these tests judged. Judges that are killed or stopped from outside are replaced a few times."""
+    for _ in range(MAX_ROUNDS):
+        judged = judge_what_is_left(session, judged)
+        if not judged:
+            return
+        pool_of(session.config).renew()
+    raise RuntimeError(
+        f"the grader's own processes were killed or stopped {MAX_ROUNDS} times: for want of memory? "
+        "If it happens again, look at what the submission starts and signals"
+    )
+
+
+def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
+    """One set of judging processes; returns the tests that got no verdict because a process was lost."""
+    pool = pool_of(session.config)
     fork = multiprocessing.get_context("fork")
     numbers = fork.Queue()
     for number in range(pool.jobs):
         numbers.put(number)
     executor = concurrent.futures.ProcessPoolExecutor(pool.jobs, fork, become_judge, (session, numbers))
     with executor:
-        pending = {executor.submit(judge, i): session.items[i] for i in judged}
+        pending = {executor.submit(judge, i): i for i in judged}
         try:
-            for future in concurrent.futures.as_completed(pending):
-                item = pending[future]
-                hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-                for data in future.result():
-                    hook.pytest_runtest_logreport(
-                        report=hook.pytest_report_from_serializable(config=session.config, data=data)
-                    )
-                hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-                stop_if_asked(session)
+            while pending:
+                done, _ = concurrent.futures.wait(pending, STALL_S, concurrent.futures.FIRST_COMPLETED)
+                if not done:
+                    raise BrokenProcessPool("no verdict for too long")
+                for future in sorted(done, key=lambda future: future.exception() is not None):
+                    hand_on(session, session.items[pending[future]], future.result())
+                    del pending[future]
+        except BrokenProcessPool:
+            end(executor)
+            return sorted(pending.values())
         except BaseException:
-            for process in list(executor._processes.values()):  # each may be waiting for a worker's deadline
-                process.kill()
-            executor.shutdown(wait=True, cancel_futures=True)
+            end(executor)
             raise
+    return []
+
+
+def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, Any]]) -> None:
+    """Tell pytest of a test that a judging process has run."""
+    hook = session.config.hook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for data in reports:
+        hook.pytest_runtest_logreport(report=hook.pytest_report_from_serializable(config=session.config, data=data))
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    stop_if_asked(session)
+
+
+def end(executor: concurrent.futures.ProcessPoolExecutor) -> None:
+    """Kill the judging processes: each may be waiting for a worker's deadline, or be stopped."""
+    for process in list((executor._processes or {}).values()):
+        process.kill()
+    executor.shutdown(wait=True, cancel_futures=True)
 
 
 _session: pytest.Session  # of a judging process; forked with it

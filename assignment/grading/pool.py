@@ -81,6 +81,13 @@ class Pool:
                 worker.restart()
         self.stage.replace(submission)
 
+    def renew(self) -> None:
+        """New workers, for new judges: the old ones were lost with whatever they were at, perhaps with a lock."""
+        for worker in self.workers:
+            worker.close()
+        self.workers = [Worker(self.stage, self.device, self.rung) for _ in self.workers]
+        self._deaths = multiprocessing.get_context("fork").Array("i", self._deaths.get_obj()[:])
+
     def close(self) -> None:
         for worker in [*self.workers, self._simulator]:
             if worker is not None:

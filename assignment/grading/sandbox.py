@@ -60,7 +60,6 @@ class Worker:
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
         self._reader: threading.Thread | None = None
-        self._next_id = 0
         self._last_words = ""  # what a process printed that never got to its first child
         self._start()
 
@@ -115,13 +114,9 @@ class Worker:
         from assignment.grading import protocol  # loads PyTorch, which a worker's start must not wait for
 
         assert self._channel is not None
-        self._next_id += 1
         timeout_s = max(1.0, min(CALL_TIMEOUT_S[self._device], self._stage.deadline - time.monotonic()))
         try:
-            protocol.send(self._channel, {**request, "id": self._next_id}, tensors)
-            header, results = protocol.receive(self._channel, time.monotonic() + timeout_s)
-            if header.get("id") != self._next_id:
-                raise protocol.ProtocolError("an answer to another question")
+            header, results = protocol.exchange(self._channel, request, tensors, timeout_s)
         except protocol.DeadlineExceeded:
             where = self._interrupt()
             self._bury(patience_s=0)

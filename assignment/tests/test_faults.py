@@ -1,0 +1,44 @@
+"""Processes of a grade are killed from outside: its report is complete and right, and nothing is left behind.
+
+A hundred times by `python -m assignment.attacks.faults`; here once for each kind of process.
+"""
+
+import random
+import signal
+
+import pytest
+
+from assignment.attacks import faults
+
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    outcome, report = faults.run(SEED)
+    assert not outcome.faults
+    assert report["score"] == 10
+    return outcome, report
+
+
+@pytest.mark.parametrize("role", faults.ROLES)
+def test_a_killed_process_costs_at_most_the_call_that_it_was_at(undisturbed, role):
+    moment = undisturbed[0].seconds * random.uniform(0.5, 0.8)
+    outcome = faults.compared(*faults.run(SEED, role, signal.SIGKILL, moment), undisturbed[1])
+    assert outcome.hit
+    assert not outcome.faults
+    assert outcome.lost <= 1 + (role == "supervisor")  # one beside it may lose the new worker's first call
+
+
+def test_a_wrong_report_is_seen(undisturbed):
+    """A check that was not hit and is not as it was, points for one that was, a sum that is none"""
+    outcome, report = undisturbed
+    check = report["problems"][0]["checks"][0]
+    rest = [{**report["problems"][0], "checks": [other, *report["problems"][0]["checks"][1:]]} for other in (
+        {**check, "status": "FAIL", "score": 0.0},
+        {**check, "status": "crashed"},
+        {**check, "name": "another"},
+        {**check, "status": "crashed", "score": 0.0},
+    )]  # fmt: skip
+    for problem in rest:
+        assert faults.compared(outcome, {**report, "problems": [problem]}, report).faults
