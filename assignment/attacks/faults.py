@@ -1,10 +1,10 @@
 """Kill or stop the processes of a grade at random moments: the report must come out complete and right all the same.
 
-    python -m assignment.attacks.faults [--times 100] [--seed N]
+    python -m assignment.attacks.faults [--times 100] [--each 1] [--seed N]
 
-Each time the reference's weighted sum is graded in a process of its own, and one process of that grade gets a signal:
-a worker's child, which runs the submission; a worker's first process, which forks such children; or a judging process.
-Every check must then be as in an undisturbed run, or lost by the one call that was hit; nothing may be left behind.
+The reference's weighted sum is graded in a process of its own, and processes of that grade get signals: a worker's
+child, which runs the submission; a worker's first process, which forks such children; or a judging process.
+Every check must then be as in an undisturbed run, or lost by a call that was hit; nothing may be left behind.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,48 +84,62 @@ def _is_launcher(pid: int) -> bool:
 
 
 @dataclass(frozen=True)
+class Strike:
+    after_s: float
+    role: str
+    number: int  # of the signal
+
+    def __str__(self) -> str:
+        return f"{self.role} {signal.Signals(self.number).name}"
+
+
+@dataclass(frozen=True)
 class Outcome:
-    hit: str  # "judge SIGKILL", or "" where there was no such process any more
+    hits: list[str]  # "judge SIGKILL"; a grade may be over before the last one
     seconds: float
     lost: int  # checks
     faults: list[str]  # what must not be
 
 
-def run(seed: int, role: str = "", number: int = 0, after_s: float = 0.0) -> tuple[Outcome, dict[str, Any]]:
-    """Grade, with a signal to one process of that role after so many seconds; the report too."""
+def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[Outcome, dict[str, Any]]:
+    """Grade, and strike meanwhile; the report too."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "grade.py"), str(ROOT / "assignment/reference"), "--only", ONLY]
         command += ["--seed", str(seed), "--jobs", "2", "--json", f"{folder}/report.json"]
         start = time.monotonic()
+        hits: list[str] = []
         seen: list[Process] = []
         with open(f"{folder}/out", "w+") as out:  # noqa: PTH123
             grade = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | {"TMPDIR": folder})
-            time.sleep(after_s)
-            hit, seen = strike(grade, role, number)
+            for strike in sorted(strikes, key=lambda strike: strike.after_s):
+                time.sleep(max(0.0, start + strike.after_s - time.monotonic()))
+                if own := struck(grade, strike):
+                    hits.append(str(strike))
+                    seen += own
             try:
                 status = grade.wait(LONGEST_S)
             except subprocess.TimeoutExpired:
                 grade.kill()
-                return Outcome(hit, LONGEST_S, 0, [f"no end within {LONGEST_S:.0f} s"]), {}
+                return Outcome(hits, LONGEST_S, 0, [f"no end within {LONGEST_S:.0f} s"]), {}
         seconds = time.monotonic() - start
         faults = left_behind(folder, seen)
         report = Path(folder) / "report.json"
         if status or not report.exists():
             said = Path(folder, "out").read_text()[-2000:]
-            return Outcome(hit, seconds, 0, [*faults, f"exit status {status}: {said}"]), {}
-        return Outcome(hit, seconds, 0, faults), json.loads(report.read_text())
+            return Outcome(hits, seconds, 0, [*faults, f"exit status {status}: {said}"]), {}
+        return Outcome(hits, seconds, 0, faults), json.loads(report.read_text())
 
 
-def strike(grade: subprocess.Popen, role: str, number: int) -> tuple[str, list[Process]]:
-    """Signal a process of this role as soon as there is one; and all processes that there were then."""
-    while role and grade.poll() is None:
+def struck(grade: subprocess.Popen, strike: Strike) -> list[Process]:
+    """Signal a process of that role as soon as there is one; all processes that there were then, or none."""
+    while grade.poll() is None:
         own = of_grade(grade.pid)
-        for pid in random.sample(found := by_role(grade.pid, own)[role], len(found)):
+        for pid in random.sample(found := by_role(grade.pid, own)[strike.role], len(found)):
             with suppress(ProcessLookupError):
-                os.kill(pid, number)
-                return f"{role} {signal.Signals(number).name}", own
+                os.kill(pid, strike.number)
+                return own
         time.sleep(0.01)
-    return "", []
+    return []
 
 
 def left_behind(folder: str, seen: list[Process]) -> list[str]:
@@ -158,7 +173,7 @@ def compared(outcome: Outcome, report: dict[str, Any], undisturbed: dict[str, An
             faults.append(f"{want['name']}: points for {got['status']}")
     if report["score"] != round(sum(check["score"] for _, check in checks(report)), 6):
         faults.append("the score is not the sum of the checks'")
-    return Outcome(outcome.hit, outcome.seconds, lost, faults)
+    return Outcome(outcome.hits, outcome.seconds, lost, faults)
 
 
 def checks(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -167,24 +182,29 @@ def checks(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--times", type=int, default=100)
+    parser.add_argument("--times", type=int, default=100, help="how many signals are sent")
+    parser.add_argument("--each", type=int, default=1, help="how many of them at most to one grade")
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
     options = parser.parse_args()
     print(f"seed {options.seed}")
     rng = random.Random(options.seed)
     outcome, undisturbed = run(options.seed)
-    hits: Counter[str] = Counter()
+    hits, usual_s = Counter[str](), outcome.seconds
     lost, faults, longest = Counter[int](), list(outcome.faults), 0.0
     while sum(hits.values()) < options.times and not (faults and len(faults) > 20):
-        number = signal.SIGSTOP if rng.random() < 0.05 else signal.SIGKILL
-        outcome = compared(*run(options.seed, rng.choice(ROLES), number, rng.uniform(0, outcome.seconds)), undisturbed)
-        if not outcome.hit:
-            continue
-        hits[outcome.hit] += 1
+        strikes = [
+            Strike(
+                rng.uniform(0, usual_s), rng.choice(ROLES), rng.choices([signal.SIGKILL, signal.SIGSTOP], [19, 1])[0]
+            )
+            for _ in range(options.each)
+        ]
+        outcome = compared(*run(options.seed, strikes), undisturbed)
+        hits.update(outcome.hits)
         lost[outcome.lost] += 1
         longest = max(longest, outcome.seconds)
-        faults += [f"{outcome.hit}: {fault}" for fault in outcome.faults]
-        print(f"{sum(hits.values()):4} {outcome.hit:20} {outcome.seconds:6.1f} s  {outcome.lost} lost", *outcome.faults)
+        faults += outcome.faults
+        names = ", ".join(outcome.hits)
+        print(f"{sum(hits.values()):4} {names}: {outcome.seconds:.1f} s, {outcome.lost} checks lost", *outcome.faults)
     print(
         f"{dict(hits)}; checks lost a run: {dict(sorted(lost.items()))}; longest {longest:.0f} s; {len(faults)} faults"
     )

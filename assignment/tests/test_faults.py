@@ -24,8 +24,9 @@ def undisturbed():
 @pytest.mark.parametrize("role", faults.ROLES)
 def test_a_killed_process_costs_at_most_the_call_that_it_was_at(undisturbed, role):
     moment = undisturbed[0].seconds * random.uniform(0.5, 0.8)
-    outcome = faults.compared(*faults.run(SEED, role, signal.SIGKILL, moment), undisturbed[1])
-    assert outcome.hit
+    strike = faults.Strike(moment, role, signal.SIGKILL)
+    outcome = faults.compared(*faults.run(SEED, [strike]), undisturbed[1])
+    assert outcome.hits == [f"{role} SIGKILL"]
     assert not outcome.faults
     assert outcome.lost <= 1 + (role == "supervisor")  # one beside it may lose the new worker's first call
 
