@@ -224,6 +224,7 @@ class Worker:
         if not has_ended(self._process.pid, END_TIMEOUT_S):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()  # at once where it is another process's child: a Popen that nobody waited for warns
         if self._reader is None:
             self._last_words = tail(self._output)
             os.close(self._output)
