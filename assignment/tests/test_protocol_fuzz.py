@@ -298,6 +298,20 @@ def test_a_second_answer_is_not_taken_for_the_next():
     assert outcomes[1] == "ProtocolError"
 
 
+def answer_twice_at_once(connection: socket.socket) -> None:
+    header, _ = protocol.receive(connection)
+    text = json.dumps({"id": header["id"], "tensors": [], "storages": []}).encode()
+    connection.sendall(2 * framed(text, safetensors.torch.save({})))
+
+
+def test_two_answers_to_one_question_are_none():
+    """It is this call that is refused, not the next one"""
+    connection, thread = worker_that(answer_twice_at_once, wait)
+    with connection:
+        assert ask(connection) == "ProtocolError"
+    thread.join()
+
+
 def drip(connection: socket.socket) -> None:
     """A reply at one byte every few milliseconds."""
     header, _ = protocol.receive(connection)
@@ -351,10 +365,11 @@ def test_the_largest_reply_takes_four_times_its_size():
     size = protocol.MAX_REPLY_PAYLOAD - 4096
     sender, receiver = socket.socketpair()
     zeros = torch.zeros(size >> 1, dtype=torch.uint8)
-    thread = threading.Thread(target=protocol.send, args=(sender, {"id": ID}, [zeros, zeros.clone()]))
+    specs, storages, payload = protocol.encode([zeros, zeros.clone()])
+    data = framed(json.dumps({"id": ID, "tensors": specs, "storages": storages}).encode(), payload)
+    thread = threading.Thread(target=sender.sendall, args=(data,))
     with sender, receiver:
         thread.start()
-        receiver.recv(1, socket.MSG_PEEK)  # all of it is packed
         forget_peak()
         before = resident()
         _, tensors = protocol.receive(receiver, max_payload=protocol.MAX_REPLY_PAYLOAD, is_reply_to=ID)
@@ -429,6 +444,13 @@ def test_a_payload_of_many_names_is_not_parsed():
     text = json.dumps(names).encode()
     with pytest.raises(protocol.ProtocolError, match="more than the storages"):
         protocol.decode([], [], bytearray(len(text).to_bytes(8, "little") + text))
+
+
+@pytest.mark.parametrize("changes", [{"offset": 2**49}, {"strides": [2**49]}, {"shape": [True]}, {"storage": 0.0}])
+def test_numbers_are_natural_and_of_a_size(changes):
+    specs, storages, payload = protocol.encode([torch.empty(0)])
+    with pytest.raises(protocol.ProtocolError, match="natural"):
+        protocol.decode([{**specs[0], **changes}], storages, bytearray(payload))
 
 
 class Trickle:
