@@ -5,6 +5,7 @@ it are spread over several processes, forked once the tests are collected, each 
 """
 
 import concurrent.futures
+import ctypes
 import hashlib
 import multiprocessing
 import random
@@ -182,6 +183,8 @@ def become_judge(session: pytest.Session, numbers: Any) -> None:
     global _session
     import torch
 
+    set_parent_death_signal = 1  # a grader that is killed leaves no judge behind, which would wait for ever
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
     _session = session
     pool_of(session.config).mine = numbers.get()

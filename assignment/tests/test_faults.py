@@ -3,8 +3,12 @@
 A hundred times by `python -m assignment.attacks.faults`; here once for each kind of process.
 """
 
+import os
 import random
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -29,6 +33,20 @@ def test_a_killed_process_costs_at_most_the_call_that_it_was_at(undisturbed, rol
     assert outcome.hits == [f"{role} SIGKILL"]
     assert not outcome.faults
     assert outcome.lost <= 1 + (role == "supervisor")  # one beside it may lose the new worker's first call
+
+
+def test_a_killed_grader_leaves_no_process(tmp_path):
+    command = [sys.executable, str(faults.ROOT / "grade.py"), str(faults.ROOT / "assignment/reference")]
+    command += ["--only", faults.ONLY, "--jobs", "2"]
+    grade = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)})
+    while not (seen := faults.of_grade(grade.pid)) or not faults.by_role(grade.pid, seen)["judge"]:
+        assert grade.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)  # each judge has begun
+    seen = faults.of_grade(grade.pid)
+    grade.kill()
+    grade.wait()
+    assert not [fault for fault in faults.left_behind(str(tmp_path), seen) if "process" in fault]
 
 
 def test_a_wrong_report_is_seen(undisturbed):
