@@ -11,9 +11,8 @@ import _pytest.outcomes
 import torch
 from torch import Tensor
 
-from assignment.grading import protocol, score
+from assignment.grading import protocol, replies, score, text
 from assignment.grading.pool import MAX_DEATHS, Pool
-from assignment.grading.requests import MAX_NOTES
 from assignment.grading.sandbox import WorkerDied
 
 MAX_PRINTED_LINES = 8
@@ -177,7 +176,7 @@ class Run:
         printed = self._worker.output().rstrip().splitlines()[-MAX_PRINTED_LINES:]
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
-        return "\n".join(line for line in lines if line)
+        return text.clean("\n".join(line for line in lines if line))
 
     def _ask(
         self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any], **more: Any
@@ -187,7 +186,7 @@ class Run:
             raise failure(reply)
         remaining = iter(results)
         groups = [[next(remaining) for _ in range(size)] for size in reply["groups"]]
-        if not fits(kind, groups, len(tensors), more):
+        if not replies.fits(kind, groups, len(tensors), more):
             raise SubmissionError(score.CRASHED, UNREADABLE)
         return reply, groups
 
@@ -200,11 +199,13 @@ class Run:
             raise SubmissionError(status, message, ran=False)
         request = {"kind": kind, "function": function, "options": options, "order": self._order, **more}
         try:
-            reply, results = self._worker.ask(request, list(tensors))
+            came, results = self._worker.ask(request, list(tensors))
         except WorkerDied as error:
-            self._pool.died(function, error.status)
-            raise SubmissionError(error.status, str(error)) from error
-        if not well_formed(reply, len(results)):
+            if error.ran:
+                self._pool.died(function, error.status)
+            raise SubmissionError(error.status, str(error), error.ran) from error
+        reply = replies.read(came, len(results))
+        if reply is None:
             raise SubmissionError(score.CRASHED, UNREADABLE)
         if self._pool.device == "cuda" and self._worker is not self._pool.simulator() and reply["status"] == "ok":
             self._simulate(request, tensors)
@@ -215,8 +216,8 @@ class Run:
         """What the simulator said beside the results."""
         if reply.get("evidence"):
             self._accuse(function, reply["evidence"])
-        self.notes += [note for note in reply.get("notes", []) if note not in self.notes]
-        self.doubts += [doubt for doubt in reply.get("doubts", []) if doubt not in self.doubts]
+        self.notes += [note for note in reply.get("notes", ()) if note not in self.notes]
+        self.doubts += [doubt for doubt in reply.get("doubts", ()) if doubt not in self.doubts]
 
     def _simulate(self, request: dict[str, Any], tensors: Sequence[Tensor]) -> None:
         """Make a call that was right on a GPU in the simulator too: only there memory is checked.
@@ -227,60 +228,14 @@ class Run:
         if self._pool.unsimulated[function] >= MAX_DEATHS:
             return
         try:
-            reply, results = self._pool.simulator().ask(request, list(tensors))
+            came, results = self._pool.simulator().ask(request, list(tensors))
         except WorkerDied:
             self._pool.unsimulated[function] += 1
             return
-        if well_formed(reply, len(results)) and reply["status"] == "fault":
+        reply = replies.read(came, len(results))
+        if reply is not None and reply["status"] == "fault":
             raise failure(reply)
-        self._hear(function, reply)
-
-
-def well_formed(reply: dict[str, Any], n_results: int) -> bool:
-    """Whether a reply is one that our worker program writes; a submission can change what it says."""
-    if reply.get("status") in ("failed", "fault"):
-        return isinstance(reply.get("message"), str)
-    if reply.get("status") == "raised":
-        types = reply.get("types")
-        texts = [reply.get("message"), reply.get("text"), *(types if isinstance(types, list) else [None])]
-        flags = [reply.get("by_submission"), reply.get("in_kernel")]
-        return all(isinstance(text, str) for text in texts) and all(isinstance(flag, bool) for flag in flags)
-    groups = reply.get("groups")
-    if not all(are_texts(reply.get(name, [])) for name in ("notes", "evidence", "doubts")):
-        return False
-    if reply.get("status") != "ok" or not isinstance(groups, list) or not isinstance(reply.get("bare"), bool):
-        return False
-    if reply["bare"] and groups[:1] != [1]:
-        return False
-    return all(type(size) is int and size >= 0 for size in groups) and sum(groups) == n_results
-
-
-def are_texts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= MAX_NOTES and all(isinstance(text, str) for text in value)
-
-
-def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[str, Any]) -> bool:
-    """Whether the groups of results are those that this kind of request has."""
-    sizes = [len(group) for group in groups]
-    if kind == "gradients":
-        return sizes == [len(request["wrt"])] * request["times"]
-    if kind == "again":
-        inputs = n_tensors // 2
-        return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
-    if kind == "costs":
-        return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],)])
-    if kind == "largest":
-        return len(sizes) == 2 and are_figures(groups[1], [()])
-    if kind == "kept":
-        return len(sizes) == 1 and are_figures(groups[0], [()])
-    return len(sizes) == 1
-
-
-def are_figures(tensors: list[Tensor], shapes: list[tuple[int, ...]]) -> bool:
-    """Whether these are counts, in these shapes."""
-    return [tuple(tensor.shape) for tensor in tensors] == shapes and all(
-        tensor.dtype == torch.int64 and bool((tensor >= 0).all()) for tensor in tensors
-    )
+        self._hear(function, reply or {})
 
 
 def is_telling(result: Tensor) -> bool:

@@ -6,7 +6,7 @@ Exit status: 0 graded, 1 graded below --fail-under, 2 unusable arguments or subm
 import argparse
 import contextlib
 import importlib.metadata
-import json
+import io
 import os
 import shlex
 import sys
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from assignment.grading import checks, plugin, report, score
+from assignment.grading import checks, plugin, report, rungs, score, text
 from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import Submission, UnusableSubmission, pack, read
 
@@ -115,6 +115,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
     parser.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
     parser.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
+    parser.add_argument(
+        "--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs (default: the best)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the report as JUnit XML")
     parser.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
@@ -132,6 +135,9 @@ def _natural(text: str) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # in the C locale a × must not cost the score
+            stream.reconfigure(errors="replace")
     console = Console(highlight=False, soft_wrap=True)
     try:
         options.only = [name for names in options.only for name in names.split(",")]
@@ -145,9 +151,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _check_device(options.device)
         _check_outputs(options)
+        _check_sandbox(options)
         submission = read(options.path.absolute())
     except UnusableSubmission as error:
-        print(f"grade.py: {error}", file=sys.stderr)
+        print(f"grade.py: {text.clean(str(error))}", file=sys.stderr)
         return UNUSABLE
     if options.pack:
         return write_pack(console, submission)
@@ -163,10 +170,21 @@ def _check_device(device: str) -> None:
         raise UnusableSubmission("--device cuda: PyTorch finds no GPU here; leave the option out for the simulator")
 
 
+def _check_sandbox(options: argparse.Namespace) -> None:
+    if options.inline or options.pack:
+        return
+    try:
+        rungs.choose(options.sandbox, pick_device(options.device))
+    except rungs.Unavailable as error:
+        raise UnusableSubmission(str(error)) from error
+
+
 def _check_outputs(options: argparse.Namespace) -> None:
     for path in (options.json, options.junit):
         if path and not path.absolute().parent.is_dir():
             raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
+        if path and path.is_dir():
+            raise UnusableSubmission(f"{path}: cannot be written: it is a folder; expected a file")
 
 
 def print_list(console: Console, selected: list[checks.Check]) -> None:
@@ -180,7 +198,7 @@ def print_list(console: Console, selected: list[checks.Check]) -> None:
 
 def write_pack(console: Console, submission: Submission) -> int:
     Path(PACKED).write_bytes(pack(submission))
-    console.print(Text(f"wrote {PACKED}: {', '.join(sorted(submission.files))}"))
+    console.print(Text(text.clean(f"wrote {PACKED}: {', '.join(sorted(submission.files))}")))
     return GRADED
 
 
@@ -190,17 +208,18 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     device = pick_device(options.device)
     seed = new_seed() if options.seed is None else options.seed
     jobs = 1 if options.inline else options.jobs or default_jobs()
-    console.print(Text(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}\n"))
+    console.print(Text(text.line(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}")))
     command = _command(options, seed)
     judge = Judge(selected, console, command)
-    pool = Pool(submission, device, seed, jobs, options.path if options.inline else None)
+    pool = Pool(submission, device, seed, jobs, options.path if options.inline else None, options.sandbox)
+    console.print(Text(rungs.announcement(pool.rung, device)))
     starter = plugin.Starter(pool)
     status = run_pytest(selected, [judge, starter]) if selected else pytest.ExitCode.OK
     session = score.Session(
         command=command,
         seed=seed,
         device=_device_name(device),
-        sandbox="none: a process of its own with limits",
+        sandbox=pool.rung,
         submission_sha256=submission.sha256,
         seconds=time.monotonic() - start,
         versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
@@ -210,15 +229,20 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
         print("grade.py: interrupted, no score", file=sys.stderr)
         return INTERRUPTED
     if judge.problems or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        print("grade.py: the grader failed; this is not your code:", *judge.problems, sep="\n", file=sys.stderr)
+        problems = [text.clean(problem) for problem in judge.problems]
+        print("grade.py: the grader failed; this is not your code:", *problems, sep="\n", file=sys.stderr)
         return BROKEN
     results = score.without_cheated(judge.results())
     data = score.report(session, results)
+    unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
     report.print_failures(console, data)
     report.print_notes(console, data)
+    if pool.rung in rungs.UNSAFE:
+        console.print(Text(f"\n{rungs.announcement(pool.rung, device)}"))
     report.print_summary(console, data)
-    write_reports(options, data)
-    if any(result.status == score.GRADER_ERROR for result in results):
+    for reason in unwritten:
+        print(f"grade.py: {reason}", file=sys.stderr)
+    if unwritten or any(result.status == score.GRADER_ERROR for result in results):
         return BROKEN
     return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
 
@@ -249,15 +273,27 @@ def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
         return pytest.main([*where, *settings, *tests], plugins=[plugin, *plugins])
 
 
-def write_reports(options: argparse.Namespace, data: dict[str, Any]) -> None:
-    if options.json:
-        _write(options.json, json.dumps(data, indent=2, allow_nan=False).encode() + b"\n")
-    if options.junit:
-        _write(options.junit, report.junit(data))
+def write_reports(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
+    """Write the files that were asked for; returns what could not be written, and why."""
+    unwritten = []
+    for path, form in ((options.json, report.as_json), (options.junit, report.junit)):
+        try:
+            if path:
+                _write(path, form(data))
+        except (OSError, ValueError) as error:
+            unwritten.append(text.line(f"{path} was not written: {error}"))
+    return unwritten
 
 
 def _write(path: Path, content: bytes) -> None:
-    """By rename, so that a reader never sees half a file."""
+    """By rename, so that a reader never sees half a file; into what is no file, such as /dev/null, directly."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return
     part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    part.replace(path)
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

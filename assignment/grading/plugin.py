@@ -5,22 +5,26 @@ it are spread over several processes, forked once the tests are collected, each 
 """
 
 import concurrent.futures
+import ctypes
 import hashlib
 import multiprocessing
 import random
 import signal
 from collections.abc import Generator
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from assignment.grading import score
+from assignment.grading import rungs, score
 from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import UnusableSubmission, read
 
 POOL = pytest.StashKey[Pool]()
+MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
+STALL_S = 600.0  # without any verdict: longer than the calls of a test can take together
 
 
 class Starter:
@@ -39,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
     group.addoption("--seed", type=int, help="replay the inputs of an earlier run")
     group.addoption("--jobs", type=int, help="how many processes judge (default: one a core)")
+    group.addoption("--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs")
     group.addoption("--inline", action="store_true", help="call the submission in this process, for a debugger")
     parser.addini("submission", "the folder that holds the cs336_kernels/ to test", default=".")
 
@@ -71,6 +76,7 @@ def pool_of(config: pytest.Config) -> Pool:
             new_seed() if seed is None else seed,
             1 if alone else config.getoption("jobs") or default_jobs(),
             path if inline else None,
+            config.getoption("sandbox"),
         )
     return config.stash[POOL]
 
@@ -114,29 +120,60 @@ def stop_if_asked(session: pytest.Session) -> None:
 
 
 def judge_in_parallel(session: pytest.Session, judged: list[int]) -> None:
-    pool, hook = pool_of(session.config), session.config.hook
+    """Have all of these tests judged. Judges that are killed or stopped from outside are replaced a few times."""
+    for _ in range(MAX_ROUNDS):
+        judged = judge_what_is_left(session, judged)
+        if not judged:
+            return
+        pool_of(session.config).renew()
+    raise RuntimeError(
+        f"the grader's own processes were killed or stopped {MAX_ROUNDS} times: for want of memory? "
+        "If it happens again, look at what the submission starts and signals"
+    )
+
+
+def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
+    """One set of judging processes; returns the tests that got no verdict because a process was lost."""
+    pool = pool_of(session.config)
     fork = multiprocessing.get_context("fork")
     numbers = fork.Queue()
     for number in range(pool.jobs):
         numbers.put(number)
     executor = concurrent.futures.ProcessPoolExecutor(pool.jobs, fork, become_judge, (session, numbers))
     with executor:
-        pending = {executor.submit(judge, i): session.items[i] for i in judged}
+        pending = {executor.submit(judge, i): i for i in judged}
         try:
-            for future in concurrent.futures.as_completed(pending):
-                item = pending[future]
-                hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-                for data in future.result():
-                    hook.pytest_runtest_logreport(
-                        report=hook.pytest_report_from_serializable(config=session.config, data=data)
-                    )
-                hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-                stop_if_asked(session)
+            while pending:
+                done, _ = concurrent.futures.wait(pending, STALL_S, concurrent.futures.FIRST_COMPLETED)
+                if not done:
+                    raise BrokenProcessPool("no verdict for too long")
+                for future in sorted(done, key=lambda future: future.exception() is not None):
+                    hand_on(session, session.items[pending[future]], future.result())
+                    del pending[future]
+        except BrokenProcessPool:
+            end(executor)
+            return sorted(pending.values())
         except BaseException:
-            for process in list(executor._processes.values()):  # each may be waiting for a worker's deadline
-                process.kill()
-            executor.shutdown(wait=True, cancel_futures=True)
+            end(executor)
             raise
+    return []
+
+
+def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, Any]]) -> None:
+    """Tell pytest of a test that a judging process has run."""
+    hook = session.config.hook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for data in reports:
+        hook.pytest_runtest_logreport(report=hook.pytest_report_from_serializable(config=session.config, data=data))
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    stop_if_asked(session)
+
+
+def end(executor: concurrent.futures.ProcessPoolExecutor) -> None:
+    """Kill the judging processes: each may be waiting for a worker's deadline, or be stopped."""
+    for process in list((executor._processes or {}).values()):
+        process.kill()
+    executor.shutdown(wait=True, cancel_futures=True)
 
 
 _session: pytest.Session  # of a judging process; forked with it
@@ -146,6 +183,8 @@ def become_judge(session: pytest.Session, numbers: Any) -> None:
     global _session
     import torch
 
+    set_parent_death_signal = 1  # a grader that is killed leaves no judge behind, which would wait for ever
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
     _session = session
     pool_of(session.config).mine = numbers.get()

@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from assignment.grading import score
+from assignment.grading import rungs, score
+from assignment.grading.confinement import ADDRESS_SPACE
 from assignment.grading.sandbox import Stage, Worker
 from assignment.grading.submission import Submission
-from assignment.grading.worker import ADDRESS_SPACE
 
 MAX_JOBS = 8
 MAX_DEATHS = 2  # of one function; its remaining cases fail without running
@@ -26,10 +26,20 @@ FUNCTIONS = (
 class Pool:
     """The workers of one run, one for each judging process, and what those processes share."""
 
-    def __init__(self, submission: Submission, device: str, seed: int, jobs: int, inline: Path | None = None) -> None:
+    def __init__(
+        self,
+        submission: Submission,
+        device: str,
+        seed: int,
+        jobs: int,
+        inline: Path | None = None,
+        sandbox: str = rungs.AUTO,
+    ) -> None:
+        """Raises rungs.Unavailable where that sandbox does not work."""
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
+        self.rung = "none" if inline else rungs.choose(sandbox, device)
         self._deaths = multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))  # shared by the judges
-        self.stage = Stage(submission)
+        self.stage = Stage(submission, device)
         self.workers: list[Any]  # Worker or calls.InlineWorker
         if inline:
             from assignment.grading.calls import InlineWorker
@@ -37,7 +47,7 @@ class Pool:
             folder = inline.resolve() if inline.is_dir() else self.stage.submission
             self.workers = [InlineWorker(folder, device)]
         else:
-            self.workers = [Worker(self.stage, device) for _ in range(jobs)]
+            self.workers = [Worker(self.stage, device, self.rung) for _ in range(jobs)]
         self.mine = 0  # the index of this process's worker
         self.memory_bytes = _memory_bytes(device)
         self._simulator: Any = None  # beside a worker with a GPU: one that simulates
@@ -49,7 +59,7 @@ class Pool:
         if self.device == "cpu":
             return self.workers[self.mine]
         if self._simulator is None:
-            self._simulator = Worker(self.stage, "cpu")
+            self._simulator = Worker(self.stage, "cpu", self.rung)
         return self._simulator
 
     def died(self, function: str, status: str) -> None:
@@ -72,6 +82,13 @@ class Pool:
             if worker is not None:
                 worker.restart()
         self.stage.replace(submission)
+
+    def renew(self) -> None:
+        """New workers, for new judges: the old ones were lost with whatever they were at, perhaps with a lock."""
+        for worker in self.workers:
+            worker.close()
+        self.workers = [Worker(self.stage, self.device, self.rung) for _ in self.workers]
+        self._deaths = multiprocessing.get_context("fork").Array("i", self._deaths.get_obj()[:])
 
     def close(self) -> None:
         for worker in [*self.workers, self._simulator]:

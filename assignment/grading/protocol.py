@@ -6,14 +6,20 @@ The header is JSON in UTF-8. Under "tensors" it describes each tensor as a view 
 storage, and under "storages" each storage as a size and the runs of bytes that were sent; the payload holds those runs
 in the safetensors format. Views, overlaps and shared storages thus arrive as they are, and a view that strides over
 gigabytes costs only what it touches.
+
+The other end may be an attacker. Whatever it sends, receive() and exchange() end by their deadline, with a frame in
+which everything has been checked or with one of the three exceptions below, and hold at most four times the payload
+that they allow.
 """
 
 import itertools
 import json
+import math
+import secrets
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import safetensors.torch
 import torch
@@ -23,6 +29,13 @@ MAGIC = b"K336"
 PREFIX = struct.Struct("<4sIQ")
 MAX_HEADER = 4 << 20
 MAX_PAYLOAD = 1 << 30
+MAX_REPLY_HEADER = 1 << 20
+MAX_REPLY_PAYLOAD = 128 << 20  # the reference's largest reply is 1.2 MB
+MAX_TENSORS = 1024
+MAX_DIMENSIONS = 64
+MAX_NUMBER = 1 << 48  # of a shape, strides or offset: products of two stay far from where int64 ends
+MAX_DIGITS = 20
+CHUNK = 1 << 20  # bytes read at once: what was announced but never sent costs nothing
 WHOLE_STORAGE_UP_TO = 64 << 20  # bytes; of a larger storage only what the views touch is sent
 MAX_RUNS = 1 << 16
 DTYPES = {
@@ -46,19 +59,62 @@ class DeadlineExceeded(Exception):
     """The other side did not answer in time."""
 
 
-def send(connection: socket.socket, header: dict[str, Any], tensors: list[Tensor]) -> None:
-    """Write one frame; raises ConnectionLost."""
+def exchange(
+    connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], timeout_s: float
+) -> tuple[dict[str, Any], list[Tensor]]:
+    """Send one request and read its one reply.
+
+    The request's id is a secret until it is sent, and nothing may wait on the connection before: what was said early,
+    or twice, answers no question.
+
+    Raises:
+        ConnectionLost, DeadlineExceeded, ProtocolError
+    """
+    deadline = time.monotonic() + timeout_s
+    _expect_silence(connection)
+    number = secrets.token_hex(16)
+    send(connection, {**request, "id": number}, tensors, deadline)
+    header, results = receive(
+        connection, deadline, max_header=MAX_REPLY_HEADER, max_payload=MAX_REPLY_PAYLOAD, is_reply_to=number
+    )
+    _expect_silence(connection)
+    return header, results
+
+
+def _expect_silence(connection: socket.socket) -> None:
+    connection.setblocking(False)
+    try:
+        data = connection.recv(1, socket.MSG_PEEK)
+    except OSError:  # nothing there; or a connection that is lost, as whoever uses it next is told
+        return
+    if data:
+        raise ProtocolError("an answer that nobody asked for")
+
+
+def send(
+    connection: socket.socket, header: dict[str, Any], tensors: list[Tensor], deadline: float | None = None
+) -> None:
+    """Write one frame, until `deadline` on time.monotonic(); raises ConnectionLost, DeadlineExceeded."""
     specs, storages, payload = encode(tensors)
     text = json.dumps({**header, "tensors": specs, "storages": storages}).encode()
-    try:
-        connection.sendall(PREFIX.pack(MAGIC, len(text), len(payload)) + text)
-        connection.sendall(payload)
-    except OSError as error:
-        raise ConnectionLost(str(error)) from error
+    for part in (PREFIX.pack(MAGIC, len(text), len(payload)) + text, payload):
+        connection.settimeout(_remaining(deadline))
+        try:
+            connection.sendall(part)
+        except TimeoutError as error:
+            raise DeadlineExceeded from error
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
 
 
 def receive(
-    connection: socket.socket, deadline: float | None = None, largest_storage: int = MAX_PAYLOAD, guard: int = 0
+    connection: socket.socket,
+    deadline: float | None = None,
+    largest_storage: int = MAX_PAYLOAD,
+    guard: int = 0,
+    max_header: int = MAX_HEADER,
+    max_payload: int = MAX_PAYLOAD,
+    is_reply_to: str | None = None,
 ) -> tuple[dict[str, Any], list[Tensor]]:
     """Read one frame, until `deadline` on time.monotonic(); for largest_storage and guard see decode().
 
@@ -66,33 +122,72 @@ def receive(
         ConnectionLost, DeadlineExceeded, ProtocolError
     """
     magic, header_size, payload_size = PREFIX.unpack(_read(connection, PREFIX.size, deadline))
-    if magic != MAGIC or header_size > MAX_HEADER or payload_size > MAX_PAYLOAD:
+    if magic != MAGIC or header_size > max_header or payload_size > max_payload:
         raise ProtocolError("not a frame, or a frame beyond the limits")
     text = _read(connection, header_size, deadline)
     payload = _read(connection, payload_size, deadline)
     try:
-        header = json.loads(text)
+        header = _parse(text)
+        if is_reply_to is not None and header.get("id") != is_reply_to:
+            raise ProtocolError("an answer to another question")
         return header, decode(header["tensors"], header["storages"], payload, largest_storage, guard)
-    except (ValueError, LookupError, TypeError, RuntimeError, RecursionError, safetensors.SafetensorError) as error:
-        raise ProtocolError(f"a malformed frame: {error}") from error
+    except ProtocolError:
+        raise
+    except Exception as error:  # of three parsers at once; its text is the sender's, its type is not
+        raise ProtocolError(f"a malformed frame ({type(error).__name__})") from error
 
 
 def _read(connection: socket.socket, size: int, deadline: float | None) -> bytearray:
-    data = bytearray(size)
-    view, done = memoryview(data), 0
-    while done < size:
-        if deadline is not None:
-            connection.settimeout(max(1e-3, deadline - time.monotonic()))
+    data = bytearray()
+    while len(data) < size:
+        connection.settimeout(_remaining(deadline))
         try:
-            count = connection.recv_into(view[done:])
+            chunk = connection.recv(min(CHUNK, size - len(data)))
         except TimeoutError as error:
             raise DeadlineExceeded from error
         except OSError as error:
             raise ConnectionLost(str(error)) from error
-        if not count:
+        if not chunk:
             raise ConnectionLost("closed")
-        done += count
+        data += chunk
     return data
+
+
+def _remaining(deadline: float | None) -> float | None:
+    """Seconds until the deadline, for a socket's timeout; a byte that comes every now and then does not extend it."""
+    if deadline is None:
+        return None
+    if (seconds := deadline - time.monotonic()) <= 0:
+        raise DeadlineExceeded
+    return seconds
+
+
+def _parse(text: bytearray) -> dict[str, Any]:
+    """JSON as the standard has it: no NaN, no number that is infinite or endless, no key twice."""
+    header = json.loads(
+        text.decode(), object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
+    )
+    if not isinstance(header, dict):
+        raise ProtocolError("a header that is no object")
+    return header
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ProtocolError("a key twice")
+    return found
+
+
+def _integer(text: str) -> int:
+    return int(text) if len(text) <= MAX_DIGITS else _refuse(text)
+
+
+def _finite(text: str) -> float:
+    return value if math.isfinite(value := float(text)) else _refuse(text)
+
+
+def _refuse(_: str) -> NoReturn:
+    raise ProtocolError("a number that is none")
 
 
 def encode(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bytes]:
@@ -159,27 +254,52 @@ def decode(
     largest_storage: int = MAX_PAYLOAD,
     guard: int = 0,
 ) -> list[Tensor]:
-    """The tensors that encode() described, in storages of at most largest_storage bytes.
+    """The tensors that encode() described, in storages of at most largest_storage bytes together.
 
     With a guard, so many bytes before and after each storage hold NaN in every float type: who reads past a tensor
-    reads the same garbage every time. A guard is a multiple of 64, so that alignment stays. Everything is checked;
-    receive() turns whatever this raises into ProtocolError.
+    reads the same garbage every time. A guard is a multiple of 64, so that alignment stays. Everything is checked
+    before memory is taken for it; receive() turns whatever this raises into ProtocolError.
     """
-    if any(not 0 <= storage["nbytes"] <= largest_storage for storage in storages):
-        raise ValueError("a storage beyond the limit")
+    if type(specs) is not list or type(storages) is not list or max(len(specs), len(storages)) > MAX_TENSORS:
+        raise ProtocolError("no lists of tensors and storages, or too long ones")
+    sent = [_bytes_sent(storage) for storage in storages]
+    if sum(storage["nbytes"] for storage in storages) > largest_storage:
+        raise ProtocolError("storages beyond the limit")
+    parts = _parts(payload, sent)
+    built = [_storage(storage, part, guard) for storage, part in zip(storages, parts, strict=True)]
+    return [_view(spec, built, guard) for spec in specs]
+
+
+def _bytes_sent(storage: dict[str, Any]) -> int:
+    """The length of a storage's runs, which go forwards and stay inside; all of it unless it is a large one."""
+    nbytes, runs = storage["nbytes"], storage["runs"]
+    edges = [0, *(edge for start, stop in runs for edge in (start, stop)), nbytes]
+    if not all(_is_natural(edge) for edge in edges) or len(runs) > MAX_RUNS:
+        raise ProtocolError("a run of bytes that is none")
+    if any(a > b for a, b in itertools.pairwise(edges)):
+        raise ProtocolError("runs of bytes that overlap, or lie outside of their storage")
+    length = sum(stop - start for start, stop in runs)
+    if nbytes <= WHOLE_STORAGE_UP_TO and length < nbytes:
+        raise ProtocolError("a storage of which a part is missing")
+    return length
+
+
+def _parts(payload: bytearray, sizes: list[int]) -> list[Tensor]:
+    """The bytes of each storage, out of a safetensors file that holds nothing else."""
+    if int.from_bytes(payload[:8], "little") > 256 + 128 * len(sizes):  # a file of a million tensors is parsed in full
+        raise ProtocolError("a payload with more than the storages")
     parts = safetensors.torch.load(bytes(payload))
-    built = [_storage(storage, parts[str(i)], guard) for i, storage in enumerate(storages)]
-    return [_view(spec, built[spec["storage"]], guard) for spec in specs]
+    found = {name: (part.dtype, tuple(part.shape)) for name, part in parts.items()}
+    if found != {str(i): (torch.uint8, (size,)) for i, size in enumerate(sizes)}:
+        raise ProtocolError("a payload that is not what its header says")
+    return [parts[str(i)] for i in range(len(sizes))]
 
 
 def _storage(description: dict[str, Any], part: Tensor, guard: int) -> torch.UntypedStorage:
-    nbytes = int(description["nbytes"])
+    nbytes = description["nbytes"]
     storage = torch.UntypedStorage(nbytes + 2 * guard)
     around = torch.tensor([], dtype=torch.uint8).set_(storage)
-    if nbytes <= WHOLE_STORAGE_UP_TO:
-        around[:] = 0xFF  # fresh memory may hold anything, even an expected value
-    else:
-        around[:guard] = around[guard + nbytes :] = 0xFF
+    around[:guard] = around[guard + nbytes :] = 0xFF
     flat = around[guard : guard + nbytes]
     position = 0
     for start, stop in description["runs"]:
@@ -188,11 +308,20 @@ def _storage(description: dict[str, Any], part: Tensor, guard: int) -> torch.Unt
     return storage
 
 
-def _view(spec: dict[str, Any], storage: torch.UntypedStorage, guard: int) -> Tensor:
-    dtype, shape, strides, offset = DTYPES[spec["dtype"]], spec["shape"], spec["strides"], spec["offset"]
-    if any(type(n) is not int or n < 0 for n in (offset, *shape, *strides)):
-        raise ValueError("a shape, stride or offset that is not a natural number")
+def _view(spec: dict[str, Any], storages: list[torch.UntypedStorage], guard: int) -> Tensor:
+    index, shape, strides, offset = spec["storage"], spec["shape"], spec["strides"], spec["offset"]
+    if not all(_is_natural(n) for n in (index, offset, *shape, *strides)) or len(shape) > MAX_DIMENSIONS:
+        raise ProtocolError("a shape, stride or offset that is not a natural number")
+    dtype, storage = DTYPES[spec["dtype"]], storages[index]
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     if all(shape) and (last + 1) * dtype.itemsize > storage.nbytes() - 2 * guard:
-        raise ValueError("a tensor that reaches beyond its storage")
+        raise ProtocolError("a tensor that reaches beyond its storage")
+    if (
+        math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_PAYLOAD
+    ):  # strides of 0 make any number of elements out of one
+        raise ProtocolError("a tensor beyond the limit")
     return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)
+
+
+def _is_natural(n: Any) -> bool:
+    return type(n) is int and 0 <= n <= MAX_NUMBER

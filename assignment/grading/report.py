@@ -1,5 +1,6 @@
 """The report on the screen and as JUnit XML, from the plain data that score.report() returns."""
 
+import json
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -7,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assignment.grading import score
+from assignment.grading import score, text
 
 STYLES = {
     score.OK: "green",
@@ -19,21 +20,25 @@ STYLES = {
     score.NOT_GRADED: "dim",
     score.NEEDS_REVIEW: "cyan",
 }
-MAX_MESSAGE_LINES = 14
+MAX_MESSAGE_LINES = 14  # on the screen
 MAX_LINE = 180
 MAX_NOTES = 5
+GUTTER = "    | "  # before each line that a submission may have written
 
 
 def points(value: float) -> str:
     return f"{value:g}"
 
 
-def clean(text: str) -> str:
-    """Text of a submission made safe to print: no control characters, no endless lines."""
-    lines = [
-        line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} …" for line in text.splitlines()[:MAX_MESSAGE_LINES]
-    ]
-    return "\n".join("".join(char if char.isprintable() else "�" for char in line) for line in lines)
+def short(message: str) -> str:
+    return text.clean(message, MAX_MESSAGE_LINES, MAX_LINE)
+
+
+def print_block(console: Console, message: str, first: str = GUTTER, style: str = "") -> None:
+    """Text that a submission may have written, behind a gutter even where a terminal breaks its lines."""
+    width = console.width if console.is_terminal else text.MAX_LINE * 2
+    for row in text.block(message, width, GUTTER, first):
+        console.print(Text(row, style))
 
 
 def verdict_line(check: dict[str, Any]) -> Text:
@@ -53,14 +58,13 @@ def print_failures(console: Console, report: dict[str, Any]) -> None:
     failed = [check for problem in report["problems"] for check in problem["checks"] if check["status"] not in silent]
     seen: dict[str, str] = {}
     for check in failed:
-        message = clean(check["message"])
+        message = short(check["message"])
         reason = message.partition("\n")[2] or message  # without the call that the first line describes
         first = seen.setdefault(reason, check["name"])
         console.print()
         console.print(Text(f"{check['name']}: {check['status']}", STYLES[check["status"]]))
         console.print(Text(f"  {check['claim']}"))
-        for line in message.splitlines() if first == check["name"] else [f"the same as for {first}"]:
-            console.print(Text(f"    {line}"))
+        print_block(console, message if first == check["name"] else f"the same as for {first}")
         console.print(Text(f"  again: {check['rerun']}", "dim"))
 
 
@@ -69,11 +73,8 @@ def print_notes(console: Console, report: dict[str, Any]) -> None:
     checks = [check for problem in report["problems"] for check in problem["checks"]]
     notes = dict.fromkeys(note for check in checks if check["status"] == score.OK for note in check.get("notes", ()))
     for note in list(notes)[:MAX_NOTES]:
-        first, *rest = clean(note).splitlines()
         console.print()
-        console.print(Text(f"warning: {first}", "yellow"))
-        for line in rest:
-            console.print(Text(line))
+        print_block(console, short(note), "warning: ", "yellow")
 
 
 def print_summary(console: Console, report: dict[str, Any]) -> None:
@@ -89,7 +90,9 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
         )
     console.print()
     console.print(table)
-    console.print(Text(next_step(report)), end="")
+    console.print()
+    if step := next_step(report):
+        print_block(console, step, "Next: ")
     console.print(Text(total(report), "bold"))
 
 
@@ -104,11 +107,12 @@ def remark(problem: dict[str, Any], on_gpu: bool) -> str:
 
 
 def next_step(report: dict[str, Any]) -> str:
+    """The last line of the first check that is to do: what to open."""
     for problem in report["problems"]:
         for check in problem["checks"]:
             if check["status"] == score.TO_DO:
-                return f"\nNext: {clean(check['message']).splitlines()[-1]}\n" if check["message"] else "\n"
-    return "\n"
+                return short(check["message"]).rpartition("\n")[2]
+    return ""
 
 
 def total(report: dict[str, Any]) -> str:
@@ -119,6 +123,10 @@ def total(report: dict[str, Any]) -> str:
         return f"Score: {here}"
     why = "need a GPU" if report["device"] == "cpu-simulated" else "not graded"
     return f"Score: {here} gradable here, {points(elsewhere)} {why}"
+
+
+def as_json(report: dict[str, Any]) -> bytes:
+    return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
 
 def junit(report: dict[str, Any]) -> bytes:
@@ -137,5 +145,5 @@ def junit(report: dict[str, Any]) -> bytes:
                 ElementTree.SubElement(case, "skipped", message=check["claim"])
             elif check in lost:
                 failure = ElementTree.SubElement(case, "failure", message=f"{check['status']}: {check['claim']}")
-                failure.text = clean(check["message"])
+                failure.text = short(check["message"])
     return ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)

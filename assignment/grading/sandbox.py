@@ -3,77 +3,56 @@
 import json
 import os
 import re
-import shutil
+import select
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assignment.grading.submission import Submission
+from assignment.grading import rungs
+from assignment.grading.stage import Stage, remove
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-RUNTIME = (  # all that a worker may import
-    *("__init__.py", "simulator"),
-    *("grading/__init__.py", "grading/protocol.py", "grading/probes.py", "grading/requests.py"),
-)
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
+SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
 CALL_TIMEOUT_S = {"cpu": 30.0, "cuda": 120.0}  # the reference's slowest call takes 2 s; on a GPU it compiles first
+END_TIMEOUT_S = 5.0
+PATIENCE_S = 0.5  # for a child that only closed its connection
 LARGE = 1 << 30  # bytes: of the 12 GiB that a child can address, a tensor that it keeps takes too much
+MAX_ANSWER = 64 << 10  # bytes
 MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dropped
-PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC", "TZ")
+PASSED_ON = {
+    "cpu": ("LANG", "LD_LIBRARY_PATH", "TZ"),
+    "cuda": ("LANG", "LD_LIBRARY_PATH", "TZ", "PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC"),  # and a compiler
+}
 
 
 class WorkerDied(Exception):
     """The submission ended the worker, or had to be stopped."""
 
-    def __init__(self, status: str, message: str) -> None:
+    def __init__(self, status: str, message: str, ran: bool = True) -> None:
         super().__init__(message)
         self.status = status  # "crashed" or "timeout"
+        self.ran = ran  # False: the submission's time was over before
 
 
 class WorkerUnavailable(Exception):
     """No worker can be started: the grader's fault, not the submission's."""
 
 
-class Stage:
-    """A temporary folder that holds one submission, what a worker may import beside it, and scratch space."""
-
-    def __init__(self, submission: Submission) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="grade-", ignore_cleanup_errors=True)
-        root = Path(self._folder.name).resolve()
-        self.submission, self.runtime, self.scratch = root / "submission", root / "runtime", root / "scratch"
-        submission.stage(self.submission)
-        ours = Path(__file__).resolve().parents[1]
-        for name in RUNTIME:
-            link = self.runtime / ours.name / name
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(ours / name)
-        self.scratch.mkdir()
-
-    def replace(self, submission: Submission) -> None:
-        """Hold this submission and no other."""
-        shutil.rmtree(self.submission, ignore_errors=True)
-        submission.stage(self.submission)
-
-    def close(self) -> None:
-        self._folder.cleanup()
-
-
 class Worker:
     """One worker process and the conversation with it."""
 
-    def __init__(self, stage: Stage, device: str) -> None:
-        """Start the process; it loads its libraries while the caller goes on."""
-        self._stage, self._device = stage, device
+    def __init__(self, stage: Stage, device: str, rung: str | None = None) -> None:
+        """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on."""
+        self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
         self._owner = os.getpid()  # the process that waits for the worker; those forked from it only talk to it
         self._channel: socket.socket | None = None
         self._isolated = False
@@ -81,40 +60,47 @@ class Worker:
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
         self._reader: threading.Thread | None = None
-        self._next_id = 0
+        self._last_words = ""  # what a process printed that never got to its first child
         self._start()
 
     def _start(self) -> None:
-        self._control, theirs = socket.socketpair()
-        output, write_end = os.pipe()
-        program = Path(__file__).with_name("worker.py")
-        arguments = [str(self._stage.runtime), str(self._stage.submission), self._device, str(theirs.fileno())]
+        self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        self._output, write_end = os.pipe()
+        self._reader = None
+        self._scratch = self._stage.new_scratch()
+        folders = rungs.Folders(str(self._stage.runtime), str(self._stage.submission), str(self._scratch))
+        env = self._environment(rungs.seen(self._rung, folders).scratch)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(program), *arguments],
+                rungs.command(self._rung, self._device, folders, theirs.fileno(), env),
                 stdin=subprocess.DEVNULL,
                 stdout=write_end,
                 stderr=write_end,
-                pass_fds=[theirs.fileno()],
-                cwd=self._stage.scratch,
-                env=self._environment(),
+                pass_fds=[theirs.fileno(), self._stage.living],
+                cwd=self._scratch,
+                env={} if self._rung == rungs.BUBBLEWRAP else env,  # its first process shows bwrap's to the others
                 start_new_session=True,
             )
         finally:
             theirs.close()
             os.close(write_end)
-        self._output, self._reader = output, None
 
-    def _environment(self) -> dict[str, str]:
-        scratch = str(self._stage.scratch)
-        env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        env |= {"HOME": scratch, "TMPDIR": scratch, "TRITON_CACHE_DIR": f"{scratch}/triton", "PYTHONHASHSEED": "0"}
+    def _environment(self, scratch: str) -> dict[str, str]:
+        env = {name: os.environ[name] for name in PASSED_ON[self._device] if name in os.environ}
+        env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         if self._device == "cpu":
-            env |= {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
+            env |= {
+                "PATH": "/usr/bin:/bin",
+                "OMP_NUM_THREADS": "1",
+                "TORCH_COMPILE_DISABLE": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+            }
         return env
 
     def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
         """One request and its reply; raises WorkerDied, and the next call finds a new worker."""
+        if time.monotonic() > self._stage.deadline:
+            raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
         is_large = any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
         if is_large and self._had_large and self._device == "cpu":
             self._end_child()  # one that keeps what it was sent has no room for another
@@ -128,24 +114,29 @@ class Worker:
         from assignment.grading import protocol  # loads PyTorch, which a worker's start must not wait for
 
         assert self._channel is not None
-        self._next_id += 1
-        timeout_s = CALL_TIMEOUT_S[self._device]
+        timeout_s = max(1.0, min(CALL_TIMEOUT_S[self._device], self._stage.deadline - time.monotonic()))
         try:
-            protocol.send(self._channel, {**request, "id": self._next_id}, tensors)
-            header, results = protocol.receive(self._channel, time.monotonic() + timeout_s)
-            if header.get("id") != self._next_id:
-                raise protocol.ProtocolError("an answer to another question")
+            header, results = protocol.exchange(self._channel, request, tensors, timeout_s)
         except protocol.DeadlineExceeded:
             where = self._interrupt()
-            self._bury()
+            self._bury(patience_s=0)
             raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
         except protocol.ConnectionLost:
             raise WorkerDied("crashed", self._bury() + self._place()) from None
         except protocol.ProtocolError as error:
-            self._kill_child()
-            self._bury()
+            self._bury(patience_s=0)
             raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
+        self._refuse_leftovers(header.pop("left", ""))
         return header, results
+
+    def _refuse_leftovers(self, thread: Any) -> None:
+        """A call must be over when it returns; raises WorkerDied where a thread or a process goes on."""
+        strays = self._supervisor("strays").get("strays", ["the worker's own, which was killed"])
+        if not thread and not strays:
+            return
+        left = f"a thread running: {str(thread)[:80]}" if thread else f"a process running: {str(strays[0])[:80]}"
+        self._bury(patience_s=0)
+        raise WorkerDied("crashed", f"left {left}; end every thread and process before the function returns")
 
     def _connect(self) -> None:
         """A new child of the worker, with the submission imported; without __init__.py where that is what kills it."""
@@ -161,66 +152,51 @@ class Worker:
     def _fork_child(self) -> None:
         for attempt in (1, 2):
             ours, theirs = socket.socketpair()
-            try:
-                socket.send_fds(self._control, [b"."], [theirs.fileno()])
-                theirs.close()
-                self._child: int = self._control_message(START_TIMEOUT_S)["pid"]
+            with theirs:
+                started = self._supervisor("fork", START_TIMEOUT_S, [theirs.fileno()], caches=self._stage.caches)
+            if started:
                 break
-            except (OSError, ValueError) as error:
-                if attempt == 2:
-                    raise WorkerUnavailable(f"the worker process did not start: {self.output()}") from error
-                self._end_process()
-                self._start()
+            ours.close()
+            if attempt == 2:
+                raise WorkerUnavailable(f"the worker process did not start: {self._last_words}")
         self._channel = ours
         if self._reader is None:
             self._reader = threading.Thread(target=self._drain, args=(self._output,), daemon=True)
             self._reader.start()
 
-    def _control_message(self, timeout_s: float) -> dict[str, int]:
-        self._control.settimeout(timeout_s)
-        line = b""
-        while not line.endswith(b"\n"):
-            data = self._control.recv(1)
-            if not data:
-                raise ConnectionError("the worker process ended")
-            line += data
-        return json.loads(line)
+    def _supervisor(
+        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: Any
+    ) -> dict[str, Any]:
+        """The answer of the worker's first process; {} if it is gone, or stopped, and there is a new one."""
+        try:
+            self._control.settimeout(timeout_s)
+            socket.send_fds(self._control, [json.dumps({"do": do, **more}).encode()], descriptors)
+            return json.loads(self._control.recv(MAX_ANSWER))
+        except (OSError, ValueError):  # no answer at all is no JSON
+            self._end_process()
+            self._start()
+            return {}
 
-    def _bury(self) -> str:
-        """Kill the current child and say how it had ended."""
+    def _bury(self, patience_s: float = PATIENCE_S) -> str:
+        """End the current child, and say how it had ended."""
         assert self._channel is not None
         self._channel.close()
         self._channel = None
-        timed_out = threading.Timer(0.5, self._kill_child)  # a child that only closed its connection
-        timed_out.start()
-        try:
-            return describe_end(self._control_message(START_TIMEOUT_S)["status"])
-        except (OSError, ValueError):
-            self._end_process()
-            self._start()
+        end = self._supervisor("bury", patience_s=patience_s)
+        if end.get("status") is None:
             return "the worker process was killed"
-        finally:
-            timed_out.cancel()
-            self._kill_child()
+        return end["why"] or describe_end(end["status"])
 
     def _interrupt(self) -> str:
-        """Stop the child at its deadline, and say where it was."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(self._child, signal.SIGUSR1)
-        time.sleep(0.2)
-        where = self._place()
-        self._kill_child()
-        return where
+        """Have the child, at its deadline, print where it is."""
+        self._supervisor("interrupt")
+        return self._place()
 
     def _place(self) -> str:
         """The innermost line of the submission in the stack that faulthandler printed last, if it did."""
         stack = self.output().rpartition("most recent call first")[2]
         frame = re.search(r'File "[^"\n]*/(cs336_kernels/[^"\n]+)", line (\d+) in (\w+)', stack)
         return f"\n  at {frame[1]}:{frame[2]} in {frame[3]}" if frame else ""
-
-    def _kill_child(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child, signal.SIGKILL)
 
     def _drain(self, output: int) -> None:
         with suppress(OSError):
@@ -241,30 +217,56 @@ class Worker:
         return b"".join(self._printed).decode(errors="replace")
 
     def _end_process(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End the worker, and with it all that it started; its first process sees to that if it can."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
+        if not has_ended(self._process.pid, END_TIMEOUT_S):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()  # at once where it is another process's child: a Popen that nobody waited for warns
         if self._reader is None:
+            self._last_words = tail(self._output)
             os.close(self._output)
+        remove(self._scratch)
 
     def restart(self) -> None:
-        """End the child; the next call finds a new one, with what the stage then holds."""
+        """End the child; the next call finds a new one, with what the stage then holds, and empty scratch space."""
         self._end_child()
         self._isolated = False
+        self._supervisor("wipe", START_TIMEOUT_S)
 
     def _end_child(self) -> None:
         if self._channel is not None:
-            self._kill_child()
-            self._bury()
+            self._bury(patience_s=0)
 
     def close(self) -> None:
         if self._channel is not None:
-            self._kill_child()
             self._channel.close()
             self._channel = None
         self._end_process()
         if self._owner == os.getpid():
             self._process.wait()
+
+
+def has_ended(pid: int, timeout_s: float) -> bool:
+    """Whether a process, ours or not, ends in time."""
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:  # it is gone already
+        return True
+    try:
+        return bool(select.select([process], [], [], timeout_s)[0])
+    finally:
+        os.close(process)
+
+
+def tail(output: int) -> str:
+    """What is left to read in a pipe."""
+    os.set_blocking(output, False)
+    with suppress(BlockingIOError):
+        return os.read(output, MAX_OUTPUT).decode(errors="replace")
+    return ""
 
 
 def describe_end(status: int) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from assignment.grading import text
 from assignment.grading.checks import PROBLEMS, Check
 
 OK, FAIL, TO_DO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
@@ -13,6 +14,8 @@ CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs revi
 SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TO_DO, NOT_GRADED, NEEDS_REVIEW, OK)
 KEEPS_POINTS = (OK, NEEDS_REVIEW)
 LARGEST_MARGIN = 1e9  # JSON has no infinity
+MAX_NOTES = 5  # of a check
+MAX_NOTE_LINES = 6
 
 
 @dataclass(frozen=True)
@@ -162,12 +165,18 @@ def check_entry(result: CheckResult, command: str) -> dict[str, Any]:
         "status": result.status,
         "cases": result.expected,
         "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
-        "message": "" if result.status == OK else _message(result),
+        "message": "" if result.status == OK else text.clean(_message(result)),
         "hint": "",
-        "rerun": "" if good else f"{command} {result.check.name}",
-        "margin": round(min(result.margin, LARGEST_MARGIN), 4),
-        "notes": list(dict.fromkeys(note for case in result.cases for note in case.notes)),
+        "rerun": "" if good else text.line(f"{command} {result.check.name}"),
+        "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
+        "notes": _notes(result),
     }
+
+
+def _notes(result: CheckResult) -> list[str]:
+    """What was remarked on the check's cases, each remark once, and not more than anybody reads."""
+    notes = (text.clean(note, MAX_NOTE_LINES) for case in result.cases for note in case.notes[:MAX_NOTES])
+    return list(dict.fromkeys(note for note in notes if note))[:MAX_NOTES]
 
 
 def _message(result: CheckResult) -> str:

@@ -1,13 +1,13 @@
 """The other process: imports a submission and answers requests about it, one at a time.
 
-Runs as a program of its own, `python -I worker.py RUNTIME SUBMISSION DEVICE CONTROL_FD`: RUNTIME is put on the path for
-our own modules, SUBMISSION holds cs336_kernels/. Its first process loads PyTorch and the simulator, and never the
-submission; for each connection that arrives over the control socket it forks a child which does, so that a submission
-that dies is replaced at once.
+Runs as a program of its own, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the folder of our own
+modules; "submission", the one that holds cs336_kernels/; "scratch"; "device"; "rung", the sandbox; "readable", what
+else it may read; "control", the number of a socket. Its first process loads PyTorch and the simulator, and never the
+submission (see supervisor.py); the children that it forks confine themselves and do, so that a submission that dies is
+replaced at once.
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -16,7 +16,6 @@ import importlib.util
 import json
 import linecache
 import os
-import resource
 import signal
 import socket
 import sys
@@ -28,8 +27,6 @@ from typing import Any
 
 PACKAGE = "cs336_kernels"
 FILES = ("weighted_sum", "rmsnorm", "flash_attention")
-ADDRESS_SPACE = 12 << 30  # bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
-FILE_SIZE = 256 << 20
 MAX_MESSAGE = 2_000  # characters
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 LARGEST_STORAGE = 1 << 40  # bytes of address space that a request may ask for; only what is touched costs memory
@@ -40,12 +37,15 @@ class Missing(Exception):
 
 
 def main() -> None:
-    runtime, submission, device, control_fd = sys.argv[1:]
-    sys.path.insert(0, runtime)
-    prepare(device)
-    limit(device)
+    setup = json.loads(sys.argv[1])
+    sys.path.insert(0, setup["runtime"])
+    prepare(setup["device"])
+    from assignment.grading import confinement, supervisor
+
+    confinement.limit(setup["device"])
     sys.dont_write_bytecode = True
-    supervise(socket.socket(fileno=int(control_fd)), Path(submission), device)
+    control = socket.socket(fileno=setup["control"])
+    supervisor.Supervisor(control, Path(setup["scratch"]), lambda *arguments: child(setup, *arguments)).run()
 
 
 def prepare(device: str) -> None:
@@ -67,56 +67,34 @@ def prepare(device: str) -> None:
     from assignment.grading import requests  # noqa: F401
 
 
-def limit(device: str) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
-    if device == "cpu":  # CUDA maps far more than it uses
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESS_SPACE,) * 2)
+def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None:
+    """What the supervisor forks: a process that answers requests until it is ended."""
+    from assignment.grading import confinement
 
-
-def supervise(control: socket.socket, submission: Path, device: str) -> None:
-    """Fork a child for each connection received, and report its process id and, at its end, its wait status."""
-    die_with_parent()
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
-        if not message:
-            return
-        pid = os.fork()
-        if not pid:
-            control.close()
-            child(socket.socket(fileno=descriptors[0]), submission, device)
-        os.close(descriptors[0])
-        control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
-        _, status = os.waitpid(pid, 0)
-        control.sendall(json.dumps({"status": status}).encode() + b"\n")
-
-
-def child(connection: socket.socket, submission: Path, device: str) -> None:
     os.setsid()
-    die_with_parent()
+    confinement.prctl(1, signal.SIGKILL)  # die with the parent
+    os.environ["TRITON_CACHE_DIR"] = f"{setup['scratch']}/triton-{caches}"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{setup['scratch']}/inductor-{caches}"
     faulthandler.enable()  # a crash, or the grader's signal at a deadline, prints where the submission was
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     try:
-        serve(connection, Submission(submission), device)
+        confinement.confine(setup)
+        serve(connection, Submission(Path(setup["submission"])), setup["device"])
     finally:
         os._exit(0)
 
 
-def die_with_parent() -> None:
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-
-
 def serve(connection: socket.socket, submission: "Submission", device: str) -> None:
-    from assignment.grading import protocol
+    from assignment.grading import leftovers, protocol
 
     while True:
         try:
             header, tensors = protocol.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
         except protocol.ConnectionLost:
             return
+        before = leftovers.snapshot()
         reply, results = safe_answer(submission, header, tensors, device)
+        reply["left"] = leftovers.left_since(before, device)
         del tensors
         if any(storage["nbytes"] > protocol.WHOLE_STORAGE_UP_TO for storage in header["storages"]):
             gc.collect()  # what an exception or a cycle still holds would leave no room for the next large view
@@ -142,12 +120,13 @@ def answer(submission: "Submission", header: dict[str, Any], tensors: list, devi
     """One request, by its kind."""
     from assignment.grading import requests
 
-    if header["kind"] == "load":
-        submission.isolated = header["isolated"]
-        with requests.provenance_of(submission.folder) if device == "cpu" else contextlib.nullcontext():
+    with requests.provenance_of(submission.folder) if device == "cpu" else contextlib.nullcontext():
+        if header["kind"] == "load":
+            submission.isolated = header["isolated"]
             submission.load()
-        return {"status": "ok"}, []
-    return requests.answer(submission.function(header["function"]), header, tensors, device, submission.folder)
+            return {"status": "ok"}, []
+        function = submission.function(header["function"])
+    return requests.answer(function, header, tensors, device, submission.folder)
 
 
 class Submission:

@@ -195,7 +195,7 @@ def test_a_decoy_kernel_fails_its_problem(submission):
     got = grade(
         submission, "--only", "flash_forward_triton", "flash_forward_pytorch", "test_triton_values", "--seed", "1"
     )
-    assert got.status == 0, got.err
+    assert got.report, got.err
     scores = {problem["name"]: problem["score"] for problem in got.report["problems"]}
     assert scores["flash_forward_triton"] == 0
     assert scores["flash_forward_pytorch"] == 10

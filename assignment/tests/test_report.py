@@ -1,15 +1,121 @@
-"""What the report looks like, with a hostile message in it."""
+"""What the report looks like, with hostile texts in every place that a submission can fill."""
 
+import io
+import json
+import math
+import re
+import unicodedata
 import xml.etree.ElementTree as ElementTree
+from argparse import Namespace
 
 import pytest
 from rich.console import Console
 
-from assignment.grading import report, score
-from assignment.grading.checks import Check
+from assignment.grading import cli, report, score, text
+from assignment.grading.checks import Check, declared
 from assignment.grading.score import Case, CheckResult, Session
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
+SESSION = Session("uv run grade.py --only", 1, "cpu-simulated", "none", "00")
+FORGED = "Score: 80/80 gradable here, 20 need a GPU"
+TEXTS = {
+    "ANSI": f"\x1b[2J\x1b[1;1H{FORGED}\x1b[8m",
+    "a link": f"\x1b]8;;http://evil\x1b\\{FORGED}\x1b]8;;\x07",
+    "C1 controls": f"\x9b2J{FORGED}\x9d0;title\x9c",
+    "control characters": "".join(map(chr, range(32))) + "\x7f" + "".join(map(chr, range(0x80, 0xA0))),
+    "carriage return": f"line\r{FORGED}\b\b\b",
+    "vertical moves": f"\v\v\f{FORGED}\x85{FORGED}\u2028{FORGED}\u2029",
+    "bidi": f"\u202e{FORGED[::-1]}\u202c\u2066\u200f",
+    "invisible": "\u200b\ufeff\u00ad\u2060" * 20 + FORGED,
+    "surrogates": "\ud800 \udfff \udcff" + FORGED,
+    "no characters": "\ufffe\uffff\U0001ffff\x00\ue000",
+    "markup": "[bold red]80/80[/] [link=x]y[/link] ]]> </failure></testsuite> <script>alert(1)</script> **b** | `c`",
+    "padding to the next row": " " * 54 + FORGED + " " * 40 + FORGED,
+    "wide padding": "\u3000" * 27 + "全" * 27 + FORGED,
+    "tabs": "\t" * 500 + FORGED,
+    "many lines": "\n".join([FORGED] * 10_000),
+    "a long word": "x" * 1_000_000,
+    "wide": "\U0001f600" * 100_000,
+    "combining": "a" + "\u0301" * 5000,
+    "nothing": "",
+    "a line feed": "\n",
+    "spaces": " \n \t\n",
+    "workflow commands": "::error::x\n::add-mask::8\n::stop-commands::x\n##[error]y",
+}
+hostile = pytest.mark.parametrize("said", TEXTS.values(), ids=TEXTS.keys())
+
+
+def report_of(said):
+    """A report in which a text stands wherever a submission's can, in a check of every status."""
+    statuses = ("ok", "FAIL", "todo", "crashed", "needs review", "timeout")
+    checks = [Check(f"test_rmsnorm.py::test_{i}", "rmsnorm", f"claim {i}", 1.0) for i in range(len(statuses))]
+    results = [
+        CheckResult(check, (Case("case", status, said, math.nan, True, (said,)),), 1)
+        for check, status in zip(checks, statuses, strict=True)
+    ]
+    return score.report(SESSION, results)
+
+
+def printed(data, **terminal):
+    console = Console(highlight=False, soft_wrap=True, file=io.StringIO(), color_system=None, **terminal)
+    report.print_failures(console, data)
+    report.print_notes(console, data)
+    report.print_summary(console, data)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def columns(row):
+    return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in row)
+
+
+@hostile
+@pytest.mark.parametrize("terminal", [{"force_terminal": True, "width": 60}, {"width": 60}], ids=["terminal", "pipe"])
+def test_a_text_writes_no_line_of_the_report(said, terminal):
+    """What a submission says stands behind a gutter, on each row of the screen, and moves no cursor"""
+    out = printed(report_of(said), **terminal)
+    rows = out.split("\n")
+    assert all(char.isprintable() or char == "\n" for char in out)
+    assert rows[-2:] == ["Score: 2/6 gradable here, 94 need a GPU", ""]
+    assert sum(row.lstrip().startswith("Score") for row in rows) == 1
+    if terminal.get("force_terminal"):
+        assert max(columns(row) for row in rows if not row.startswith("  again: ")) <= 60
+    assert len(rows) < 150
+
+
+@hostile
+def test_the_files_are_legal_whatever_is_said(said):
+    data = report_of(said)
+    as_json = report.as_json(data)
+    assert json.loads(as_json, parse_constant=pytest.fail) == data
+    assert re.fullmatch(r"[^\x00-\x09\x0b-\x1f\x7f-\x9f]*", as_json.decode())
+    root = ElementTree.fromstring(report.junit(data))
+    assert {element.tag for element in root.iter()} <= {"testsuites", "testsuite", "testcase", "failure", "skipped"}
+    assert len(root.findall(".//testcase")) == 13
+
+
+@pytest.mark.parametrize("char", ["\U0001f600", "\x1b", "\ud800", '"', "<", "x"])
+def test_the_files_stay_small(char):
+    """Every check of the grade with as long a message and as many notes as there can be: at most 3 MB a file"""
+    cases = tuple(
+        Case(f"{i}", "FAIL", char * 100_000, notes=tuple(f"{i}{j}" + char * 9000 for j in range(9))) for i in range(2)
+    )
+    results = [CheckResult(check, cases, 2) for check in declared()]
+    data = score.report(SESSION, results)
+    assert len(report.as_json(data)) < 3_000_000
+    assert len(report.junit(data)) < 3_000_000
+
+
+def test_what_is_said_stays_readable():
+    """Lines, indentation, mathematics and other scripts arrive as they are"""
+    said = "y: 3 of 4 elements wrong ± 2·10⁻³\n\tдва 二\n  at cs336_kernels/rmsnorm.py:3"
+    assert text.clean(said) == said.replace("\t", "    ")
+    assert "    | [case] y: 3 of 4 elements wrong ± 2·10⁻³\n    |     два 二\n" in printed(report_of(said))
+
+
+def test_what_is_cut_says_so():
+    assert text.clean("x" * 5_000).endswith("x …")
+    assert text.clean("x" * 150, max_line=100) == "x" * 100 + " …"
 
 
 @pytest.fixture
@@ -19,23 +125,15 @@ def data():
     results = [
         CheckResult(check, (Case("case", status, HOSTILE),), 1) for check, status in zip(checks, statuses, strict=True)
     ]
-    return score.report(Session("uv run grade.py --only", 1, "cpu-simulated", "none", "00"), results)
-
-
-def printed(data):
-    console = Console(highlight=False, soft_wrap=True, width=100, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    with console.file:
-        report.print_failures(console, data)
-        report.print_summary(console, data)
-    return console.export_text(styles=True)
+    return score.report(SESSION, results)
 
 
 def test_a_message_cannot_write_on_the_screen(data):
-    text = printed(data)
-    assert "\x1b[2J" not in text
-    assert "[bold]80/80[/bold]" in text
-    assert max(map(len, text.splitlines())) < 300
-    assert len(text.splitlines()) < 60
+    out = printed(data)
+    assert "\x1b[2J" not in out
+    assert "[bold]80/80[/bold]" in out
+    assert max(map(len, out.splitlines())) < 300
+    assert len(out.splitlines()) < 60
 
 
 def test_the_last_line_is_the_total(data):
@@ -43,10 +141,16 @@ def test_the_last_line_is_the_total(data):
 
 
 def test_only_failures_are_told_at_length(data):
-    text = printed(data)
-    assert "test_1: FAIL" in text
-    assert "test_0" not in text
-    assert "test_2:" not in text
+    out = printed(data)
+    assert "test_1: FAIL" in out
+    assert "test_0" not in out
+    assert "test_2:" not in out
+
+
+def test_the_next_step_is_the_first_stub():
+    assert "Next: cs336_kernels/rmsnorm.py: section 4\nScore:" in printed(
+        report_of("Traceback\ncs336_kernels/rmsnorm.py: section 4")
+    )
 
 
 def test_junit_is_well_formed_and_counts_checks(data):
@@ -54,3 +158,32 @@ def test_junit_is_well_formed_and_counts_checks(data):
     suite = next(suite for suite in root if suite.get("name") == "rmsnorm")
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "3", "1")
     assert sum(case.find("failure") is not None for case in suite) == 3
+
+
+def write(tmp_path, data, json_name="report.json", junit_name="report.xml"):
+    return cli.write_reports(Namespace(json=tmp_path / json_name, junit=tmp_path / junit_name), data)
+
+
+def test_both_files_are_written_and_nothing_else(tmp_path, data):
+    (tmp_path / "report.json").write_text("an older one")
+    assert write(tmp_path, data) == []
+    assert json.loads((tmp_path / "report.json").read_text()) == data
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", "report.xml"}
+
+
+@pytest.mark.parametrize("name", ["gone/report.json", "folder", "blocked", "x" * 255, "/dev/full"])
+def test_a_file_that_cannot_be_written_does_not_cost_the_other(tmp_path, data, name):
+    """No such folder, a folder of that name, a part that is in the way, too long a name, a full disk"""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "blocked.part").mkdir()
+    (reason,) = write(tmp_path, data, json_name=name)
+    assert "was not written" in reason
+    assert ElementTree.parse(tmp_path / "report.xml").getroot().tag == "testsuites"
+    assert not [path for path in tmp_path.iterdir() if path.is_file() and path.name != "report.xml"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path, data):
+    """--json /dev/null, as root"""
+    (tmp_path / "null").symlink_to("/dev/null")
+    assert write(tmp_path, data, json_name="null") == []
+    assert (tmp_path / "null").is_symlink()

@@ -1,0 +1,215 @@
+"""Kill or stop the processes of a grade at random moments: the report must come out complete and right all the same.
+
+    python -m assignment.attacks.faults [--times 100] [--each 1] [--seed N]
+
+The reference's weighted sum is graded in a process of its own, and processes of that grade get signals: a worker's
+child, which runs the submission; a worker's first process, which forks such children; or a judging process.
+Every check must then be as in an undisturbed run, or lost by a call that was hit; nothing may be left behind.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assignment.grading import score
+
+ROOT = Path(__file__).resolve().parents[2]
+ONLY = "weighted_sum"
+ROLES = ("child", "supervisor", "judge")
+LOST = (score.CRASHED, score.TIMEOUT)
+LONGEST_S = 400.0  # a stopped process is only found out at a deadline
+SAME = ("name", "claim", "max_score", "cases")  # of every check; and of one that was not hit:
+UNHIT = ("status", "score", "passed", "message", "margin", "notes")
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    born: str  # when it started: process ids are used again
+    is_worker: bool  # runs the worker's program
+
+
+def processes() -> dict[int, Process]:
+    found = {}
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            is_worker = b"python" in arguments[0] and any(a.endswith(b"/worker.py") for a in arguments)
+            if fields[0] not in "ZX":
+                found[int(folder.name)] = Process(int(folder.name), int(fields[1]), fields[19], is_worker)
+    return found
+
+
+def of_grade(grade: int) -> list[Process]:
+    """The processes that descend from a grade."""
+    everyone = processes()
+    own = {grade}
+    while more := {p.pid for p in everyone.values() if p.parent in own} - own:
+        own |= more
+    return [everyone[pid] for pid in own - {grade} if pid in everyone]
+
+
+def by_role(grade: int, own: list[Process]) -> dict[str, list[int]]:
+    """Which of a grade's processes do what."""
+    roles: dict[str, list[int]] = {role: [] for role in ROLES}
+    by_pid = {process.pid: process for process in own}
+    for process in own:
+        above = by_pid.get(process.parent)
+        if process.is_worker:
+            roles["child" if above and above.is_worker else "supervisor"].append(process.pid)
+        elif process.parent == grade and not _is_launcher(process.pid):
+            roles["judge"].append(process.pid)
+    return roles
+
+
+def _is_launcher(pid: int) -> bool:
+    """Whether a process is no fork of the grader, but a program that it started, such as a sandbox."""
+    with suppress(OSError):
+        return b"grade.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return True
+
+
+@dataclass(frozen=True)
+class Strike:
+    after_s: float
+    role: str
+    number: int  # of the signal
+
+    def __str__(self) -> str:
+        return f"{self.role} {signal.Signals(self.number).name}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    hits: list[str]  # "judge SIGKILL"; a grade may be over before the last one
+    seconds: float
+    lost: int  # checks
+    faults: list[str]  # what must not be
+
+
+def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[Outcome, dict[str, Any]]:
+    """Grade, and strike meanwhile; the report too."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(ROOT / "grade.py"), str(ROOT / "assignment/reference"), "--only", ONLY]
+        command += ["--seed", str(seed), "--jobs", "2", "--json", f"{folder}/report.json"]
+        start = time.monotonic()
+        hits: list[str] = []
+        seen: list[Process] = []
+        with open(f"{folder}/out", "w+") as out:  # noqa: PTH123
+            grade = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | {"TMPDIR": folder})
+            for strike in sorted(strikes, key=lambda strike: strike.after_s):
+                time.sleep(max(0.0, start + strike.after_s - time.monotonic()))
+                if own := struck(grade, strike):
+                    hits.append(str(strike))
+                    seen += own
+            try:
+                status = grade.wait(LONGEST_S)
+            except subprocess.TimeoutExpired:
+                grade.kill()
+                return Outcome(hits, LONGEST_S, 0, [f"no end within {LONGEST_S:.0f} s"]), {}
+        seconds = time.monotonic() - start
+        faults = left_behind(folder, seen)
+        report = Path(folder) / "report.json"
+        if status or not report.exists():
+            said = Path(folder, "out").read_text()[-2000:]
+            return Outcome(hits, seconds, 0, [*faults, f"exit status {status}: {said}"]), {}
+        return Outcome(hits, seconds, 0, faults), json.loads(report.read_text())
+
+
+def struck(grade: subprocess.Popen, strike: Strike) -> list[Process]:
+    """Signal a process of that role as soon as there is one; all processes that there were then, or none."""
+    while grade.poll() is None:
+        own = of_grade(grade.pid)
+        for pid in random.sample(found := by_role(grade.pid, own)[strike.role], len(found)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, strike.number)
+                return own
+        time.sleep(0.01)
+    return []
+
+
+def left_behind(folder: str, seen: list[Process]) -> list[str]:
+    """Processes and folders that outlive a grade: of those seen, or with its folder for temporary files."""
+    faults = [f"left behind: {path.name}" for path in Path(folder).glob("grade-*")]
+    for attempt in range(20):  # a killed process takes a moment to go
+        alive = [p for p in processes().values() if p in seen or _runs_in(Path(f"/proc/{p.pid}/environ"), folder)]
+        if not alive:
+            return faults
+        time.sleep(0.05 * attempt)
+    return [*faults, f"processes left: {alive}"]
+
+
+def _runs_in(environ: Path, folder: str) -> bool:
+    with suppress(OSError):
+        return f"TMPDIR={folder}".encode() in environ.read_bytes()
+    return False
+
+
+def compared(outcome: Outcome, report: dict[str, Any], undisturbed: dict[str, Any]) -> Outcome:
+    """The outcome, with what is wrong about its report."""
+    if not report:
+        return outcome
+    faults, lost = list(outcome.faults), 0
+    for (_, want), (_, got) in zip(checks(undisturbed), checks(report), strict=True):
+        lost += got["status"] in LOST
+        for key in (*SAME, *(UNHIT if got["status"] not in LOST else ())):
+            if got[key] != want[key]:
+                faults.append(f"{want['name']}: {key} is {got[key]!r}, undisturbed {want[key]!r}")
+        if got["status"] in LOST and got["score"]:
+            faults.append(f"{want['name']}: points for {got['status']}")
+    if report["score"] != round(sum(check["score"] for _, check in checks(report)), 6):
+        faults.append("the score is not the sum of the checks'")
+    return Outcome(outcome.hits, outcome.seconds, lost, faults)
+
+
+def checks(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(problem["name"], check) for problem in report["problems"] for check in problem["checks"]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--times", type=int, default=100, help="how many signals are sent")
+    parser.add_argument("--each", type=int, default=1, help="how many of them at most to one grade")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**31))
+    options = parser.parse_args()
+    print(f"seed {options.seed}")
+    rng = random.Random(options.seed)
+    outcome, undisturbed = run(options.seed)
+    hits, usual_s = Counter[str](), outcome.seconds
+    lost, faults, longest = Counter[int](), list(outcome.faults), 0.0
+    while sum(hits.values()) < options.times and not (faults and len(faults) > 20):
+        strikes = [
+            Strike(
+                rng.uniform(0, usual_s), rng.choice(ROLES), rng.choices([signal.SIGKILL, signal.SIGSTOP], [19, 1])[0]
+            )
+            for _ in range(options.each)
+        ]
+        outcome = compared(*run(options.seed, strikes), undisturbed)
+        hits.update(outcome.hits)
+        lost[outcome.lost] += 1
+        longest = max(longest, outcome.seconds)
+        faults += outcome.faults
+        names = ", ".join(outcome.hits)
+        print(f"{sum(hits.values()):4} {names}: {outcome.seconds:.1f} s, {outcome.lost} checks lost", *outcome.faults)
+    print(
+        f"{dict(hits)}; checks lost a run: {dict(sorted(lost.items()))}; longest {longest:.0f} s; {len(faults)} faults"
+    )
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Processes of a grade are killed from outside: its report is complete and right, and nothing is left behind.
+
+A hundred times by `python -m assignment.attacks.faults`; here once for each kind of process.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from assignment.attacks import faults
+
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    outcome, report = faults.run(SEED)
+    assert not outcome.faults
+    assert report["score"] == 10
+    return outcome, report
+
+
+@pytest.mark.parametrize("role", faults.ROLES)
+def test_a_killed_process_costs_at_most_the_call_that_it_was_at(undisturbed, role):
+    moment = undisturbed[0].seconds * random.uniform(0.5, 0.8)
+    strike = faults.Strike(moment, role, signal.SIGKILL)
+    outcome = faults.compared(*faults.run(SEED, [strike]), undisturbed[1])
+    assert outcome.hits == [f"{role} SIGKILL"]
+    assert not outcome.faults
+    assert outcome.lost <= 1 + (role == "supervisor")  # one beside it may lose the new worker's first call
+
+
+def test_a_killed_grader_leaves_no_process(tmp_path):
+    command = [sys.executable, str(faults.ROOT / "grade.py"), str(faults.ROOT / "assignment/reference")]
+    command += ["--only", faults.ONLY, "--jobs", "2"]
+    grade = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)})
+    while not (seen := faults.of_grade(grade.pid)) or not faults.by_role(grade.pid, seen)["judge"]:
+        assert grade.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)  # each judge has begun
+    seen = faults.of_grade(grade.pid)
+    grade.kill()
+    grade.wait()
+    assert not [fault for fault in faults.left_behind(str(tmp_path), seen) if "process" in fault]
+
+
+def test_a_wrong_report_is_seen(undisturbed):
+    """A check that was not hit and is not as it was, points for one that was, a sum that is none"""
+    outcome, report = undisturbed
+    check = report["problems"][0]["checks"][0]
+    rest = [{**report["problems"][0], "checks": [other, *report["problems"][0]["checks"][1:]]} for other in (
+        {**check, "status": "FAIL", "score": 0.0},
+        {**check, "status": "crashed"},
+        {**check, "name": "another"},
+        {**check, "status": "crashed", "score": 0.0},
+    )]  # fmt: skip
+    for problem in rest:
+        assert faults.compared(outcome, {**report, "problems": [problem]}, report).faults

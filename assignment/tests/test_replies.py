@@ -1,0 +1,94 @@
+"""What the grader takes from a reply: nothing but what its own worker program writes."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from assignment.grading import replies, text
+
+OK = {"status": "ok", "groups": [2, 1], "bare": False, "notes": ["never stored: 3 of 4 elements"]}
+RAISED = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", "BaseException", "object"],
+          "message": "KeyError: 'q'\n  at cs336_kernels/x.py:3", "text": "'q'", "by_submission": True,
+          "in_kernel": False}  # fmt: skip
+FAILED = {"status": "failed", "message": "returned None, expected a torch.Tensor"}
+FAULT = {"status": "fault", "message": "race: two programs touch y[0]"}
+NO_TEXTS: list[Any] = [None, 1, ["x"], {"x": "y"}, True, 1.5]
+NO_FLAGS: list[Any] = [None, 0, 1, "True", []]
+
+
+@pytest.mark.parametrize(("reply", "n"), [(OK, 3), (RAISED, 0), (FAILED, 0), (FAULT, 0)])
+def test_what_a_worker_says_is_taken_as_it_is(reply, n):
+    assert replies.read({**reply, "id": "00", "tensors": [], "storages": []}, n) == reply
+
+
+@pytest.mark.parametrize(
+    ("reply", "n"),
+    [
+        ({}, 0),
+        *(({**OK, "status": status}, 3) for status in (None, "", "OK", 0, ["ok"], {"ok": 1})),
+        *(({**OK, "groups": groups}, 3) for groups in (None, 3, [3.0], [True, 2], [4, -1], [2], [2, 2], "21", [[3]])),
+        ({**OK, "groups": [0] * 100 + [3]}, 3),
+        *(({**OK, "bare": bare}, 3) for bare in (*NO_FLAGS, True)),
+        *(({**OK, "notes": notes}, 3) for notes in (None, "text", [1], ["x"] * 100, [["x"]], {"x": "y"})),
+        *(({**FAILED, "message": message}, 0) for message in NO_TEXTS),
+        *(({**RAISED, name: value}, 0) for name in ("message", "text") for value in NO_TEXTS),
+        *(({**RAISED, name: value}, 0) for name in ("by_submission", "in_kernel") for value in NO_FLAGS),
+        *(({**RAISED, "types": types}, 0) for types in (None, "KeyError", [1], ["x"] * 101, {"KeyError": 1})),
+        *((reply, 1) for reply in (RAISED, FAILED, FAULT)),
+        *(({key: value for key, value in OK.items() if key != gone}, 3) for gone in ("status", "groups", "bare")),
+        *(({key: value for key, value in RAISED.items() if key != gone}, 0) for gone in RAISED),
+        *(({key: value for key, value in FAULT.items() if key != gone}, 0) for gone in FAULT),
+    ],
+)
+def test_what_no_worker_says_is_none(reply, n):
+    assert replies.read(reply, n) is None
+
+
+@pytest.mark.parametrize("said", ["\x1b[2J", "\ud800", "x" * 1_000_000, "\n" * 1000 + "x", "\u202e\0"])
+def test_texts_are_made_safe_where_they_enter(said):
+    for reply, n in ((OK, 3), (RAISED, 0), (FAILED, 0), (FAULT, 0)):
+        taken = replies.read({**reply, "message": said, "text": said, "types": [said], "notes": [said]}, n)
+        assert taken
+        for texts in taken.values():
+            for value in texts if isinstance(texts, list) else [texts]:
+                if isinstance(value, str):
+                    assert len(value) <= 2 * text.MAX_CHARACTERS
+                    assert all(char.isprintable() or char == "\n" for char in value)
+
+
+def test_nothing_else_goes_further():
+    """A key that the grader does not know, and a note that says nothing"""
+    assert replies.read({**OK, "score": 100, "notes": [""]}, 3) == {**OK, "notes": []}
+
+
+ONE, COUNT, COUNTS = torch.ones(3), torch.tensor(7), torch.tensor([7, 0])
+REQUEST = {"wrt": [0, 1], "times": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups", "right"),
+    [
+        ("call", [[ONE]], True),
+        ("call", [[ONE], [ONE]], False),
+        ("call", [], False),
+        ("gradients", [[ONE, ONE], [ONE, ONE]], True),
+        ("gradients", [[ONE, ONE]], False),
+        ("gradients", [[ONE], [ONE, ONE, ONE]], False),
+        ("again", [[ONE], [ONE], [ONE], [ONE]], True),
+        ("again", [[], [ONE], [], [ONE]], False),
+        ("again", [[ONE], [ONE], [ONE, ONE], [ONE]], False),
+        ("again", [[ONE], [], [ONE], [ONE]], False),
+        ("kept", [[COUNT]], True),
+        ("kept", [[torch.tensor(-7)]], False),
+        ("kept", [[torch.tensor(7.0)]], False),
+        ("kept", [[COUNTS]], False),
+        ("largest", [[ONE], [COUNT]], True),
+        ("largest", [[COUNT]], False),
+        ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([7])]], True),
+        ("costs", [[ONE], [COUNTS, COUNTS, COUNTS]], False),
+        ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([True])]], False),
+    ],
+)
+def test_groups_are_those_of_the_request(kind, groups, right):
+    assert replies.fits(kind, groups, 2, REQUEST) is right
