@@ -128,11 +128,9 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
     """All checks, for bugs on the first seed; on the others the one that must catch it."""
     if entry.kind == CHEAT:
         return cheat_jobs(entry, options)
-    if options.quick and entry.needs:
-        return []
     if options.quick:
         return [Job(entry, options.first, only=entry.caught_by)]
-    count = 1 if entry.needs else max(1, options.seeds or SEEDS[entry.kind])
+    count = max(1, options.seeds or SEEDS[entry.kind])
     first, *others = range(options.first, options.first + count)
     return [
         Job(entry, first),

@@ -16,7 +16,6 @@ from assignment.grading.submission import Submission, read
 HERE = Path(__file__).resolve().parent
 REFERENCE = HERE.parent / "reference"
 BUG, VARIANT, CHEAT = "bug", "variant", "cheat"
-NEEDED = ("provenance",)  # what no check sees yet
 GRADED = tuple(name for name in PROBLEMS if name != "speed")
 
 
@@ -30,7 +29,6 @@ class Entry:
     problems: tuple[str, ...]  # to be graded: those that its files can affect
     problem: str = ""  # of a bug: the one that must lose points
     caught_by: str = ""  # of a bug: the check that must fail
-    needs: str = ""  # of a bug: one of NEEDED
     pays: tuple[str, ...] = ()  # of a variant: the checks of cost that its style must lose
     line: str = ""  # of a bug in its accesses: what the message of caught_by must quote
     cheat: cheats.Cheat | None = None
@@ -41,7 +39,7 @@ class Entry:
             return self.cheat.expectation
         if self.kind == VARIANT:
             return f"keeps every point but those of {', '.join(self.pays)}" if self.pays else "keeps every point"
-        return f"needs {self.needs}" if self.needs else f"fails {self.caught_by}"
+        return f"fails {self.caught_by}"
 
 
 PAYS = {  # right, and dearer than it must be
@@ -112,7 +110,6 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
         problems=affected,
         problem=planted.problem,
         caught_by=check if "::" in check or not check else f"{file}::{check}",
-        needs=planted.bug.needs,
         line=planted.bug.line,
     )
 

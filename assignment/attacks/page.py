@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from assignment.attacks.corpus import BUG, GRADED, NEEDED, VARIANT
+from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
 from assignment.attacks.verdicts import HONEST, Row, honest_margin, only_killer, weakest_bug
 from assignment.grading.checks import PROBLEMS, Check
@@ -25,7 +25,6 @@ def render(rows: list[Row], checks: list[Check]) -> str:
     """The whole page in Markdown."""
     parts = [_head(rows), _checks(rows, checks), _variants(rows)]
     parts += [_matrix(problem, rows, checks) for problem in GRADED]
-    parts.append(_needed(rows))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -42,7 +41,7 @@ def _reason(check: str) -> str:
 
 
 def summary(rows: list[Row]) -> str:
-    bugs = [row for row in rows if row.entry.kind == BUG and not row.entry.needs]
+    bugs = [row for row in rows if row.entry.kind == BUG]
     variants = [row for row in rows if row.entry.kind == VARIANT]
     lines = []
     if bugs:
@@ -109,7 +108,7 @@ def _variants(rows: list[Row]) -> str:
 
 def _matrix(problem: str, rows: list[Row], checks: list[Check]) -> str:
     """Bug × check: the least margin by which a check caught the bug; bold for the one that must."""
-    rows = [row for row in rows if row.entry.kind == BUG and row.entry.problem == problem and not row.entry.needs]
+    rows = [row for row in rows if row.entry.kind == BUG and row.entry.problem == problem]
     columns = [c.name for c in checks if c.problem == problem]
     columns += sorted({name for row in rows for name in row.kills} - set(columns))
     if not rows:
@@ -119,17 +118,6 @@ def _matrix(problem: str, rows: list[Row], checks: list[Check]) -> str:
     for row in rows:
         cells = " | ".join(_cell(row, name) for name in columns)
         lines.append(f"| {_short(row.entry.name)} | {cells} |")
-    return "\n".join(lines)
-
-
-def _needed(rows: list[Row]) -> str:
-    rows = [row for row in rows if row.entry.needs]
-    if not rows:
-        return ""
-    counts = ", ".join(f"{sum(row.entry.needs == need for row in rows)} {need}" for need in NEEDED)
-    lines = ["## What values cannot show", "", f"These keep their points for now, or lose them by luck: {counts}.", ""]
-    lines += ["| bug | needs | lost by luck |", "|---|---|---|"]
-    lines += [f"| {row.entry.name} | {row.entry.needs} | {', '.join(map(_column, row.kills))} |" for row in rows]
     return "\n".join(lines)
 
 

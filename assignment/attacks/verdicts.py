@@ -101,6 +101,10 @@ def _judge_variant(row: Row, findings: Findings) -> None:
         for name in row.entry.pays:
             if name in result.verdicts and name not in result.failed:
                 findings.add(row, f"was to lose {name}, and keeps it on seed {result.seed}")
+    for result in row.results:
+        for name, verdict in result.verdicts.items():
+            if verdict.status == score.NEEDS_REVIEW:
+                findings.add(row, f"is doubted in {name} on seed {result.seed}: {verdict.message}")
     remarks = {note for result in row.results for verdict in result.verdicts.values() for note in verdict.notes}
     for note in sorted(remarks):
         findings.add(row, f"is warned: {note}")
@@ -112,8 +116,6 @@ def _judge_variant(row: Row, findings: Findings) -> None:
 
 def _judge_bug(row: Row, problem_of: dict[str, str], findings: Findings) -> None:
     entry = row.entry
-    if entry.needs:
-        return
     if entry.caught_by not in problem_of:
         findings.add(row, f"there is no check {entry.caught_by}")
         return

@@ -26,15 +26,12 @@ _BUILTINS = {"range": "loop", "max": "maximum", "min": "minimum", "print": "show
 
 
 def rewrite(fn: Callable) -> Callable:
-    """`fn` with the compiler's semantics; `fn` itself if its source cannot be found."""
+    """`fn` with the compiler's semantics; raises ValueError, as Triton does, if its source is in no file."""
     try:
-        lines, first_line = inspect.getsourcelines(fn)
-        tree = _parse(lines, first_line)
-    except (OSError, TypeError, SyntaxError):
-        return fn
-    definition = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), None)
-    if definition is None:
-        return fn
+        tree = _parse(*inspect.getsourcelines(fn))
+    except (OSError, TypeError, SyntaxError) as error:
+        raise ValueError("@jit functions should be defined in a Python file") from error
+    definition = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     _Rewriter(fn).rewrite(definition)
     return _rebuild(fn, definition)
 

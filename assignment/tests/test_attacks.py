@@ -8,7 +8,7 @@ import pytest
 
 from assignment.attacks import __main__ as attacks
 from assignment.attacks import bugs, memory, one_bug, page
-from assignment.attacks.corpus import BUG, CHEAT, GRADED, NEEDED, VARIANT, Entry, defined, entries
+from assignment.attacks.corpus import BUG, CHEAT, GRADED, VARIANT, Entry, defined, entries
 from assignment.attacks.judging import Job, Result, Verdict, judge_all, key
 from assignment.attacks.verdicts import Row, judge, only_killer
 from assignment.grading import checks
@@ -30,7 +30,7 @@ def test_names_are_unique():
 
 def test_there_are_enough_of_each():
     assert sum(entry.kind == VARIANT for entry in ENTRIES) >= 22
-    assert sum(entry.kind == BUG and not entry.needs for entry in ENTRIES) >= 120
+    assert sum(entry.kind == BUG for entry in ENTRIES) >= 120
     assert {entry.problem for entry in ENTRIES if entry.kind == BUG} == set(GRADED)
 
 
@@ -39,11 +39,7 @@ def test_a_bug_is_the_base_with_an_edit_and_names_a_check_of_its_problem(entry):
     assert entry.submission.files != bugs.base()
     for name, content in entry.submission.files.items():
         ast.parse(content, name)
-    assert bool(entry.caught_by) != bool(entry.needs)
-    if entry.needs:
-        assert entry.needs in NEEDED
-    else:
-        assert PROBLEM_OF[entry.caught_by] == entry.problem
+    assert PROBLEM_OF[entry.caught_by] == entry.problem
 
 
 @pytest.mark.parametrize("entry", named(VARIANT))
@@ -61,7 +57,7 @@ def test_an_edit_that_does_not_fit_the_base_is_refused():
 
 
 def entry(kind: str, name: str) -> Entry:
-    return next(entry for entry in ENTRIES if entry.kind == kind and name in entry.name and not entry.needs)
+    return next(entry for entry in ENTRIES if entry.kind == kind and name in entry.name)
 
 
 def row(entry: Entry, *verdicts: dict[str, Verdict]) -> Row:

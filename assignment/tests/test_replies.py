@@ -7,7 +7,10 @@ import torch
 
 from assignment.grading import replies, text
 
-OK = {"status": "ok", "groups": [2, 1], "bare": False, "notes": ["never stored: 3 of 4 elements"]}
+OK = {
+    **{"status": "ok", "groups": [2, 1], "bare": False},
+    **{"notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": []},
+}
 RAISED = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", "BaseException", "object"],
           "message": "KeyError: 'q'\n  at cs336_kernels/x.py:3", "text": "'q'", "by_submission": True,
           "in_kernel": False}  # fmt: skip

@@ -1,7 +1,7 @@
 """The bank of planted bugs: wrong submissions, each a few edits away from a plain and correct one.
 
 Every bug has a check that must catch it. One that misuses memory, often with right results, says which line the
-simulator must name. A bug that no check sees yet says what would show it: where its results come from ("provenance").
+simulator must name.
 """
 
 import importlib
@@ -36,13 +36,12 @@ class Bug:
     caught_by: (
         str  # the check that must catch it, in the problem's file or as "file::check"; its message leads to the bug
     )
-    needs: str = ""  # "provenance": what no check sees yet; caught_by is then ""
     line: str = ""  # of a bug in its accesses: what caught_by must quote, a part of the line at fault or "never stored"
 
 
-def bug(name: str, caught_by: str, *edits: str, needs: str = "", line: str = "") -> Bug:
+def bug(name: str, caught_by: str, *edits: str, line: str = "") -> Bug:
     """A bug from edits written as "old → new"."""
-    return Bug(name, tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits)), caught_by, needs, line)
+    return Bug(name, tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits)), caught_by, line)
 
 
 @dataclass(frozen=True)

@@ -337,6 +337,14 @@ def check_numpy_inside_of_a_kernel():
     assert "does not support" in str(raised(TypeError, handle_kernel[(1,)], x, torch.empty(64), SIZE=64))
 
 
+def check_a_kernel_without_source():
+    """Triton compiles source; without it the simulator would run plain Python."""
+    found: dict = {"tl": tl}
+    exec("def kernel(y_ptr):\n    tl.store(y_ptr, 1.0)", found)
+    fault = raised(ValueError, triton.jit(found["kernel"])[(1,)], torch.empty(1))
+    assert "should be defined in a Python file" in str(fault)
+
+
 def check_values_in_a_closure():
     def make(value):
         @triton.jit
