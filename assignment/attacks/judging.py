@@ -188,7 +188,8 @@ def judge_case(item: pytest.Item) -> Verdict:
         if "status" in properties:
             failed = properties["status"] not in score.KEEPS_POINTS
             measured = any(name == "margin" for name, _ in report.user_properties)
-            margin = plugin.margin(report) if measured or not failed else math.inf
+            is_judged_by_value = measured and not properties["cheated"]
+            margin = plugin.margin(report) if is_judged_by_value or not failed else math.inf
             case = item.name.partition("[")[2].removesuffix("]")
             return Verdict(properties["status"], margin, case, properties["message"], properties["notes"])
     raise RuntimeError(f"{item.nodeid}: no status")

@@ -37,11 +37,12 @@ class Bug:
         str  # the check that must catch it, in the problem's file or as "file::check"; its message leads to the bug
     )
     line: str = ""  # of a bug in its accesses: what caught_by must quote, a part of the line at fault or "never stored"
+    computed: str = ""  # of a bug whose results are not a kernel's: what caught_by must quote of the line that computes
 
 
-def bug(name: str, caught_by: str, *edits: str, line: str = "") -> Bug:
+def bug(name: str, caught_by: str, *edits: str, line: str = "", computed: str = "") -> Bug:
     """A bug from edits written as "old → new"."""
-    return Bug(name, tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits)), caught_by, line)
+    return Bug(name, tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits)), caught_by, line, computed)
 
 
 @dataclass(frozen=True)

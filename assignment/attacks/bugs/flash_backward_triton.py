@@ -296,7 +296,7 @@ AUTOGRAD = (
         "flash_attention: backward by PyTorch",
         "test_attention_gradients",
         ", grad_k, grad_v = flash_backward_triton → , grad_k, grad_v = flash_backward_pytorch",
-        line="grad_q[:, first_query:end_query] +=",
+        computed="grad_q[:, first_query:end_query] +=",
     ),
 )
 
@@ -313,7 +313,7 @@ SHORTCUTS = (
         "grad_v = grad_v → s = q.float() @ k.float().mT * scale\n    if is_causal:\n"
         "        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -math.inf)\n"
         "    grad_v = ((s - lse[..., None]).exp().mT @ grad_o.float()).to(v.dtype)",
-        line="grad_v = ((s - lse[..., None]).exp().mT @ grad_o",
+        computed="grad_v = ((s - lse[..., None]).exp().mT @ grad_o",
     ),
 )
 

@@ -190,13 +190,13 @@ SHORTCUTS = (
         "        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -math.inf)\n"
         "    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)\n"
         "    return o, s.logsumexp(-1)\n",
-        line="scaled_dot_product_attention(",
+        computed="scaled_dot_product_attention(",
     ),
     bug(
         "PyTorch's attention behind a kernel",
         "test_triton_values",
         "return o. → o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)\n    return o.",
-        line="scaled_dot_product_attention(",
+        computed="scaled_dot_product_attention(",
     ),
     bug(
         "lse by PyTorch",
@@ -204,7 +204,7 @@ SHORTCUTS = (
         "return o. → s = q.float() @ k.float().mT * scale\n    if is_causal:\n"
         "        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), -math.inf)\n"
         "    lse = s.logsumexp(-1)\n    return o.",
-        line="s.logsumexp(-1)",
+        computed="s.logsumexp(-1)",
     ),
     bug(
         "causal: tiles of the future visited for nothing",

@@ -266,7 +266,7 @@ UNSEEN = (
         "forward: PyTorch's own rms_norm behind a kernel",
         "test_forward_values",
         "return y.reshape(x.shape), rstd → return torch.nn.functional.rms_norm(x, (d,), weight, eps), rstd",
-        line="torch.nn.functional.rms_norm(",
+        computed="torch.nn.functional.rms_norm(",
     ),
 )
 

@@ -186,7 +186,7 @@ UNSEEN = (
         "forward: a kernel whose result is thrown away",
         "test_forward_values",
         "return y.reshape(x.shape[:-1]) → return (x.float() * weight.float()).sum(-1).to(x.dtype)",
-        line="(x.float() * weight.float()).sum(-1)",
+        computed="(x.float() * weight.float()).sum(-1)",
     ),
     bug(
         "backward: no kernel",
@@ -194,7 +194,7 @@ UNSEEN = (
         "    _check_backward(grad_y, x, weight)\n →     _check_backward(grad_y, x, weight)\n"
         "    outer = grad_y.float()[..., None]\n    grad_w = (outer * x.float()).reshape(-1, x.shape[-1]).sum(0)\n"
         "    return (outer * weight.float()).to(x.dtype), grad_w.to(x.dtype)\n",
-        line="(outer * weight.float())",
+        computed="(outer * weight.float())",
     ),
 )
 
