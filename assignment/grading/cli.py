@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from assignment.grading import checks, plugin, report, rungs, score, text
+from assignment.grading import checks, plugin, report, rungs, score, supervisor, text
 from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import Submission, UnusableSubmission, pack, read
 
@@ -211,10 +211,15 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     console.print(Text(text.line(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}")))
     command = _command(options, seed)
     judge = Judge(selected, console, command)
+    supervisor.adopt_orphans()
     pool = Pool(submission, device, seed, jobs, options.path if options.inline else None, options.sandbox)
     console.print(Text(rungs.announcement(pool.rung, device)))
-    starter = plugin.Starter(pool)
-    status = run_pytest(selected, [judge, starter]) if selected else pytest.ExitCode.OK
+    try:
+        status = run_pytest(selected, [judge, plugin.Starter(pool)]) if selected else pytest.ExitCode.OK
+    finally:
+        pool.close()
+        if pool.rung in rungs.UNSAFE:  # there a submission can kill those who would have ended what it started
+            supervisor.end_descendants()
     session = score.Session(
         command=command,
         seed=seed,

@@ -4,6 +4,7 @@ Threads of Python count for as long as they live: one that waits can still act l
 run, since PyTorch and OpenMP keep pools of sleeping ones for the next call.
 """
 
+import _thread
 import sys
 import threading
 import time
@@ -16,14 +17,14 @@ LOOK_EVERY_S = 0.01
 
 @dataclass(frozen=True)
 class Threads:
+    started: int  # by Python, and not over
     python: frozenset[int]  # those in the midst of Python code, by threading's identifiers
     native: frozenset[int]  # all, by the kernel's
 
 
 def snapshot() -> Threads:
-    return Threads(
-        frozenset(sys._current_frames()), frozenset(int(task.name) for task in Path("/proc/self/task").iterdir())
-    )
+    native = frozenset(int(task.name) for task in Path("/proc/self/task").iterdir())
+    return Threads(_thread._count(), frozenset(sys._current_frames()), native)
 
 
 def left_since(before: Threads, device: str) -> str:
@@ -37,9 +38,10 @@ def left_since(before: Threads, device: str) -> str:
 
 
 def _of_python(before: Threads) -> str:
-    for identifier in snapshot().python - before.python:
+    now = snapshot()
+    for identifier in now.python - before.python:
         return next((thread.name for thread in threading.enumerate() if thread.ident == identifier), "without a name")
-    return ""
+    return "without a name" if now.started > before.started else ""
 
 
 def _running(before: Threads) -> str:

@@ -48,6 +48,7 @@ class Pool:
             self.workers = [InlineWorker(folder, device)]
         else:
             self.workers = [Worker(self.stage, device, self.rung) for _ in range(jobs)]
+        self._closed = False
         self.mine = 0  # the index of this process's worker
         self.memory_bytes = _memory_bytes(device)
         self._simulator: Any = None  # beside a worker with a GPU: one that simulates
@@ -91,6 +92,10 @@ class Pool:
         self._deaths = multiprocessing.get_context("fork").Array("i", self._deaths.get_obj()[:])
 
     def close(self) -> None:
+        """End the workers and remove their folder; once is enough."""
+        if self._closed:
+            return
+        self._closed = True
         for worker in [*self.workers, self._simulator]:
             if worker is not None:
                 worker.close()

@@ -53,17 +53,18 @@ class Worker:
     def __init__(self, stage: Stage, device: str, rung: str | None = None) -> None:
         """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on."""
         self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
-        self._owner = os.getpid()  # the process that waits for the worker; those forked from it only talk to it
         self._channel: socket.socket | None = None
         self._isolated = False
         self._had_large = False  # whether this child was sent a tensor over gigabytes
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
         self._reader: threading.Thread | None = None
+        self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten by who did not start it
         self._last_words = ""  # what a process printed that never got to its first child
         self._start()
 
     def _start(self) -> None:
+        self._owner = os.getpid()  # who waits for the worker; processes forked from this one only talk to it
         self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._output, write_end = os.pipe()
         self._reader = None
@@ -84,6 +85,7 @@ class Worker:
         finally:
             theirs.close()
             os.close(write_end)
+        self._processes.append(self._process)
 
     def _environment(self, scratch: str) -> dict[str, str]:
         env = {name: os.environ[name] for name in PASSED_ON[self._device] if name in os.environ}
@@ -224,7 +226,8 @@ class Worker:
         if not has_ended(self._process.pid, END_TIMEOUT_S):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()  # at once where it is another process's child: a Popen that nobody waited for warns
+        if self._owner == os.getpid():
+            self._process.wait()
         if self._reader is None:
             self._last_words = tail(self._output)
             os.close(self._output)
@@ -245,8 +248,6 @@ class Worker:
             self._channel.close()
             self._channel = None
         self._end_process()
-        if self._owner == os.getpid():
-            self._process.wait()
 
 
 def has_ended(pid: int, timeout_s: float) -> bool:

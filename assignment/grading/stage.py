@@ -68,8 +68,7 @@ def copy(source: Path, target: Path) -> None:
     """A file or a folder of modules, each with its compiled form, which is made where it can be kept."""
     modules = sorted(source.rglob("*.py")) if source.is_dir() else [source]
     for module in modules:
-        if not sys.dont_write_bytecode:
-            compileall.compile_file(module, quiet=2)
+        compileall.compile_file(module, quiet=2)  # where the checkout can be written to; nothing if it is done already
         copied = target / module.relative_to(source)
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(module, copied)  # with its time, which the compiled form remembers

@@ -37,7 +37,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Answer until the grader is gone."""
-        prctl(36, 1)  # child subreaper: who leaves his parent becomes ours
+        adopt_orphans()
         prctl(4, 0)  # not dumpable: nobody of this user may trace or read this process
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., dict[str, Any]]]
@@ -64,6 +64,7 @@ class Supervisor:
         self._child = os.fork()
         if not self._child:
             keep_open(connection)
+            os.set_inheritable(connection, False)  # a program that the submission starts would hold the line
             self._start(socket.socket(fileno=connection), caches)
         os.close(connection)
         return {"pid": self._child}
@@ -107,16 +108,9 @@ class Supervisor:
                 self._end_all()
 
     def _end_all(self) -> None:
-        """Kill every descendant; newborn ones are killed in the next round."""
-        until = time.monotonic() + TO_END_S
-        while pids := self._living():
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._reap()
-            if time.monotonic() > until:  # they multiply faster than they die: the process namespace, if any, ends them
-                os._exit(1)
-            time.sleep(0.001)
+        """Kill the child and every descendant."""
+        if not end(self._living, self._reap):  # the process namespace, if any, ends them with us
+            os._exit(1)
 
     def _living(self) -> list[int]:
         """The child, unless it has been reaped, and all descendants that the kernel tells of."""
@@ -128,6 +122,36 @@ class Supervisor:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self._child:
                     self._status = ended[1]
+
+
+def end(living: Callable[[], list[int]], reap: Callable[[], None]) -> bool:
+    """Kill processes until there are none: newborn ones in the next round. False where they multiply faster."""
+    until = time.monotonic() + TO_END_S
+    while pids := living():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def adopt_orphans() -> None:
+    """From now on every descendant whose parent ends becomes a child of the calling process."""
+    prctl(36, 1)
+
+
+def end_descendants() -> None:
+    """End what the calling process has started and not waited for, and whom it has adopted."""
+
+    def reap() -> None:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    end(descendants, reap)
 
 
 def keep_open(connection: int) -> None:
