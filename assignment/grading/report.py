@@ -23,6 +23,7 @@ STYLES = {
 MAX_MESSAGE_LINES = 14  # on the screen
 MAX_LINE = 180
 MAX_NOTES = 5
+PLACES = ("at ", "computed at ", "called from ")
 GUTTER = "    | "  # before each line that a submission may have written
 
 
@@ -56,16 +57,23 @@ def print_failures(console: Console, report: dict[str, Any]) -> None:
     """Every failed check: its claim, the first failing case, and how to run it again."""
     silent = (score.OK, score.TO_DO, score.NOT_GRADED)
     failed = [check for problem in report["problems"] for check in problem["checks"] if check["status"] not in silent]
-    seen: dict[str, str] = {}
+    seen: dict[Any, str] = {}
     for check in failed:
         message = short(check["message"])
-        reason = message.partition("\n")[2] or message  # without the call that the first line describes
-        first = seen.setdefault(reason, check["name"])
+        first = seen.setdefault(cause(message), check["name"])
         console.print()
         console.print(Text(f"{check['name']}: {check['status']}", STYLES[check["status"]]))
         console.print(Text(f"  {check['claim']}"))
         print_block(console, message if first == check["name"] else f"the same as for {first}")
         console.print(Text(f"  again: {check['rerun']}", "dim"))
+
+
+def cause(message: str) -> Any:
+    """What two checks have in common that fail for one reason: the kind of failure and its lines, where it has some."""
+    _, _, reason = message.removeprefix(score.NO_POINTS).partition("\n")  # without the call that the first line tells
+    lines = [line.strip() for line in reason.splitlines()]
+    places = [line for line in lines if line.startswith(PLACES)]
+    return (lines[0].partition(":")[0], *places) if places else reason or message
 
 
 def print_notes(console: Console, report: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs revi
 # The status of a check is the first of these that one of its cases has.
 SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TO_DO, NOT_GRADED, NEEDS_REVIEW, OK)
 KEEPS_POINTS = (OK, NEEDS_REVIEW)
+NO_POINTS = "the problem earns no points: "
 LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
 MAX_NOTE_LINES = 6
@@ -81,7 +82,7 @@ def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> Chec
     if result.status not in KEEPS_POINTS:
         return result
     at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
-    message = f"the problem earns no points: in {at}\n{evidence.message}"
+    message = f"{NO_POINTS}{at}: {evidence.message}"
     return replace(result, cases=tuple(replace(case, status=FAIL, message=message) for case in result.cases))
 
 

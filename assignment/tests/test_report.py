@@ -187,3 +187,17 @@ def test_what_is_no_file_is_not_replaced(tmp_path, data):
     (tmp_path / "null").symlink_to("/dev/null")
     assert write(tmp_path, data, json_name="null") == []
     assert (tmp_path / "null").is_symlink()
+
+
+def test_one_cause_is_told_once():
+    """A line that fails several checks, with other inputs in each; another line, or no line, is another cause"""
+    at = "  computed at cs336_kernels/rmsnorm.py:3 in f: return x.exp()"
+    evidence = f"not computed by your kernels: see the handout\n{{}} of 9 elements\n{at}"
+    first = f"[a] f(float32 (3,)):\n{evidence.format(1)}"
+    again = f"{score.NO_POINTS}test_a.py::test_a[a]: f(float32 (3,)):\n{evidence.format(2)}"
+    other = first.replace("rmsnorm.py:3", "rmsnorm.py:4")
+    assert report.cause(first) == report.cause(again) != report.cause(other)
+    assert report.cause("f(float32 (3,)):\nit raised ValueError") == report.cause(
+        "f(float32 (4,)):\nit raised ValueError"
+    )
+    assert report.cause("f(float32 (3,)):\nrow 1 is wrong") != report.cause("f(float32 (3,)):\nrow 2 is wrong")

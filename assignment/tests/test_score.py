@@ -75,7 +75,7 @@ def test_evidence_takes_the_points_of_its_problem_and_of_no_other():
     assert [r.status for r in judged] == ["FAIL", "FAIL", "timeout", "ok"]
     assert [r.score for r in judged] == [0, 0, 0, 3]
     message = judged[0].cases[0].message
-    assert message == "the problem earns no points: in test_rmsnorm.py::test_values[first]\ncomputed by aten::sum"
+    assert message == "the problem earns no points: test_rmsnorm.py::test_values[first]: computed by aten::sum"
 
 
 def test_flash_attention_costs_its_own_checks_alone():
