@@ -220,22 +220,25 @@ class Run:
         self.doubts += [doubt for doubt in reply.get("doubts", ()) if doubt not in self.doubts]
 
     def _simulate(self, request: dict[str, Any], tensors: Sequence[Tensor]) -> None:
-        """Make a call that was right on a GPU in the simulator too: only there memory is checked.
+        """Make a call that was right on a GPU in the simulator too: only there memory and provenance are checked.
 
-        What the simulator cannot run is left to the GPU.
+        What the simulator cannot run is left to the GPU and to the staff.
         """
         function = request["function"]
-        if self._pool.unsimulated[function] >= MAX_DEATHS:
-            return
-        try:
-            came, results = self._pool.simulator().ask(request, list(tensors))
-        except WorkerDied:
-            self._pool.unsimulated[function] += 1
-            return
-        reply = replies.read(came, len(results))
+        reply, why = None, f"it has ended the simulator {MAX_DEATHS} times"
+        if self._pool.unsimulated[function] < MAX_DEATHS:
+            try:
+                came, results = self._pool.simulator().ask(request, list(tensors))
+                reply, why = replies.read(came, len(results)), UNREADABLE
+            except WorkerDied as error:
+                self._pool.unsimulated[function] += 1
+                why = str(error)
         if reply is not None and reply["status"] == "fault":
             raise failure(reply)
-        self._hear(function, reply or {})
+        if reply is None or reply["status"] != "ok":
+            why = reply["message"] if reply else why
+            reply = {"doubts": [f"right on the GPU, but the simulator could not follow {function}: {why}"]}
+        self._hear(function, reply)
 
 
 def is_telling(result: Tensor) -> bool:

@@ -57,13 +57,14 @@ def test_memory_is_checked_beside_a_gpu():
 
 
 @pytest.mark.parametrize("reply", [RAISED, None], ids=["raises", "dies"])
-def test_what_cannot_be_simulated_is_left_to_the_gpu(reply):
-    """A kernel that the simulator cannot run keeps its result; one that hangs it is not tried for ever"""
+def test_what_cannot_be_simulated_is_left_to_the_gpu_and_the_staff(reply):
+    """A kernel that the simulator cannot run keeps its result, in doubt; one that hangs it is not tried for ever"""
     simulator = Scripted(reply)
     run = run_on("cuda", Scripted(RIGHT), simulator)
     for _ in range(5):
         assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
     assert simulator.asked == (MAX_DEATHS if reply is None else 5)
+    assert "could not follow rmsnorm" in run.doubts[0]
 
 
 def test_remarks_are_kept_and_shown():
