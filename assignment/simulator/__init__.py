@@ -11,6 +11,8 @@ kernel as Python, once per program) and replaces its parts:
     watch       checks and counts every access of a launch: `regions` knows which tensor an address belongs to and
                 `layout` which addresses are elements, `races` what happened before what, `undefined` what nobody wrote,
                 `trace` the bytes; `faults` are its verdicts, and `calls` gathers them by call
+    provenance  follows who computed what: `origins` labels memory by element, `derivations` says what PyTorch's
+                operations make of labels
     costs       what PyTorch moves between launches, and the sum of it all
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder
