@@ -235,7 +235,12 @@ def check_numpy():
         y.numpy()[:] = 3 * x.numpy() + 1e-3  # other bits than the kernel's
         return y
 
+    def washed(x):
+        y = by_numpy(x)
+        return y.mul_(1.0)  # an operation that is allowed must not make it good
+
     caught(by_numpy, "written by neither a kernel nor an operation of PyTorch")
+    caught(washed, "written by neither a kernel nor an operation of PyTorch")
     caught(lambda x: torch.from_numpy(3 * x.numpy()), "written by neither")
     caught(lambda x: copied(torch.from_numpy(3 * x.numpy())), "loads x_ptr[", "written by neither")
     caught(lambda x: copied(torch.tensor((3 * x).tolist())), "written by neither")
@@ -417,6 +422,17 @@ def check_numbers():
 
     for function in (filled, as_integers, padded, multiplied, passed):
         caught(function)
+
+
+def check_several_constants():
+    """One constant in a result may be right; several are an answer from somewhere else."""
+
+    def signs(x):
+        y = torch.ones(4)
+        y[1::2] = -1.0
+        return y
+
+    caught(signs, "filled in from Python numbers")
 
 
 def check_tables_of_answers():
