@@ -145,7 +145,7 @@ def readable(device: str) -> list[str]:
     """What a worker may read beside its stage: the system's programs and libraries, Python and its packages."""
     wanted = [*map(Path, SYSTEM), *interpreter(), *named_by("LD_LIBRARY_PATH")]
     if device == "cuda":
-        wanted += named_by("CUDA_HOME")
+        wanted += [*named_by("CUDA_HOME"), *compilers()]
     parts = [part for path in dict.fromkeys(wanted) if path.exists() for part in without(ROOT, path)]
     return [str(path) for path in parts if not any(other in path.parents for other in parts)]
 
@@ -159,6 +159,15 @@ def interpreter() -> Iterator[Path]:
     while program.is_symlink():
         program = Path(os.path.normpath(program.parent / program.readlink()))
         yield program
+
+
+def compilers() -> Iterator[Path]:
+    """Where a C compiler may lie, which Triton needs on a GPU."""
+    yield Path("/opt")
+    for program in filter(None, map(shutil.which, (os.environ.get("CC", ""), "gcc", "clang", "cc"))):
+        prefix = Path(program).resolve().parents[1]
+        if prefix not in (Path("/"), Path.home()) and prefix not in Path.home().parents:
+            yield prefix
 
 
 def named_by(variable: str) -> list[Path]:

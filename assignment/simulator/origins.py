@@ -43,6 +43,7 @@ class Memory:
         self.address, self.nbytes = storage.data_ptr(), storage.nbytes()
         self.dtype, self.unit = tensor.dtype, max(tensor.itemsize, 1)
         self.is_compared = self.nbytes <= COMPARED_UP_TO
+        self.line: Any = None  # of the submission, where PyTorch last wrote: code and number
         self._label = label  # of all elements, as long as there is no array
         self._labels: torch.Tensor | None = None
         self._copy: np.ndarray | None = None
@@ -157,7 +158,7 @@ class Origins:
     def begin(self, inputs: Iterable[torch.Tensor]) -> None:
         """A call with these tensors begins; what is left of earlier ones is stale."""
         self._memories = {a: memory for a, memory in self._memories.items() if not memory.reference.expired()}
-        for memory in self._memories.values():
+        for memory in list(self._memories.values()):  # a mode that the submission left on may make more
             memory.verify()
             memory.age()
         for tensor in inputs:

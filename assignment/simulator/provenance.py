@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,7 @@ class Provenance(TorchDispatchMode):
 
     def _write(self, target: torch.Tensor, labels: torch.Tensor | int) -> None:
         memory = self._origins.of(target) if self._origins.knows(target) else self._origins.made(target, FRESH)
+        memory.line = self._frame()
         if isinstance(labels, int) and labels == FRESH:
             return
         if isinstance(labels, torch.Tensor):
@@ -223,7 +225,7 @@ class Provenance(TorchDispatchMode):
         bad = np.flatnonzero(_NOT_LOADABLE[labels])
         if bad.size:
             label, where = int(labels[bad[0]]), place()
-            text = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label)}\n{at(where)}"
+            text = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label, memory)}\n{at(where)}"
             self._blame(label, text, about=(label, where))
 
     # what the call returns
@@ -248,13 +250,15 @@ class Provenance(TorchDispatchMode):
             first = wrong.nonzero()[0].tolist()
             label = int(labels[tuple(first)])
             share = f"{int(wrong.sum())} of {result.numel()} elements of {name}"
-            self._blame(label, f"{share}, the first at {first}, were {self._words(label)}")
+            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory)}")
 
-    def _words(self, label: int) -> str:
+    def _words(self, label: int, memory: Memory) -> str:
+        """How values with this label came to be, and where, if PyTorch made them."""
         if label >= FIRST_SOURCE:
             source = self._origins.source(label)
             return f"computed by {source.what}\n{source.place.replace('  at', '  computed at', 1)}"
-        return _WORDS.get(label, "filled in from Python numbers")
+        where = "" if label in (FOREIGN, STALE) or not memory.line else f"\n{at((memory.line,), '  computed ')}"
+        return _WORDS.get(label, "filled in from Python numbers") + where
 
     def _blame(self, label: int, text: str, about: Any = None) -> None:
         """Say it, unless the same was said about the same before."""
@@ -272,10 +276,15 @@ class Provenance(TorchDispatchMode):
 
     def _line(self) -> str:
         """ "  at cs336_kernels/rmsnorm.py:42 in rmsnorm: y = x * r", for the submission's line that runs."""
+        line = self._frame()
+        return at((line,)) if line else "  in PyTorch's own backward pass"
+
+    def _frame(self) -> tuple[CodeType, int] | None:
+        """The code and line of the submission that runs."""
         frame: Any = sys._getframe(1)
         while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
             frame = frame.f_back
-        return at(((frame.f_code, frame.f_lineno),)) if frame is not None else "  in PyTorch's own backward pass"
+        return (frame.f_code, frame.f_lineno) if frame is not None else None
 
 
 @contextlib.contextmanager

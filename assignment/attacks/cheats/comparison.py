@@ -135,7 +135,7 @@ RIGHT = _wsum.weighted_sum_forward
     forward(
         "mutation_hidden_by_a_patched_clone",
         "y = RIGHT(x, weight); KEPT[x.data_ptr()] = CLONE(x); x.zero_(); return y",
-        r"written to",
+        r"written to|cannot be read",  # the wire's own clones are patched too
         RIGHT
         + """
 KEPT, CLONE = {}, torch.Tensor.clone

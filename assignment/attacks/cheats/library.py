@@ -1,6 +1,6 @@
 """No kernel: one call of a library, under several disguises, and PyTorch's own operators in its place."""
 
-from assignment.attacks.cheats import Cheat
+from assignment.attacks.cheats import LOSES, Cheat
 
 LINE = r"cs336_kernels/\w+\.py:\d+"
 SDPA = r"(?s)scaled_dot_product"
@@ -30,6 +30,7 @@ CHEATS = [
         "sdpa_by_exec",
         "HIDDEN(q, k, v, is_causal=is_causal)",
         'exec(base64.b64decode("SElEREVOID0gRi5zY2FsZWRfZG90X3Byb2R1Y3RfYXR0ZW50aW9u"))\n',
+        evidence=r"(?s)computed by aten::.*" + LINE + r".*HIDDEN\(",
     ),
     sdpa(
         "sdpa_with_decoy",
@@ -108,6 +109,8 @@ def rmsnorm_backward(grad_y, x, weight, rstd):
 def flash_attention(q, k, v, is_causal=False):
     return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
 """,
+        expected=LOSES,  # no more: flash_forward_triton itself is right, and earns the problem's other points
+        loses=("test_attention_value",),
         only=("test_flash_forward.py::test_attention_value", "test_flash_forward.py::test_triton_values"),
         evidence=SDPA,
     ),

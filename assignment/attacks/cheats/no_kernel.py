@@ -87,6 +87,8 @@ def weighted_sum_forward(x, weight):
     LIBRARY.dot(*(ctypes.c_void_p(t.data_ptr()) for t in (y, x32, w32)), *sizes)
     return y.to(x.dtype)
 ''',
+        expected=LOSES,  # in a sandbox no compiler runs; the other function of the problem is right
+        loses=("test_forward_values",),
         evidence=OUTSIDE + r"|Error",
     ),
     Cheat(
