@@ -180,12 +180,17 @@ def checks(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(problem["name"], check) for problem in report["problems"] for check in problem["checks"]]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    lines = (__doc__ or "").splitlines()
+    parser = argparse.ArgumentParser(prog="python -m assignment.attacks.faults", description=lines[0])
     parser.add_argument("--times", type=int, default=100, help="how many signals are sent")
     parser.add_argument("--each", type=int, default=1, help="how many of them at most to one grade")
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parse_arguments(sys.argv[1:])
     print(f"seed {options.seed}")
     rng = random.Random(options.seed)
     outcome, undisturbed = run(options.seed)

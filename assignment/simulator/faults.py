@@ -83,7 +83,10 @@ def at(where: Place, indent: str = "  ") -> str:
 
 def shown(filename: str) -> str:
     """A path as the reader would type it."""
-    return filename.removeprefix(f"{Path.cwd()}/")
+    try:
+        return filename.removeprefix(f"{Path.cwd()}/")
+    except OSError:  # the current folder is gone, or too deep to have a name
+        return filename
 
 
 def describe(tensor: Any) -> str:

@@ -15,6 +15,7 @@ import pytest
 from assignment.attacks import faults
 
 SEED = 7
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

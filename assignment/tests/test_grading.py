@@ -55,6 +55,7 @@ def append(submission: Path, file: str, code: str) -> None:
     path.write_text(path.read_text() + "\n\n" + code + "\n")
 
 
+@pytest.mark.slow
 def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
     """Segmentation fault, os._exit, SystemExit and 100 MB of output in one function each"""
     crash = "def weighted_sum_backward(*args):\n    import ctypes\n    ctypes.string_at(0)"
@@ -86,6 +87,7 @@ def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
     assert got.check("test_flash_forward.py::test_pytorch_values")["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_function_that_hangs_is_stopped_and_given_up(submission):
     append(submission, "weighted_sum.py", "def weighted_sum_forward(*args):\n    while True:\n        pass")
     got = grade(submission, "--only", "test_forward_values", "test_forward_ragged", "test_backward_values")
@@ -120,6 +122,7 @@ def test_a_broken_file_costs_only_its_own_points(submission, file, code):
     assert broken["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -208,6 +211,7 @@ def test_a_decoy_kernel_fails_its_problem(submission):
     assert "the problem earns no points" in mistakes["message"]
 
 
+@pytest.mark.slow
 def test_a_blinded_simulator_does_not_help(submission):
     """Who switches off what follows the values is still called with kernels that do nothing"""
     blind = "from assignment.simulator.provenance import Provenance\nProvenance.returned = lambda *arguments: None"
@@ -246,6 +250,7 @@ def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
     assert got.check("test_weighted_sum.py::test_forward_contract")["status"] == "FAIL"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "check"),
     [
@@ -289,6 +294,7 @@ def test_a_second_result_of_another_form_is_said(submission):
     assert "another number of tensors" in got.check("test_weighted_sum.py::test_forward_contract")["message"]
 
 
+@pytest.mark.slow
 def test_a_seed_replays_a_run(submission):
     """The same seed gives the same margins, whatever the number of processes; another seed gives others"""
     only = ("--only", "test_weighted_sum.py::test_forward_values")

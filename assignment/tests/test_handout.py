@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from assignment.attacks import __main__ as attacks
+from assignment.attacks import faults
 from assignment.grading import checks, cli
 from assignment.simulator import __main__ as simulator
 
@@ -187,7 +188,7 @@ def pytest_help():
 def test_commands_have_a_known_form(command, pytest_help):
     """Each command calls a program of this repository, or installs uv, with options that it has"""
     match shlex.split(command, comments=True):
-        case ["pip", "install", "uv"]:
+        case ["pip", "install", "uv"] | ["apt", "install", "bubblewrap"]:
             pass
         case ["uv", "run", "grade.py", *arguments]:
             options = cli.parse_arguments(arguments)
@@ -200,6 +201,8 @@ def test_commands_have_a_known_form(command, pytest_help):
             assert options_in(arguments) <= OPTIONS[verb]
         case ["uv", "run", "python", "-m", "assignment.attacks", *arguments]:
             attacks.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.attacks.faults", *arguments]:
+            faults.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
             simulator.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator.benchmark" | "assignment.attacks.memory", *verbs]:

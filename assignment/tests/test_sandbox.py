@@ -25,8 +25,14 @@ MODULES = "os, resource, socket, subprocess, sys, tempfile, threading, time, tor
 
 
 def rungs_that_work(names: tuple[str, ...], device: str = "cpu") -> list[Any]:
+    """The rungs as parameters; those beside the best that works here are for thorough runs."""
     reasons = {name: rungs.problem(name, device) for name in names}
-    return [pytest.param(name, marks=pytest.mark.skipif(bool(why), reason=why)) for name, why in reasons.items()]
+    best = next((name for name, why in reasons.items() if not why), "")
+    slow = {name: [] if name == best else [pytest.mark.slow] for name in names}
+    return [
+        pytest.param(name, marks=[pytest.mark.skipif(bool(why), reason=why), *slow[name]])
+        for name, why in reasons.items()
+    ]
 
 
 @dataclass
@@ -587,5 +593,6 @@ def test_a_gpus_worker_is_confined_too(rung, tmp_path, marked):
         assert box.run("subprocess.run(['true'], check=True)\nreturn x.sum()") == 3
         with pytest.raises(WorkerDied, match="left a process running"):
             box.run(f"subprocess.Popen(['sleep', '{marked}'])\nreturn x.sum()")
-        with pytest.raises(WorkerDied, match=r"more than 64 processes|was killed"):
-            box.run("while True:\n    os.fork()")
+        if rung == rungs.BUBBLEWRAP or os.getuid():  # root's processes are not counted: see the handbook
+            with pytest.raises(WorkerDied, match=r"more than 64 processes|was killed"):
+                box.run("while True:\n    os.fork()")
