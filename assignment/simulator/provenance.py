@@ -51,6 +51,7 @@ LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
 _VIEWED = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename movedim permute"
 _METADATA = {f"aten::{name}_" for name in _VIEWED.split()}  # operations that change a tensor in place, but no memory
 _HERE, _TORCH = (f"{Path(file).parent}/" for file in (__file__, str(torch.__file__)))
+_INDEX_LIMITS = {torch.int32: 1 << 24, torch.int64: 1 << 48}
 _PADDED = 256  # rows that padding to tiles may add to each batch
 
 _NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load it
@@ -173,10 +174,17 @@ class Provenance(TorchDispatchMode):
         """Of a tensor; None where there is nothing to follow."""
         if not _is_followed(tensor) or not tensor.numel():
             return None
-        if not self._origins.knows(tensor) and tensor.numel() <= MAX_CONSTANT:  # torch.tensor(0.5), or a Python number
-            label = FOREIGN if self._are_too_many(tensor.detach().double().flatten().tolist()) else CONSTANT
-            return self._origins.made(tensor, label)
-        return self._origins.of(tensor)
+        return self._origins.of(tensor) if self._origins.knows(tensor) else self._from_python(tensor)
+
+    def _from_python(self, tensor: torch.Tensor) -> Memory:
+        """Memory that nobody was seen to make: torch.tensor(0.5), torch.tensor(table), torch.from_numpy(array)."""
+        if tensor.numel() <= MAX_CONSTANT:
+            too_many = self._are_too_many(tensor.detach().double().flatten().tolist())
+            return self._origins.made(tensor, FOREIGN if too_many else CONSTANT)
+        if _holds_indices(tensor):
+            table = Source("Python: integers of a table", self._line(), is_doubt=True)
+            return self._origins.made(tensor, self._origins.label_for(table))
+        return self._origins.made(tensor, FOREIGN)
 
     def is_doubt(self, label: int) -> bool:
         """Whether what has this label is for staff to judge."""
@@ -335,6 +343,13 @@ def _numbers_in(arguments: dict[str, Any]) -> list[float]:
 
 def _is_followed(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_quantized
+
+
+def _holds_indices(tensor: torch.Tensor) -> bool:
+    """Whether these may be indices, offsets or addresses: too small to be the bits of a number."""
+    if tensor.dtype not in _INDEX_LIMITS:
+        return False
+    return bool((tensor.abs() < _INDEX_LIMITS[tensor.dtype]).all())
 
 
 def _is_one_value(values: torch.Tensor) -> bool:

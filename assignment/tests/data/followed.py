@@ -481,6 +481,22 @@ def check_doubts_keep_points():
     assert "aten::nan_to_num" in doubts[0]
 
 
+def check_a_table_of_indices_is_a_doubt():
+    """A schedule made in Python is honest; a table of answers looks like it. The bits of numbers do not."""
+
+    def scheduled(x):
+        table = torch.tensor(list(range(0, 64)), dtype=torch.int32)
+        copied(table)
+        return tripled(x)
+
+    evidence, doubts = judged(scheduled)
+    assert not evidence
+    assert "computed by Python: integers of a table" in doubts[0]
+    assert "followed.py" in doubts[0]
+    bits = lambda x: torch.tensor((3 * x).view(torch.int32).flatten().tolist(), dtype=torch.int32)  # noqa: E731
+    caught(lambda x: copied(bits(x).view(torch.float32)), "written by neither")
+
+
 # problems of PyTorch's
 
 
