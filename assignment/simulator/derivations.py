@@ -81,6 +81,7 @@ class Operation:
     known: Known
     result: torch.Tensor  # the first
     max_delta: int  # elements that a result of rowsum(A ∘ B) may have in this call
+    has_short_rows: bool = False  # rows have one element: A ∘ B is its own sum
 
     def labels(self, tensor: torch.Tensor) -> Labels:
         memory = self.known.memory(tensor)
@@ -141,7 +142,9 @@ def _scaled(operation: Operation, *_: Any) -> Labels | int | None:
     varying = [value for value in operands if operation.of(value) - {CONSTANT}]
     if len(varying) == 2 and operation.name in ("mul", "multiply"):
         same_size = all(value.numel() == operation.result.numel() for value in varying)
-        return PRODUCT if same_size and operation.of(varying) <= _FACTORS else None
+        if not same_size or not operation.of(varying) <= _FACTORS:
+            return None
+        return DELTA if operation.has_short_rows and operation.result.numel() <= operation.max_delta else PRODUCT
     if len(varying) != 1 or (varying[0] is not operands[0] and operation.name not in ("mul", "multiply")):
         return None
     labels = operation.labels(varying[0])
@@ -153,7 +156,9 @@ def _summed(operation: Operation, *_: Any) -> int | None:
     present = operation.of(operation.arguments)
     if present <= _SUMMANDS:
         return SUM
-    return DELTA if present - {CONSTANT} == {PRODUCT} and operation.result.numel() <= operation.max_delta else None
+    return (
+        DELTA if present - {CONSTANT} <= {PRODUCT, DELTA} and operation.result.numel() <= operation.max_delta else None
+    )
 
 
 def _added(operation: Operation, *_: Any) -> int | None:

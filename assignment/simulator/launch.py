@@ -58,7 +58,7 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     sizes = _grid_sizes(grid, values)
     call = calls.current()
     if call.provenance:
-        call.provenance.launched(self.__name__, values)
+        call.provenance.launched(self.__name__, {**values, "": list(kernel.constants.values())})
     if call.is_dry:
         return
     with _one_at_a_time, np.errstate(all="ignore"):
@@ -97,7 +97,7 @@ def _kernel(self: Any) -> _Kernel:
             rewrite(self.fn), signature, _params(signature, self.kwargs), has_while(self.fn), _constants(self.fn)
         )
     for name, value in kernel.constants.items():
-        if (now := self.fn.__globals__.get(name)) is not value and getattr(now, "value", now) != value.value:
+        if (now := self.fn.__globals__.get(name, value)) is not value and getattr(now, "value", now) != value.value:
             raise RuntimeError(
                 f"Global variable {name} has changed since we compiled this kernel, from {value} to {now}"
             )
@@ -105,11 +105,11 @@ def _kernel(self: Any) -> _Kernel:
 
 
 def _constants(fn: Callable) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in fn.__globals__.items()
-        if isinstance(value, tl.constexpr) and name in fn.__code__.co_names
+    known = {
+        **{name: fn.__globals__.get(name) for name in fn.__code__.co_names},
+        **inspect.getclosurevars(fn).nonlocals,
     }
+    return {name: value for name, value in known.items() if isinstance(value, tl.constexpr)}
 
 
 def _params(signature: inspect.Signature, options: dict[str, Any]) -> dict[str, KernelParam]:

@@ -5,6 +5,7 @@ was seen; bytes that differ from it were written by something else than a kernel
 """
 
 import ctypes
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._mode_utils import no_dispatch
 
 from .undefined import PATTERN
 
@@ -22,7 +24,11 @@ LAST_SOURCE = 255
 
 _NEXT_CALL = np.arange(256, dtype=np.uint8)  # what a label becomes when another call begins
 _NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, PRODUCT]] = STALE
-COMPARED_UP_TO = 64 << 20  # bytes of a storage; larger ones have one label and no copy
+INPUTS_COMPARED_UP_TO = 64 << 20  # bytes of a storage; larger inputs are views that stride over gigabytes
+COMPARED_UP_TO = 1 << 30  # bytes of any other; larger ones have one label and no copy, and no kernel's work in them
+
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Memory:
         self.reference = StorageWeakRef(storage)
         self.address, self.nbytes = storage.data_ptr(), storage.nbytes()
         self.dtype, self.unit = tensor.dtype, max(tensor.itemsize, 1)
-        self.is_compared = self.nbytes <= COMPARED_UP_TO
+        self.is_compared = self.nbytes <= (INPUTS_COMPARED_UP_TO if label == INPUT else COMPARED_UP_TO)
         self.line: Any = None  # of the submission, where PyTorch last wrote: code and number
         self._label = label  # of all elements, as long as there is no array
         self._labels: torch.Tensor | None = None
@@ -83,7 +89,8 @@ class Memory:
     def array(self) -> torch.Tensor:
         """The labels by element, to be changed."""
         if self._labels is None:
-            self._labels = torch.full((max(self.nbytes // self.unit, 1),), self._label, dtype=torch.uint8)
+            with no_dispatch():  # who counts what PyTorch makes does not mean these
+                self._labels = torch.full((max(self.nbytes // self.unit, 1),), self._label, dtype=torch.uint8)
         return self._labels
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -121,7 +128,7 @@ class Memory:
     def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
         """A kernel stored `values` at these offsets in bytes from the storage's start."""
         if not self.is_compared:
-            self._label = KERNEL
+            self._label = FOREIGN
             return
         assert self._copy is not None  # a launch begins with verify()
         width = values.dtype.itemsize
@@ -158,7 +165,7 @@ class Origins:
     def begin(self, inputs: Iterable[torch.Tensor]) -> None:
         """A call with these tensors begins; what is left of earlier ones is stale."""
         self._memories = {a: memory for a, memory in self._memories.items() if not memory.reference.expired()}
-        for memory in list(self._memories.values()):  # a mode that the submission left on may make more
+        for memory in self._memories.values():
             memory.verify()
             memory.age()
         for tensor in inputs:
@@ -208,9 +215,11 @@ def _uniform(labels: torch.Tensor) -> int | None:
 def _holds_fresh_values(raw: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     """Which elements hold what memory without values holds here: see undefined.fill_fresh_memory()."""
     values = torch.from_numpy(raw[: raw.size // dtype.itemsize * dtype.itemsize].copy()).view(dtype)
-    if dtype.is_floating_point or dtype.is_complex:
-        return values.isnan().numpy()
-    if dtype == torch.bool:
-        return values.numpy()
-    pattern = PATTERN.get(dtype.itemsize, torch.iinfo(dtype).max)
-    return ((values == torch.iinfo(dtype).max) | (values == min(pattern, torch.iinfo(dtype).max))).numpy()
+    if dtype == torch.bool or dtype.is_complex:
+        return (values if dtype == torch.bool else values.isnan()).numpy()
+    if dtype.is_floating_point:
+        bits = values.view(_INTEGERS[dtype.itemsize])
+        nan = torch.tensor([math.nan], dtype=dtype).view(bits.dtype)
+        return ((bits == nan) | (bits == PATTERN.get(dtype.itemsize, int(nan)))).numpy()
+    largest = torch.iinfo(dtype).max
+    return ((values == largest) | (values == min(PATTERN.get(dtype.itemsize, largest), largest))).numpy()

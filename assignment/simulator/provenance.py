@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .costs import tensors_in
@@ -45,12 +46,15 @@ from .origins import (
 
 MAX_NUMBERS = 32  # different Python floats in one call: a scale, an eps, a minus infinity, not results
 MAX_LAUNCHES = 256  # in one call, after which staff should look: a launch an element may carry it in an argument
+MAX_FILLS = 1_000  # in one call: where constants are put may tell a result as well
+DELTAS = 8  # of the size that one call needs: some requests make several
 MAX_CONSTANT = 16  # elements of a tensor made from Python numbers
 FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
 _VIEWED = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename movedim permute"
 _METADATA = {f"aten::{name}_" for name in _VIEWED.split()}  # operations that change a tensor in place, but no memory
 _HERE, _TORCH = (f"{Path(file).parent}/" for file in (__file__, str(torch.__file__)))
+SMALLEST_BITS = 1 << 24  # integers from here on may be the bits of a number
 _INDEX_LIMITS = {torch.int32: 1 << 24, torch.int64: 1 << 48}
 _PADDED = 256  # rows that padding to tiles may add to each batch
 
@@ -83,7 +87,10 @@ class Provenance(TorchDispatchMode):
         self._blamed: set[Any] = set()
         self._numbers: set[float] = set()
         self._launches = 0
+        self._fills = 0  # constants written over something, each to its own place
+        self._delta_made = 0  # elements of all rowsum(A ∘ B)
         self._max_delta = 0
+        self._has_short_rows = False
         self._needs_kernels = True
         self._allows_sums = False
 
@@ -94,10 +101,12 @@ class Provenance(TorchDispatchMode):
         self._needs_kernels = not function.endswith("_pytorch")
         self._allows_sums = is_backward or "backward" in function
         if function.startswith("flash") and self._allows_sums and inputs and inputs[0].dim() > 1:
+            self._has_short_rows = inputs[0].shape[-1] == 1
             rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
             self._max_delta = 2 * rows + _PADDED * math.prod(inputs[0].shape[:-2])
         if self._needs_kernels:
-            self._origins.begin(inputs)
+            with no_dispatch():  # labels are tensors too, and not to be followed
+                self._origins.begin(inputs)
         with self, _Functions(self), _in_threads(self):
             yield
 
@@ -151,14 +160,25 @@ class Provenance(TorchDispatchMode):
         arguments = {**dict(zip(parameters, args, strict=False)), **{k: v for k, v in kwargs.items() if k != "out"}}
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
-        operation = Operation(name, arguments, self, targets[0], self._max_delta)
+        operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
         labels = derive(operation, func, args, kwargs)
+        if self._is_beyond_budget(labels, func._schema.is_mutable, targets[0].numel()):
+            labels = Computed()
         if isinstance(labels, Computed):
             labels = self._origins.label_for(Source(func._schema.name, self._line(), labels.is_doubt))
         elif self._are_too_many(_numbers_in(arguments)) and name not in FRESH_MEMORY:
             labels = FOREIGN
         for target in targets:
             self._write(target, labels)
+
+    def _is_beyond_budget(self, labels: Any, is_mutable: bool, numel: int) -> bool:
+        """Whether this call has made more of what is allowed than honest code needs."""
+        if not isinstance(labels, int):
+            return False
+        self._delta_made += numel if labels == DELTA else 0
+        self._fills += labels == CONSTANT and is_mutable
+        too_many_fills = labels == CONSTANT and is_mutable and self._fills > MAX_FILLS
+        return too_many_fills or (labels == DELTA and self._delta_made > DELTAS * self._max_delta)
 
     def _write(self, target: torch.Tensor, labels: torch.Tensor | int) -> None:
         memory = self._origins.of(target) if self._origins.knows(target) else self._origins.made(target, FRESH)
@@ -206,9 +226,12 @@ class Provenance(TorchDispatchMode):
 
     def admit(self, tensor: torch.Tensor) -> Memory | None:
         """The memory of a launch's argument, checked; None where there is nothing to follow."""
-        memory = self.memory(tensor) if self._needs_kernels else None
-        if memory:
-            memory.verify()
+        if not self._needs_kernels:
+            return None
+        with no_dispatch():
+            memory = self.memory(tensor)
+            if memory:
+                memory.verify()
         return memory
 
     def launched(self, kernel: str, values: dict[str, Any]) -> None:
@@ -218,8 +241,7 @@ class Provenance(TorchDispatchMode):
         self._launches += 1
         if self._launches == MAX_LAUNCHES:
             self.doubts[f"{MAX_LAUNCHES} launches in one call\n{self._line()}"] = None
-        floats = [value for value in values.values() if isinstance(value, float)]
-        if self._are_too_many(floats):
+        if self._are_too_many(_carried_by(values)):
             self._accuse(f"{len(self._numbers)} different numbers reached kernel {kernel} as arguments\n{self._line()}")
 
     @staticmethod
@@ -242,9 +264,10 @@ class Provenance(TorchDispatchMode):
         """The call is over: every element must be a kernel's work."""
         if not self._needs_kernels:
             return
-        for number, result in enumerate(results, start=1):
-            if result.numel() and _is_followed(result):
-                self._judge(result, f"result {number} of {len(results)}" if len(results) > 1 else "the result")
+        with no_dispatch():
+            for number, result in enumerate(results, start=1):
+                if result.numel() and _is_followed(result):
+                    self._judge(result, f"result {number} of {len(results)}" if len(results) > 1 else "the result")
 
     def _judge(self, result: torch.Tensor, name: str) -> None:
         memory = self._origins.of(result)
@@ -339,6 +362,15 @@ def _numbers_in(arguments: dict[str, Any]) -> list[float]:
         for name, value in arguments.items()
         if isinstance(value, float) or (name in NUMBERS and type(value) is int)
     ]
+
+
+def _carried_by(value: Any) -> list[float]:
+    """The numbers in a kernel's arguments and constants that are no size, stride or index."""
+    value = getattr(value, "value", value)  # of a constexpr
+    if isinstance(value, dict | tuple | list):
+        return [n for item in (value.values() if isinstance(value, dict) else value) for n in _carried_by(item)]
+    is_number = isinstance(value, float) or (type(value) is int and abs(value) >= SMALLEST_BITS)
+    return [float(value)] if is_number else []
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

@@ -136,7 +136,9 @@ def check_honest_delta():
         lambda do, o: (do.unsqueeze(-2) @ o.unsqueeze(-1)).flatten(),
         lambda do, o: torch.linalg.vecdot(do, o) * 0.125,
     ):
-        honest(lambda do, o, d=delta: copied(d(do, o)), *torch.randn(2, 3, 20, 16), name="flash_backward_triton")
+        for width in (16, 1):  # rows of one element need no sum
+            tensors = torch.randn(2, 3, 20, width)
+            honest(lambda do, o, d=delta: copied(d(do, o)), *tensors, name="flash_backward_triton")
 
 
 def check_honest_tables():
@@ -262,6 +264,30 @@ def check_memory_behind_pytorchs_back():
 
     caught(by_address, "written by neither")
     caught(restored, "written by neither")
+
+
+def check_large_memory():
+    """One element by a kernel, the rest by NumPy, in a buffer of 80 MB"""
+
+    def large(x):
+        buffer = torch.zeros(20_000_000)
+        triple_kernel[(1,)](x, buffer, 1, 3.0, SIZE=16)
+        buffer[: x.numel()].numpy()[:] = 3 * x.numpy().ravel() + 1e-3
+        return buffer[: x.numel()].view(x.shape)
+
+    caught(large, "written by neither")
+
+
+def check_values_hidden_in_nan():
+    """Fresh memory holds one kind of NaN; others could carry bits"""
+
+    def hidden(x):
+        y = torch.empty_like(x)
+        bits = (x.numpy() * 1000).astype(np.int32) & 0xFFFF
+        y.numpy().view(np.int32)[:] = 0x7FC00000 | bits
+        return copied(y)
+
+    caught(hidden, "written by neither")
 
 
 def check_thread():
@@ -422,6 +448,58 @@ def check_numbers():
 
     for function in (filled, as_integers, padded, multiplied, passed):
         caught(function)
+
+
+@triton.jit
+def tuple_kernel(y_ptr, VALUES: tl.constexpr, SIZE: tl.constexpr):
+    for i in tl.static_range(SIZE):
+        tl.store(y_ptr + i, VALUES[i])
+
+
+def check_numbers_in_tuples_and_closures():
+    def by_tuple(x):
+        y = torch.empty_like(x)
+        tuple_kernel[(1,)](y, VALUES=tuple((3 * x).flatten().tolist()), SIZE=x.numel())
+        return y
+
+    def by_closure(x):
+        values = tl.constexpr(tuple((3 * x).flatten().tolist()))
+
+        @triton.jit
+        def closed_kernel(y_ptr, SIZE: tl.constexpr):
+            for i in tl.static_range(SIZE):
+                tl.store(y_ptr + i, values[i])
+
+        y = torch.empty_like(x)
+        closed_kernel[(1,)](y, SIZE=x.numel())
+        return y
+
+    caught(by_tuple, "different numbers reached kernel tuple_kernel")
+    caught(by_closure, "different numbers reached kernel closed_kernel")
+
+
+def check_places_of_constants():
+    """Where ones are put tells as much as numbers do"""
+
+    def placed(x):
+        y = torch.zeros(x.numel())
+        for bit in range(-6, 2):
+            mask = torch.zeros(x.numel())
+            for i, value in enumerate(((3 * x).abs() * 2**-bit).flatten().int().tolist()):
+                mask[i] = value & 1
+            y = y + mask * 2.0**bit
+        return copied(y).view(x.shape)
+
+    caught(placed, inputs=(torch.randn(4, 50),))
+
+
+def check_scores_by_sums_of_products():
+    """rowsum(Q ∘ rolled K), once for each key, is the matrix of scores"""
+
+    def rolled(grad_o, q, k):
+        return copied(torch.stack([(q * k.roll(i, 1)).sum(-1) for i in range(300)]))
+
+    caught(rolled, "aten::sum", inputs=tuple(torch.randn(3, 2, 300, 16)), name="flash_backward_triton")
 
 
 def check_several_constants():
