@@ -13,6 +13,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction
 
+from . import calls
 from .elementwise import Handle
 from .faults import is_ours
 from .language import semantic
@@ -151,9 +152,12 @@ def callee(function: Any) -> Any:
         return function
     if isinstance(function, type) and (hasattr(function, "_fields") or function.__module__.startswith("triton.")):
         return function
-    if getattr(function, "__triton_aggregate__", False) or _root(function) in ("builtins", "math", "operator"):
+    if getattr(function, "__triton_aggregate__", False) or any(function is known for known in _PYTHONS):
         return function
     return functools.partial(_on_constants, function)
+
+
+_PYTHONS = (len, list, float, int, isinstance, hasattr)  # CodeGenerator.builtin_namespace; others are replaced
 
 
 def _is_triton_code(function: Any) -> bool:
@@ -183,6 +187,8 @@ def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
     if key not in _called_before:
         _called_before[key] = function(*args, **kwargs)
     result = _called_before[key]
+    if tracker := calls.current().provenance:
+        tracker.brought(name, result)
     if not _is_constant(result):
         raise TypeError(f"a kernel cannot use what {name} returns, a {type(result).__name__}")
     return result

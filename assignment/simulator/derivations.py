@@ -14,8 +14,14 @@ from torch.utils._pytree import tree_map
 from .origins import CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
 
 Labels = torch.Tensor  # uint8, in the shape of the values
+Rule = Callable[..., Any]
 
 FRESH_MEMORY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize")
+_SHAPED = tuple(  # of a tensor that they take, only its shape counts
+    f"{form}{name}{end}"
+    for name in ("zeros", "ones", "full", "rand", "randn", "randint")
+    for form, end in (("new_", ""), ("", "_like"))
+)
 _OVERWRITTEN = ("fill", "zero", "uniform", "normal", "random", "bernoulli", "exponential")
 _SAME_SHAPE = ("clone", "_to_copy", "copy", "lift_fresh", "lift_fresh_copy", "contiguous", "positive", "alias_copy")
 _MOVED = (  # run on the labels as on the values
@@ -29,6 +35,10 @@ _MOVED = (  # run on the labels as on the values
 _CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")  # arguments that say which, not what
 _ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
 NUMBERS = ("value", "self", "other", "fill_value")  # arguments that may be a number instead of a tensor
+_ADDED_UP = (  # moves that may put several values in one place
+    *("index_put", "_index_put_impl", "index_add", "scatter_add", "scatter", "embedding_dense_backward"),
+    *("unfold_backward", "replication_pad1d_backward", "reflection_pad1d_backward", "cumsum"),
+)
 _SCALED = ("mul", "div", "multiply", "divide", "true_divide", "neg", "negative")
 _SUMMED = ("sum", "mean", "nansum")
 _ADDED = ("add", "sub", "rsub")
@@ -83,6 +93,11 @@ class Operation:
     max_delta: int  # elements that a result of rowsum(A ∘ B) may have in this call
     has_short_rows: bool = False  # rows have one element: A ∘ B is its own sum
 
+    @property
+    def hides_values(self) -> bool:
+        """Whether an operand is of a kind that cannot be followed: sparse, quantized, on another device."""
+        return any(t.layout != torch.strided or t.is_quantized for t in _tensors(self.arguments))
+
     def labels(self, tensor: torch.Tensor) -> Labels:
         memory = self.known.memory(tensor)
         return memory.of(tensor) if memory else torch.full((), CONSTANT, dtype=torch.uint8).expand(tensor.shape)
@@ -98,18 +113,18 @@ def derive(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
     name = operation.name
     if name in FRESH_MEMORY:
         return FRESH
+    if "::" in name or name == "from_file" or operation.hides_values:
+        return Computed()
     present = operation.of(operation.arguments)
-    takes_shape_only = name.endswith("_like") or name.startswith("new_")
-    if name in _OVERWRITTEN or takes_shape_only or present <= {CONSTANT}:
+    others = operation.of({key: value for key, value in operation.arguments.items() if key != "self"})
+    if name in _SHAPED or (name in _OVERWRITTEN and others <= {CONSTANT}) or present <= {CONSTANT}:
         return CONSTANT
     if name in _SAME_SHAPE:
         return operation.labels(_tensors(operation.arguments.get("src", operation.arguments))[0])
-    rules = {_MOVED: _moved, _SCALED: _scaled, _SUMMED: _summed, _ADDED: _added, _PRODUCTS: _multiplied}
-    for names, rule in rules.items():
-        if name in names:
-            found = rule(operation, call, args, kwargs)
-            if found is not None:
-                return found
+    rules: list[tuple[tuple[str, ...], Rule]] = [(_MOVED, _moved), (_ADDED_UP, _added_up), (_SCALED, _scaled)]
+    for names, rule in [*rules, (_SUMMED, _summed), (_ADDED, _added), (_PRODUCTS, _multiplied)]:
+        if name in names and (found := rule(operation, call, args, kwargs)) is not None:
+            return found
     is_clean = all((label < FIRST_SOURCE and label != FOREIGN) or operation.known.is_doubt(label) for label in present)
     return Computed(is_doubt=is_clean and name in _CLEANING)
 
@@ -128,9 +143,20 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
     args, kwargs = tree_map(twin, (args, kwargs))
     names = list(operation.arguments)
     args = [CONSTANT if _is_number(n, a) else a for n, a in zip(names, args, strict=False)]
-    kwargs = {key: CONSTANT if _is_number(key, value) else value for key, value in kwargs.items() if key != "out"}
-    result = call(*args, **kwargs)
+    kwargs = {key: CONSTANT if _is_number(key, value) else value for key, value in kwargs.items()}
+    if "out" in kwargs:
+        kwargs["out"] = torch.empty(0, dtype=torch.uint8)
+    try:
+        result = call(*args, **kwargs)
+    except Exception:  # an operation that does not take labels: then it has computed something
+        return None
     return result if isinstance(result, torch.Tensor) else result[0]
+
+
+def _added_up(operation: Operation, *_: Any) -> int | None:
+    values = {key: value for key, value in operation.arguments.items() if key not in _CHOOSING}
+    choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
+    return SUM if operation.of(values) <= _SUMMANDS and operation.of(choosing) <= {CONSTANT} else None
 
 
 def _is_number(name: str, value: Any) -> bool:
@@ -162,15 +188,21 @@ def _summed(operation: Operation, *_: Any) -> int | None:
 
 
 def _added(operation: Operation, *_: Any) -> int | None:
-    return SUM if operation.of(operation.arguments) <= _SUMMANDS else None
+    present = operation.of(operation.arguments)
+    if DELTA in present:  # rowsum(A ∘ B), piece by piece
+        return DELTA if present <= {DELTA, CONSTANT, FRESH} else None
+    return SUM if present <= _SUMMANDS else None
 
 
 def _multiplied(operation: Operation, *_: Any) -> int | None:
     factors = _tensors(operation.arguments)
     if any(operation.of(factor) <= {CONSTANT} for factor in factors) and operation.of(factors) <= _SUMMANDS:
         return SUM
+    is_small = operation.result.numel() <= operation.max_delta
+    if is_small and operation.of(factors) == {PRODUCT, CONSTANT}:  # (A ∘ B) @ ones
+        return DELTA
     is_row_by_row = operation.result.numel() * factors[0].shape[-1] == factors[0].numel() == factors[1].numel()
-    is_delta = is_row_by_row and operation.of(factors) <= _FACTORS and operation.result.numel() <= operation.max_delta
+    is_delta = is_row_by_row and operation.of(factors) <= _FACTORS and is_small
     return DELTA if is_delta and len(factors) == 2 else None
 
 

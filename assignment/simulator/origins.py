@@ -99,7 +99,7 @@ class Memory:
             return torch.full((), self._label, dtype=torch.uint8).expand(tensor.shape)
         ratio = tensor.itemsize // self.unit
         if ratio * self.unit != tensor.itemsize:  # a narrower type than that which the memory was made for
-            return self._labels.max().expand(tensor.shape)
+            return torch.tensor(worst(self._labels), dtype=torch.uint8).expand(tensor.shape)
         strides = [stride * ratio for stride in tensor.stride()]
         return torch.as_strided(self._labels, tensor.shape, strides, tensor.storage_offset() * ratio)
 
@@ -115,11 +115,11 @@ class Memory:
         covers = tensor.numel() * tensor.itemsize == self.nbytes
         uniform = labels if isinstance(labels, int) else _uniform(labels)
         if not self.is_compared:
-            self._label = uniform if uniform is not None else int(torch.as_tensor(labels).max())
+            self._label = uniform if uniform is not None else worst(torch.as_tensor(labels))
         elif covers and uniform is not None:
             self._label, self._labels = uniform, None
         elif tensor.itemsize % self.unit:
-            self.array()[:] = uniform if uniform is not None else int(torch.as_tensor(labels).max())
+            self.array()[:] = uniform if uniform is not None else worst(torch.as_tensor(labels))
         else:
             self.array()
             self.of(tensor)[...] = labels
@@ -203,6 +203,14 @@ class Origins:
 
 def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
+
+
+def worst(labels: torch.Tensor) -> int:
+    """The label of several elements together: that of the one that is least a kernel's work."""
+    present = set(labels.unique().tolist())
+    computed = [label for label in present if label >= FIRST_SOURCE]
+    ranked = [*computed, *(label for label in (FOREIGN, PRODUCT) if label in present)]
+    return ranked[0] if ranked else max(present, default=CONSTANT)
 
 
 def _uniform(labels: torch.Tensor) -> int | None:

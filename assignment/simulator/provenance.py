@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .costs import tensors_in
 from .derivations import FRESH_MEMORY, NUMBERS, Computed, Operation, derive
@@ -42,9 +42,11 @@ from .origins import (
     Memory,
     Origins,
     Source,
+    worst,
 )
 
 MAX_NUMBERS = 32  # different Python floats in one call: a scale, an eps, a minus infinity, not results
+MAX_INTEGERS = 1_000  # likewise: tiles and offsets
 MAX_LAUNCHES = 256  # in one call, after which staff should look: a launch an element may carry it in an argument
 MAX_FILLS = 1_000  # in one call: where constants are put may tell a result as well
 DELTAS = 8  # of the size that one call needs: some requests make several
@@ -54,12 +56,15 @@ LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
 _VIEWED = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename movedim permute"
 _METADATA = {f"aten::{name}_" for name in _VIEWED.split()}  # operations that change a tensor in place, but no memory
 _HERE, _TORCH = (f"{Path(file).parent}/" for file in (__file__, str(torch.__file__)))
+_ON_CPU = ("/CPU", "/AutogradCPU", "/Autograd", "/CompositeExplicitAutograd", "/CompositeImplicitAutograd")
 SMALLEST_BITS = 1 << 24  # integers from here on may be the bits of a number
 _INDEX_LIMITS = {torch.int32: 1 << 24, torch.int64: 1 << 48}
 _PADDED = 256  # rows that padding to tiles may add to each batch
 
 _NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load it
 _NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE]] = False
+_NOT_LOADABLE_FORWARD = _NOT_LOADABLE.copy()
+_NOT_LOADABLE_FORWARD[SUM] = True
 _WORDS = {
     FOREIGN: "written by neither a kernel nor an operation of PyTorch (numpy, ctypes, a thread, a Python number?)",
     INPUT: "copied from the inputs",
@@ -85,7 +90,8 @@ class Provenance(TorchDispatchMode):
         self.evidence: dict[str, None] = {}  # what shows that the kernels did not do the work, in order
         self.doubts: dict[str, None] = {}  # what staff should look at
         self._blamed: set[Any] = set()
-        self._numbers: set[float] = set()
+        self._numbers: set[Any] = set()
+        self._integers: set[Any] = set()
         self._launches = 0
         self._fills = 0  # constants written over something, each to its own place
         self._delta_made = 0  # elements of all rowsum(A ∘ B)
@@ -107,7 +113,9 @@ class Provenance(TorchDispatchMode):
         if self._needs_kernels:
             with no_dispatch():  # labels are tensors too, and not to be followed
                 self._origins.begin(inputs)
-        with self, _Functions(self), _in_threads(self):
+        if any(name.startswith("aten/") and name.endswith(_ON_CPU) for name in torch.library._impls):
+            self._accuse("operations of PyTorch were replaced by torch.library")
+        with _disable_current_modes(), self, _Functions(self), _in_threads(self):  # one that was left on would answer
             yield
 
     @classmethod
@@ -119,6 +127,8 @@ class Provenance(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
+            self._accuse(f"a subclass of torch.Tensor answers {func._schema.name} in PyTorch's place\n{self._line()}")
         if not self._needs_kernels:
             self.called(func._schema.name)
             return func(*args, **kwargs)
@@ -162,12 +172,12 @@ class Provenance(TorchDispatchMode):
             arguments = {"src": arguments["src"]}
         operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
         labels = derive(operation, func, args, kwargs)
+        if self._are_too_many(_numbers_in(arguments)) and name not in FRESH_MEMORY and not isinstance(labels, Computed):
+            labels = FOREIGN
         if self._is_beyond_budget(labels, func._schema.is_mutable, targets[0].numel()):
             labels = Computed()
         if isinstance(labels, Computed):
             labels = self._origins.label_for(Source(func._schema.name, self._line(), labels.is_doubt))
-        elif self._are_too_many(_numbers_in(arguments)) and name not in FRESH_MEMORY:
-            labels = FOREIGN
         for target in targets:
             self._write(target, labels)
 
@@ -187,7 +197,7 @@ class Provenance(TorchDispatchMode):
             return
         if isinstance(labels, torch.Tensor):
             fits = labels.dim() <= target.dim() and labels.numel() in (1, target.numel())
-            labels = labels.expand(target.shape) if fits else int(labels.max())
+            labels = labels.expand(target.shape) if fits else worst(labels)
         memory.write(target, labels)
 
     def memory(self, tensor: torch.Tensor) -> Memory | None:
@@ -199,7 +209,7 @@ class Provenance(TorchDispatchMode):
     def _from_python(self, tensor: torch.Tensor) -> Memory:
         """Memory that nobody was seen to make: torch.tensor(0.5), torch.tensor(table), torch.from_numpy(array)."""
         if tensor.numel() <= MAX_CONSTANT:
-            too_many = self._are_too_many(tensor.detach().double().flatten().tolist())
+            too_many = self._are_too_many(tensor.detach().flatten().tolist())
             return self._origins.made(tensor, FOREIGN if too_many else CONSTANT)
         if _holds_indices(tensor):
             table = Source("Python: integers of a table", self._line(), is_doubt=True)
@@ -210,10 +220,12 @@ class Provenance(TorchDispatchMode):
         """Whether what has this label is for staff to judge."""
         return self._origins.is_doubt(label)
 
-    def _are_too_many(self, numbers: list[float]) -> bool:
-        """Whether this call has met more different numbers than honest constants need."""
-        self._numbers.update(numbers)
-        return bool(numbers) and len(self._numbers) > MAX_NUMBERS
+    def _are_too_many(self, numbers: list[Any]) -> bool:
+        """Whether this call has met more different numbers than honest constants and indices need."""
+        for number in numbers:
+            is_small = isinstance(number, int) and abs(number) < SMALLEST_BITS
+            (self._integers if is_small else self._numbers).add("nan" if number != number else number)
+        return bool(numbers) and (len(self._numbers) > MAX_NUMBERS or len(self._integers) > MAX_INTEGERS)
 
     def called(self, name: str) -> None:
         """A function or an operation of PyTorch's, where kernels are not asked for."""
@@ -244,15 +256,22 @@ class Provenance(TorchDispatchMode):
         if self._are_too_many(_carried_by(values)):
             self._accuse(f"{len(self._numbers)} different numbers reached kernel {kernel} as arguments\n{self._line()}")
 
-    @staticmethod
-    def is_suspect(memory: Memory) -> bool:
+    def brought(self, function: str, constant: Any) -> None:
+        """A function that is not Triton's gave a kernel this constant."""
+        if self._are_too_many(_carried_by(constant)):
+            self._accuse(f"{len(self._numbers)} different numbers came into a kernel from {function}")
+
+    def is_suspect(self, memory: Memory) -> bool:
         """Whether it holds a value that no kernel may load."""
-        return memory.holds_any(_NOT_LOADABLE)
+        return memory.holds_any(self._not_loadable())
+
+    def _not_loadable(self) -> np.ndarray:
+        return _NOT_LOADABLE if self._allows_sums else _NOT_LOADABLE_FORWARD
 
     def loaded(self, memory: Memory, offsets: np.ndarray, kernel: str, element: Callable[[int], str]) -> None:
         """A kernel loaded elements at these offsets in bytes, of memory that is suspect."""
         labels = memory.at(offsets.ravel())
-        bad = np.flatnonzero(_NOT_LOADABLE[labels])
+        bad = np.flatnonzero(self._not_loadable()[labels])
         if bad.size:
             label, where = int(labels[bad[0]]), place()
             text = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label, memory)}\n{at(where)}"
@@ -355,22 +374,24 @@ def _is_simulators() -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
 
 
-def _numbers_in(arguments: dict[str, Any]) -> list[float]:
+def _numbers_in(arguments: Any, name: str = "") -> list[Any]:
     """The Python numbers that an operation puts into values; sizes and dimensions are not."""
-    return [
-        float(value)
-        for name, value in arguments.items()
-        if isinstance(value, float) or (name in NUMBERS and type(value) is int)
-    ]
+    if isinstance(arguments, dict):
+        return [n for key, value in arguments.items() for n in _numbers_in(value, key)]
+    if isinstance(arguments, list | tuple):
+        return [n for value in arguments for n in _numbers_in(value, name)]
+    if type(arguments) is int:
+        return [arguments] if name in NUMBERS or abs(arguments) >= SMALLEST_BITS else []
+    return [arguments] if isinstance(arguments, float | complex) else []
 
 
-def _carried_by(value: Any) -> list[float]:
+def _carried_by(value: Any) -> list[Any]:
     """The numbers in a kernel's arguments and constants that are no size, stride or index."""
     value = getattr(value, "value", value)  # of a constexpr
     if isinstance(value, dict | tuple | list):
         return [n for item in (value.values() if isinstance(value, dict) else value) for n in _carried_by(item)]
     is_number = isinstance(value, float) or (type(value) is int and abs(value) >= SMALLEST_BITS)
-    return [float(value)] if is_number else []
+    return [value] if is_number else []
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

@@ -9,7 +9,6 @@ import torch
 from .calls import Call
 from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
 from .numerics import ADDRESS
-from .provenance import Provenance
 from .races import Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic
@@ -63,7 +62,7 @@ class Watch:
         tracker = self._call.provenance
         region.is_followed = True
         region.origins = tracker.admit(region.tensor) if tracker else None
-        region.is_suspect = region.origins is not None and Provenance.is_suspect(region.origins)
+        region.is_suspect = bool(tracker and region.origins and tracker.is_suspect(region.origins))
 
     def _trace(self, region: Region) -> None:
         assert self.cost is not None

@@ -296,7 +296,7 @@ AUTOGRAD = (
         "flash_attention: backward by PyTorch",
         "test_attention_gradients",
         ", grad_k, grad_v = flash_backward_triton → , grad_k, grad_v = flash_backward_pytorch",
-        computed="in flash_backward_pytorch: grad_",
+        computed="] += ",
     ),
 )
 
