@@ -50,7 +50,7 @@ class Folders:
     scratch: str
 
 
-IN_BUBBLEWRAP = Folders("/grade/runtime", "/grade/submission", "/tmp")
+IN_BUBBLEWRAP = Folders("/grade/runtime", "/grade/submission", "/grade/scratch")
 
 
 class Unavailable(Exception):
@@ -119,6 +119,8 @@ def command(rung: str, device: str, folders: Folders, control: int, env: dict[st
         return [*FIRST_TO_GO, *worker]
     stage = ["--ro-bind", folders.runtime, names.runtime, "--ro-bind", folders.submission, names.submission]
     stage += ["--bind", folders.scratch, names.scratch, "--chdir", names.scratch]
+    if not any(Path("/tmp") in Path(file).parents for file in files):  # a checkout there has its Python below
+        stage += ["--symlink", names.scratch, "/tmp"]
     variables = [word for item in env.items() for word in ("--setenv", *item)]
     return [*FIRST_TO_GO, *bubblewrap(device), *stage, *variables, "--remount-ro", "/", *worker]
 

@@ -596,3 +596,11 @@ def test_a_gpus_worker_is_confined_too(rung, tmp_path, marked):
         if rung == rungs.BUBBLEWRAP or os.getuid():  # root's processes are not counted: see the handbook
             with pytest.raises(WorkerDied, match=r"more than 64 processes|was killed"):
                 box.run("while True:\n    os.fork()")
+
+
+@pytest.mark.parametrize(("file", "is_hidden"), [("/tmp/checkout/.venv", False), ("/usr", True)])
+def test_a_checkout_in_the_temporary_folder_keeps_its_python(monkeypatch, file, is_hidden):
+    """In bubblewrap /tmp is the scratch space, unless what the worker must read lies there"""
+    monkeypatch.setattr(rungs, "readable", lambda device: [file])
+    words = rungs.command(rungs.BUBBLEWRAP, "cpu", rungs.Folders("/a", "/b", "/c"), 3, {})
+    assert ("/tmp" in words) == is_hidden
