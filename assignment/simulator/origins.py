@@ -15,7 +15,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._mode_utils import no_dispatch
 
-from .undefined import PATTERN
+from .costs import address
+from .undefined import INTEGERS, PATTERN
 
 # Labels. CONSTANT is 0, so that an operation that pads with zeros pads labels as it should.
 CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE = range(9)
@@ -26,9 +27,6 @@ _NEXT_CALL = np.arange(256, dtype=np.uint8)  # what a label becomes when another
 _NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, PRODUCT]] = STALE
 INPUTS_COMPARED_UP_TO = 64 << 20  # bytes of a storage; larger inputs are views that stride over gigabytes
 COMPARED_UP_TO = 1 << 30  # bytes of any other; larger ones have one label and no copy, and no kernel's work in them
-
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 
 @dataclass(frozen=True)
@@ -169,23 +167,23 @@ class Origins:
             memory.verify()
             memory.age()
         for tensor in inputs:
-            self._memories[_address(tensor)] = Memory(tensor, INPUT)
+            self._memories[address(tensor)] = Memory(tensor, INPUT)
 
     def made(self, tensor: torch.Tensor, label: int) -> Memory:
         """A storage has come into being."""
-        memory = self._memories[_address(tensor)] = Memory(tensor, label)
+        memory = self._memories[address(tensor)] = Memory(tensor, label)
         return memory
 
     def of(self, tensor: torch.Tensor) -> Memory:
         """The memory of a tensor; one that nobody was seen to make is FOREIGN."""
-        memory = self._memories.get(_address(tensor))
+        memory = self._memories.get(address(tensor))
         storage = tensor.untyped_storage()
         if memory is None or memory.reference.expired() or memory.nbytes != storage.nbytes():
             memory = self.made(tensor, FOREIGN)
         return memory
 
     def knows(self, tensor: torch.Tensor) -> bool:
-        memory = self._memories.get(_address(tensor))
+        memory = self._memories.get(address(tensor))
         return memory is not None and not memory.reference.expired()
 
     def label_for(self, source: Source) -> int:
@@ -199,10 +197,6 @@ class Origins:
 
     def is_doubt(self, label: int) -> bool:
         return label >= FIRST_SOURCE and self.source(label).is_doubt
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def worst(labels: torch.Tensor) -> int:
@@ -226,7 +220,7 @@ def _holds_fresh_values(raw: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     if dtype == torch.bool or dtype.is_complex:
         return (values if dtype == torch.bool else values.isnan()).numpy()
     if dtype.is_floating_point:
-        bits = values.view(_INTEGERS[dtype.itemsize])
+        bits = values.view(INTEGERS[dtype.itemsize])
         nan = torch.tensor([math.nan], dtype=dtype).view(bits.dtype)
         return ((bits == nan) | (bits == PATTERN.get(dtype.itemsize, int(nan)))).numpy()
     largest = torch.iinfo(dtype).max

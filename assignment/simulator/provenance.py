@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import library
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from .costs import tensors_in
-from .derivations import FRESH_MEMORY, NUMBERS, Computed, Operation, derive
+from .budget import MAX_LAUNCHES, Budget, carried_by, numbers_in
+from .costs import address, tensors_in
+from .derivations import FRESH_MEMORY, Computed, Operation, derive
 from .faults import at, place
 from .origins import (
     CONSTANT,
@@ -45,11 +47,6 @@ from .origins import (
     worst,
 )
 
-MAX_NUMBERS = 32  # different Python floats in one call: a scale, an eps, a minus infinity, not results
-MAX_INTEGERS = 1_000  # likewise: tiles and offsets
-MAX_LAUNCHES = 256  # in one call, after which staff should look: a launch an element may carry it in an argument
-MAX_FILLS = 1_000  # in one call: where constants are put may tell a result as well
-DELTAS = 8  # of the size that one call needs: some requests make several
 MAX_CONSTANT = 16  # elements of a tensor made from Python numbers
 FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
@@ -57,7 +54,6 @@ _VIEWED = "set detach requires_grad squeeze unsqueeze transpose t as_strided swa
 _METADATA = {f"aten::{name}_" for name in _VIEWED.split()}  # operations that change a tensor in place, but no memory
 _HERE, _TORCH = (f"{Path(file).parent}/" for file in (__file__, str(torch.__file__)))
 _ON_CPU = ("/CPU", "/AutogradCPU", "/Autograd", "/CompositeExplicitAutograd", "/CompositeImplicitAutograd")
-SMALLEST_BITS = 1 << 24  # integers from here on may be the bits of a number
 _INDEX_LIMITS = {torch.int32: 1 << 24, torch.int64: 1 << 48}
 _PADDED = 256  # rows that padding to tiles may add to each batch
 
@@ -90,12 +86,7 @@ class Provenance(TorchDispatchMode):
         self.evidence: dict[str, None] = {}  # what shows that the kernels did not do the work, in order
         self.doubts: dict[str, None] = {}  # what staff should look at
         self._blamed: set[Any] = set()
-        self._numbers: set[Any] = set()
-        self._integers: set[Any] = set()
-        self._launches = 0
-        self._fills = 0  # constants written over something, each to its own place
-        self._delta_made = 0  # elements of all rowsum(A ∘ B)
-        self._max_delta = 0
+        self._budget = Budget()
         self._has_short_rows = False
         self._needs_kernels = True
         self._allows_sums = False
@@ -109,12 +100,10 @@ class Provenance(TorchDispatchMode):
         if function.startswith("flash") and self._allows_sums and inputs and inputs[0].dim() > 1:
             self._has_short_rows = inputs[0].shape[-1] == 1
             rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
-            self._max_delta = 2 * rows + _PADDED * math.prod(inputs[0].shape[:-2])
+            self._budget.max_delta = 2 * rows + _PADDED * math.prod(inputs[0].shape[:-2])
         if self._needs_kernels:
             with no_dispatch():  # labels are tensors too, and not to be followed
                 self._origins.begin(inputs)
-        if any(name.startswith("aten/") and name.endswith(_ON_CPU) for name in torch.library._impls):
-            self._accuse("operations of PyTorch were replaced by torch.library")
         with _disable_current_modes(), self, _Functions(self), _in_threads(self):  # one that was left on would answer
             yield
 
@@ -149,15 +138,15 @@ class Provenance(TorchDispatchMode):
 
     def _written(self, func: Any, kwargs: Any, inputs: list[Any], outputs: list[Any]) -> list[torch.Tensor]:
         """The tensors whose memory an operation has made or changed; none for views."""
-        known = {_address(t) for t in inputs}
+        known = {address(t) for t in inputs}
         if not func._schema.is_mutable:
-            return [t for t in outputs if _address(t) not in known]
+            return [t for t in outputs if address(t) not in known]
         if func._schema.name in _METADATA:
             return []
         changed = [a for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
         named = {a.name for a in changed}
         by_name = [t for name in named for t in tensors_in(kwargs.get(name, [])) if _is_followed(t)]
-        return by_name or [t for t in outputs if _address(t) in known] or inputs[:1]
+        return by_name or [t for t in outputs if address(t) in known] or inputs[:1]
 
     def _verify(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:
@@ -170,9 +159,13 @@ class Provenance(TorchDispatchMode):
         arguments = {**dict(zip(parameters, args, strict=False)), **{k: v for k, v in kwargs.items() if k != "out"}}
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
-        operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
+        operation = Operation(name, arguments, self, targets[0], self._budget.max_delta, self._has_short_rows)
         labels = derive(operation, func, args, kwargs)
-        if self._are_too_many(_numbers_in(arguments)) and name not in FRESH_MEMORY and not isinstance(labels, Computed):
+        if (
+            self._budget.is_beyond_numbers(numbers_in(arguments))
+            and name not in FRESH_MEMORY
+            and not isinstance(labels, Computed)
+        ):
             labels = FOREIGN
         if self._is_beyond_budget(labels, func._schema.is_mutable, targets[0].numel()):
             labels = Computed()
@@ -182,13 +175,11 @@ class Provenance(TorchDispatchMode):
             self._write(target, labels)
 
     def _is_beyond_budget(self, labels: Any, is_mutable: bool, numel: int) -> bool:
-        """Whether this call has made more of what is allowed than honest code needs."""
         if not isinstance(labels, int):
             return False
-        self._delta_made += numel if labels == DELTA else 0
-        self._fills += labels == CONSTANT and is_mutable
-        too_many_fills = labels == CONSTANT and is_mutable and self._fills > MAX_FILLS
-        return too_many_fills or (labels == DELTA and self._delta_made > DELTAS * self._max_delta)
+        if labels == CONSTANT and is_mutable:
+            return self._budget.is_beyond_fills()
+        return labels == DELTA and self._budget.is_beyond_delta(numel)
 
     def _write(self, target: torch.Tensor, labels: torch.Tensor | int) -> None:
         memory = self._origins.of(target) if self._origins.knows(target) else self._origins.made(target, FRESH)
@@ -209,7 +200,7 @@ class Provenance(TorchDispatchMode):
     def _from_python(self, tensor: torch.Tensor) -> Memory:
         """Memory that nobody was seen to make: torch.tensor(0.5), torch.tensor(table), torch.from_numpy(array)."""
         if tensor.numel() <= MAX_CONSTANT:
-            too_many = self._are_too_many(tensor.detach().flatten().tolist())
+            too_many = self._budget.is_beyond_numbers(tensor.detach().flatten().tolist())
             return self._origins.made(tensor, FOREIGN if too_many else CONSTANT)
         if _holds_indices(tensor):
             table = Source("Python: integers of a table", self._line(), is_doubt=True)
@@ -219,13 +210,6 @@ class Provenance(TorchDispatchMode):
     def is_doubt(self, label: int) -> bool:
         """Whether what has this label is for staff to judge."""
         return self._origins.is_doubt(label)
-
-    def _are_too_many(self, numbers: list[Any]) -> bool:
-        """Whether this call has met more different numbers than honest constants and indices need."""
-        for number in numbers:
-            is_small = isinstance(number, int) and abs(number) < SMALLEST_BITS
-            (self._integers if is_small else self._numbers).add("nan" if number != number else number)
-        return bool(numbers) and (len(self._numbers) > MAX_NUMBERS or len(self._integers) > MAX_INTEGERS)
 
     def called(self, name: str) -> None:
         """A function or an operation of PyTorch's, where kernels are not asked for."""
@@ -250,16 +234,16 @@ class Provenance(TorchDispatchMode):
         """A launch begins, with these arguments."""
         if not self._needs_kernels:
             self._accuse(f"kernel {kernel} is launched; this problem is for PyTorch alone\n{self._line()}")
-        self._launches += 1
-        if self._launches == MAX_LAUNCHES:
+        self._budget.launches += 1
+        if self._budget.launches == MAX_LAUNCHES:
             self.doubts[f"{MAX_LAUNCHES} launches in one call\n{self._line()}"] = None
-        if self._are_too_many(_carried_by(values)):
-            self._accuse(f"{len(self._numbers)} different numbers reached kernel {kernel} as arguments\n{self._line()}")
+        if self._budget.is_beyond_numbers(carried_by(values)):
+            self._accuse(f"too many different numbers reach kernel {kernel} as arguments\n{self._line()}")
 
     def brought(self, function: str, constant: Any) -> None:
         """A function that is not Triton's gave a kernel this constant."""
-        if self._are_too_many(_carried_by(constant)):
-            self._accuse(f"{len(self._numbers)} different numbers came into a kernel from {function}")
+        if self._budget.is_beyond_numbers(carried_by(constant)):
+            self._accuse(f"too many different numbers come into a kernel from {function}")
 
     def is_suspect(self, memory: Memory) -> bool:
         """Whether it holds a value that no kernel may load."""
@@ -283,6 +267,9 @@ class Provenance(TorchDispatchMode):
         """The call is over: every element must be a kernel's work."""
         if not self._needs_kernels:
             return
+        replaced = [name for name in library._impls if name.startswith("aten/") and name.endswith(_ON_CPU)]
+        if replaced:  # PyTorch itself replaces none on the CPU
+            self._accuse(f"operations of PyTorch were replaced: {', '.join(replaced)}")
         with no_dispatch():
             for number, result in enumerate(results, start=1):
                 if result.numel() and _is_followed(result):
@@ -374,26 +361,6 @@ def _is_simulators() -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
 
 
-def _numbers_in(arguments: Any, name: str = "") -> list[Any]:
-    """The Python numbers that an operation puts into values; sizes and dimensions are not."""
-    if isinstance(arguments, dict):
-        return [n for key, value in arguments.items() for n in _numbers_in(value, key)]
-    if isinstance(arguments, list | tuple):
-        return [n for value in arguments for n in _numbers_in(value, name)]
-    if type(arguments) is int:
-        return [arguments] if name in NUMBERS or abs(arguments) >= SMALLEST_BITS else []
-    return [arguments] if isinstance(arguments, float | complex) else []
-
-
-def _carried_by(value: Any) -> list[Any]:
-    """The numbers in a kernel's arguments and constants that are no size, stride or index."""
-    value = getattr(value, "value", value)  # of a constexpr
-    if isinstance(value, dict | tuple | list):
-        return [n for item in (value.values() if isinstance(value, dict) else value) for n in _carried_by(item)]
-    is_number = isinstance(value, float) or (type(value) is int and abs(value) >= SMALLEST_BITS)
-    return [value] if is_number else []
-
-
 def _is_followed(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_quantized
 
@@ -407,7 +374,3 @@ def _holds_indices(tensor: torch.Tensor) -> bool:
 
 def _is_one_value(values: torch.Tensor) -> bool:
     return not values.numel() or bool(((values == values[0]) | ((values != values) & (values[0] != values[0]))).all())
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()

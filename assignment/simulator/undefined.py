@@ -17,7 +17,7 @@ from . import numerics
 from .faults import Place
 
 PATTERN = {2: 0x7FDA, 4: 0x7FDADADA, 8: 0x7FDADADADADADADA}  # by bytes of an element
-_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
 _FORGET_AT = 4096  # of them, after which those that are gone are dropped
 _PROBES = (3e4, -3e4, 1.5)  # what takes the place of undefined values: the largest, the smallest, an ordinary one
@@ -111,7 +111,7 @@ def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
     """
     if tensor.layout != torch.strided or tensor.itemsize not in PATTERN or not tensor.is_floating_point():
         return None
-    found = (tensor.detach().view(_INTEGERS[tensor.itemsize]) == PATTERN[tensor.itemsize]).nonzero()
+    found = (tensor.detach().view(INTEGERS[tensor.itemsize]) == PATTERN[tensor.itemsize]).nonzero()
     return (len(found), tuple(found[0].tolist())) if len(found) else None
 
 

@@ -7,6 +7,7 @@ Each check is a way to write y = 3x as a submission would: HONEST ones leave no 
 
 import ctypes
 import threading
+import warnings
 
 if __name__ == "__main__":
     from assignment.simulator import install
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from torch import library
 
 from assignment.simulator import calls
 from assignment.simulator.provenance import Provenance
@@ -332,6 +334,21 @@ module = type(tl)("module")
 module.tricks = Tricks
 
 
+def check_replaced_operations():
+    replacement = library.Library("aten", "IMPL")
+
+    def replaced(x):
+        answer = lambda x, shifts, dims=(): 3 * x if x.is_floating_point() else x.clone()  # noqa: E731
+        replacement.impl("roll", answer, "CPU")
+        return copied(x.roll(1))
+
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            caught(replaced, "operations of PyTorch were replaced: aten/roll")
+    finally:
+        replacement._destroy()
+
+
 @triton.jit
 def torch_inside_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
@@ -474,8 +491,8 @@ def check_numbers_in_tuples_and_closures():
         closed_kernel[(1,)](y, SIZE=x.numel())
         return y
 
-    caught(by_tuple, "different numbers reached kernel tuple_kernel")
-    caught(by_closure, "different numbers reached kernel closed_kernel")
+    caught(by_tuple, "different numbers reach kernel tuple_kernel")
+    caught(by_closure, "different numbers reach kernel closed_kernel")
 
 
 def check_places_of_constants():
