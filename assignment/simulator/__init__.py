@@ -12,7 +12,7 @@ kernel as Python, once per program) and replaces its parts:
                 `layout` which addresses are elements, `races` what happened before what, `undefined` what nobody wrote,
                 `trace` the bytes; `faults` are its verdicts, and `calls` gathers them by call
     provenance  follows who computed what: `origins` labels memory by element, `derivations` says what PyTorch's
-                operations make of labels, `budget` how much of what is allowed one call may make
+                operations make of labels, `steps` what host code does in which order
     costs       what PyTorch moves between launches, and the sum of it all
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder

@@ -3,6 +3,7 @@
 What a kernel raises leaves the launch as it is, with the student's file and line in its traceback.
 """
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -23,7 +24,7 @@ from .arguments import typed
 from .calls import Call
 from .faults import MemoryFault, Program
 from .language import builder
-from .rewrite import has_while, rewrite
+from .rewrite import has_while, literals, rewrite
 from .watch import Watch
 
 _MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -58,17 +59,20 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     sizes = _grid_sizes(grid, values)
     call = calls.current()
     if call.provenance:
-        call.provenance.launched(self.__name__, {**values, "": list(kernel.constants.values())})
-    if call.is_dry:
-        return
+        call.provenance.launched(self.__name__, values, sizes, list(kernel.constants.values()), literals(self.fn))
+    if not call.is_dry:
+        with call.provenance.launching() if call.provenance else contextlib.nullcontext():
+            _run_programs(self, kernel, values, sizes, kwargs)
+
+
+def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Program, options: dict[str, Any]) -> None:
+    call = calls.current()
     with _one_at_a_time, np.errstate(all="ignore"):
         builder.watch = watch = Watch(self.__name__, sizes, kernel.waits, call)
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
-        builder.set_debug(bool(kwargs.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug))
+        builder.set_debug(bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug))
         builder.grid_dim = sizes
         body = functools.partial(kernel.function, **arguments)
-        if call.provenance:
-            call.provenance.is_launching = True
         try:
             for builder.grid_idx in _programs(sizes, kernel, call):
                 watch.run(builder.grid_idx, body)
@@ -77,8 +81,6 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
             raise
         finally:
             builder.grid_idx = None
-            if call.provenance:
-                call.provenance.is_launching = False
 
 
 def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._mode_utils import no_dispatch
 
 from .costs import address
+from .steps import Constants
 from .undefined import INTEGERS, PATTERN
 
 # Labels. CONSTANT is 0, so that an operation that pads with zeros pads labels as it should.
@@ -26,6 +27,8 @@ LAST_SOURCE = 255
 _NEXT_CALL = np.arange(256, dtype=np.uint8)  # what a label becomes when another call begins
 _NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, PRODUCT]] = STALE
 INPUTS_COMPARED_UP_TO = 64 << 20  # bytes of a storage; larger inputs are views that stride over gigabytes
+_IS_CONSTANT = np.arange(256) == CONSTANT
+CONSTANTS_COMPARED_UP_TO = 16 << 20  # bytes of a storage
 COMPARED_UP_TO = 1 << 30  # bytes of any other; larger ones have one label and no copy, and no kernel's work in them
 
 
@@ -48,6 +51,8 @@ class Memory:
         self.dtype, self.unit = tensor.dtype, max(tensor.itemsize, 1)
         self.is_compared = self.nbytes <= (INPUTS_COMPARED_UP_TO if label == INPUT else COMPARED_UP_TO)
         self.line: Any = None  # of the submission, where PyTorch last wrote: code and number
+        self.name: Any = None  # which memory of a call it is: the same in another call of the same kind
+        self._constants: Constants | None = None
         self._label = label  # of all elements, as long as there is no array
         self._labels: torch.Tensor | None = None
         self._copy: np.ndarray | None = None
@@ -73,6 +78,7 @@ class Memory:
         raw = self._raw()
         if np.array_equal(raw, self._copy):
             return
+        self._constants = None
         whole = self.nbytes // self.unit * self.unit
         differs = (raw != self._copy)[:whole].reshape(-1, self.unit).any(axis=1)
         self.array()[: differs.size][torch.from_numpy(differs)] = FOREIGN
@@ -110,6 +116,7 @@ class Memory:
 
     def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
         """A tensor on this storage was given values with these labels; all that it holds now is known."""
+        self._constants = None
         covers = tensor.numel() * tensor.itemsize == self.nbytes
         uniform = labels if isinstance(labels, int) else _uniform(labels)
         if not self.is_compared:
@@ -129,6 +136,7 @@ class Memory:
             self._label = FOREIGN
             return
         assert self._copy is not None  # a launch begins with verify()
+        self._constants = None
         width = values.dtype.itemsize
         whole = self.nbytes // width * width
         self._copy[:whole].view(values.dtype)[offsets // width] = values
@@ -146,8 +154,26 @@ class Memory:
         """Whether any element has a label for which the table says so."""
         return bool(is_bad[self._label] if self._labels is None else is_bad[self._labels.numpy()].any())
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether all of it is."""
+        return self._labels is None and self._label == CONSTANT
+
+    def constants(self) -> Constants | None:
+        """What it holds that is constant; None where nothing is, or where it is too large to be compared."""
+        if self.nbytes > CONSTANTS_COMPARED_UP_TO or not self.holds_any(_IS_CONSTANT):
+            return None
+        if self._constants is None:
+            elements = self._raw()[: self.nbytes // self.unit * self.unit].reshape(-1, self.unit)
+            is_one = bool((elements == elements[:1]).all())
+            elements = np.broadcast_to(elements[:1].copy(), elements.shape) if is_one else elements.copy()
+            labels = self.at(np.arange(len(elements)) * self.unit)
+            self._constants = Constants(elements, labels == CONSTANT)
+        return self._constants
+
     def age(self) -> None:
         """Another call begins."""
+        self._constants = None
         self._label = int(_NEXT_CALL[self._label])
         if self._labels is not None:
             self._labels = torch.from_numpy(_NEXT_CALL[self._labels.numpy()])
@@ -166,8 +192,9 @@ class Origins:
         for memory in self._memories.values():
             memory.verify()
             memory.age()
-        for tensor in inputs:
-            self._memories[address(tensor)] = Memory(tensor, INPUT)
+        for position, tensor in enumerate(inputs):
+            memory = self._memories[address(tensor)] = Memory(tensor, INPUT)
+            memory.name = f"input {position}"
 
     def made(self, tensor: torch.Tensor, label: int) -> Memory:
         """A storage has come into being."""

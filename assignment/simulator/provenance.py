@@ -14,7 +14,8 @@ import contextlib
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -26,9 +27,8 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from .budget import MAX_LAUNCHES, Budget, carried_by, numbers_in
 from .costs import address, tensors_in
-from .derivations import FRESH_MEMORY, Computed, Operation, derive
+from .derivations import Computed, Operation, derive
 from .faults import at, place
 from .origins import (
     CONSTANT,
@@ -46,15 +46,17 @@ from .origins import (
     Source,
     worst,
 )
+from .steps import MAX_DIFFERENT, Step, differences, geometry, given
 
 MAX_CONSTANT = 16  # elements of a tensor made from Python numbers
+MAX_DELTAS = 8  # results of rowsum(A ∘ B), of the size that a call needs: some requests make several
 FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
 _VIEWED = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename movedim permute"
 _METADATA = {f"aten::{name}_" for name in _VIEWED.split()}  # operations that change a tensor in place, but no memory
 _HERE, _TORCH = (f"{Path(file).parent}/" for file in (__file__, str(torch.__file__)))
 _ON_CPU = ("/CPU", "/AutogradCPU", "/Autograd", "/CompositeExplicitAutograd", "/CompositeImplicitAutograd")
-_INDEX_LIMITS = {torch.int32: 1 << 24, torch.int64: 1 << 48}
+_INTEGERS = (torch.int32, torch.int64)
 _PADDED = 256  # rows that padding to tiles may add to each batch
 
 _NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load it
@@ -79,17 +81,26 @@ class Provenance(TorchDispatchMode):
         super().__init__()
         self._folder = folder
         self._origins = Origins()
-        self.is_launching = False
+        self._is_launching = False
         self._forget()
 
     def _forget(self) -> None:
-        self.evidence: dict[str, None] = {}  # what shows that the kernels did not do the work, in order
-        self.doubts: dict[str, None] = {}  # what staff should look at
+        self.forget_verdicts()
         self._blamed: set[Any] = set()
-        self._budget = Budget()
+        self.steps: list[Step] = []
+        self._expected: set[int] = set()  # numbers that any step may have
+        self._lines: Counter[Any] = Counter()  # how many memories a line has made
+        self._brought: set[Any] = set()
+        self.is_fed = False  # whether functions of Python gave kernels numbers
+        self._max_delta = 0  # elements that one result of rowsum(A ∘ B) may have
+        self._delta = 0  # elements that all of them have
         self._has_short_rows = False
         self._needs_kernels = True
         self._allows_sums = False
+
+    def forget_verdicts(self) -> None:
+        self.evidence: dict[str, None] = {}  # what shows that the kernels did not do the work, in order
+        self.doubts: dict[str, None] = {}  # what staff should look at
 
     @contextlib.contextmanager
     def call(self, function: str, inputs: Sequence[torch.Tensor], is_backward: bool = False) -> Iterator[None]:
@@ -100,8 +111,9 @@ class Provenance(TorchDispatchMode):
         if function.startswith("flash") and self._allows_sums and inputs and inputs[0].dim() > 1:
             self._has_short_rows = inputs[0].shape[-1] == 1
             rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
-            self._budget.max_delta = 2 * rows + _PADDED * math.prod(inputs[0].shape[:-2])
+            self._max_delta = 2 * rows + _PADDED * math.prod(inputs[0].shape[:-2])
         if self._needs_kernels:
+            self._expected = geometry(inputs)
             with no_dispatch():  # labels are tensors too, and not to be followed
                 self._origins.begin(inputs)
         with _disable_current_modes(), self, _Functions(self), _in_threads(self):  # one that was left on would answer
@@ -121,13 +133,16 @@ class Provenance(TorchDispatchMode):
         if not self._needs_kernels:
             self.called(func._schema.name)
             return func(*args, **kwargs)
-        if self.is_launching:
+        if self._is_launching:
             if not _is_simulators():
                 self._accuse(f"{func._schema.name} is called inside of a kernel\n{self._line()}")
             return func(*args, **kwargs)
         inputs = [t for t in tensors_in((args, kwargs)) if _is_followed(t)]
         if func._schema.is_mutable:
             self._verify(inputs)
+        self._step(func._schema.name, (func._overloadname, args, kwargs))
+        if func._schema.is_mutable:
+            self._uses(inputs)
         result = func(*args, **kwargs)
         outputs = [t for t in tensors_in(result) if _is_followed(t)]
         targets = self._written(func, kwargs, inputs, outputs)
@@ -159,30 +174,20 @@ class Provenance(TorchDispatchMode):
         arguments = {**dict(zip(parameters, args, strict=False)), **{k: v for k, v in kwargs.items() if k != "out"}}
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
-        operation = Operation(name, arguments, self, targets[0], self._budget.max_delta, self._has_short_rows)
+        operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
         labels = derive(operation, func, args, kwargs)
-        if (
-            self._budget.is_beyond_numbers(numbers_in(arguments))
-            and name not in FRESH_MEMORY
-            and not isinstance(labels, Computed)
-        ):
-            labels = FOREIGN
-        if self._is_beyond_budget(labels, func._schema.is_mutable, targets[0].numel()):
-            labels = Computed()
+        if isinstance(labels, int) and labels == DELTA:
+            self._delta += targets[0].numel()
+            labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
         if isinstance(labels, Computed):
             labels = self._origins.label_for(Source(func._schema.name, self._line(), labels.is_doubt))
+        if not func._schema.is_mutable and not (isinstance(labels, int) and labels in (CONSTANT, FRESH)):
+            self._uses(tensors_in((args, kwargs)))
         for target in targets:
             self._write(target, labels)
 
-    def _is_beyond_budget(self, labels: Any, is_mutable: bool, numel: int) -> bool:
-        if not isinstance(labels, int):
-            return False
-        if labels == CONSTANT and is_mutable:
-            return self._budget.is_beyond_fills()
-        return labels == DELTA and self._budget.is_beyond_delta(numel)
-
     def _write(self, target: torch.Tensor, labels: torch.Tensor | int) -> None:
-        memory = self._origins.of(target) if self._origins.knows(target) else self._origins.made(target, FRESH)
+        memory = self._origins.of(target) if self._origins.knows(target) else self._new(target, FRESH)
         memory.line = self._frame()
         if isinstance(labels, int) and labels == FRESH:
             return
@@ -199,13 +204,16 @@ class Provenance(TorchDispatchMode):
 
     def _from_python(self, tensor: torch.Tensor) -> Memory:
         """Memory that nobody was seen to make: torch.tensor(0.5), torch.tensor(table), torch.from_numpy(array)."""
-        if tensor.numel() <= MAX_CONSTANT:
-            too_many = self._budget.is_beyond_numbers(tensor.detach().flatten().tolist())
-            return self._origins.made(tensor, FOREIGN if too_many else CONSTANT)
-        if _holds_indices(tensor):
-            table = Source("Python: integers of a table", self._line(), is_doubt=True)
-            return self._origins.made(tensor, self._origins.label_for(table))
-        return self._origins.made(tensor, FOREIGN)
+        may_be_constant = tensor.numel() <= MAX_CONSTANT or tensor.dtype in _INTEGERS
+        return self._new(tensor, CONSTANT if may_be_constant else FOREIGN)
+
+    def _new(self, tensor: torch.Tensor, label: int) -> Memory:
+        memory = self._origins.made(tensor, label)
+        frame = self._frame()
+        line = (frame[0].co_name, frame[1]) if frame else ()
+        memory.name = f"memory {self._lines[line]} of line {line}"
+        self._lines[line] += 1
+        return memory
 
     def is_doubt(self, label: int) -> bool:
         """Whether what has this label is for staff to judge."""
@@ -230,20 +238,31 @@ class Provenance(TorchDispatchMode):
                 memory.verify()
         return memory
 
-    def launched(self, kernel: str, values: dict[str, Any]) -> None:
-        """A launch begins, with these arguments."""
+    def launched(self, kernel: str, *arguments: Any) -> None:
+        """A launch begins, with these arguments, grid and literals."""
         if not self._needs_kernels:
             self._accuse(f"kernel {kernel} is launched; this problem is for PyTorch alone\n{self._line()}")
-        self._budget.launches += 1
-        if self._budget.launches == MAX_LAUNCHES:
-            self.doubts[f"{MAX_LAUNCHES} launches in one call\n{self._line()}"] = None
-        if self._budget.is_beyond_numbers(carried_by(values)):
-            self._accuse(f"too many different numbers reach kernel {kernel} as arguments\n{self._line()}")
+            return
+        self._brought.clear()
+        self._step(f"kernel {kernel}", arguments)
+        self._uses(tensors_in(list(given(arguments, lambda tensor: [tensor]))), is_launch=True)
+
+    @contextlib.contextmanager
+    def launching(self) -> Iterator[None]:
+        """Operations inside are the simulator's own, or a kernel's, which must have none."""
+        self._is_launching = True
+        try:
+            yield
+        finally:
+            self._is_launching = False
 
     def brought(self, function: str, constant: Any) -> None:
         """A function that is not Triton's gave a kernel this constant."""
-        if self._budget.is_beyond_numbers(carried_by(constant)):
-            self._accuse(f"too many different numbers come into a kernel from {function}")
+        numbers = tuple(given(constant, self._geometry))
+        if self._needs_kernels and (function, numbers) not in self._brought:
+            self._brought.add((function, numbers))
+            self.steps.append(Step(f"function {function}", self._frame(), numbers))
+            self.is_fed = True
 
     def is_suspect(self, memory: Memory) -> bool:
         """Whether it holds a value that no kernel may load."""
@@ -260,6 +279,40 @@ class Provenance(TorchDispatchMode):
             label, where = int(labels[bad[0]]), place()
             text = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label, memory)}\n{at(where)}"
             self._blame(label, text, about=(label, where))
+
+    # what it does, step by step
+
+    def _step(self, what: str, arguments: Any) -> None:
+        with no_dispatch():
+            self.steps.append(Step(what, self._frame(), tuple(given(arguments, self._geometry))))
+
+    def _geometry(self, tensor: torch.Tensor) -> Iterator[Any]:
+        memory = self.memory(tensor)
+        yield memory.name if memory else "nothing"
+        yield from (str(tensor.dtype), *tensor.shape)
+        if memory:
+            yield from (*tensor.stride(), tensor.storage_offset())
+
+    def _uses(self, tensors: Iterable[torch.Tensor], is_launch: bool = False) -> None:
+        """The last step makes something of these: what they hold of constants counts, beside what is not constant."""
+        with no_dispatch():
+            memories = [memory for tensor in tensors if (memory := self.memory(tensor))]
+            if is_launch or not all(memory.is_constant for memory in memories):
+                self.steps[-1].constants.extend(found for memory in memories if (found := memory.constants()))
+
+    def begin_again(self) -> list[Step]:
+        """From here on the call is made once more, on other values; returns the steps until now."""
+        before, self.steps = self.steps, []
+        self._lines.clear()
+        return before
+
+    def compare(self, before: list[Step]) -> None:
+        """Steps before that were another call's, on other values in the same shapes and memory."""
+        found = differences(before, self.steps, self._expected)
+        if found.count > MAX_DIFFERENT:
+            self._accuse(str(found))
+        elif found.count:
+            self.doubts[str(found)] = None
 
     # what the call returns
 
@@ -363,13 +416,6 @@ def _is_simulators() -> bool:
 
 def _is_followed(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_quantized
-
-
-def _holds_indices(tensor: torch.Tensor) -> bool:
-    """Whether these may be indices, offsets or addresses: too small to be the bits of a number."""
-    if tensor.dtype not in _INDEX_LIMITS:
-        return False
-    return bool((tensor.abs() < _INDEX_LIMITS[tensor.dtype]).all())
 
 
 def _is_one_value(values: torch.Tensor) -> bool:

@@ -8,9 +8,11 @@ variable, so nothing is added to the student's module.
 
 import ast
 import builtins
+import functools
 import inspect
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import triton.language as tl
@@ -36,20 +38,48 @@ def rewrite(fn: Callable) -> Callable:
     return _rebuild(fn, definition)
 
 
-def has_while(fn: Callable, seen: set[Callable] | None = None) -> bool:
-    """Whether a kernel, or a device function that it or these call, has a `while` loop."""
-    seen = set() if seen is None else seen
-    seen.add(fn)
+@dataclass(frozen=True)
+class _Content:
+    """What the source of a function has in it."""
+
+    has_while: bool
+    literals: tuple[Any, ...]
+    names: frozenset[str]
+    attributes: frozenset[str]
+
+
+@functools.cache
+def _content(fn: Callable) -> _Content:
     nodes = list(_nodes(fn))
-    if any(isinstance(node, ast.While) for node in nodes):
-        return True
+    return _Content(
+        any(isinstance(node, ast.While) for node in nodes),
+        tuple(node.value for node in nodes if isinstance(node, ast.Constant)),
+        frozenset(node.id for node in nodes if isinstance(node, ast.Name)),
+        frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute)),
+    )
+
+
+def has_while(fn: Callable) -> bool:
+    """Whether a kernel, or a device function that it or these call, has a `while` loop."""
+    return any(content.has_while for content in _reached(fn, set()))
+
+
+def literals(fn: Callable) -> list[Any]:
+    """The numbers and texts in the source of a kernel, and of the device functions that it calls now."""
+    return [content.literals for content in _reached(fn, set())]
+
+
+def _reached(fn: Callable, seen: set[Callable]) -> Iterator[_Content]:
+    seen.add(fn)
+    content = _content(fn)
+    yield content
     known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
-    modules = [value for value in known.values() if isinstance(value, types.ModuleType)]
-    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    called = [known.get(node.id) for node in nodes if isinstance(node, ast.Name)]
-    called += [getattr(module, name, None) for module in modules for name in names if not _is_tritons(module)]
-    functions = {f.fn for f in called if isinstance(f, InterpretedFunction)} - seen
-    return any(has_while(function, seen) for function in functions)
+    modules = [v for v in map(known.get, content.names) if isinstance(v, types.ModuleType) and not _is_tritons(v)]
+    called = [known.get(name) for name in sorted(content.names)]
+    called += [getattr(module, name, None) for module in modules for name in sorted(content.attributes)]
+    for function in called:
+        if isinstance(function, InterpretedFunction) and function.fn not in seen:
+            yield from _reached(function.fn, seen)
 
 
 def _is_tritons(module: types.ModuleType) -> bool:

@@ -6,8 +6,12 @@ Each check is a way to write y = 3x as a submission would: HONEST ones leave no 
 # mypy: disable-error-code="attr-defined"
 
 import ctypes
+import linecache
+import runpy
+import tempfile
 import threading
 import warnings
+from pathlib import Path
 
 if __name__ == "__main__":
     from assignment.simulator import install
@@ -50,11 +54,19 @@ def copied(x):
 
 
 def judged(function, *inputs, name="rmsnorm_forward"):
-    """What a call of a submission's function leaves behind: evidence and doubts."""
+    """What two calls of a submission's function, the second on other values, leave behind: evidence and doubts."""
     inputs = inputs or (torch.randn(4, 50),)
-    with calls.call(inputs, provenance=TRACKER), TRACKER.call(name, inputs):
+    with calls.call(inputs, provenance=TRACKER) as seen, TRACKER.call(name, inputs):
         results = function(*inputs)
         TRACKER.returned(results if isinstance(results, tuple) else (results,))
+        before = TRACKER.begin_again()
+        seen.n_launches = 0
+        seen.is_dry = not TRACKER.is_fed
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            for tensor in inputs:
+                tensor.mul_(-0.7)
+        function(*inputs)
+        TRACKER.compare(before)
     return list(TRACKER.evidence), list(TRACKER.doubts)
 
 
@@ -423,16 +435,14 @@ def check_a_global_that_changes():
     assert "GLOBAL has changed since we compiled this kernel" in str(fault)
 
 
-def check_many_launches_are_a_doubt():
+def check_honest_many_launches():
     def one_by_one(x):
         y = torch.empty_like(x)
         for i in range(x.numel()):
             triple_kernel[(1,)](x.view(-1)[i:], y.view(-1)[i:], 1, 3.0, SIZE=16)
         return y
 
-    evidence, doubts = judged(one_by_one, torch.randn(300))
-    assert not evidence
-    assert "256 launches in one call" in doubts[0]
+    honest(one_by_one, torch.randn(300))
 
 
 def check_numbers():
@@ -491,8 +501,8 @@ def check_numbers_in_tuples_and_closures():
         closed_kernel[(1,)](y, SIZE=x.numel())
         return y
 
-    caught(by_tuple, "different numbers reach kernel tuple_kernel")
-    caught(by_closure, "different numbers reach kernel closed_kernel")
+    caught(by_tuple, "hands on other numbers", "200 of them differ, the first in kernel tuple_kernel")
+    caught(by_closure, "hands on other numbers", "the first in kernel closed_kernel", "followed.py")
 
 
 def check_places_of_constants():
@@ -576,20 +586,126 @@ def check_doubts_keep_points():
     assert "aten::nan_to_num" in doubts[0]
 
 
-def check_a_table_of_indices_is_a_doubt():
-    """A schedule made in Python is honest; a table of answers looks like it. The bits of numbers do not."""
+def check_honest_schedule():
+    """Tables made in Python, of any size, if they are the same for all values."""
 
     def scheduled(x):
         table = torch.tensor(list(range(0, 64)), dtype=torch.int32)
         copied(table)
-        return tripled(x)
+        return tripled(x) * 1.5
 
-    evidence, doubts = judged(scheduled)
-    assert not evidence
-    assert "computed by Python: integers of a table" in doubts[0]
-    assert "followed.py" in doubts[0]
+    honest(scheduled)
     bits = lambda x: torch.tensor((3 * x).view(torch.int32).flatten().tolist(), dtype=torch.int32)  # noqa: E731
-    caught(lambda x: copied(bits(x).view(torch.float32)), "written by neither")
+    caught(lambda x: copied(bits(x).view(torch.float32)), "hands on other numbers")
+
+
+once: dict[str, torch.Tensor] = {}
+
+
+def check_honest_first_call():
+    """What a call does once for all is not asked for again."""
+
+    def prepared(x):
+        if "table" not in once:
+            once["table"] = torch.zeros(100, dtype=torch.int32)
+            for i in range(100):
+                once["table"][i] = 7 * i
+        y = torch.empty_like(x)
+        copied(once["table"])
+        triple_kernel[(4,)](x, y, x.numel(), 3.0, SIZE=64)
+        return y
+
+    honest(prepared)
+
+
+def check_one_number_of_the_values_is_a_doubt():
+    evidence, doubts = judged(lambda x: tripled(x / float(x.abs().max()), 3.0))
+    assert not evidence
+    assert "1 of them differ, the first in aten::div" in doubts[0]
+
+
+@triton.jit
+def count_kernel(y_ptr, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(y_ptr + at, at.to(tl.float32) / 100 - 6)
+
+
+def check_slices_of_what_a_kernel_wrote():
+    """Every value that a result can have, by a kernel; which ones are taken, by PyTorch."""
+
+    def picked(x):
+        table = torch.empty(1280)
+        count_kernel[(20,)](table, SIZE=64)
+        wanted = ((3 * x).clamp(-6, 6) * 100 + 600).round().int().flatten().tolist()
+        return torch.cat([table[i : i + 1] for i in wanted]).view(x.shape)
+
+    caught(picked, "hands on other numbers", "aten::slice")
+
+
+def check_which_tensors_are_joined():
+    def joined(x):
+        low, high = tripled(torch.zeros(1)), tripled(torch.ones(1))
+        return torch.cat([high if value > 0 else low for value in x.flatten().tolist()]).view(x.shape)
+
+    caught(joined, "hands on other numbers", "aten::cat")
+
+
+def check_slices_of_a_table_of_constants():
+    def looked_up(x):
+        table = torch.arange(-600, 600) / 100
+        wanted = ((3 * x).clamp(-6, 5.9) * 100 + 600).round().int().flatten().tolist()
+        return copied(torch.cat([table[i : i + 1] for i in wanted])).view(x.shape)
+
+    caught(looked_up, "hands on other numbers")
+
+
+def check_a_kernel_with_the_answers_in_its_source():
+    def written(x):
+        source = "\n".join(
+            ["import triton", "import triton.language as tl", "@triton.jit", "def answers(y_ptr):"]
+            + [f"    tl.store(y_ptr + {i}, {value!r})" for i, value in enumerate((3 * x).flatten().tolist())]
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "answers.py")
+            path.write_text(source)
+            answers = runpy.run_path(str(path))["answers"]
+            y = torch.empty_like(x)
+            linecache.getlines(str(path))
+            answers[(1,)](y)
+        return y
+
+    caught(written, "hands on other numbers", "kernel answers")
+
+
+class Oracle:
+    """A module of the submission, whose functions give constants."""
+
+    values: tuple = ()
+    calls = 0
+
+    @staticmethod
+    def value(nonce, i):
+        return Oracle.values[i]
+
+
+module.oracle = Oracle
+
+
+@triton.jit
+def asking_kernel(y_ptr, nonce: tl.constexpr, SIZE: tl.constexpr):
+    for i in tl.static_range(SIZE):
+        tl.store(y_ptr + i, module.oracle.value(nonce, i))
+
+
+def check_functions_of_python_that_know_the_answer():
+    def asked(x):
+        Oracle.values = tuple((3 * x).flatten().tolist())
+        Oracle.calls += 1
+        y = torch.empty_like(x)
+        asking_kernel[(1,)](y, nonce=Oracle.calls, SIZE=x.numel())
+        return y
+
+    caught(asked, "hands on other numbers", "kernel asking_kernel", inputs=(torch.randn(40),))
 
 
 # problems of PyTorch's
