@@ -12,7 +12,8 @@ kernel as Python, once per program) and replaces its parts:
                 `layout` which addresses are elements, `races` what happened before what, `undefined` what nobody wrote,
                 `trace` the bytes; `faults` are its verdicts, and `calls` gathers them by call
     provenance  follows who computed what: `origins` labels memory by element, `derivations` says what PyTorch's
-                operations make of labels, `steps` what host code does in which order
+                operations make of labels, `steps` what host code does in which
+                order; `dispatcher` knows operations that were replaced
     costs       what PyTorch moves between launches, and the sum of it all
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder
@@ -51,9 +52,10 @@ def install() -> None:
     if loaded and not isinstance(tl.sum, InterpretedFunction):
         raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
 
-    from . import autotune, device, language, launch
+    from . import autotune, device, dispatcher, language, launch
 
     language.install()
     launch.install()
     autotune.install()
     device.install()
+    dispatcher.install()

@@ -187,7 +187,10 @@ def _summed(operation: Operation, *_: Any) -> int | None:
     )
 
 
-def _added(operation: Operation, *_: Any) -> int | None:
+def _added(operation: Operation, *_: Any) -> Labels | int | None:
+    operands = [operation.arguments[key] for key in ("self", "other")]
+    if any(isinstance(value, int | float) and value == 0 for value in operands):
+        return next(operation.labels(value) for value in operands if isinstance(value, torch.Tensor))
     present = operation.of(operation.arguments)
     if DELTA in present:  # rowsum(A ∘ B), piece by piece
         return DELTA if present <= {DELTA, CONSTANT, FRESH} else None

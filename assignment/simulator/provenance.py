@@ -19,14 +19,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
-from torch import library
+from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from . import dispatcher
 from .costs import address, tensors_in
 from .derivations import Computed, Operation, derive
 from .faults import at, place
@@ -55,7 +57,6 @@ LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
 _VIEWED = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename movedim permute"
 _METADATA = {f"aten::{name}_" for name in _VIEWED.split()}  # operations that change a tensor in place, but no memory
 _HERE, _TORCH = (f"{Path(file).parent}/" for file in (__file__, str(torch.__file__)))
-_ON_CPU = ("/CPU", "/AutogradCPU", "/Autograd", "/CompositeExplicitAutograd", "/CompositeImplicitAutograd")
 _INTEGERS = (torch.int32, torch.int64)
 _PADDED = 256  # rows that padding to tiles may add to each batch
 
@@ -137,19 +138,37 @@ class Provenance(TorchDispatchMode):
             if not _is_simulators():
                 self._accuse(f"{func._schema.name} is called inside of a kernel\n{self._line()}")
             return func(*args, **kwargs)
+        if dispatcher.is_replaced(func):
+            self._accuse(f"an operation of PyTorch was replaced: {func.name()}\n{self._line()}")
         inputs = [t for t in tensors_in((args, kwargs)) if _is_followed(t)]
         if func._schema.is_mutable:
             self._verify(inputs)
         self._step(func._schema.name, (func._overloadname, args, kwargs))
         if func._schema.is_mutable:
             self._uses(inputs)
-        result = func(*args, **kwargs)
+        result = self._carry_out(func, args, kwargs)
         outputs = [t for t in tensors_in(result) if _is_followed(t)]
-        targets = self._written(func, kwargs, inputs, outputs)
+        targets = [] if _is_of_python(func) else self._written(func, kwargs, inputs, outputs)
         if targets:
             self._verify([t for t in inputs if not func._schema.is_mutable])
             self._note(func, args, kwargs, targets)
         return result
+
+    def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operation returns; what one of the submission's own does is followed as well."""
+        with contextlib.ExitStack() as stack:
+            if _is_of_python(func):
+                bodies = OPDEFS[func._schema.name]._backend_fns
+                followed = {device: self._following(body) for device, body in bodies.items()}
+                stack.enter_context(mock.patch.dict(bodies, followed))
+            return func(*args, **kwargs)
+
+    def _following(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            with self, _Functions(self):
+                return function(*args, **kwargs)
+
+        return followed
 
     def _written(self, func: Any, kwargs: Any, inputs: list[Any], outputs: list[Any]) -> list[torch.Tensor]:
         """The tensors whose memory an operation has made or changed; none for views."""
@@ -320,9 +339,6 @@ class Provenance(TorchDispatchMode):
         """The call is over: every element must be a kernel's work."""
         if not self._needs_kernels:
             return
-        replaced = [name for name in library._impls if name.startswith("aten/") and name.endswith(_ON_CPU)]
-        if replaced:  # PyTorch itself replaces none on the CPU
-            self._accuse(f"operations of PyTorch were replaced: {', '.join(replaced)}")
         with no_dispatch():
             for number, result in enumerate(results, start=1):
                 if result.numel() and _is_followed(result):
@@ -381,12 +397,7 @@ class Provenance(TorchDispatchMode):
 def _in_threads(tracker: Provenance) -> Iterator[None]:
     """Follow what threads do that start inside: a mode holds for its own thread alone."""
     run = threading.Thread.run
-
-    def followed(self: threading.Thread) -> None:
-        with tracker, _Functions(tracker):
-            run(self)
-
-    threading.Thread.run = followed  # type: ignore[method-assign]
+    threading.Thread.run = tracker._following(run)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -412,6 +423,11 @@ def _is_simulators() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith((_TORCH, __file__)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
+
+
+def _is_of_python(func: Any) -> bool:
+    """Whether an operation was defined by torch.library.custom_op or triton_op."""
+    return bool(OPDEFS) and func._schema.name in OPDEFS
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

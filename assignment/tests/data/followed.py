@@ -347,18 +347,53 @@ module.tricks = Tricks
 
 
 def check_replaced_operations():
-    replacement = library.Library("aten", "IMPL")
+    """In the usual way or beside it, and also where the replacement is gone before the call is over."""
+    answer = lambda x, shifts, dims=(): 3 * x if x.is_floating_point() else x.clone()  # noqa: E731
 
-    def replaced(x):
-        answer = lambda x, shifts, dims=(): 3 * x if x.is_floating_point() else x.clone()  # noqa: E731
-        replacement.impl("roll", answer, "CPU")
-        return copied(x.roll(1))
+    def replaced(x, register):
+        replacement = library.Library("aten", "IMPL")
+        try:
+            register(replacement)
+            return copied(x.roll(1))
+        finally:
+            replacement._destroy()
 
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            caught(replaced, "operations of PyTorch were replaced: aten/roll")
-    finally:
-        replacement._destroy()
+    with warnings.catch_warnings(action="ignore"):
+        for register in (
+            lambda replacement: replacement.impl("roll", answer, "CPU"),
+            lambda replacement: replacement.m.impl("roll", "CompositeImplicitAutograd", answer),
+        ):
+            caught(lambda x, register=register: replaced(x, register), "was replaced: aten::roll", "followed.py")
+    honest(lambda x: tripled(x.roll(1)))
+
+
+@library.custom_op("followed::triple", mutates_args=())
+def triple_operation(x: torch.Tensor) -> torch.Tensor:
+    return tripled(x.contiguous())
+
+
+@library.custom_op("followed::triple_into", mutates_args=("y",))
+def triple_into_operation(x: torch.Tensor, y: torch.Tensor) -> None:
+    triple_kernel[(4,)](x, y, x.numel(), 3.0, SIZE=64)
+
+
+@library.custom_op("followed::answer", mutates_args=())
+def answer_operation(x: torch.Tensor) -> torch.Tensor:
+    return (3 * x).exp().log()
+
+
+def check_operations_of_the_submissions_own():
+    """What they do counts, not that they are operations."""
+
+    def into(x):
+        y = torch.empty_like(x)
+        triple_into_operation(x, y)
+        return y
+
+    honest(lambda x: triple_operation(x.t()).t() + 0)
+    honest(into)
+    caught(answer_operation, "computed by aten::log", "in answer_operation")
+    caught(lambda x: copied(answer_operation(x)), "loads x_ptr[", "computed by aten::log")
 
 
 @triton.jit
