@@ -676,6 +676,28 @@ def check_slices_of_what_a_kernel_wrote():
 
     caught(picked, "hands on other numbers", "aten::slice")
 
+    table = torch.empty(1280)
+    count_kernel[(20,)](table, SIZE=64)
+    slices = [table[i : i + 1] for i in range(1280)]
+
+    def picked_of_old_ones(x):
+        count_kernel[(20,)](table, SIZE=64)
+        wanted = ((3 * x).clamp(-6, 6) * 100 + 600).round().int().flatten().tolist()
+        return torch.cat([slices[i] for i in wanted]).view(x.shape)
+
+    caught(picked_of_old_ones, "hands on other numbers", "aten::cat")
+
+
+def check_steps_for_some_values_alone():
+    def positive(x):
+        y, one = tripled(x), torch.ones(1)
+        for i, value in enumerate(x.tolist()):
+            if value > 0:
+                triple_kernel[(1,)](one, y[i:], 1, 3 * value, SIZE=16)
+        return y
+
+    caught(positive, "hands on other numbers", inputs=(-torch.rand(50) - 0.1,))
+
 
 def check_which_tensors_are_joined():
     def joined(x):
@@ -695,21 +717,23 @@ def check_slices_of_a_table_of_constants():
 
 
 def check_a_kernel_with_the_answers_in_its_source():
-    def written(x):
+    def written(x, name="answers"):
         source = "\n".join(
-            ["import triton", "import triton.language as tl", "@triton.jit", "def answers(y_ptr):"]
+            ["import triton", "import triton.language as tl", "@triton.jit", f"def {name}(y_ptr):"]
             + [f"    tl.store(y_ptr + {i}, {value!r})" for i, value in enumerate((3 * x).flatten().tolist())]
         )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "answers.py")
             path.write_text(source)
-            answers = runpy.run_path(str(path))["answers"]
+            answers = runpy.run_path(str(path))[name]
             y = torch.empty_like(x)
             linecache.getlines(str(path))
             answers[(1,)](y)
         return y
 
     caught(written, "hands on other numbers", "kernel answers")
+    names = iter(("one", "another"))
+    caught(lambda x: written(x, next(names)), "hands on other numbers", "kernel another")
 
 
 class Oracle:
