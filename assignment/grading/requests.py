@@ -69,9 +69,9 @@ def repeat(function: Callable, header: dict[str, Any], tensors: list, seen: Any,
     Kernels do nothing then, unless functions of Python were called in them.
     """
     tracker = seen.provenance
-    if not tracker.steps or not rewrite(tensors):
+    if not tracker.record.steps or not rewrite(tensors):
         return False
-    before, kind = tracker.steps, header["kind"] if tracker.is_fed else "dry"
+    before, kind = tracker.record.steps, header["kind"] if tracker.record.is_fed else "dry"
     try:
         with watched(tensors, {**header, "kind": kind}, "cpu", folder) as again:
             HANDLERS[header["kind"]][0](function, header, list(tensors), again)
@@ -170,7 +170,7 @@ def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     after_first = [tensor.clone() for tensor in inputs]
     for tensor, other in zip(inputs, others, strict=True):
         tensor.copy_(other)
-    before = seen.provenance.begin_again() if seen.provenance else []
+    before = seen.provenance.record.begin_again() if seen.provenance else []
     seen.n_launches = 0  # programs run in the order of the first call
     second, bare_again = results(function(*inputs, **header["options"]))
     if seen.provenance:

@@ -28,7 +28,7 @@ _NEXT_CALL = np.arange(256, dtype=np.uint8)  # what a label becomes when another
 _NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, PRODUCT]] = STALE
 INPUTS_COMPARED_UP_TO = 64 << 20  # bytes of a storage; larger inputs are views that stride over gigabytes
 _IS_CONSTANT = np.arange(256) == CONSTANT
-CONSTANTS_COMPARED_UP_TO = 16 << 20  # bytes of a storage
+CONSTANTS_COMPARED_UP_TO = 1 << 20  # bytes of a storage
 COMPARED_UP_TO = 1 << 30  # bytes of any other; larger ones have one label and no copy, and no kernel's work in them
 
 

@@ -14,8 +14,7 @@ import contextlib
 import math
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -34,6 +33,7 @@ from .derivations import Computed, Operation, derive
 from .faults import at, place
 from .origins import (
     CONSTANT,
+    CONSTANTS_COMPARED_UP_TO,
     DELTA,
     FIRST_SOURCE,
     FOREIGN,
@@ -48,7 +48,7 @@ from .origins import (
     Source,
     worst,
 )
-from .steps import MAX_DIFFERENT, Step, differences, geometry, given
+from .steps import MAX_DIFFERENT, Recorder, Step, differences, geometry
 
 MAX_CONSTANT = 16  # elements of a tensor made from Python numbers
 MAX_DELTAS = 8  # results of rowsum(A ∘ B), of the size that a call needs: some requests make several
@@ -88,11 +88,8 @@ class Provenance(TorchDispatchMode):
     def _forget(self) -> None:
         self.forget_verdicts()
         self._blamed: set[Any] = set()
-        self.steps: list[Step] = []
+        self.record = Recorder(self.memory, self._frame)
         self._expected: set[int] = set()  # numbers that any step may have
-        self._lines: Counter[Any] = Counter()  # how many memories a line has made
-        self._brought: set[Any] = set()
-        self.is_fed = False  # whether functions of Python gave kernels numbers
         self._max_delta = 0  # elements that one result of rowsum(A ∘ B) may have
         self._delta = 0  # elements that all of them have
         self._has_short_rows = False
@@ -143,9 +140,10 @@ class Provenance(TorchDispatchMode):
         inputs = [t for t in tensors_in((args, kwargs)) if _is_followed(t)]
         if func._schema.is_mutable:
             self._verify(inputs)
-        self._step(func._schema.name, (func._overloadname, args, kwargs))
-        if func._schema.is_mutable:
-            self._uses(inputs)
+        with no_dispatch():
+            self.record.step(func._schema.name, (func._overloadname, args, kwargs))
+            if func._schema.is_mutable:
+                self.record.uses(inputs)
         result = self._carry_out(func, args, kwargs)
         outputs = [t for t in tensors_in(result) if _is_followed(t)]
         targets = [] if _is_of_python(func) else self._written(func, kwargs, inputs, outputs)
@@ -201,7 +199,8 @@ class Provenance(TorchDispatchMode):
         if isinstance(labels, Computed):
             labels = self._origins.label_for(Source(func._schema.name, self._line(), labels.is_doubt))
         if not func._schema.is_mutable and not (isinstance(labels, int) and labels in (CONSTANT, FRESH)):
-            self._uses(tensors_in((args, kwargs)))
+            with no_dispatch():
+                self.record.uses(tensors_in((args, kwargs)))
         for target in targets:
             self._write(target, labels)
 
@@ -223,15 +222,13 @@ class Provenance(TorchDispatchMode):
 
     def _from_python(self, tensor: torch.Tensor) -> Memory:
         """Memory that nobody was seen to make: torch.tensor(0.5), torch.tensor(table), torch.from_numpy(array)."""
-        may_be_constant = tensor.numel() <= MAX_CONSTANT or tensor.dtype in _INTEGERS
+        is_table = tensor.dtype in _INTEGERS and tensor.untyped_storage().nbytes() <= CONSTANTS_COMPARED_UP_TO
+        may_be_constant = tensor.numel() <= MAX_CONSTANT or is_table
         return self._new(tensor, CONSTANT if may_be_constant else FOREIGN)
 
     def _new(self, tensor: torch.Tensor, label: int) -> Memory:
         memory = self._origins.made(tensor, label)
-        frame = self._frame()
-        line = (frame[0].co_name, frame[1]) if frame else ()
-        memory.name = f"memory {self._lines[line]} of line {line}"
-        self._lines[line] += 1
+        self.record.name(memory)
         return memory
 
     def is_doubt(self, label: int) -> bool:
@@ -262,9 +259,8 @@ class Provenance(TorchDispatchMode):
         if not self._needs_kernels:
             self._accuse(f"kernel {kernel} is launched; this problem is for PyTorch alone\n{self._line()}")
             return
-        self._brought.clear()
-        self._step(f"kernel {kernel}", arguments)
-        self._uses(tensors_in(list(given(arguments, lambda tensor: [tensor]))), is_launch=True)
+        with no_dispatch():
+            self.record.launch(kernel, arguments)
 
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
@@ -277,11 +273,8 @@ class Provenance(TorchDispatchMode):
 
     def brought(self, function: str, constant: Any) -> None:
         """A function that is not Triton's gave a kernel this constant."""
-        numbers = tuple(given(constant, self._geometry))
-        if self._needs_kernels and (function, numbers) not in self._brought:
-            self._brought.add((function, numbers))
-            self.steps.append(Step(f"function {function}", self._frame(), numbers))
-            self.is_fed = True
+        if self._needs_kernels:
+            self.record.feed(function, constant)
 
     def is_suspect(self, memory: Memory) -> bool:
         """Whether it holds a value that no kernel may load."""
@@ -299,35 +292,9 @@ class Provenance(TorchDispatchMode):
             text = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label, memory)}\n{at(where)}"
             self._blame(label, text, about=(label, where))
 
-    # what it does, step by step
-
-    def _step(self, what: str, arguments: Any) -> None:
-        with no_dispatch():
-            self.steps.append(Step(what, self._frame(), tuple(given(arguments, self._geometry))))
-
-    def _geometry(self, tensor: torch.Tensor) -> Iterator[Any]:
-        memory = self.memory(tensor)
-        yield memory.name if memory else "nothing"
-        yield from (str(tensor.dtype), *tensor.shape)
-        if memory:
-            yield from (*tensor.stride(), tensor.storage_offset())
-
-    def _uses(self, tensors: Iterable[torch.Tensor], is_launch: bool = False) -> None:
-        """The last step makes something of these: what they hold of constants counts, beside what is not constant."""
-        with no_dispatch():
-            memories = [memory for tensor in tensors if (memory := self.memory(tensor))]
-            if is_launch or not all(memory.is_constant for memory in memories):
-                self.steps[-1].constants.extend(found for memory in memories if (found := memory.constants()))
-
-    def begin_again(self) -> list[Step]:
-        """From here on the call is made once more, on other values; returns the steps until now."""
-        before, self.steps = self.steps, []
-        self._lines.clear()
-        return before
-
     def compare(self, before: list[Step]) -> None:
         """Steps before that were another call's, on other values in the same shapes and memory."""
-        found = differences(before, self.steps, self._expected)
+        found = differences(before, self.record.steps, self._expected)
         if found.count > MAX_DIFFERENT:
             self._accuse(str(found))
         elif found.count:

@@ -5,8 +5,8 @@ numbers that a launch takes, the offsets of slices, the order of tensors, the li
 occasion, a table of constants. Then it stands in the steps, and another result in those of another call.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from types import CodeType
@@ -44,7 +44,7 @@ class Step:
     what: str
     line: Line
     given: tuple[Any, ...]  # numbers, and names of types and of memories
-    constants: list[Constants] = field(default_factory=list, compare=False, hash=False)
+    constants: list[Constants | None] = field(default_factory=list, compare=False)  # of each memory that it uses
 
 
 @dataclass
@@ -94,11 +94,71 @@ def _differ(one: Step, other: Step) -> int:
 
 
 def _constants_differ(one: Step, other: Step) -> int:
-    return sum(a.differ(b) for a, b in zip(one.constants, other.constants, strict=False))
+    return sum(a.differ(b) for a, b in zip(one.constants, other.constants, strict=False) if a and b)
 
 
 def _unexpected(step: Step, known: set[int]) -> int:
     return sum(isinstance(n, int | float) and not isinstance(n, bool) and n not in known for n in step.given)
+
+
+class Recorder:
+    """Takes down the steps of a call."""
+
+    def __init__(self, memory_of: Callable[[torch.Tensor], Any], line_of: Callable[[], Line]) -> None:
+        """`memory_of` gives a tensor's origins.Memory or None, `line_of` the line of the submission that runs."""
+        self._memory_of, self._line_of = memory_of, line_of
+        self.steps: list[Step] = []
+        self.is_fed = False  # whether functions of Python gave kernels numbers
+        self._memories: Counter[Any] = Counter()  # by the line that made them
+        self._fed: set[Any] = set()
+
+    def begin_again(self) -> list[Step]:
+        """The steps until now; from here on the call is made once more."""
+        before, self.steps = self.steps, []
+        self._memories.clear()
+        return before
+
+    def name(self, memory: Any) -> None:
+        """Give new memory a name that it will have in another call, too."""
+        line = self._line_of()
+        where = (line[0].co_name, line[1]) if line else ()
+        memory.name = f"memory {self._memories[where]} of {where}"
+        self._memories[where] += 1
+
+    def step(self, what: str, arguments: Any) -> None:
+        self.steps.append(Step(what, self._line_of(), tuple(given(arguments, self._describe))))
+
+    def launch(self, kernel: str, arguments: Any) -> None:
+        self._fed.clear()
+        self.step(f"kernel {kernel}", arguments)
+        self.steps[-1].constants.extend(self._constants(given(arguments, lambda tensor: [tensor])))
+
+    def uses(self, tensors: Iterable[torch.Tensor]) -> None:
+        """The last step computes with these: what they hold of constants counts, unless they hold nothing else."""
+        memories = [self._memory_of(tensor) for tensor in tensors]
+        if not all(memory is None or memory.is_constant for memory in memories):
+            self.steps[-1].constants.extend(memory and memory.constants() for memory in memories)
+
+    def feed(self, function: str, constant: Any) -> None:
+        """A function of Python's gave a kernel this constant; the like is taken down once for a launch."""
+        numbers = tuple(given(constant, self._describe))
+        if (function, numbers) not in self._fed:
+            self._fed.add((function, numbers))
+            self.steps.append(Step(f"function {function}", self._line_of(), numbers))
+            self.is_fed = True
+
+    def _constants(self, arguments: Iterable[Any]) -> Iterator[Constants | None]:
+        for tensor in arguments:
+            if isinstance(tensor, torch.Tensor):
+                memory = self._memory_of(tensor)
+                yield memory and memory.constants()
+
+    def _describe(self, tensor: torch.Tensor) -> Iterator[Any]:
+        memory = self._memory_of(tensor)
+        yield memory.name if memory else "nothing"
+        yield from (str(tensor.dtype), *tensor.shape)
+        if memory:
+            yield from (*tensor.stride(), tensor.storage_offset())
 
 
 def geometry(tensors: Iterable[torch.Tensor]) -> set[int]:

@@ -59,9 +59,9 @@ def judged(function, *inputs, name="rmsnorm_forward"):
     with calls.call(inputs, provenance=TRACKER) as seen, TRACKER.call(name, inputs):
         results = function(*inputs)
         TRACKER.returned(results if isinstance(results, tuple) else (results,))
-        before = TRACKER.begin_again()
+        before = TRACKER.record.begin_again()
         seen.n_launches = 0
-        seen.is_dry = not TRACKER.is_fed
+        seen.is_dry = not TRACKER.record.is_fed
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             for tensor in inputs:
                 tensor.mul_(-0.7)
