@@ -192,7 +192,7 @@ class Provenance(TorchDispatchMode):
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
         operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
-        labels = derive(operation, func, args, kwargs)
+        labels = Computed() if dispatcher.is_replaced(func) else derive(operation, func, args, kwargs)
         if isinstance(labels, int) and labels == DELTA:
             self._delta += targets[0].numel()
             labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
