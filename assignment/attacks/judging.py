@@ -14,8 +14,9 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from assignment.attacks.corpus import BUG, Entry
-from assignment.grading import checks, cli, plugin, score
+from assignment.grading import checks, plugin, score
 from assignment.grading.pool import Pool
+from assignment.grading.run import run_pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 JUDGED_BY = ("tests", "assignment/grading", "assignment/simulator")  # what a result depends on, beside the submission
@@ -121,7 +122,7 @@ def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
             return
         pool = Pool(chunk[0].entry.submission, device, chunk[0].seed, jobs=1)
         loop = Loop(pool, chunk, queue, results, judged_by)
-        status = cli.run_pytest(checks.declared(), [plugin.Starter(pool), loop])
+        status = run_pytest(checks.declared(), [plugin.Starter(pool), loop])
         if status != pytest.ExitCode.OK:
             results.put(f"pytest ended with {status!r}: {loop.problems}")
     except BaseException as error:

@@ -35,7 +35,8 @@ def run(files: dict[str, bytes], check: str, engine: str) -> Outcome:
     """What the check says of these files. To be called once in a process, before Triton is imported."""
     prepare(engine)
     from assignment.attacks.judging import judge_case
-    from assignment.grading import checks, cli, plugin
+    from assignment.grading import checks, plugin
+    from assignment.grading.run import run_pytest
 
     class Loop:
         """Runs the chosen cases up to the first that is not right."""
@@ -55,7 +56,7 @@ def run(files: dict[str, bytes], check: str, engine: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         stage(files, Path(folder))
         declared = [declared for declared in checks.declared() if declared.name == check]
-        cli.run_pytest(declared, [plugin.Starter(pool(Path(folder), engine)), loop])
+        run_pytest(declared, [plugin.Starter(pool(Path(folder), engine)), loop])
     return loop.outcome
 
 

@@ -1,103 +1,16 @@
-"""`python grade.py`: grade a submission and report its score.
+"""`python grade.py`: what its arguments ask for. Grading itself is in run.py.
 
 Exit status: 0 graded, 1 graded below --fail-under, 2 unusable arguments or submission, 3 the grader failed.
 """
 
+from __future__ import annotations
+
 import argparse
-import contextlib
-import importlib.metadata
 import io
-import os
-import shlex
 import sys
-import time
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
-import pytest
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
-
-from assignment.grading import checks, plugin, report, rungs, score, supervisor, text
-from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
-from assignment.grading.submission import Submission, UnusableSubmission, pack, read
-
-ROOT = Path(__file__).resolve().parents[2]
-GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
-PACKED = "submission.zip"
-
-
-class Judge:
-    """A pytest plugin that gathers the outcomes of the cases and says each check's verdict when it is complete."""
-
-    def __init__(self, selected: list[checks.Check], console: Console, command: str) -> None:
-        self._command = command
-        self._checks = {check.name: check for check in selected}
-        self._expected: dict[str, int] = defaultdict(int)
-        self._cases: dict[str, list[score.Case]] = defaultdict(list)
-        self._progress = Progress(
-            TextColumn("  grading"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("cases"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            auto_refresh=False,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=None)
-        self.problems: list[str] = []  # what went wrong in the grader itself
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            self._expected[plugin.check_name(item)] += 1
-        self._progress.update(self._task, total=len(session.items))
-        self._progress.start()
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.problems.append(f"{report.nodeid}: {report.longreprtext}")
-
-    def pytest_internalerror(self, excrepr: Any) -> None:
-        self.problems.append(str(excrepr))
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        properties: dict[str, Any] = dict(report.user_properties)
-        if "status" not in properties:
-            return
-        file, _, test = report.nodeid.partition("::")
-        function, _, parameters = test.partition("[")
-        case = score.Case(
-            name=parameters.removesuffix("]"),
-            status=properties["status"],
-            message=properties["message"],
-            margin=plugin.margin(report),
-            ran=properties["ran"],
-            notes=tuple(properties["notes"]),
-            cheated=tuple(properties["cheated"]),
-        )
-        self._add(f"{file.rpartition('/')[2]}::{function}", case)
-
-    def _add(self, name: str, case: score.Case) -> None:
-        self._cases[name].append(case)
-        self._progress.advance(self._task)
-        self._progress.refresh()
-        if len(self._cases[name]) == self._expected[name]:
-            entry = score.check_entry(self._result(name), self._command)
-            self._progress.console.print(report.verdict_line(entry))
-
-    def pytest_unconfigure(self) -> None:
-        self._progress.stop()
-
-    def _result(self, name: str) -> score.CheckResult:
-        cases = tuple(sorted(self._cases[name], key=lambda case: case.name))
-        return score.CheckResult(self._checks[name], cases, self._expected[name])
-
-    def results(self) -> list[score.CheckResult]:
-        return [self._result(name) for name in self._checks]
+from assignment.grading import rungs
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -123,7 +36,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
     parser.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")
     parser.add_argument("--list", action="store_true", help="list the problems and checks with their points, and stop")
-    parser.add_argument("--pack", action="store_true", help=f"write {PACKED}, the file to hand in, and stop")
+    parser.add_argument("--pack", action="store_true", help="write submission.zip, the file to hand in, and stop")
     return parser.parse_args(arguments)
 
 
@@ -138,167 +51,6 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # in the C locale a × must not cost the score
             stream.reconfigure(errors="replace")
-    console = Console(highlight=False, soft_wrap=True)
-    try:
-        options.only = [name for names in options.only for name in names.split(",")]
-        selected = checks.select(checks.declared(), options.only) if options.only else checks.declared()
-    except ValueError as error:
-        print(f"grade.py: --only {error}: no such problem or check; see --list", file=sys.stderr)
-        return UNUSABLE
-    if options.list:
-        print_list(console, selected)
-        return GRADED
-    try:
-        _check_device(options.device)
-        _check_outputs(options)
-        _check_sandbox(options)
-        submission = read(options.path.absolute())
-    except UnusableSubmission as error:
-        print(f"grade.py: {text.clean(str(error))}", file=sys.stderr)
-        return UNUSABLE
-    if options.pack:
-        return write_pack(console, submission)
-    try:
-        return grade(options, selected, submission, console)
-    except KeyboardInterrupt:
-        print("grade.py: interrupted, no score", file=sys.stderr)
-        return INTERRUPTED
+    from assignment.grading import run  # loads pytest and rich
 
-
-def _check_device(device: str) -> None:
-    if device == "cuda" and pick_device("auto") != "cuda":
-        raise UnusableSubmission("--device cuda: PyTorch finds no GPU here; leave the option out for the simulator")
-
-
-def _check_sandbox(options: argparse.Namespace) -> None:
-    if options.inline or options.pack:
-        return
-    try:
-        rungs.choose(options.sandbox, pick_device(options.device))
-    except rungs.Unavailable as error:
-        raise UnusableSubmission(str(error)) from error
-
-
-def _check_outputs(options: argparse.Namespace) -> None:
-    for path in (options.json, options.junit):
-        if path and not path.absolute().parent.is_dir():
-            raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
-        if path and path.is_dir():
-            raise UnusableSubmission(f"{path}: cannot be written: it is a folder; expected a file")
-
-
-def print_list(console: Console, selected: list[checks.Check]) -> None:
-    for name, (title, points) in checks.PROBLEMS.items():
-        own = [check for check in selected if check.problem == name]
-        if own or name == "speed":
-            console.print(Text(f"{name}: {title}, {points:g} points", "bold"))
-        for check in own:
-            console.print(Text(f"  {check.points:>4g}  {check.name:<52}  {check.claim}"))
-
-
-def write_pack(console: Console, submission: Submission) -> int:
-    Path(PACKED).write_bytes(pack(submission))
-    console.print(Text(text.clean(f"wrote {PACKED}: {', '.join(sorted(submission.files))}")))
-    return GRADED
-
-
-def grade(options: argparse.Namespace, selected: list[checks.Check], submission: Submission, console: Console) -> int:
-    """Run the selected checks on the submission, print the report and write its files."""
-    start = time.monotonic()
-    device = pick_device(options.device)
-    seed = new_seed() if options.seed is None else options.seed
-    jobs = 1 if options.inline else options.jobs or default_jobs()
-    console.print(Text(text.line(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}")))
-    command = _command(options, seed)
-    judge = Judge(selected, console, command)
-    supervisor.adopt_orphans()
-    pool = Pool(submission, device, seed, jobs, options.path if options.inline else None, options.sandbox)
-    console.print(Text(rungs.announcement(pool.rung, device)))
-    try:
-        status = run_pytest(selected, [judge, plugin.Starter(pool)]) if selected else pytest.ExitCode.OK
-    finally:
-        pool.close()
-        if pool.rung in rungs.UNSAFE:  # there a submission can kill those who would have ended what it started
-            supervisor.end_descendants()
-    session = score.Session(
-        command=command,
-        seed=seed,
-        device=_device_name(device),
-        sandbox=pool.rung,
-        submission_sha256=submission.sha256,
-        seconds=time.monotonic() - start,
-        versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
-        only=tuple(options.only),
-    )
-    if status == pytest.ExitCode.INTERRUPTED and not judge.problems:
-        print("grade.py: interrupted, no score", file=sys.stderr)
-        return INTERRUPTED
-    if judge.problems or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        problems = [text.clean(problem) for problem in judge.problems]
-        print("grade.py: the grader failed; this is not your code:", *problems, sep="\n", file=sys.stderr)
-        return BROKEN
-    results = score.without_cheated(judge.results())
-    data = score.report(session, results)
-    unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
-    report.print_failures(console, data)
-    report.print_notes(console, data)
-    if pool.rung in rungs.UNSAFE:
-        console.print(Text(f"\n{rungs.announcement(pool.rung, device)}"))
-    report.print_summary(console, data)
-    for reason in unwritten:
-        print(f"grade.py: {reason}", file=sys.stderr)
-    if unwritten or any(result.status == score.GRADER_ERROR for result in results):
-        return BROKEN
-    return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
-
-
-def _command(options: argparse.Namespace, seed: int) -> str:
-    """The command that repeats this run for some of its checks."""
-    path = "" if options.path == Path() else f" {shlex.quote(str(options.path))}"
-    device = "" if options.device == "auto" else f" --device {options.device}"
-    return f"uv run grade.py{path}{device} --seed {seed} --only"
-
-
-def _device_name(device: str) -> str:
-    if device == "cpu":
-        return "cpu-simulated"
-    import torch
-
-    return f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "cuda"
-
-
-def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
-    """Run the checks by pytest with nobody's settings but ours."""
-    tests = [f"{checks.TESTS}/{check.name}" for check in selected]
-    settings = ["-p", "no:terminal", "-p", "no:cacheprovider", "--capture=no", "-o", "addopts=", "--strict-markers"]
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    os.environ.pop("PYTEST_ADDOPTS", None)
-    where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
-    with contextlib.chdir(ROOT):
-        return pytest.main([*where, *settings, *tests], plugins=[plugin, *plugins])
-
-
-def write_reports(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
-    """Write the files that were asked for; returns what could not be written, and why."""
-    unwritten = []
-    for path, form in ((options.json, report.as_json), (options.junit, report.junit)):
-        try:
-            if path:
-                _write(path, form(data))
-        except (OSError, ValueError) as error:
-            unwritten.append(text.line(f"{path} was not written: {error}"))
-    return unwritten
-
-
-def _write(path: Path, content: bytes) -> None:
-    """By rename, so that a reader never sees half a file; into what is no file, such as /dev/null, directly."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content)
-        return
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+    return run.main(options)

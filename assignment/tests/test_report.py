@@ -11,7 +11,7 @@ from argparse import Namespace
 import pytest
 from rich.console import Console
 
-from assignment.grading import cli, report, score, text
+from assignment.grading import report, run, score, text
 from assignment.grading.checks import Check, declared
 from assignment.grading.score import Case, CheckResult, Session
 
@@ -161,7 +161,7 @@ def test_junit_is_well_formed_and_counts_checks(data):
 
 
 def write(tmp_path, data, json_name="report.json", junit_name="report.xml"):
-    return cli.write_reports(Namespace(json=tmp_path / json_name, junit=tmp_path / junit_name), data)
+    return run.write_reports(Namespace(json=tmp_path / json_name, junit=tmp_path / junit_name), data)
 
 
 def test_both_files_are_written_and_nothing_else(tmp_path, data):
