@@ -1,6 +1,7 @@
 """`python grade.py`: what its arguments ask for. Grading itself is in run.py.
 
 Exit status: 0 graded, 1 graded below --fail-under, 2 unusable arguments or submission, 3 the grader failed.
+This module loads no package before --doctor is answered, which is for machines where packages are missing or broken.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import io
 import sys
 from pathlib import Path
 
-from assignment.grading import rungs
+from assignment.grading import doctor, rungs
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -37,6 +38,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")
     parser.add_argument("--list", action="store_true", help="list the problems and checks with their points, and stop")
     parser.add_argument("--pack", action="store_true", help="write submission.zip, the file to hand in, and stop")
+    parser.add_argument("--doctor", action="store_true", help="check this machine, say what to install, and stop")
     return parser.parse_args(arguments)
 
 
@@ -51,6 +53,11 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # in the C locale a × must not cost the score
             stream.reconfigure(errors="replace")
-    from assignment.grading import run  # loads pytest and rich
-
+    if options.doctor:
+        return doctor.main(options.path)
+    try:
+        from assignment.grading import run
+    except ImportError as error:
+        print(f"grade.py: cannot start: {error}; see python grade.py --doctor", file=sys.stderr)
+        return doctor.NOT_READY
     return run.main(options)
