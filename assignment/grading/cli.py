@@ -13,6 +13,8 @@ from pathlib import Path
 
 from assignment.grading import doctor, rungs
 
+INTERRUPTED = 130
+
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -54,7 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # in the C locale a × must not cost the score
             stream.reconfigure(errors="replace")
     if options.doctor:
-        return doctor.main(options.path)
+        try:
+            return doctor.main(options.path)
+        except KeyboardInterrupt:
+            return INTERRUPTED
     try:
         from assignment.grading import run
     except ImportError as error:

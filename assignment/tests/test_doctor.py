@@ -1,5 +1,6 @@
 """`grade.py --doctor`: every finding from facts made up for it, what it finds out by itself, and whole runs."""
 
+import ast
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assignment.grading import doctor
+from assignment.grading import cli, doctor
 from assignment.grading.doctor import FAIL, OK, WARN, installed, machine, nvidia, packages
 from assignment.grading.doctor.facts import LIBRARIES as NAMES
 from assignment.grading.doctor.facts import PYTHONS, Facts, Folder, Gpu, Library
@@ -492,6 +493,38 @@ def test_this_machine_is_fit_for_a_grade():
     assert "\x1b" not in done.stdout
     assert {"ok", "warn"} >= {line.split()[0] for line in done.stdout.splitlines() if re.match(r"  \w", line)}
     assert "80 of 100 points can be graded here" in done.stdout.splitlines()[-1]
+
+
+def test_who_stops_it_sees_no_traceback(monkeypatch, capsys):
+    def stopped(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(machine, "gather", stopped)
+    assert cli.main(["--doctor"]) == 130
+    assert capsys.readouterr().out == ""
+
+
+def test_what_it_loads_is_ours_and_can_be_read_by_python_3_9():
+    """No package, no newer syntax, and no annotation that an older Python cannot evaluate"""
+    code = "import sys; import assignment.grading.cli; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = done.stdout.split()
+    assert not set(loaded) & set(NAMES)
+    for name in (name for name in loaded if name.startswith("assignment.")):
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        source = (path if path.exists() else path.with_suffix("") / "__init__.py").read_text()
+        tree = ast.parse(source, name, feature_version=(3, 9))
+        unions = [n for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.BitOr)]
+        assert "from __future__ import annotations" in source or not any(names_a_type(union) for union in unions), name
+
+
+def names_a_type(union: ast.BinOp) -> bool:
+    """ "int | bytes" and "Tensor | None", not "READ | WRITE"."""
+    return any(
+        re.fullmatch(r"None|str|int|float|bytes|[A-Z][a-z]\w*", ast.unparse(n)) for n in (union.left, union.right)
+    )
 
 
 def test_without_torch_it_says_so(tmp_path):
