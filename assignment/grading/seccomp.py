@@ -42,6 +42,7 @@ FORBIDDEN = {  # number on x86_64, on aarch64 (None: not there)
 CLONE, CLONE3, FORK, VFORK = (56, 220), (435, 435), (57, None), (58, None)
 SOCKET, SOCKETPAIR, PRCTL, FCNTL = (41, 198), (53, 199), (157, 167), (72, 25)
 SIGNALS = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
+SETSID, SETPGID = (112, 157), (109, 154)
 OWN_OR_ZERO = {  # system calls whose first argument names a process, 0 being the caller
     **{"prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119)},
     **{"sched_setparam": (142, 118), "sched_setattr": (314, 274)},
@@ -116,12 +117,14 @@ def process_rules(has_processes: bool) -> list[tuple[tuple, list[Instruction]]]:
     """clone3 hides its flags behind a pointer: refused as unknown, it makes the C library fall back to clone.
 
     Where no process may be started, a program to be run is "not found", as on a machine that lacks it: that is what
-    code that asks for nvidia-smi is prepared for.
+    code that asks for nvidia-smi is prepared for. Where some may, all stay in one group, which one signal ends.
     """
+    pretended = [failing(0)]
     not_found, allowed = failing(errno.ENOENT), (RETURN, 0, 0, ALLOWED)
     clone3 = (CLONE3, [failing(errno.ENOSYS)])
     if has_processes:
-        return [clone3, (CLONE, [argument(0), (ANY_BIT, 0, 1, NEW_NAMESPACES), failing(errno.EPERM), allowed])]
+        clone = (CLONE, [argument(0), (ANY_BIT, 0, 1, NEW_NAMESPACES), failing(errno.EPERM), allowed])
+        return [clone3, clone, (SETSID, pretended), (SETPGID, pretended)]
     thread_only = [argument(0), (ANY_BIT, 0, 1, CLONE_THREAD), allowed, not_found]
     return [clone3, (CLONE, thread_only), (VFORK, [not_found]), (FORK, [not_found])]
 

@@ -125,11 +125,16 @@ class Supervisor:
 
 
 def end(living: Callable[[], list[int]], reap: Callable[[], None]) -> bool:
-    """Kill processes until there are none: newborn ones in the next round. False where they multiply faster."""
+    """Kill processes until there are none: newborn ones in the next round. False where they multiply faster.
+
+    No process of a group outlives a signal to it, however fast they multiply.
+    """
     until = time.monotonic() + TO_END_S
     while pids := living():
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
+                if (group := os.getpgid(pid)) not in (0, os.getpgrp()):
+                    os.killpg(group, signal.SIGKILL)
                 os.kill(pid, signal.SIGKILL)
         reap()
         if time.monotonic() > until:

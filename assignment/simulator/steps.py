@@ -6,7 +6,7 @@ occasion, a table of constants. Then it stands in the steps, and another result 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from types import CodeType
@@ -18,6 +18,7 @@ import torch
 from .faults import at
 
 MAX_DIFFERENT = 8  # numbers: an honest call may have a few, of a branch that it takes for large values, say
+MAX_ALIGNED = 4_000  # steps; of more it is their order alone that says which belong together
 
 Line = tuple[CodeType, int] | None
 
@@ -72,8 +73,7 @@ def differences(first: list[Step], second: list[Step], expected: Iterable[int]) 
     are not `expected`: sizes and strides of the inputs.
     """
     found, known = Differences(), set(expected)
-    matcher = SequenceMatcher(None, first, second, autojunk=False)
-    for kind, i, i_end, j, j_end in matcher.get_opcodes():
+    for kind, i, i_end, j, j_end in _aligned(first, second):
         if kind == "equal":
             for one, other in zip(first[i:i_end], second[j:j_end], strict=True):
                 found.add(other, _constants_differ(one, other))
@@ -85,6 +85,14 @@ def differences(first: list[Step], second: list[Step], expected: Iterable[int]) 
             partners = waiting[step.what]
             found.add(step, _differ(partners.pop(0), step) if partners else _unexpected(step, known))
     return found
+
+
+def _aligned(first: list[Step], second: list[Step]) -> Sequence[tuple[str, int, int, int, int]]:
+    if first == second:
+        return [("equal", 0, len(first), 0, len(second))]
+    if len(first) + len(second) > MAX_ALIGNED:
+        return [("replace", 0, len(first), 0, len(second))]
+    return SequenceMatcher(None, first, second, autojunk=False).get_opcodes()
 
 
 def _differ(one: Step, other: Step) -> int:

@@ -36,7 +36,7 @@ def test_a_fork_bomb_is_stopped(box):
             import ctypes, mmap
             loop = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
             loop.write(b"\\xeb\\xfe" if os.uname().machine == "x86_64" else bytes([0, 0, 0, 0x14]))  # jump to itself
-            globals()["kept"] = loop
+            globals().setdefault("kept", []).append(loop)
             start = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(loop)))
             assert ctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, start, None) == 0
             """,
