@@ -1,13 +1,15 @@
 """What a hostile submission cannot use up or leave behind: processes, threads, scratch space, memory, time."""
 
+import subprocess
+import sys
 import textwrap
 import time
 
 import pytest
 
-from assignment.grading import rungs
+from assignment.grading import rungs, seccomp
 from assignment.grading.sandbox import WorkerDied
-from assignment.tests.sandbox.boxes import process_ids
+from assignment.tests.sandbox.boxes import ROOT, process_ids
 
 
 def test_a_fork_bomb_is_stopped(box):
@@ -21,6 +23,25 @@ def test_a_fork_bomb_is_stopped(box):
         assert box.run(code) == 3
     assert time.monotonic() - began < 60
     assert box.run("return x.sum()") == 3
+
+
+@pytest.mark.skipif(not seccomp.is_supported(), reason="no system-call filters here")
+def test_where_processes_may_be_started_they_stay_in_one_group():
+    """One signal ends them all, also root's, whom no limit counts"""
+    code = """
+        import os, subprocess, sys
+        from assignment.grading import confinement, seccomp
+        confinement.prctl(38, 1)
+        seccomp.install(has_processes=True)
+        group = os.getsid(0), os.getpgrp()
+        os.setsid()
+        os.setpgid(0, 0)
+        tell = "import os; print(os.getsid(0), os.getpgrp())"
+        told = subprocess.run([sys.executable, "-c", tell], capture_output=True, text=True, start_new_session=True)
+        assert group == (os.getsid(0), os.getpgrp()) == tuple(map(int, told.stdout.split())), told
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
