@@ -56,9 +56,9 @@ def answer(
     remarks = [*never_stored(groups[result_groups], device), *seen.warnings]
     reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare, "notes": told(remarks, folder)}
     if tracker := seen.provenance:
-        evidence, doubts = dict(tracker.evidence), dict(tracker.doubts)
+        evidence, doubts = tracker.verdicts.evidence, tracker.verdicts.doubts
         if header["kind"] in REPEATED and repeat(function, header, given, seen, folder):
-            evidence, doubts = evidence | tracker.evidence, doubts | tracker.doubts
+            evidence, doubts = evidence | tracker.verdicts.evidence, doubts | tracker.verdicts.doubts
         reply |= {"evidence": told(evidence, folder), "doubts": told(doubts, folder)}
     return reply, flat
 

@@ -13,7 +13,7 @@ kernel as Python, once per program) and replaces its parts:
                 `trace` the bytes; `faults` are its verdicts, and `calls` gathers them by call
     provenance  follows who computed what: `origins` labels memory by element, `derivations` says what PyTorch's
                 operations make of labels, `steps` what host code does in which
-                order; `dispatcher` knows operations that were replaced
+                order, `verdicts` puts it into words; `interception` and `dispatcher` know the ways around it
     costs       what PyTorch moves between launches, and the sum of it all
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder

@@ -4,7 +4,7 @@
     with tracker.call("rmsnorm_forward", [x, weight]):
         y, rstd = rmsnorm_forward(x, weight)
         tracker.returned([y, rstd])
-    print(tracker.evidence)
+    print(tracker.verdicts.evidence)
 
 Labels are kept by element (`origins`), and operations carry them on (`derivations`). Whatever was not seen to be
 written counts as written outside of kernels, so there is no list of forbidden things to get around.
@@ -13,34 +13,28 @@ written counts as written outside of kernels, so there is no list of forbidden t
 import contextlib
 import math
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
-from torch._library.custom_ops import OPDEFS
-from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from . import dispatcher
+from . import dispatcher, interception
 from .costs import address, tensors_in
 from .derivations import Computed, Operation, derive
 from .faults import at, place
+from .interception import Functions, in_its_body, in_threads, is_of_python
 from .origins import (
     CONSTANT,
     CONSTANTS_COMPARED_UP_TO,
     DELTA,
-    FIRST_SOURCE,
     FOREIGN,
     FRESH,
     INPUT,
     KERNEL,
-    PRODUCT,
     STALE,
     SUM,
     Memory,
@@ -49,6 +43,7 @@ from .origins import (
     worst,
 )
 from .steps import MAX_DIFFERENT, Recorder, Step, differences, geometry
+from .verdicts import Verdicts
 
 MAX_CONSTANT = 16  # elements of a tensor made from Python numbers
 MAX_DELTAS = 8  # results of rowsum(A ∘ B), of the size that a call needs: some requests make several
@@ -56,6 +51,7 @@ FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cud
 LEAVES_PYTORCH = ("Tensor.numpy", "Tensor.__array__", "Tensor.__dlpack__")
 _VIEWED = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename movedim permute"
 _METADATA = {f"aten::{name}_" for name in _VIEWED.split()}  # operations that change a tensor in place, but no memory
+_WATCHING = (__file__, str(interception.__file__))
 _HERE, _TORCH = (f"{Path(file).parent}/" for file in (__file__, str(torch.__file__)))
 _INTEGERS = (torch.int32, torch.int64)
 _PADDED = 256  # rows that padding to tiles may add to each batch
@@ -64,14 +60,6 @@ _NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load i
 _NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE]] = False
 _NOT_LOADABLE_FORWARD = _NOT_LOADABLE.copy()
 _NOT_LOADABLE_FORWARD[SUM] = True
-_WORDS = {
-    FOREIGN: "written by neither a kernel nor an operation of PyTorch (numpy, ctypes, a thread, a Python number?)",
-    INPUT: "copied from the inputs",
-    SUM: "summed by PyTorch",
-    DELTA: "summed by PyTorch",
-    PRODUCT: "multiplied by PyTorch",
-    STALE: "kept from an earlier call",
-}
 
 
 class Provenance(TorchDispatchMode):
@@ -87,8 +75,7 @@ class Provenance(TorchDispatchMode):
 
     def _forget(self) -> None:
         self.forget_verdicts()
-        self._blamed: set[Any] = set()
-        self.record = Recorder(self.memory, self._frame)
+        self.record = Recorder(self.memory, self.verdicts.frame)
         self._expected: set[int] = set()  # numbers that any step may have
         self._max_delta = 0  # elements that one result of rowsum(A ∘ B) may have
         self._delta = 0  # elements that all of them have
@@ -97,8 +84,7 @@ class Provenance(TorchDispatchMode):
         self._allows_sums = False
 
     def forget_verdicts(self) -> None:
-        self.evidence: dict[str, None] = {}  # what shows that the kernels did not do the work, in order
-        self.doubts: dict[str, None] = {}  # what staff should look at
+        self.verdicts = Verdicts(self._origins, self._folder)
 
     @contextlib.contextmanager
     def call(self, function: str, inputs: Sequence[torch.Tensor], is_backward: bool = False) -> Iterator[None]:
@@ -114,7 +100,12 @@ class Provenance(TorchDispatchMode):
             self._expected = geometry(inputs)
             with no_dispatch():  # labels are tensors too, and not to be followed
                 self._origins.begin(inputs)
-        with _disable_current_modes(), self, _Functions(self), _in_threads(self):  # one that was left on would answer
+        with (
+            _disable_current_modes(),
+            self,
+            Functions(self._hear),
+            in_threads(self, self._hear),
+        ):  # one that was left on would answer
             yield
 
     @classmethod
@@ -127,16 +118,16 @@ class Provenance(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
-            self._accuse(f"a subclass of torch.Tensor answers {func._schema.name} in PyTorch's place\n{self._line()}")
+            self.verdicts.accuse_here(f"a subclass of torch.Tensor answers {func._schema.name} in PyTorch's place")
         if not self._needs_kernels:
-            self.called(func._schema.name)
+            self._hear(func._schema.name)
             return func(*args, **kwargs)
         if self._is_launching:
             if not _is_simulators():
-                self._accuse(f"{func._schema.name} is called inside of a kernel\n{self._line()}")
+                self.verdicts.accuse_here(f"{func._schema.name} is called inside of a kernel")
             return func(*args, **kwargs)
         if dispatcher.is_replaced(func):
-            self._accuse(f"an operation of PyTorch was replaced: {func.name()}\n{self._line()}")
+            self.verdicts.accuse_here(f"an operation of PyTorch was replaced: {func.name()}")
         inputs = [t for t in tensors_in((args, kwargs)) if _is_followed(t)]
         if func._schema.is_mutable:
             self._verify(inputs)
@@ -144,29 +135,15 @@ class Provenance(TorchDispatchMode):
             self.record.step(func._schema.name, (func._overloadname, args, kwargs))
             if func._schema.is_mutable:
                 self.record.uses(inputs)
-        result = self._carry_out(func, args, kwargs)
+        is_own = is_of_python(func)
+        with in_its_body(self, self._hear, func) if is_own else contextlib.nullcontext():
+            result = func(*args, **kwargs)
         outputs = [t for t in tensors_in(result) if _is_followed(t)]
-        targets = [] if _is_of_python(func) else self._written(func, kwargs, inputs, outputs)
+        targets = [] if is_own else self._written(func, kwargs, inputs, outputs)
         if targets:
             self._verify([t for t in inputs if not func._schema.is_mutable])
             self._note(func, args, kwargs, targets)
         return result
-
-    def _carry_out(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an operation returns; what one of the submission's own does is followed as well."""
-        with contextlib.ExitStack() as stack:
-            if _is_of_python(func):
-                bodies = OPDEFS[func._schema.name]._backend_fns
-                followed = {device: self._following(body) for device, body in bodies.items()}
-                stack.enter_context(mock.patch.dict(bodies, followed))
-            return func(*args, **kwargs)
-
-    def _following(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def followed(*args: Any, **kwargs: Any) -> Any:
-            with self, _Functions(self):
-                return function(*args, **kwargs)
-
-        return followed
 
     def _written(self, func: Any, kwargs: Any, inputs: list[Any], outputs: list[Any]) -> list[torch.Tensor]:
         """The tensors whose memory an operation has made or changed; none for views."""
@@ -197,7 +174,7 @@ class Provenance(TorchDispatchMode):
             self._delta += targets[0].numel()
             labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
         if isinstance(labels, Computed):
-            labels = self._origins.label_for(Source(func._schema.name, self._line(), labels.is_doubt))
+            labels = self._origins.label_for(Source(func._schema.name, self.verdicts.line(), labels.is_doubt))
         if not func._schema.is_mutable and not (isinstance(labels, int) and labels in (CONSTANT, FRESH)):
             with no_dispatch():
                 self.record.uses(tensors_in((args, kwargs)))
@@ -206,7 +183,7 @@ class Provenance(TorchDispatchMode):
 
     def _write(self, target: torch.Tensor, labels: torch.Tensor | int) -> None:
         memory = self._origins.of(target) if self._origins.knows(target) else self._new(target, FRESH)
-        memory.line = self._frame()
+        memory.line = self.verdicts.frame()
         if isinstance(labels, int) and labels == FRESH:
             return
         if isinstance(labels, torch.Tensor):
@@ -235,12 +212,14 @@ class Provenance(TorchDispatchMode):
         """Whether what has this label is for staff to judge."""
         return self._origins.is_doubt(label)
 
-    def called(self, name: str) -> None:
-        """A function or an operation of PyTorch's, where kernels are not asked for."""
+    def _hear(self, name: str) -> None:
+        """A function or an operation of PyTorch's is called; what it does is seen where kernels are asked for."""
+        if self._needs_kernels:
+            return
         if any(part in name for part in FUSED):
-            self._accuse(f"{name} is a fused attention: write the loop over tiles yourself\n{self._line()}")
+            self.verdicts.accuse_here(f"{name} is a fused attention: write the loop over tiles yourself")
         elif name.endswith(LEAVES_PYTORCH):
-            self._accuse(f"{name} leaves PyTorch: compute with its operations\n{self._line()}")
+            self.verdicts.accuse_here(f"{name} leaves PyTorch: compute with its operations")
 
     # what kernels do
 
@@ -257,7 +236,7 @@ class Provenance(TorchDispatchMode):
     def launched(self, kernel: str, *arguments: Any) -> None:
         """A launch begins, with these arguments, grid and literals."""
         if not self._needs_kernels:
-            self._accuse(f"kernel {kernel} is launched; this problem is for PyTorch alone\n{self._line()}")
+            self.verdicts.accuse_here(f"kernel {kernel} is launched; this problem is for PyTorch alone")
             return
         with no_dispatch():
             self.record.launch(kernel, arguments)
@@ -289,16 +268,16 @@ class Provenance(TorchDispatchMode):
         bad = np.flatnonzero(self._not_loadable()[labels])
         if bad.size:
             label, where = int(labels[bad[0]]), place()
-            text = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label, memory)}\n{at(where)}"
-            self._blame(label, text, about=(label, where))
+            what = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self.verdicts.words(label, memory)}"
+            self.verdicts.blame(label, f"{what}\n{at(where)}", about=(label, where))
 
     def compare(self, before: list[Step]) -> None:
         """Steps before that were another call's, on other values in the same shapes and memory."""
         found = differences(before, self.record.steps, self._expected)
         if found.count > MAX_DIFFERENT:
-            self._accuse(str(found))
+            self.verdicts.accuse(str(found))
         elif found.count:
-            self.doubts[str(found)] = None
+            self.verdicts.doubt(str(found))
 
     # what the call returns
 
@@ -323,78 +302,15 @@ class Provenance(TorchDispatchMode):
             first = wrong.nonzero()[0].tolist()
             label = int(labels[tuple(first)])
             share = f"{int(wrong.sum())} of {result.numel()} elements of {name}"
-            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory)}")
-
-    def _words(self, label: int, memory: Memory) -> str:
-        """How values with this label came to be, and where, if PyTorch made them."""
-        if label >= FIRST_SOURCE:
-            source = self._origins.source(label)
-            return f"computed by {source.what}\n{source.place.replace('  at', '  computed at', 1)}"
-        where = "" if label in (FOREIGN, STALE) or not memory.line else f"\n{at((memory.line,), '  computed ')}"
-        return _WORDS.get(label, "filled in from Python numbers") + where
-
-    def _blame(self, label: int, text: str, about: Any = None) -> None:
-        """Say it, unless the same was said about the same before."""
-        if about in self._blamed:
-            return
-        if about:
-            self._blamed.add(about)
-        if self._origins.is_doubt(label):
-            self.doubts[text] = None
-        else:
-            self._accuse(text)
-
-    def _accuse(self, text: str) -> None:
-        self.evidence[text] = None
-
-    def _line(self) -> str:
-        """ "  at cs336_kernels/rmsnorm.py:42 in rmsnorm: y = x * r", for the submission's line that runs."""
-        line = self._frame()
-        return at((line,)) if line else "  in PyTorch's own backward pass"
-
-    def _frame(self) -> tuple[CodeType, int] | None:
-        """The code and line of the submission that runs."""
-        frame: Any = sys._getframe(1)
-        while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
-            frame = frame.f_back
-        return (frame.f_code, frame.f_lineno) if frame is not None else None
-
-
-@contextlib.contextmanager
-def _in_threads(tracker: Provenance) -> Iterator[None]:
-    """Follow what threads do that start inside: a mode holds for its own thread alone."""
-    run = threading.Thread.run
-    threading.Thread.run = tracker._following(run)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        threading.Thread.run = run  # type: ignore[method-assign]
-
-
-class _Functions(TorchFunctionMode):
-    """Hears of functions that PyTorch takes apart before the dispatcher sees them."""
-
-    def __init__(self, tracker: Provenance) -> None:
-        super().__init__()
-        self._tracker = tracker
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not self._tracker._needs_kernels:
-            self._tracker.called(resolve_name(func) or getattr(func, "__name__", ""))
-        return func(*args, **(kwargs or {}))
+            self.verdicts.blame(label, f"{share}, the first at {first}, were {self.verdicts.words(label, memory)}")
 
 
 def _is_simulators() -> bool:
     """Whether the operation that runs was called by the simulator itself: erf is PyTorch's."""
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, __file__)):
+    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, *_WATCHING)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
-
-
-def _is_of_python(func: Any) -> bool:
-    """Whether an operation was defined by torch.library.custom_op or triton_op."""
-    return bool(OPDEFS) and func._schema.name in OPDEFS
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

@@ -67,7 +67,7 @@ def judged(function, *inputs, name="rmsnorm_forward"):
                 tensor.mul_(-0.7)
         function(*inputs)
         TRACKER.compare(before)
-    return list(TRACKER.evidence), list(TRACKER.doubts)
+    return list(TRACKER.verdicts.evidence), list(TRACKER.verdicts.doubts)
 
 
 def honest(function, *inputs, name="rmsnorm_forward"):
