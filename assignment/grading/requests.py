@@ -215,7 +215,7 @@ def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):  # seen by gc
         output = differentiable(function, header, inputs)
     after = reachable_storages()
-    ours = {output.untyped_storage()._cdata, *before}
+    ours = {output.untyped_storage()._cdata, *before, *(seen.provenance.own_storages() if seen.provenance else ())}
     return [[torch.tensor(sum(size for key, size in after.items() if key not in ours))]], True
 
 

@@ -213,6 +213,11 @@ class Origins:
         memory = self._memories.get(address(tensor))
         return memory is not None and not memory.reference.expired()
 
+    def own_storages(self) -> set[int]:
+        """Where the labels are."""
+        held = [memory._labels for memory in self._memories.values()]
+        return {labels.untyped_storage()._cdata for labels in held if labels is not None}
+
     def label_for(self, source: Source) -> int:
         """The label of what this source computes."""
         if source not in self.sources:

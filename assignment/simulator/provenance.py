@@ -208,6 +208,10 @@ class Provenance(TorchDispatchMode):
         self.record.name(memory)
         return memory
 
+    def own_storages(self) -> set[int]:
+        """The storages of labels, which no submission has made."""
+        return self._origins.own_storages()
+
     def is_doubt(self, label: int) -> bool:
         """Whether what has this label is for staff to judge."""
         return self._origins.is_doubt(label)

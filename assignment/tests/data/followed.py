@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 from torch import library
 
+from assignment.grading.requests import reachable_storages
 from assignment.simulator import calls
 from assignment.simulator.provenance import Provenance
 from assignment.tests.data.simulated import raised, run_checks
@@ -199,6 +200,20 @@ def check_honest_autograd():
         return torch.autograd.grad(y.sum(), x)
 
     honest(gradients, torch.randn(4, 50), name="rmsnorm_backward")
+
+
+def check_labels_are_nobodys_memory():
+    """What a call leaves behind is measured: the tracker's own tensors do not count."""
+    before, x, kept = reachable_storages(), torch.randn(4, 50), []
+
+    def keeping(x):
+        kept.append(tripled(x))
+        return kept[0]
+
+    judged(keeping, x)
+    ours = {tensor.untyped_storage()._cdata for tensor in (x, *kept)}
+    assert TRACKER.own_storages()
+    assert not reachable_storages().keys() - before.keys() - ours - TRACKER.own_storages()
 
 
 # what it may not
