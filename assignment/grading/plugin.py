@@ -5,12 +5,16 @@ it are spread over several processes, forked once the tests are collected, each 
 """
 
 import concurrent.futures
+import contextlib
 import ctypes
 import hashlib
 import multiprocessing
+import os
 import random
 import signal
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ from assignment.grading.submission import UnusableSubmission, read
 
 POOL = pytest.StashKey[Pool]()
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
+WAKE_EVERY_S = 5.0  # what somebody has stopped
 STALL_S = 600.0  # without any verdict: longer than the calls of a test can take together
 
 
@@ -140,15 +145,12 @@ def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
     numbers = fork.Queue()
     for number in range(pool.jobs):
         numbers.put(number)
-    executor = concurrent.futures.ProcessPoolExecutor(pool.jobs, fork, become_judge, (session, numbers))
+    executor = ProcessPoolExecutor(pool.jobs, fork, become_judge, (session, numbers))
     with executor:
         pending = {executor.submit(judge, i): i for i in judged}
         try:
             while pending:
-                done, _ = concurrent.futures.wait(pending, STALL_S, concurrent.futures.FIRST_COMPLETED)
-                if not done:
-                    raise BrokenProcessPool("no verdict for too long")
-                for future in sorted(done, key=lambda future: future.exception() is not None):
+                for future in sorted(first_of(pending, executor), key=lambda future: future.exception() is not None):
                     hand_on(session, session.items[pending[future]], future.result())
                     del pending[future]
         except BrokenProcessPool:
@@ -158,6 +160,22 @@ def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
             end(executor)
             raise
     return []
+
+
+def first_of(pending: Iterable[Future], executor: ProcessPoolExecutor) -> set[Future]:
+    """Those that are done, once some are; raises BrokenProcessPool after STALL_S.
+
+    Judges that somebody has stopped are set going again.
+    """
+    until = time.monotonic() + STALL_S
+    while time.monotonic() < until:
+        done, _ = concurrent.futures.wait(pending, WAKE_EVERY_S, concurrent.futures.FIRST_COMPLETED)
+        if done:
+            return done
+        for pid in list(executor._processes or ()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    raise BrokenProcessPool("no verdict for too long")
 
 
 def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, Any]]) -> None:
@@ -170,7 +188,7 @@ def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, 
     stop_if_asked(session)
 
 
-def end(executor: concurrent.futures.ProcessPoolExecutor) -> None:
+def end(executor: ProcessPoolExecutor) -> None:
     """Kill the judging processes: each may be waiting for a worker's deadline, or be stopped."""
     for process in list((executor._processes or {}).values()):
         process.kill()

@@ -36,6 +36,14 @@ def test_a_killed_process_costs_at_most_the_call_that_it_was_at(undisturbed, rol
     assert outcome.lost <= 1 + (role == "supervisor")  # one beside it may lose the new worker's first call
 
 
+def test_a_stopped_judge_is_set_going_again(undisturbed):
+    """Its own time is all that is lost"""
+    strike = faults.Strike(undisturbed[0].seconds * 0.3, "judge", signal.SIGSTOP)
+    outcome = faults.compared(*faults.run(SEED, [strike]), undisturbed[1])
+    assert outcome.hits == ["judge SIGSTOP"]
+    assert (outcome.faults, outcome.lost) == ([], 0)
+
+
 def test_a_killed_grader_leaves_no_process(tmp_path):
     command = [sys.executable, str(faults.ROOT / "grade.py"), str(faults.ROOT / "assignment/reference")]
     command += ["--only", faults.ONLY, "--jobs", "2"]

@@ -26,9 +26,10 @@ def in_call(name: str, line: str, evidence: str, before: str = "") -> Cheat:
     return Cheat(name, "weighted_sum", source, LOSES, ("test_value",), evidence, only=ONE_CASE)
 
 
-def in_right_code(name: str, line: str, expected: str = HARMLESS, before: str = "") -> Cheat:
+def in_right_code(name: str, line: str, expected: str = HARMLESS, before: str = "", confined: bool = False) -> Cheat:
     breaks_python = expected == OWN_LOSS  # for every function of the process
-    return Cheat(name, "weighted_sum", before + RIGHT.format(line=line), expected, hurts_all=breaks_python)
+    source = before + RIGHT.format(line=line)
+    return Cheat(name, "weighted_sum", source, expected, hurts_all=breaks_python, confined=confined)
 
 
 def at_import(name: str, source: str, evidence: str) -> Cheat:
@@ -120,6 +121,7 @@ def remove():
     if not (folder.parent / "pyproject.toml").exists():  # never a checkout
         shutil.rmtree(folder, ignore_errors=True)
 """,
+        confined=True,
     ),
     in_right_code(
         "files_of_others_truncated",
@@ -130,6 +132,7 @@ for path in [*Path(__file__).resolve().parents[1].rglob("*.py")]:
         with contextlib.suppress(OSError):
             path.write_text("raise SystemExit(0)")
 """,
+        confined=True,
     ),
     in_right_code("standard_streams_replaced", "sys.stdout = sys.stderr = sys.__stdout__ = None"),
     in_right_code("standard_streams_closed", "os.close(1) if 1 in OPEN else None; OPEN.clear()", before="OPEN = {1}\n"),
