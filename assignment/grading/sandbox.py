@@ -20,6 +20,7 @@ from assignment.grading.stage import Stage, remove
 if TYPE_CHECKING:
     from torch import Tensor
 
+MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
 CALL_TIMEOUT_S = {"cpu": 30.0, "cuda": 120.0}  # the reference's slowest call takes 2 s; on a GPU it compiles first
@@ -152,15 +153,15 @@ class Worker:
             self._connect()
 
     def _fork_child(self) -> None:
-        for attempt in (1, 2):
+        for attempt in range(1, MAX_STARTS + 1):
             ours, theirs = socket.socketpair()
             with theirs:
                 started = self._supervisor("fork", START_TIMEOUT_S, [theirs.fileno()], caches=self._stage.caches)
             if started:
                 break
             ours.close()
-            if attempt == 2:
-                raise WorkerUnavailable(f"the worker process did not start: {self._last_words}")
+            if attempt == MAX_STARTS or (attempt > 1 and self._last_words):  # it says why: another will say the same
+                raise WorkerUnavailable(f"the worker process did not start: {self._last_words or 'it was killed'}")
         self._channel = ours
         if self._reader is None:
             self._reader = threading.Thread(target=self._drain, args=(self._output,), daemon=True)

@@ -1,5 +1,6 @@
 """What a hostile submission cannot use up or leave behind: processes, threads, scratch space, memory, time."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -120,6 +121,22 @@ def test_a_worker_whose_supervisor_is_killed_is_replaced(box):
     else:
         assert box.run(code) == 3
     assert box.run("return x.sum()") == 3
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_at_its_start_is_replaced_a_few_times(box, monkeypatch):
+    start, to_kill = box.worker._start, [9, 9, 9]
+
+    def killed_at_first():
+        start()
+        if to_kill:
+            os.kill(box.worker._process.pid, to_kill.pop())
+
+    monkeypatch.setattr(box.worker, "_start", killed_at_first)
+    box.worker._end_process()
+    killed_at_first()
+    assert box.run("return x.sum()") == 3
+    assert not to_kill
 
 
 @pytest.mark.parametrize(
