@@ -20,6 +20,7 @@ from assignment.grading.stage import Stage, remove
 if TYPE_CHECKING:
     from torch import Tensor
 
+WAKE_EVERY_S = 2.0
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
@@ -174,11 +175,21 @@ class Worker:
         try:
             self._control.settimeout(timeout_s)
             socket.send_fds(self._control, [json.dumps({"do": do, **more}).encode()], descriptors)
+            self._await_answer(timeout_s)
             return json.loads(self._control.recv(MAX_ANSWER))
         except (OSError, ValueError):  # no answer at all is no JSON
             self._end_process()
             self._start()
             return {}
+
+    def _await_answer(self, timeout_s: float) -> None:
+        """Set the first process going again if somebody has stopped it; raises TimeoutError."""
+        until = time.monotonic() + timeout_s
+        while not select.select([self._control], [], [], WAKE_EVERY_S)[0]:
+            if time.monotonic() > until:
+                raise TimeoutError
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGCONT)
 
     def _bury(self, patience_s: float = PATIENCE_S) -> str:
         """End the current child, and say how it had ended."""

@@ -24,7 +24,7 @@ from .arguments import typed
 from .calls import Call
 from .faults import MemoryFault, Program
 from .language import builder
-from .rewrite import has_while, literals, rewrite
+from .rewrite import has_while, read_by, rewrite
 from .watch import Watch
 
 _MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -59,7 +59,7 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     sizes = _grid_sizes(grid, values)
     call = calls.current()
     if call.provenance:
-        call.provenance.launched(self.__name__, values, sizes, list(kernel.constants.values()), literals(self.fn))
+        call.provenance.launched(self.__name__, values, sizes, read_by(self.fn))
     if not call.is_dry:
         with call.provenance.launching() if call.provenance else contextlib.nullcontext():
             _run_programs(self, kernel, values, sizes, kwargs)
@@ -81,6 +81,7 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
             raise
         finally:
             builder.grid_idx = None
+            del builder.watch  # which holds the launch's tensors
 
 
 def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -4,9 +4,11 @@ A storage is known by its address. Beside the labels it has a copy of its bytes 
 was seen; bytes that differ from it were written by something else than a kernel or an operation of PyTorch's.
 """
 
+import contextlib
 import ctypes
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._mode_utils import no_dispatch
 
 from .costs import address
-from .steps import Constants
+from .steps import Constants, Digest, Name
 from .undefined import INTEGERS, PATTERN
 
 # Labels. CONSTANT is 0, so that an operation that pads with zeros pads labels as it should.
@@ -51,8 +53,8 @@ class Memory:
         self.dtype, self.unit = tensor.dtype, max(tensor.itemsize, 1)
         self.is_compared = self.nbytes <= (INPUTS_COMPARED_UP_TO if label == INPUT else COMPARED_UP_TO)
         self.line: Any = None  # of the submission, where PyTorch last wrote: code and number
-        self.name: Any = None  # which memory of a call it is: the same in another call of the same kind
-        self._constants: Constants | None = None
+        self.name: Name | None = None  # which memory of a call it is: the same in another call of the same kind
+        self._constants: Constants | Digest | None = None
         self._label = label  # of all elements, as long as there is no array
         self._labels: torch.Tensor | None = None
         self._copy: np.ndarray | None = None
@@ -159,17 +161,39 @@ class Memory:
         """Whether all of it is."""
         return self._labels is None and self._label == CONSTANT
 
-    def constants(self) -> Constants | None:
-        """What it holds that is constant; None where nothing is, or where it is too large to be compared."""
-        if self.nbytes > CONSTANTS_COMPARED_UP_TO or not self.holds_any(_IS_CONSTANT):
+    def constants(self) -> Constants | Digest | None:
+        """What it holds that is constant; None where nothing is."""
+        if not self.nbytes or not self.holds_any(_IS_CONSTANT):
             return None
         if self._constants is None:
             elements = self._raw()[: self.nbytes // self.unit * self.unit].reshape(-1, self.unit)
+            is_constant = np.ones(1, bool) if self.is_constant else self.array().numpy()[: len(elements)] == CONSTANT
+            is_constant = np.broadcast_to(is_constant, len(elements))
             is_one = bool((elements == elements[:1]).all())
-            elements = np.broadcast_to(elements[:1].copy(), elements.shape) if is_one else elements.copy()
-            labels = self.at(np.arange(len(elements)) * self.unit)
-            self._constants = Constants(elements, labels == CONSTANT)
+            if is_one:
+                self._constants = Constants(np.broadcast_to(elements[:1].copy(), elements.shape), is_constant)
+            elif self.nbytes <= CONSTANTS_COMPARED_UP_TO:
+                self._constants = Constants(elements.copy(), is_constant)
+            else:
+                self._constants = Digest(hashlib.sha256(elements[is_constant]).hexdigest())
         return self._constants
+
+    @contextlib.contextmanager
+    def without_earlier_work(self) -> Iterator[None]:
+        """What earlier calls left in it is NaN inside, and there again afterwards."""
+        if not self.is_compared or not self.nbytes or not self.holds_any(np.arange(256) == STALE):
+            yield
+            return
+        raw, labels = self._raw(), np.broadcast_to(self.array().numpy(), self.nbytes // self.unit)
+        before = raw.copy()
+        raw[: self.nbytes // self.unit * self.unit].reshape(-1, self.unit)[labels == STALE] = 0xFF
+        self.remember()
+        try:
+            yield
+        finally:
+            if not self.reference.expired():
+                raw[:] = before
+                self.remember()
 
     def age(self) -> None:
         """Another call begins."""
@@ -184,22 +208,40 @@ class Origins:
 
     def __init__(self) -> None:
         self._memories: dict[int, Memory] = {}
+        self._names: dict[Name, Memory] = {}
+        self.name: Callable[[Memory, Callable[[Name], bool]], None]  # gives new memory a name that is not taken
         self.sources: list[Source] = []
 
     def begin(self, inputs: Iterable[torch.Tensor]) -> None:
         """A call with these tensors begins; what is left of earlier ones is stale."""
         self._memories = {a: memory for a, memory in self._memories.items() if not memory.reference.expired()}
+        self._names = {name: memory for name, memory in self._names.items() if not memory.reference.expired()}
         for memory in self._memories.values():
             memory.verify()
             memory.age()
         for position, tensor in enumerate(inputs):
             memory = self._memories[address(tensor)] = Memory(tensor, INPUT)
-            memory.name = f"input {position}"
+            memory.name = Name(f"input {position}")
 
     def made(self, tensor: torch.Tensor, label: int) -> Memory:
         """A storage has come into being."""
         memory = self._memories[address(tensor)] = Memory(tensor, label)
+        self.name(memory, self._is_taken)
+        if memory.name:
+            self._names[memory.name] = memory
         return memory
+
+    def _is_taken(self, name: Name) -> bool:
+        """Whether memory that is still there has this name."""
+        return name in self._names and not self._names[name].reference.expired()
+
+    @contextlib.contextmanager
+    def without_earlier_work(self) -> Iterator[None]:
+        """What earlier calls have left in memory is not there inside."""
+        with contextlib.ExitStack() as stack:
+            for memory in [memory for memory in self._memories.values() if not memory.reference.expired()]:
+                stack.enter_context(memory.without_earlier_work())
+            yield
 
     def of(self, tensor: torch.Tensor) -> Memory:
         """The memory of a tensor; one that nobody was seen to make is FOREIGN."""

@@ -13,6 +13,7 @@ written counts as written outside of kernels, so there is no list of forbidden t
 import contextlib
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ from .origins import (
     Source,
     worst,
 )
-from .steps import MAX_DIFFERENT, Recorder, Step, differences, geometry
+from .steps import Recorder, Step, differences, geometry
 from .verdicts import Verdicts
 
 MAX_CONSTANT = 16  # elements of a tensor made from Python numbers
@@ -70,12 +71,13 @@ class Provenance(TorchDispatchMode):
         super().__init__()
         self._folder = folder
         self._origins = Origins()
-        self._is_launching = False
+        self._launching = 0  # the thread that launches a kernel
         self._forget()
 
     def _forget(self) -> None:
         self.forget_verdicts()
         self.record = Recorder(self.memory, self.verdicts.frame)
+        self._origins.name = self.record.name
         self._expected: set[int] = set()  # numbers that any step may have
         self._max_delta = 0  # elements that one result of rowsum(A ∘ B) may have
         self._delta = 0  # elements that all of them have
@@ -87,8 +89,10 @@ class Provenance(TorchDispatchMode):
         self.verdicts = Verdicts(self._origins, self._folder)
 
     @contextlib.contextmanager
-    def call(self, function: str, inputs: Sequence[torch.Tensor], is_backward: bool = False) -> Iterator[None]:
-        """Everything inside belongs to a call of this function on these tensors."""
+    def call(
+        self, function: str, inputs: Sequence[torch.Tensor], is_backward: bool = False, is_dry: bool = False
+    ) -> Iterator[None]:
+        """Everything inside belongs to a call of this function on these tensors; in a dry one kernels do nothing."""
         self._forget()
         self._needs_kernels = not function.endswith("_pytorch")
         self._allows_sums = is_backward or "backward" in function
@@ -100,12 +104,12 @@ class Provenance(TorchDispatchMode):
             self._expected = geometry(inputs)
             with no_dispatch():  # labels are tensors too, and not to be followed
                 self._origins.begin(inputs)
-        with (
-            _disable_current_modes(),
-            self,
-            Functions(self._hear),
-            in_threads(self, self._hear),
-        ):  # one that was left on would answer
+        with contextlib.ExitStack() as inside:
+            inside.enter_context(_disable_current_modes())  # one that was left on would answer
+            if is_dry:
+                inside.enter_context(self._origins.without_earlier_work())
+            for mode in (self, Functions(self._hear), in_threads(self, self._hear)):
+                inside.enter_context(mode)
             yield
 
     @classmethod
@@ -122,7 +126,7 @@ class Provenance(TorchDispatchMode):
         if not self._needs_kernels:
             self._hear(func._schema.name)
             return func(*args, **kwargs)
-        if self._is_launching:
+        if self._launching == threading.get_ident():
             if not _is_simulators():
                 self.verdicts.accuse_here(f"{func._schema.name} is called inside of a kernel")
             return func(*args, **kwargs)
@@ -139,23 +143,23 @@ class Provenance(TorchDispatchMode):
         with in_its_body(self, self._hear, func) if is_own else contextlib.nullcontext():
             result = func(*args, **kwargs)
         outputs = [t for t in tensors_in(result) if _is_followed(t)]
-        targets = [] if is_own else self._written(func, kwargs, inputs, outputs)
+        targets = [] if is_own else self._written(func, (args, kwargs), inputs, outputs)
         if targets:
             self._verify([t for t in inputs if not func._schema.is_mutable])
             self._note(func, args, kwargs, targets)
         return result
 
-    def _written(self, func: Any, kwargs: Any, inputs: list[Any], outputs: list[Any]) -> list[torch.Tensor]:
+    def _written(self, func: Any, call: Any, inputs: list[Any], outputs: list[Any]) -> list[torch.Tensor]:
         """The tensors whose memory an operation has made or changed; none for views."""
         known = {address(t) for t in inputs}
         if not func._schema.is_mutable:
             return [t for t in outputs if address(t) not in known]
         if func._schema.name in _METADATA:
             return []
-        changed = [a for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
-        named = {a.name for a in changed}
-        by_name = [t for name in named for t in tensors_in(kwargs.get(name, [])) if _is_followed(t)]
-        return by_name or [t for t in outputs if address(t) in known] or inputs[:1]
+        arguments = _by_name(func, *call)
+        changed = [a.name for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
+        written = [t for name in changed for t in tensors_in(arguments.get(name, [])) if _is_followed(t)]
+        return written or [t for t in outputs if address(t) in known] or inputs[:1]
 
     def _verify(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:
@@ -164,8 +168,17 @@ class Provenance(TorchDispatchMode):
 
     def _note(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor]) -> None:
         name = func._schema.name.removeprefix("aten::").rstrip("_")
-        parameters = [a.name for a in func._schema.arguments]
-        arguments = {**dict(zip(parameters, args, strict=False)), **{k: v for k, v in kwargs.items() if k != "out"}}
+        arguments = {k: v for k, v in _by_name(func, args, kwargs).items() if k != "out"}
+        if name.startswith("_foreach_") and len(targets) > 1:
+            for number, target in enumerate(targets):
+                own = {k: v[number] if isinstance(v, list | tuple) else v for k, v in arguments.items()}
+                self._label(func, name.removeprefix("_foreach_"), own, (args, kwargs), [target])
+            return
+        self._label(func, name, arguments, (args, kwargs), targets)
+
+    def _label(self, func: Any, name: str, arguments: dict[str, Any], call: Any, targets: list[torch.Tensor]) -> None:
+        """Work out the labels of what an operation has written, and write them down."""
+        args, kwargs = call
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
         operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
@@ -182,7 +195,7 @@ class Provenance(TorchDispatchMode):
             self._write(target, labels)
 
     def _write(self, target: torch.Tensor, labels: torch.Tensor | int) -> None:
-        memory = self._origins.of(target) if self._origins.knows(target) else self._new(target, FRESH)
+        memory = self._origins.of(target) if self._origins.knows(target) else self._origins.made(target, FRESH)
         memory.line = self.verdicts.frame()
         if isinstance(labels, int) and labels == FRESH:
             return
@@ -201,12 +214,7 @@ class Provenance(TorchDispatchMode):
         """Memory that nobody was seen to make: torch.tensor(0.5), torch.tensor(table), torch.from_numpy(array)."""
         is_table = tensor.dtype in _INTEGERS and tensor.untyped_storage().nbytes() <= CONSTANTS_COMPARED_UP_TO
         may_be_constant = tensor.numel() <= MAX_CONSTANT or is_table
-        return self._new(tensor, CONSTANT if may_be_constant else FOREIGN)
-
-    def _new(self, tensor: torch.Tensor, label: int) -> Memory:
-        memory = self._origins.made(tensor, label)
-        self.record.name(memory)
-        return memory
+        return self._origins.made(tensor, CONSTANT if may_be_constant else FOREIGN)
 
     def own_storages(self) -> set[int]:
         """The storages of labels, which no submission has made."""
@@ -248,11 +256,11 @@ class Provenance(TorchDispatchMode):
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
         """Operations inside are the simulator's own, or a kernel's, which must have none."""
-        self._is_launching = True
+        self._launching = threading.get_ident()
         try:
             yield
         finally:
-            self._is_launching = False
+            self._launching = 0
 
     def brought(self, function: str, constant: Any) -> None:
         """A function that is not Triton's gave a kernel this constant."""
@@ -278,7 +286,7 @@ class Provenance(TorchDispatchMode):
     def compare(self, before: list[Step]) -> None:
         """Steps before that were another call's, on other values in the same shapes and memory."""
         found = differences(before, self.record.steps, self._expected)
-        if found.count > MAX_DIFFERENT:
+        if found.is_too_much and not self.record.has_threads:
             self.verdicts.accuse(str(found))
         elif found.count:
             self.verdicts.doubt(str(found))
@@ -315,6 +323,11 @@ def _is_simulators() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith((_TORCH, *_WATCHING)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
+
+
+def _by_name(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of an operation."""
+    return {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **kwargs}
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

@@ -61,25 +61,32 @@ def _content(fn: Callable) -> _Content:
 
 def has_while(fn: Callable) -> bool:
     """Whether a kernel, or a device function that it or these call, has a `while` loop."""
-    return any(content.has_while for content in _reached(fn, set()))
+    return any(content.has_while for content, _ in _reached(fn, set()))
 
 
-def literals(fn: Callable) -> list[Any]:
-    """The numbers and texts in the source of a kernel, and of the device functions that it calls now."""
-    return [content.literals for content in _reached(fn, set())]
+def read_by(fn: Callable) -> list[Any]:
+    """The literals of a kernel and of the device functions that it calls, and what else they may read, as it is now."""
+    return [[content.literals, values] for content, values in _reached(fn, set())]
 
 
-def _reached(fn: Callable, seen: set[Callable]) -> Iterator[_Content]:
+def _reached(fn: Callable, seen: set[Callable]) -> Iterator[tuple[_Content, dict[str, Any]]]:
+    """Functions of Triton that a kernel reaches, with the values of their globals and of attributes of modules."""
     seen.add(fn)
     content = _content(fn)
-    yield content
     known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
-    modules = [v for v in map(known.get, content.names) if isinstance(v, types.ModuleType) and not _is_tritons(v)]
-    called = [known.get(name) for name in sorted(content.names)]
-    called += [getattr(module, name, None) for module in modules for name in sorted(content.attributes)]
-    for function in called:
-        if isinstance(function, InterpretedFunction) and function.fn not in seen:
+    found = {name: known[name] for name in sorted(content.names) if name in known}
+    for module in [value for value in found.values() if isinstance(value, types.ModuleType) and not _is_tritons(value)]:
+        own = {name: getattr(module, name) for name in sorted(content.attributes) if hasattr(module, name)}
+        found |= {f"{module.__name__}.{name}": value for name, value in own.items()}
+    functions = [value for value in found.values() if isinstance(value, InterpretedFunction)]
+    yield content, {name: value for name, value in found.items() if not callable(value) or _has_fields(value)}
+    for function in functions:
+        if function.fn not in seen:
             yield from _reached(function.fn, seen)
+
+
+def _has_fields(value: Any) -> bool:
+    return not isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | InterpretedFunction)
 
 
 def _is_tritons(module: types.ModuleType) -> bool:

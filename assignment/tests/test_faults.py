@@ -36,11 +36,12 @@ def test_a_killed_process_costs_at_most_the_call_that_it_was_at(undisturbed, rol
     assert outcome.lost <= 1 + (role == "supervisor")  # one beside it may lose the new worker's first call
 
 
-def test_a_stopped_judge_is_set_going_again(undisturbed):
+@pytest.mark.parametrize("role", ["judge", "supervisor"])
+def test_a_stopped_process_is_set_going_again(undisturbed, role):
     """Its own time is all that is lost"""
-    strike = faults.Strike(undisturbed[0].seconds * 0.3, "judge", signal.SIGSTOP)
+    strike = faults.Strike(undisturbed[0].seconds * 0.1, role, signal.SIGSTOP)
     outcome = faults.compared(*faults.run(SEED, [strike]), undisturbed[1])
-    assert outcome.hits == ["judge SIGSTOP"]
+    assert outcome.hits == [f"{role} SIGSTOP"]
     assert (outcome.faults, outcome.lost) == ([], 0)
 
 

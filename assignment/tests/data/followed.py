@@ -5,7 +5,10 @@ Each check is a way to write y = 3x as a submission would: HONEST ones leave no 
 
 # mypy: disable-error-code="attr-defined"
 
+import collections
 import ctypes
+import dataclasses
+import itertools
 import linecache
 import runpy
 import tempfile
@@ -55,18 +58,19 @@ def copied(x):
 
 
 def judged(function, *inputs, name="rmsnorm_forward"):
-    """What two calls of a submission's function, the second on other values, leave behind: evidence and doubts."""
+    """What two calls of a submission's function, the first on other values, leave behind: evidence and doubts."""
     inputs = inputs or (torch.randn(4, 50),)
-    with calls.call(inputs, provenance=TRACKER) as seen, TRACKER.call(name, inputs):
+    values = [tensor.clone() for tensor in inputs]
+    for tensor in inputs:
+        tensor.mul_(-0.7)
+    with calls.call(inputs, provenance=TRACKER), TRACKER.call(name, inputs):
+        function(*inputs)
+    before = TRACKER.record.steps
+    for tensor, value in zip(inputs, values, strict=True):
+        tensor.detach().copy_(value)
+    with calls.call(inputs, provenance=TRACKER), TRACKER.call(name, inputs):
         results = function(*inputs)
         TRACKER.returned(results if isinstance(results, tuple) else (results,))
-        before = TRACKER.record.begin_again()
-        seen.n_launches = 0
-        seen.is_dry = not TRACKER.record.is_fed
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
-            for tensor in inputs:
-                tensor.mul_(-0.7)
-        function(*inputs)
         TRACKER.compare(before)
     return list(TRACKER.verdicts.evidence), list(TRACKER.verdicts.doubts)
 
@@ -412,9 +416,9 @@ def check_operations_of_the_submissions_own():
 
 
 @triton.jit
-def torch_inside_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+def torch_inside_kernel(x_ptr, y_ptr, anew: tl.constexpr, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
-    tl.store(y_ptr + at, module.tricks.answer(0) + tl.load(x_ptr + at))
+    tl.store(y_ptr + at, module.tricks.answer(anew) + tl.load(x_ptr + at))
 
 
 @triton.jit
@@ -432,9 +436,11 @@ def handle_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
 
 
 def check_torch_inside_of_a_kernel():
+    numbers = itertools.count()
+
     def hidden(x):
         HIDDEN["x"], HIDDEN["y"] = x, torch.empty_like(x)
-        torch_inside_kernel[(1,)](x, torch.empty_like(x), SIZE=64)
+        torch_inside_kernel[(1,)](x, torch.empty_like(x), next(numbers), SIZE=64)
         return HIDDEN["y"]
 
     caught(hidden, "is called inside of a kernel", "followed.py", inputs=(torch.randn(64),))
@@ -624,9 +630,7 @@ def check_kept_from_an_earlier_call():
             kept["y"] = tripled(x)
         return kept["y"].clone()
 
-    x = torch.randn(4, 50)
-    honest(cached, x)
-    caught(cached, "kept from an earlier call", inputs=(x,))
+    caught(cached, "kept from an earlier call", inputs=(torch.randn(4, 50),))
 
 
 def check_doubts_keep_points():
@@ -711,7 +715,7 @@ def check_steps_for_some_values_alone():
                 triple_kernel[(1,)](one, y[i:], 1, 3 * value, SIZE=16)
         return y
 
-    caught(positive, "hands on other numbers", inputs=(-torch.rand(50) - 0.1,))
+    caught(positive, "hands on other numbers", inputs=(torch.rand(50) + 0.1,))
 
 
 def check_which_tensors_are_joined():
@@ -780,6 +784,222 @@ def check_functions_of_python_that_know_the_answer():
         return y
 
     caught(asked, "hands on other numbers", "kernel asking_kernel", inputs=(torch.randn(40),))
+
+
+@triton.jit
+def store_kernel(y_ptr, at, value):
+    tl.store(y_ptr + at, value)
+
+
+@triton.jit
+def tile_kernel(y_ptr, at, CONFIG: tl.constexpr):
+    tl.store(y_ptr + at, CONFIG.tile)
+
+
+@triton.jit
+def types_kernel(y_ptr, at, BITS: tl.constexpr):
+    value = 0
+    for i in tl.static_range(16):
+        value |= (1 if BITS[i] == tl.int32 else 0) << i
+    tl.store(y_ptr + at, value)
+
+
+@triton.jit
+def zero():
+    return 0
+
+
+@triton.jit
+def one():
+    return 1
+
+
+@triton.jit
+def functions_kernel(y_ptr, at, BITS: tl.constexpr):
+    value = 0
+    for i in tl.static_range(16):
+        value |= BITS[i]() << i
+    tl.store(y_ptr + at, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    tile: float
+
+
+class Hidden(int):
+    value = 0  # what a constexpr has inside
+
+
+def check_numbers_in_objects():
+    """A subclass of int, the field of an object, types, and kernels as arguments"""
+
+    def as_bits(x):
+        bits = (3 * x).flatten().view(torch.int32).tolist()
+        return [[(value >> i) & 1 for i in range(32)] for value in bits]
+
+    def each(kernel, values, dtype=torch.float32):
+        y = torch.empty(len(values), dtype=dtype)
+        for i, value in enumerate(values):
+            kernel[(1,)](y, i, value)
+        return y.view(torch.float32)
+
+    def by_subclass(x):
+        values = (3 * x).flatten().view(torch.int32).tolist()
+        return each(store_kernel, [Hidden(value) for value in values], torch.int32)
+
+    def by_field(x):
+        return each(tile_kernel, [Config(value) for value in (3 * x).flatten().tolist()])
+
+    def by_types(x):
+        return each(types_kernel, [tuple((tl.int64, tl.int32)[b] for b in v) for v in as_bits(x)], torch.int32)
+
+    def by_functions(x):
+        return each(functions_kernel, [tuple((zero, one)[b] for b in v) for v in as_bits(x)], torch.int32)
+
+    for function in (by_subclass, by_field, by_types, by_functions):
+        caught(function, "hands on other numbers", "the first in kernel", inputs=(torch.randn(40),))
+
+
+Pair = collections.namedtuple("Pair", "low high")
+SETTINGS = Pair(0.0, 0.0)
+
+
+@triton.jit
+def attribute_kernel(y_ptr, at):
+    tl.store(y_ptr + at, module.setting)
+
+
+@triton.jit
+def element_kernel(y_ptr, at, i: tl.constexpr):
+    tl.store(y_ptr + at, module.settings[i])
+
+
+def check_numbers_that_a_kernel_reads_by_itself():
+    """Attributes of modules, and what they hold"""
+
+    def by_attribute(x):
+        y = torch.empty_like(x)
+        for i, module.setting in enumerate((3 * x).tolist()):
+            attribute_kernel[(1,)](y, i)
+        return y
+
+    def by_element(x):
+        y, module.settings = torch.empty_like(x), (3 * x).tolist()
+        for i in range(len(y)):
+            element_kernel[(1,)](y, i, i)
+        return y
+
+    caught(by_attribute, "hands on other numbers", "kernel attribute_kernel", inputs=(torch.randn(40),))
+    caught(by_element, "hands on other numbers", "kernel element_kernel", inputs=(torch.randn(40),))
+
+
+def check_constants_in_large_memory():
+    def large(x):
+        pieces = [torch.tensor(piece) for piece in (3 * x).reshape(-1, 10).tolist()]
+        big = torch.cat([*pieces, torch.zeros(1 << 19)])
+        return copied(big)[: x.numel()].view(x.shape)
+
+    def in_storages_of_other_sizes(x):
+        table = torch.tensor((3 * x).view(torch.int32).flatten().tolist(), dtype=torch.int32)
+        table.untyped_storage().resize_(4 * x.numel() + 4 * int(x[0, 0] > 0))
+        return copied(table).view(torch.float32).view(x.shape)
+
+    caught(large, "hands on other numbers")
+    caught(in_storages_of_other_sizes, "hands on other numbers", inputs=(torch.randn(4, 50).abs(),))
+
+
+def check_which_of_two_memories():
+    """Also where one address was seen in two sizes"""
+
+    def joined(x):
+        both = []
+        for value in (0.0, 1.0):
+            held = np.zeros(4, np.float32)
+            copied(torch.from_numpy(held[:2]))
+            memory = torch.from_numpy(held)
+            store_kernel[(1,)](memory, 0, value)
+            both.append(memory[:1])
+        return torch.cat([both[int(value > 0)] for value in x.flatten().tolist()]).view(x.shape)
+
+    caught(joined)
+
+
+def check_the_order_of_many_steps():
+    def in_order(x):
+        y = torch.empty(x.numel())
+        for i, value in enumerate(x.flatten().tolist()):
+            for number in (0.0, 1.0) if value > 0 else (1.0, 0.0):
+                (store_kernel if number else triple_kernel)[(1,)](y[i:], 0, number) if number else clear(y[i:])
+        return y.view(x.shape)
+
+    def clear(y):
+        triple_kernel[(1,)](torch.zeros(1), y, 1, 3.0, SIZE=16)
+
+    caught(in_order, "hands on other numbers", inputs=(torch.randn(600),))
+
+
+turn = itertools.cycle((0, 1))
+workspaces = [torch.empty(200), torch.empty(200)]
+
+
+def check_honest_workspaces_in_turn():
+    def in_turn(x):
+        y = workspaces[next(turn)]
+        triple_kernel[(2,)](x, y, 128, 3.0, SIZE=64)
+        triple_kernel[(2,)](x.view(-1)[128:], y[128:], 72, 3.0, SIZE=64)
+        return y.view(x.shape).clone()
+
+    for _ in range(3):
+        honest(in_turn)
+
+
+def check_honest_operations_on_lists():
+    def summed(x):
+        parts = [tripled(x), tripled(x)]
+        torch._foreach_add_(parts, [tripled(x), tripled(x)])
+        torch._foreach_mul_(parts, 0.5)
+        return tuple(parts)
+
+    honest(summed, name="weighted_sum_backward")
+    caught(lambda x: tuple(torch._foreach_exp([tripled(x)] * 2)), "_foreach_exp")
+
+
+def check_honest_launches_in_threads():
+    def in_threads(x):
+        y = torch.empty_like(x)
+        threads = [
+            threading.Thread(target=lambda i=i: triple_kernel[(1,)](x[i], y[i], 50, 3.0, SIZE=64)) for i in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return y
+
+    evidence, _ = judged(in_threads)
+    assert not evidence, evidence
+
+
+kept_results: dict[int, torch.Tensor] = {}
+
+
+def check_a_dry_call_finds_nothing_of_earlier_ones():
+    """A workspace that is kept holds the answer of the call before; it is there again afterwards."""
+
+    def with_workspace(x):
+        y = kept_results.setdefault(x.numel(), torch.empty(x.numel()))
+        triple_kernel[(4,)](x, y, x.numel(), 3.0, SIZE=64)
+        return y.view(x.shape).clone()
+
+    x = torch.randn(4, 50)
+    honest(with_workspace, x)
+    with calls.call((x,), provenance=TRACKER) as seen, TRACKER.call("rmsnorm_forward", (x,), is_dry=True):
+        seen.is_dry = True
+        dry = with_workspace(x)
+    assert dry.isnan().all()
+    assert torch.equal(kept_results[200], 3 * x.flatten())
+    honest(with_workspace, x)
 
 
 # problems of PyTorch's
