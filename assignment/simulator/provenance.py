@@ -71,7 +71,7 @@ class Provenance(TorchDispatchMode):
         super().__init__()
         self._folder = folder
         self._origins = Origins()
-        self._launching = 0  # the thread that launches a kernel
+        self._launching: set[int] = set()  # the threads that launch a kernel
         self._forget()
 
     def _forget(self) -> None:
@@ -126,7 +126,7 @@ class Provenance(TorchDispatchMode):
         if not self._needs_kernels:
             self._hear(func._schema.name)
             return func(*args, **kwargs)
-        if self._launching == threading.get_ident():
+        if threading.get_ident() in self._launching:
             if not _is_simulators():
                 self.verdicts.accuse_here(f"{func._schema.name} is called inside of a kernel")
             return func(*args, **kwargs)
@@ -169,7 +169,7 @@ class Provenance(TorchDispatchMode):
     def _note(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor]) -> None:
         name = func._schema.name.removeprefix("aten::").rstrip("_")
         arguments = {k: v for k, v in _by_name(func, args, kwargs).items() if k != "out"}
-        if name.startswith("_foreach_") and len(targets) > 1:
+        if name.startswith("_foreach_"):
             for number, target in enumerate(targets):
                 own = {k: v[number] if isinstance(v, list | tuple) else v for k, v in arguments.items()}
                 self._label(func, name.removeprefix("_foreach_"), own, (args, kwargs), [target])
@@ -256,11 +256,11 @@ class Provenance(TorchDispatchMode):
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
         """Operations inside are the simulator's own, or a kernel's, which must have none."""
-        self._launching = threading.get_ident()
+        self._launching.add(threading.get_ident())
         try:
             yield
         finally:
-            self._launching = 0
+            self._launching.discard(threading.get_ident())
 
     def brought(self, function: str, constant: Any) -> None:
         """A function that is not Triton's gave a kernel this constant."""
