@@ -168,7 +168,7 @@ def test_pytorch_contract(check_contract, rng, batch, is_causal):
 
 
 @triton
-@pytest.mark.points(1)
+@pytest.mark.points(0.5)
 @inputs.batches()
 @inputs.causal
 def test_triton_contract(check_contract, rng, batch, is_causal):

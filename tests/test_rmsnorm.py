@@ -99,7 +99,7 @@ def test_backward_16_bit(check, rng, dtype, build):
     check("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
 
 
-@pytest.mark.points(1)
+@pytest.mark.points(0.75)
 @layouts.rows_forward
 @layouts.rows
 def test_forward_strides(check, rng, memory_bytes, shape, layout):
@@ -108,7 +108,7 @@ def test_forward_strides(check, rng, memory_bytes, shape, layout):
     check("rmsnorm_forward", x, weight, expected=models.rmsnorm_forward(x, weight))
 
 
-@pytest.mark.points(1)
+@pytest.mark.points(0.75)
 @layouts.rmsnorm_backward
 @layouts.rows
 def test_backward_strides(check, rng, memory_bytes, shape, layout):

@@ -19,7 +19,9 @@ from assignment.grading.pool import Pool
 from assignment.grading.run import run_pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-JUDGED_BY = ("tests", "assignment/grading", "assignment/simulator")  # what a result depends on, beside the submission
+JUDGED_BY = (  # what a result depends on, beside the submission
+    *("tests", "assignment/grading", "assignment/simulator", "assignment/compiling"),
+)
 CHUNK = 5  # jobs that go to one judge together: seeds of one submission, whose kernels are then compiled once
 CAUGHT = 2.0  # a bug that exceeds the bound by this much is caught for good
 

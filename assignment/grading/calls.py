@@ -11,7 +11,7 @@ import _pytest.outcomes
 import torch
 from torch import Tensor
 
-from assignment.grading import protocol, replies, score, text
+from assignment.grading import compiled, protocol, replies, score, text
 from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import WorkerDied
 
@@ -120,6 +120,28 @@ class Run:
             made = f"a tensor of {int(largest):,} elements is made, where all scores together are {whole:,}"
             self._accuse(function, [f"{made}: they must never be held"])
         return results, int(largest)
+
+    def compiled(self, function: str, *tensors: Tensor, **options: Any) -> list[str]:
+        """What keeps the kernels of a call from being compiled, or from fitting, on each target; a text each."""
+        launched = self._launched(function, tensors, options)
+        try:
+            reply = compiled.ask(self._pool, function, tensors, options)
+        except WorkerDied as error:
+            raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
+        if reply is None or reply["status"] == "ok":
+            raise SubmissionError(score.CRASHED, UNREADABLE)
+        if reply["status"] != "compiled":
+            raise failure(reply)
+        self.doubts += compiled.doubts(function, launched, reply)
+        return compiled.problems(reply)
+
+    def _launched(self, function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> list[str]:
+        """The names of the kernels that a call launches; nothing where it cannot go on without what they compute."""
+        with self._simulating():
+            reply, _ = self._send("dry", function, tensors, options)
+        if is_todo(reply):
+            raise failure(reply)
+        return reply.get("kernels", [])
 
     def _simulated(
         self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any]

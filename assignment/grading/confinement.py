@@ -11,7 +11,7 @@ from assignment.grading import landlock, seccomp
 
 ADDRESS_SPACE = 12 << 30  # bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
 FILE_SIZE = 256 << 20
-OPEN_FILES = {"cpu": 256, "cuda": 4096}
+OPEN_FILES = {"cpu": 256, "cuda": 4096, "compile": 256}
 TASKS = 512  # processes and threads of one user beyond those that there are; the kernel does not count root's
 CPU_TIME_S = 3600  # a last resort, were the grader gone and the process not
 SELF = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system")
@@ -29,7 +29,7 @@ def limit(device: str) -> None:
         resource.RLIMIT_NPROC: tasks_of_this_user() + TASKS,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if device == "cpu":  # CUDA maps far more than it uses
+    if device != "cuda":  # which maps far more than it uses
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         limits[resource.RLIMIT_AS] = mapped + ADDRESS_SPACE
     for name, wanted in limits.items():
@@ -66,7 +66,7 @@ def confine(setup: dict[str, Any]) -> None:
             *(["/sys", "/proc"] if is_cuda else []),
         ]
         landlock.restrict(readable, [setup["scratch"], *DEVICES, *devices], has_sockets=is_cuda)
-    seccomp.install(has_processes=is_cuda)
+    seccomp.install(has_processes=setup["device"] != "cpu", has_sockets=is_cuda)
 
 
 def prctl(option: int, value: int) -> None:

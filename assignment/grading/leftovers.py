@@ -30,7 +30,7 @@ def snapshot() -> Threads:
 def left_since(before: Threads, device: str) -> str:
     """The name of a thread that was not there before, and is after a while; "" without one."""
     until = time.monotonic() + GRACE_S
-    while name := _of_python(before) or (_running(before) if device == "cpu" else ""):  # CUDA's driver has its own
+    while name := _of_python(before) or (_running(before) if device != "cuda" else ""):  # CUDA's driver has its own
         if time.monotonic() > until:
             return name
         time.sleep(LOOK_EVERY_S)

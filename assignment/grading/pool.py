@@ -15,6 +15,7 @@ from assignment.grading.submission import Submission
 MAX_JOBS = 8
 MAX_DEATHS = 2  # of one function; its remaining cases fail without running
 FATAL = (score.CRASHED, score.TIMEOUT)
+NO_RUNG = "none"  # the submission runs in this process, in view of a debugger
 FUNCTIONS = (
     *("weighted_sum_forward", "weighted_sum_backward", "weighted_sum"),
     *("rmsnorm_forward", "rmsnorm_backward", "rmsnorm"),
@@ -37,7 +38,7 @@ class Pool:
     ) -> None:
         """Raises rungs.Unavailable where that sandbox does not work."""
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
-        self.rung = "none" if inline else rungs.choose(sandbox, device)
+        self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
         self._deaths = multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))  # shared by the judges
         self.stage = Stage(submission, device)
         self.workers: list[Any]  # Worker or calls.InlineWorker
@@ -52,6 +53,7 @@ class Pool:
         self.mine = 0  # the index of this process's worker
         self.memory_bytes = _memory_bytes(device)
         self._simulator: Any = None  # beside a worker with a GPU: one that simulates
+        self._compiler: Any = None  # this process's worker that compiles
         self.unsimulated: Counter[str] = Counter()  # how often a function has ended that one
         self.tried_dry: set[str] = set()  # functions that this process has called without their kernels
 
@@ -62,6 +64,12 @@ class Pool:
         if self._simulator is None:
             self._simulator = Worker(self.stage, "cpu", self.rung)
         return self._simulator
+
+    def compiler(self) -> Worker:
+        """This process's worker that compiles, started at its first use."""
+        if self._compiler is None:
+            self._compiler = Worker(self.stage, "compile", None if self.rung == NO_RUNG else self.rung)
+        return self._compiler
 
     def died(self, function: str, status: str) -> None:
         with self._deaths.get_lock():
@@ -79,7 +87,7 @@ class Pool:
         self._deaths[:] = [0] * len(self._deaths)
         self.unsimulated.clear()
         self.tried_dry.clear()
-        for worker in [*self.workers, self._simulator]:
+        for worker in [*self.workers, self._simulator, self._compiler]:
             if worker is not None:
                 worker.restart()
         self.stage.replace(submission)
@@ -96,7 +104,7 @@ class Pool:
         if self._closed:
             return
         self._closed = True
-        for worker in [*self.workers, self._simulator]:
+        for worker in [*self.workers, self._simulator, self._compiler]:
             if worker is not None:
                 worker.close()
         self.stage.close()

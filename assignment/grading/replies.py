@@ -4,13 +4,16 @@ A submission can make its worker say anything. Whatever passes here has the righ
 safe to show; keys that are not named here go no further.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from assignment.grading import text
-from assignment.grading.requests import MAX_NOTES
+from assignment.compiling import kernel
+from assignment.compiling.targets import TARGETS
+from assignment.grading import compilations, text
+from assignment.grading.requests import MAX_KERNELS, MAX_NOTES
 
 MAX_GROUPS = 64
 MAX_TYPES = 100  # of an exception: its class and those above it
@@ -27,6 +30,8 @@ def read(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
         return None
     if status == "raised":
         return _raised(reply)
+    if status == "compiled":
+        return _compiled(reply)
     if status in ("failed", "fault") and isinstance(message := reply.get("message"), str):
         return {"status": status, "message": text.clean(message)}
     return None
@@ -42,7 +47,35 @@ def _ok(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
     if (bare and groups[:1] != [1]) or not all(_are_texts(texts, MAX_NOTES) for texts in said.values()):
         return None
     cleaned = {name: [text.clean(line) for line in texts if line] for name, texts in said.items()}
+    if not _are_texts(kernels := reply.get("kernels", []), MAX_KERNELS):
+        return None
+    if kernels:
+        cleaned["kernels"] = [text.line(name[:MAX_NAME]) for name in kernels]
     return {"status": "ok", "groups": groups, "bare": bare, **cleaned}
+
+
+def _compiled(reply: dict[str, Any]) -> dict[str, Any] | None:
+    listed, stopped = reply.get("kernels"), reply.get("stopped")
+    if not isinstance(listed, list) or len(listed) > compilations.MAX_KERNELS or not isinstance(stopped, dict):
+        return None
+    if not stopped.keys() <= TARGETS.keys() or not _are_texts([*stopped.values()], len(TARGETS)):
+        return None
+    kernels = [kernel.read(item) for item in listed]
+    if not all(kernels):
+        return None
+    return {
+        "status": "compiled",
+        "kernels": [_safe(item) for item in kernels if item],
+        "stopped": {name: text.clean(why) for name, why in stopped.items()},
+    }
+
+
+def _safe(told: kernel.Kernel) -> kernel.Kernel:
+    """A kernel whose texts can be shown."""
+    safe: dict[str, Any] = {"error": text.clean(told.error)}
+    safe |= {name: text.line(getattr(told, name)[:MAX_NAME]) for name in ("name", "place", "config", "spilled_at")}
+    safe |= {name: tuple(map(text.clean, getattr(told, name))) for name in ("instructions", "remarks")}
+    return replace(told, **safe)
 
 
 def _raised(reply: dict[str, Any]) -> dict[str, Any] | None:

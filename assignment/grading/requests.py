@@ -22,6 +22,7 @@ from assignment.grading.probes import Inputs, Returned
 
 MAX_NOTES = 4  # warnings in a reply
 MAX_NOTE = 1_000  # characters
+MAX_KERNELS = 100  # names of them, in a reply
 
 
 class WrongReturn(Exception):
@@ -58,6 +59,8 @@ def answer(
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
     remarks = [*never_stored(groups[result_groups], device), *seen.warnings]
     reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare, "notes": told(remarks, folder)}
+    if header["kind"] == "dry":
+        reply["kernels"] = sorted(seen.kernels)[:MAX_KERNELS]
     if tracker := seen.provenance:
         verdicts = tracker.verdicts
         reply |= {"evidence": told(verdicts.evidence, folder), "doubts": told(verdicts.doubts, folder)}

@@ -24,7 +24,7 @@ WAKE_EVERY_S = 2.0
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
-CALL_TIMEOUT_S = {"cpu": 30.0, "cuda": 120.0}  # the reference's slowest call takes 2 s; on a GPU it compiles first
+CALL_TIMEOUT_S = {"cpu": 30.0, "cuda": 120.0, "compile": 120.0}  # the reference takes 2 s, and as long to compile
 END_TIMEOUT_S = 5.0
 PATIENCE_S = 0.5  # for a child that only closed its connection
 LARGE = 1 << 30  # bytes: of the 12 GiB that a child can address, a tensor that it keeps takes too much
@@ -33,6 +33,7 @@ MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dro
 PASSED_ON = {
     "cpu": ("LANG", "LD_LIBRARY_PATH", "TZ"),
     "cuda": ("LANG", "LD_LIBRARY_PATH", "TZ", "PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC"),  # and a compiler
+    "compile": ("LANG", "LD_LIBRARY_PATH", "TZ"),
 }
 
 
@@ -92,7 +93,7 @@ class Worker:
     def _environment(self, scratch: str) -> dict[str, str]:
         env = {name: os.environ[name] for name in PASSED_ON[self._device] if name in os.environ}
         env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        if self._device == "cpu":
+        if self._device != "cuda":
             env |= {
                 "PATH": "/usr/bin:/bin",
                 "OMP_NUM_THREADS": "1",
@@ -106,7 +107,7 @@ class Worker:
         if time.monotonic() > self._stage.deadline:
             raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
         is_large = any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
-        if is_large and self._had_large and self._device == "cpu":
+        if is_large and self._had_large and self._device != "cuda":
             self._end_child()  # one that keeps what it was sent has no room for another
         self._had_large = is_large or (self._had_large and self._channel is not None)
         if self._channel is None:

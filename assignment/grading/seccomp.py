@@ -72,9 +72,9 @@ def is_supported() -> bool:
     return ctypes.get_errno() == errno.EFAULT
 
 
-def install(has_processes: bool) -> None:
-    """Filter the calling process from now on, for good; has_processes lets it start some, and open Unix sockets."""
-    program = b"".join(struct.pack("HBBI", *instruction) for instruction in assemble(has_processes))
+def install(has_processes: bool, has_sockets: bool) -> None:
+    """Filter the calling process from now on, for good; it may be let start processes, and open Unix sockets."""
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in assemble(has_processes, has_sockets))
     buffer = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer)))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -82,18 +82,18 @@ def install(has_processes: bool) -> None:
         raise OSError(ctypes.get_errno(), "the system-call filter was refused")
 
 
-def assemble(has_processes: bool) -> list[Instruction]:
+def assemble(has_processes: bool, has_sockets: bool) -> list[Instruction]:
     """The filter for the calling process: it, and its parent, are named in it."""
     column, architecture = MACHINES[platform.machine()]
     code = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILLED), (LOAD, 0, 0, NUMBER)]
     code += [(AT_LEAST, 0, 1, LAST + 1), failing(errno.ENOSYS)]  # on x86_64 also the x32 calls, from 2**30 on
-    for numbers, body in rules(has_processes):
+    for numbers, body in rules(has_processes, has_sockets):
         if numbers[column] is not None:
             code += [(EQUAL, 0, len(body), numbers[column]), *body]
     return [*code, (RETURN, 0, 0, ALLOWED)]
 
 
-def rules(has_processes: bool) -> list[tuple[tuple, list[Instruction]]]:
+def rules(has_processes: bool, has_sockets: bool) -> list[tuple[tuple, list[Instruction]]]:
     """System calls, each with what happens instead; every body ends with a return."""
     refused = [failing(errno.EPERM)]
     own, parent = os.getpid(), os.getppid()
@@ -107,7 +107,7 @@ def rules(has_processes: bool) -> list[tuple[tuple, list[Instruction]]]:
         *((numbers, [argument(1), *allowed_if(0, own), *refused]) for numbers in OWN_OR_ZERO_SECOND.values()),
         (FCNTL, [argument(1), *refused_if(F_SETOWN, F_SETOWN_EX), (RETURN, 0, 0, ALLOWED)]),
         (PRCTL, [argument(0), *refused_if(PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_PTRACER), (RETURN, 0, 0, ALLOWED)]),
-        (SOCKET, [argument(0), *(allowed_if(AF_UNIX) if has_processes else []), failing(errno.EACCES)]),
+        (SOCKET, [argument(0), *(allowed_if(AF_UNIX) if has_sockets else []), failing(errno.EACCES)]),
         (SOCKETPAIR, [argument(1), (AND, 0, 0, SOCK_TYPE), *allowed_if(SOCK_STREAM), failing(errno.EACCES)]),
         *process_rules(has_processes),
     ]

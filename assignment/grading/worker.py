@@ -55,6 +55,10 @@ def prepare(device: str) -> None:
         from assignment.simulator import install
 
         install()
+    if device == "compile":
+        from assignment import compiling
+
+        compiling.install()
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -65,7 +69,7 @@ def prepare(device: str) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
     import triton.language  # noqa: F401
 
-    from assignment.grading import requests  # noqa: F401
+    from assignment.grading import compilations, requests  # noqa: F401
 
 
 def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None:
@@ -119,7 +123,7 @@ def safe_answer(submission: "Submission", header: dict[str, Any], tensors: list,
 
 def answer(submission: "Submission", header: dict[str, Any], tensors: list, device: str) -> tuple[dict, list]:
     """One request, by its kind."""
-    from assignment.grading import requests
+    from assignment.grading import compilations, requests
 
     with requests.provenance_of(submission.folder) if device == "cpu" else contextlib.nullcontext():
         if header["kind"] == "load":
@@ -127,6 +131,8 @@ def answer(submission: "Submission", header: dict[str, Any], tensors: list, devi
             submission.load()
             return {"status": "ok"}, []
         function = submission.function(header["function"])
+    if device == "compile":
+        return compilations.answer(function, header, tensors, submission.folder)
     return requests.answer(function, header, tensors, device, submission.folder)
 
 

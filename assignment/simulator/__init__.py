@@ -21,7 +21,8 @@ kernel as Python, once per program) and replaces its parts:
     arguments   types the arguments of a launch
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all
-    device      answers as an H100 where host code asks about the GPU; fresh memory is NaN
+    device      stands for the GPU: `host` answers where host code asks about it, as the `gpu` it is told; fresh memory
+                is NaN
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the CPU, `frames` finds
                 its lines, `unstored` outputs that it uses unwritten; `show` and `plot` print and draw a trace
 

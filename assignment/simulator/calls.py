@@ -23,6 +23,7 @@ class Call:
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
     n_launches: int = 0
+    kernels: set[str] = field(default_factory=set)  # the names of those launched
     provenance: "Provenance | None" = None  # hears of launches and of what they load and store
     is_dry: bool = False  # kernels do nothing
     on_store: Callable[[str, Any], None] | None = None  # hears of each store: the argument's name and the tensor

@@ -58,6 +58,7 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         return
     sizes = _grid_sizes(grid, values)
     call = calls.current()
+    call.kernels.add(self.__name__)
     if call.provenance:
         call.provenance.launched(self.__name__, values, sizes, read_by(self.fn))
     if not call.is_dry:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from assignment.compiling.kernel import Kernel
 from assignment.grading import replies, text
 
 OK = {
@@ -16,6 +17,12 @@ RAISED = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", 
           "in_kernel": False}  # fmt: skip
 FAILED = {"status": "failed", "message": "returned None, expected a torch.Tensor"}
 FAULT = {"status": "fault", "message": "race: two programs touch y[0]"}
+KERNEL = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "h100", shared=512, registers=32, instructions=("wgmma",))
+COMPILED = {"status": "compiled", "kernels": [KERNEL.as_json()], "stopped": {"a100": "ValueError: no"}}
+NO_KERNELS: list[Any] = [None, {}, [None], [[]], [{}], [KERNEL.as_json()] * 301]
+NO_NAMES: list[Any] = [None, "text", [1], ["x"] * 101, [["x"]], {"x": "y"}]
+NO_STOPS: list[Any] = [None, [], {"v100": "no"}, {"a100": 1}, {"a100": ["x"]}]
+NO_TARGETS: list[Any] = [None, "v100", {}, []]
 NO_TEXTS: list[Any] = [None, 1, ["x"], {"x": "y"}, True, 1.5]
 NO_FLAGS: list[Any] = [None, 0, 1, "True", []]
 
@@ -34,11 +41,15 @@ def test_what_a_worker_says_is_taken_as_it_is(reply, n):
         ({**OK, "groups": [0] * 100 + [3]}, 3),
         *(({**OK, "bare": bare}, 3) for bare in (*NO_FLAGS, True)),
         *(({**OK, "notes": notes}, 3) for notes in (None, "text", [1], ["x"] * 100, [["x"]], {"x": "y"})),
+        *(({**OK, "kernels": names}, 3) for names in NO_NAMES),
+        *(({**COMPILED, "kernels": kernels}, 0) for kernels in NO_KERNELS),
+        *(({**COMPILED, "kernels": [{**KERNEL.as_json(), "target": name}]}, 0) for name in NO_TARGETS),
+        *(({**COMPILED, "stopped": stopped}, 0) for stopped in NO_STOPS),
         *(({**FAILED, "message": message}, 0) for message in NO_TEXTS),
         *(({**RAISED, name: value}, 0) for name in ("message", "text") for value in NO_TEXTS),
         *(({**RAISED, name: value}, 0) for name in ("by_submission", "in_kernel") for value in NO_FLAGS),
         *(({**RAISED, "types": types}, 0) for types in (None, "KeyError", [1], ["x"] * 101, {"KeyError": 1})),
-        *((reply, 1) for reply in (RAISED, FAILED, FAULT)),
+        *((reply, 1) for reply in (RAISED, FAILED, FAULT, COMPILED)),
         *(({key: value for key, value in OK.items() if key != gone}, 3) for gone in ("status", "groups", "bare")),
         *(({key: value for key, value in RAISED.items() if key != gone}, 0) for gone in RAISED),
         *(({key: value for key, value in FAULT.items() if key != gone}, 0) for gone in FAULT),
@@ -58,6 +69,26 @@ def test_texts_are_made_safe_where_they_enter(said):
                 if isinstance(value, str):
                     assert len(value) <= 2 * text.MAX_CHARACTERS
                     assert all(char.isprintable() or char == "\n" for char in value)
+
+
+@pytest.mark.parametrize("said", ["\x1b[2J", "\ud800", "x" * 1_900, "\n" * 1000 + "x", "\u202e\0"])
+def test_texts_of_kernels_are_made_safe(said):
+    """Names and places are one line each, and short"""
+    told = {**KERNEL.as_json(), "error": said, "remarks": [said]}
+    told |= dict.fromkeys(("name", "place", "config", "spilled_at"), said)
+    taken = replies.read({**COMPILED, "kernels": [told], "stopped": {"a100": said}}, 0)
+    assert taken
+    (kernel,) = taken["kernels"]
+    lines = [getattr(kernel, name) for name in ("name", "place", "config", "spilled_at")]
+    for value in (*lines, kernel.error, *kernel.remarks, *taken["stopped"].values()):
+        assert all(char.isprintable() or char == "\n" for char in value)
+    assert all(len(line) <= replies.MAX_NAME and "\n" not in line for line in lines)
+
+
+def test_kernels_are_read():
+    taken = replies.read({**COMPILED, "id": "00", "more": 1}, 0)
+    assert taken == {**COMPILED, "kernels": [KERNEL]}
+    assert replies.read({**OK, "kernels": ["a", "b"]}, 3) == {**OK, "kernels": ["a", "b"]}
 
 
 def test_nothing_else_goes_further():

@@ -1,0 +1,42 @@
+"""Compiles a submission's kernels for GPUs that are not there, and tells what the compiler makes of them.
+
+Host code runs on CPU tensors as it would on a GPU; each launch is noted down instead of run, and then compiled. Triton
+needs no GPU for that, and NVIDIA's assembler comes with it.
+
+    targets       the GPUs, as data
+    launches      notes down launches: which kernel, specialised and with which options
+    build         compiles what was noted down, in several processes; `warm` gets the compiler ready for it
+    kernel        what is known of one compiled kernel, and whether it fits its target
+    machine_code  registers and spills, out of the binary; lines of its assembly
+    products      which instruction multiplies matrices, and why not the best one
+    errors        what the compiler says, at the student's line
+    advice        what is wrong, in words, and what a student can change
+    calls         the calls that are compiled for a submission; `script` runs a script
+    table         the report; `listing` writes PTX and SASS with the source beside them
+    agreement     compares all this with a GPU
+
+A worker calls `install()` once, in a process without the simulator:
+
+    from assignment.compiling import build, install, launches
+    install()
+    with launches.recorded(targets.TARGETS["h100"]) as noted:
+        rmsnorm_forward(x, weight)
+    kernels = build.kernels(noted)
+"""
+
+import functools
+
+
+@functools.cache
+def install() -> None:
+    """Have launches noted down in this process, and fresh memory filled as the simulator fills it."""
+    import warnings
+
+    from assignment.simulator.undefined import fill_fresh_memory
+
+    from . import launches, warm
+
+    launches.install()
+    fill_fresh_memory()
+    warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
+    warm.up()

@@ -1,0 +1,103 @@
+"""Compile a script's or a submission's kernels for GPUs that need not be there: does each compile, and fit?
+
+    python -m assignment.compiling PATH [args] [--target a100,h100,b200] [--ptx DIR]
+
+PATH is a script, or a folder that holds cs336_kernels/. Host code runs on CPU tensors; kernels are compiled, not run.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from assignment.compiling.targets import TARGETS, Target
+
+_EPILOG = """What is left belongs to the script, as does all that comes after --.
+
+exit status: 0 if every kernel compiles and fits; 1 if not, or if the script stopped before its last launch
+for want of results; 2 if PATH cannot be used. A GPU that host code asks for is the target here, its tensors on the CPU.
+The code runs as your own: grade.py runs others' in a sandbox."""
+
+
+def main() -> int:
+    """Run what the command line says; returns the exit status."""
+    options = parse_arguments(sys.argv[1:])
+    problem = _problem(options.path)
+    if problem is not None:
+        print(f"{options.path}: {problem}", file=sys.stderr)
+        return 2
+    from assignment import compiling
+
+    compiling.install()
+    return _script(options) if options.path.is_file() else _submission(options)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.compiling",
+        description="Compile kernels for GPUs that need not be there: does each compile, and fit?",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--target",
+        metavar="NAMES",
+        type=_targets,
+        default=list(TARGETS.values()),
+        help=f"of {','.join(TARGETS)} (all)",
+    )
+    parser.add_argument("--ptx", metavar="DIR", type=Path, help="write PTX and SASS there, with the source beside them")
+    parser.add_argument("path", metavar="PATH", type=Path, help="a script, or a folder with cs336_kernels/")
+    own, rest = list(arguments), list[str]()
+    if "--" in arguments:
+        own, rest = own[: own.index("--")], own[own.index("--") + 1 :]
+    options, others = parser.parse_known_args(own)
+    options.args = [*others, *rest]
+    if options.args and options.path.is_dir():
+        parser.error(f"expected no more than the folder, got {' '.join(options.args)}")
+    return options
+
+
+def _targets(text: str) -> list[Target]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in TARGETS]:
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(TARGETS)}, got {unknown[0]!r}")
+    return [TARGETS[name] for name in dict.fromkeys(names)]
+
+
+def _problem(path: Path) -> str | None:
+    """Why this can be neither a script nor a submission; None if it may be one."""
+    if not path.exists():
+        return "no such script or folder"
+    if path.is_dir():
+        return None if (path / "cs336_kernels").is_dir() else "expected a script, or a folder that holds cs336_kernels/"
+    return None if path.suffix == ".py" else "expected a Python script, or a folder that holds cs336_kernels/"
+
+
+def _script(options: argparse.Namespace) -> int:
+    from assignment.compiling import report, script
+
+    noted = script.run(str(options.path), options.args, options.target)
+    return report.tell(noted, options.path.resolve().parent, options.ptx)
+
+
+def _submission(options: argparse.Namespace) -> int:
+    from assignment.compiling import calls, report
+
+    folder = options.path.resolve()
+    try:
+        package = calls.load(folder)
+    except Exception as error:
+        print(f"{options.path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    noted = [
+        calls.noted(call, getattr(package, call.function, report.missing), target)
+        for call in calls.of_submission()
+        for target in options.target
+    ]
+    return report.tell(noted, folder, options.ptx)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""What is wrong with compiled kernels, in words, and what a student can change. Pure functions of data."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from .kernel import Kernel
+from .targets import KB, TARGETS, TENSOR_MEMORY
+
+REMEDIES = (  # what the compiler says, and what to do about it
+    (
+        r"must be (?:of type |a )?`?(?:tl\.)?constexpr|must have type `?constexpr|[Ee]xpected.*constexpr",
+        "a tile's shape must be known when the kernel is compiled: declare the parameter as `NAME: tl.constexpr`, pass "
+        "a power of two that covers the row, such as triton.next_power_of_2(n), and mask what lies beyond",
+    ),
+    (
+        r"power of (?:2|two)",
+        "tiles are powers of two: take triton.next_power_of_2(n) and mask what lies beyond n",
+    ),
+    (
+        r"[Ii]nput shapes should have|K >= \d+|minimum.*dot",
+        "tl.dot takes tiles of a least size: make the tile larger, such as max(16, triton.next_power_of_2(d)), and "
+        "load zeros beyond the tensor's end",
+    ),
+    (
+        r"numel|exceeds triton maximum tensor numel",
+        "the tile has more elements than a program can hold: take a part of the row at a time, in a loop",
+    ),
+    (
+        r"[Uu]nsupported ptr type|pointer type|is not a pointer",
+        "tl.load and tl.store take pointers: the tensor's own argument, plus offsets",
+    ),
+    (
+        r"(?:initial|loop-carried|re-?assigned|changes? type).*(?:type|loop)|[Ll]oop-carried variable",
+        "a variable keeps its type and its shape through a loop and both branches of an if: make it with the right "
+        "ones before, or cast with .to(…)",
+    ),
+    (r"is not defined", "a kernel sees its arguments, other kernels, and globals that are tl.constexpr"),
+    (
+        r"[Cc]annot access global variable",
+        "pass the value as an argument, or make the global a tl.constexpr: NAME = tl.constexpr(64)",
+    ),
+)
+SMALLER = (
+    "smaller tiles need less; so do fewer stages (num_stages={stages} now): each one holds the next tiles of a loop "
+    "that feed tl.dot"
+)
+SMALLER_ALONE = "smaller tiles need less: take a part of the row, or fewer rows, at a time"
+
+
+def problems(kernels: Iterable[Kernel]) -> list[str]:
+    """What keeps kernels from running on their targets: a text for each cause, on all the targets that have it.
+
+    Of the configurations of an autotuned kernel one that fits is enough.
+    """
+    causes: dict[tuple[str, str], list[str]] = {}
+    for group in groups(kernels):
+        if not any(kernel.fits for kernel in group):
+            cause = _cause(group)
+            causes.setdefault((group[0].name, cause), []).append(group[0].target)
+    return [_told(name, cause, targets) for (name, cause), targets in causes.items()]
+
+
+def groups(kernels: Iterable[Kernel]) -> list[list[Kernel]]:
+    """Kernels by themselves, and the configurations of an autotuned one together."""
+    found: dict[object, list[Kernel]] = {}
+    for i, kernel in enumerate(kernels):
+        found.setdefault((kernel.target, kernel.tuning) if kernel.tuning >= 0 else i, []).append(kernel)
+    return list(found.values())
+
+
+def _told(name: str, cause: str, targets: Sequence[str]) -> str:
+    where = " and ".join(", ".join(TARGETS[target].title for target in dict.fromkeys(targets)).rsplit(", ", 1))
+    return f"{name}, compiled for {where}: {cause}"
+
+
+def _cause(group: Sequence[Kernel]) -> str:
+    """Why none of the kernels fits: the one that comes closest."""
+    best = min(group, key=lambda kernel: (bool(kernel.error), kernel.shared))
+    among = f"none of {len(group)} configurations fits; the smallest ({best.config}) " if len(group) > 1 else ""
+    return among + (refused(best) if best.error else too_large(best))
+
+
+def refused(kernel: Kernel) -> str:
+    """The compiler's message, with what to do about it."""
+    remedy = next((text for pattern, text in REMEDIES if re.search(pattern, kernel.error)), "")
+    return "\n".join([f"does not compile: {kernel.error}", *([f"  {remedy}"] if remedy else [])])
+
+
+def too_large(kernel: Kernel) -> str:
+    """How far the kernel is from fitting, with what to do about it."""
+    at = f"\n  at {kernel.place}"
+    if kernel.shared <= kernel.on.shared_limit:
+        return (
+            f"needs {kernel.tensor_memory} columns of tensor memory; a program has {TENSOR_MEMORY}{at}\n"
+            "  smaller tiles of what tl.dot adds up need less"
+        )
+    remedy = (SMALLER if kernel.instructions and kernel.stages > 1 else SMALLER_ALONE).format(stages=kernel.stages)
+    return (
+        f"needs {kilobytes(kernel.shared)} KB of shared memory; a program has "
+        f"{kilobytes(kernel.on.shared_limit)} KB there{at}\n  {remedy}"
+    )
+
+
+def spills(kernels: Sequence[Kernel]) -> str:
+    """What to know of a kernel whose registers do not suffice, compiled several times; nothing where they do."""
+    worst = max(kernels, key=lambda kernel: kernel.spills)
+    if not worst.spills:
+        return ""
+    where = f"\n  {worst.spilled_at}" if worst.spilled_at else ""
+    return (
+        f"spills: up to {worst.spills} registers of each thread live in memory, most of them here:{where}\n"
+        f"  right, but slower; smaller tiles or more warps (num_warps={worst.warps} now) leave more registers for each"
+    )
+
+
+def kilobytes(size: int) -> str:
+    """A size in KB: 0.2, 41, 163."""
+    if 0 < size < 10 * KB:
+        return f"{max(size / KB, 0.1):.1f}"
+    return f"{size / KB:.0f}"

@@ -1,0 +1,131 @@
+"""Compiles launches that were noted down, each kind of them once, in several processes."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+
+from . import errors, machine_code, parallel, products
+from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
+from .launches import Launch
+
+_known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
+_kept: list[Any] = []  # kernels whose ids are in the keys
+
+
+def kernels(launches: Sequence[Launch], is_complete: bool = True, processes: int | None = None) -> list[Kernel]:
+    """What comes of the launches, those alike once and in their order.
+
+    If it need not be complete, an autotuned kernel is compiled until a configuration fits.
+    """
+    alike = {(launch.key, launch.tuning): launch for launch in launches}
+    rounds = [list(alike.values())] if is_complete else list(_rounds(list(alike.values())))
+    found: list[Kernel] = []
+    fitting: set[tuple[str, int]] = set()
+    for some in rounds:
+        open_ones = [launch for launch in some if (launch.target.name, launch.tuning) not in fitting]
+        compiled = _compiled(open_ones, processes or parallel.processes())
+        found += compiled
+        fitting |= {(kernel.target, kernel.tuning) for kernel in compiled if kernel.tuning >= 0 and kernel.fits}
+    return found
+
+
+def _rounds(launches: list[Launch]) -> Iterator[list[Launch]]:
+    """First what is not tuned and a first configuration of what is, then a second one, and so on."""
+    turns: dict[int, list[Launch]] = {}
+    counts: dict[tuple, int] = {}
+    for launch in launches:
+        tuned = (launch.target.name, launch.tuning, id(launch.kernel))
+        turn = counts.get(tuned, 0) if launch.tuning >= 0 else 0
+        counts[tuned] = turn + 1
+        turns.setdefault(turn, []).append(launch)
+    yield from (turns[turn] for turn in sorted(turns))
+
+
+def _compiled(launches: list[Launch], n: int) -> list[Kernel]:
+    new = list({launch.key: launch for launch in launches if launch.key not in _known}.values())
+    for launch, result in zip(new, parallel.results(_one, new, _lost, n), strict=True):
+        _known[launch.key] = result
+        _kept.append(launch.kernel)
+    found = (read({**_known[launch.key], "config": launch.config, "tuning": launch.tuning}) for launch in launches)
+    return [kernel for kernel in found if kernel]
+
+
+def _lost(launch: Launch, how: str) -> dict[str, Any]:
+    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})"}
+
+
+def _nothing(launch: Launch) -> dict[str, Any]:
+    place = f"{launch.kernel.fn.__code__.co_filename}:{errors.first_line(launch.kernel)}"
+    options = launch.options
+    return Kernel(
+        launch.kernel.__name__, place, launch.target.name, warps=options.num_warps, stages=options.num_stages
+    ).as_json()
+
+
+def _one(launch: Launch) -> dict[str, Any]:
+    """Compile a launch, in a process where nobody else does."""
+    with tempfile.TemporaryFile("w+") as said, _quiet(said.fileno()):
+        try:
+            compiled = assembled(launch)
+        except Exception as error:
+            said.seek(0)
+            why = errors.described(error, said.read())[:MAX_TEXT]
+            return {**_nothing(launch), "error": why, "is_skipped": isinstance(error, errors.SKIPPED)}
+        return {**_nothing(launch), **figures(launch, compiled)}
+
+
+@contextlib.contextmanager
+def _quiet(errors_to: int) -> Iterator[None]:
+    """What the compiler prints goes nowhere, its complaints to a file."""
+    before = [os.dup(1), os.dup(2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(errors_to, 2)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number, saved in enumerate(before, 1):
+            os.dup2(saved, number)
+            os.close(saved)
+        os.close(nowhere)
+
+
+def assembled(launch: Launch) -> Any:
+    """Triton's CompiledKernel."""
+    source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
+    target = GPUTarget("cuda", launch.target.capability, 32)
+    return compile(source, target=target, options=launch.options.__dict__)
+
+
+def figures(launch: Launch, compiled: Any) -> dict[str, Any]:
+    """What the compiled kernel takes, and how it multiplies."""
+    asm, metadata = compiled.asm, compiled.metadata
+    registers, spills = machine_code.registers_and_spills(asm["cubin"])
+    by_place = products.chosen(asm["ttgir"])
+    remarks = products.remarks(asm["ttir"], asm["ttgir"], launch.target, metadata.num_warps)
+    return {
+        "warps": metadata.num_warps,
+        "stages": metadata.num_stages,
+        "shared": metadata.shared,
+        "tensor_memory": getattr(metadata, "tmem_size", None) or 0,
+        "registers": registers,
+        "spills": spills,
+        "spilled_at": _spilled_at(asm["cubin"]) if spills else "",
+        "instructions": sorted(set().union(*by_place.values())) if by_place else [],
+        "remarks": [f"{text}\n{errors.at(*place)}"[:MAX_TEXT] for place, text in remarks][:MAX_ITEMS],
+    }
+
+
+def _spilled_at(cubin: bytes) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        place = machine_code.most_spilled(machine_code.disassembled(cubin, Path(folder)))
+    return errors.at(*place).strip() if place else ""

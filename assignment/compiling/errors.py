@@ -1,0 +1,83 @@
+"""What the compiler says of a kernel that it refuses, at the student's line and without the compiler's own."""
+
+import gc
+import re
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from triton.runtime.errors import PTXASError
+from triton.runtime.jit import JITCallable
+
+LIBRARY = Path(triton.__file__).parent
+SKIPPED = (CompileTimeAssertionFailure, PTXASError)  # Triton's tuner then takes another configuration
+DIAGNOSTIC = re.compile(r'^(?:loc\()?"?([^"\n:]+\.py)"?:(\d+):\d+\)?: error: (.+)$', re.MULTILINE)
+FROM_PTXAS = re.compile(r"^ptxas.*?(?:error|fatal)\s*: (.+)$", re.MULTILINE)
+REPR = re.compile(r"""^\w+(?:Error|Exception)\((['"])(.*)\1\)$""", re.DOTALL)
+MAX_CHAIN = 50
+
+
+def described(error: BaseException, printed: str) -> str:
+    """The compiler's message, and in another line "  at cs336_kernels/rmsnorm.py:42: source line".
+
+    `printed` is what the compiler wrote to its standard error.
+    """
+    if isinstance(error, CompilationError):
+        return _of_the_front_end(error)
+    if diagnostics := [match for match in DIAGNOSTIC.finditer(printed) if not _is_library(match[1])]:
+        path, line, message = diagnostics[0].groups()
+        return f"{message}\n{at(path, int(line))}"
+    if isinstance(error, PTXASError) and (said := FROM_PTXAS.findall(f"{error}")):
+        return f"NVIDIA's assembler refuses it: {said[0]}"
+    lines = [line for line in printed.splitlines() if "error:" in line]
+    said = [line.partition("error:")[2].strip() for line in lines] or [f"{type(error).__name__}: {error}"]
+    return said[0].strip()
+
+
+def _of_the_front_end(error: CompilationError) -> str:
+    """The innermost message, at the innermost line that is not Triton's own."""
+    chain: list[CompilationError] = [error]
+    while isinstance(chain[-1].__cause__, CompilationError) and len(chain) < MAX_CHAIN:
+        chain.append(chain[-1].__cause__)
+    message = next((link.error_message for link in reversed(chain) if link.error_message), None)
+    message = str(message or (chain[-1].__cause__ or "refused"))
+    if match := REPR.match(message):
+        message = match[2].replace("\\n", "\n").replace("\\'", "'")
+    if isinstance(chain[-1], CompileTimeAssertionFailure):
+        message = f"static_assert failed{': ' if chain[-1].error_message else ''}{chain[-1].error_message or ''}"
+    places = [place for link in chain if (place := _place(link)) and not _is_library(place[0])]
+    return f"{message}\n{at(*places[-1])}" if places else message
+
+
+def _place(error: CompilationError) -> tuple[str, int] | None:
+    """Where in a file the function stands whose compilation met the error, and at which line."""
+    line = getattr(error.node, "lineno", None)
+    for function in (obj for obj in gc.get_objects() if issubclass(type(obj), JITCallable)):
+        if line is not None and function.src == error.src:
+            return function.fn.__code__.co_filename, first_line(function) + line - 1
+    return None
+
+
+def first_line(function: Any) -> int:
+    """The line of a kernel's `def`, in its file."""
+    decorators = next((i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def ")), 0)
+    return function.starting_line_number + decorators
+
+
+def at(path: str, line: int) -> str:
+    """ "  at /…/rmsnorm.py:42: x = tl.load(…)" """
+    text = source(path, line)
+    return f"  at {path}:{line}: {text}" if text else f"  at {path}:{line}"
+
+
+def source(path: str, line: int) -> str:
+    """A line of a file, without its indent; nothing where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()[line - 1].strip()
+    except (OSError, IndexError, UnicodeDecodeError):
+        return ""
+
+
+def _is_library(path: str) -> bool:
+    return Path(path).is_relative_to(LIBRARY)

@@ -1,0 +1,63 @@
+"""What is known of a kernel that was compiled for a target, as plain data."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from .targets import TARGETS, TENSOR_MEMORY, Target
+
+MAX_TEXT = 2_000  # characters
+MAX_ITEMS = 8  # of a list
+MAX_NUMBER = 1 << 40
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel, specialised as a launch needs it, compiled for a target; or why it was not."""
+
+    name: str
+    place: str  # "cs336_kernels/rmsnorm.py:120"
+    target: str
+    config: str = ""  # of an autotuned kernel
+    tuning: int = -1  # those of one call with the same number stand for one another
+    warps: int = 0
+    stages: int = 0
+    error: str = ""  # why there is none, with the student's line
+    is_skipped: bool = False  # Triton's tuner goes on to the next configuration after such an error
+    shared: int = 0  # bytes a program
+    tensor_memory: int = 0  # columns a program
+    registers: int = 0  # a thread
+    spills: int = 0  # registers a thread that live in memory, four bytes each
+    spilled_at: str = ""  # the line of most spills
+    instructions: tuple[str, ...] = ()  # that multiply matrices
+    remarks: tuple[str, ...] = ()  # why not the best ones, with the line
+
+    @property
+    def on(self) -> Target:
+        return TARGETS[self.target]
+
+    @property
+    def fits(self) -> bool:
+        return not self.error and self.shared <= self.on.shared_limit and self.tensor_memory <= TENSOR_MEMORY
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read(data: Any) -> Kernel | None:
+    """The kernel that as_json() described; None where the data is something else."""
+    if not isinstance(data, dict) or data.keys() != {field.name for field in fields(Kernel)}:
+        return None
+    if not all(_is_right(field.type, data[field.name]) for field in fields(Kernel)) or data["target"] not in TARGETS:
+        return None
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    return Kernel(**values)
+
+
+def _is_right(kind: Any, value: Any) -> bool:
+    if kind is str:
+        return isinstance(value, str) and len(value) <= MAX_TEXT
+    if kind is bool:
+        return isinstance(value, bool)
+    if kind is int:
+        return type(value) is int and -1 <= value <= MAX_NUMBER
+    return isinstance(value, list | tuple) and len(value) <= MAX_ITEMS and all(_is_right(str, item) for item in value)

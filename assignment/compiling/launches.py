@@ -1,0 +1,115 @@
+"""Notes down launches instead of running them.
+
+An autotuned kernel is noted down with every configuration that is left after pruning: any of them may be chosen.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from assignment.simulator.host import Driver, answer_as
+
+from .targets import Target
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel as one launch needs it, in all that the compiler asks for."""
+
+    kernel: Any  # JITFunction
+    target: Target
+    signature: Any
+    constants: Any
+    attributes: Any
+    options: Any
+    config: str = ""  # of an autotuned kernel
+    tuning: int = -1  # launches with the same number stand for one another
+
+    @property
+    def key(self) -> tuple:
+        """Launches with the same key give the same machine code."""
+        what = (self.signature, self.constants, self.attributes, self.options)
+        return (id(self.kernel), self.target.name, *map(repr, what))
+
+
+@dataclass
+class Notes:
+    """The launches so far, for one target."""
+
+    target: Target
+    launches: list[Launch] = field(default_factory=list)
+    config: str = ""
+    tuning: int = -1
+    tunings: int = 0
+
+
+_notes: Notes | None = None
+
+
+def install() -> None:
+    """Replace how Triton launches and tunes kernels."""
+    JITFunction.run = run
+    Autotuner.run = tune
+
+
+@contextlib.contextmanager
+def recorded(target: Target) -> Iterator[list[Launch]]:
+    """Launches inside are for this GPU, and go to the list."""
+    global _notes
+    answer_as(target.properties)
+    number = target.capability  # Triton keeps what it knows of a kernel apart by device
+    driver.set_active(Driver(GPUTarget("cuda", target.capability, 32), target.properties, number))
+    before, _notes = _notes, Notes(target)
+    try:
+        yield _notes.launches
+    finally:
+        _notes = before
+
+
+def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+    """`kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
+    if _notes is None:
+        raise RuntimeError(f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?")
+    kwargs["debug"] = kwargs.get("debug", self.debug) or knobs.runtime.debug
+    kwargs["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+    for hook in self.pre_run_hooks:
+        hook(*args, **kwargs)
+    *_, backend, bind = self.device_caches[driver.active.get_current_device()]
+    bound, specialization, given = bind(*args, **kwargs)
+    options, signature, constants, attributes = self._pack_args(backend, kwargs, bound, specialization, given)
+    _notes.launches.append(
+        Launch(self, _notes.target, signature, constants, attributes, options, _notes.config, _notes.tuning)
+    )
+
+
+def tune(self: Any, *args: Any, **kwargs: Any) -> None:
+    """The launch of an autotuned kernel, once with each configuration."""
+    if _notes is None:
+        raise RuntimeError(f"{self.base_fn.__name__} is launched while nothing is being compiled")
+    self.nargs = dict(zip(self.arg_names, args, strict=False))
+    configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+    _notes.tunings += 1
+    _notes.tuning = _notes.tunings
+    try:
+        for config in configs:
+            if conflicts := kwargs.keys() & config.kwargs.keys():
+                raise ValueError(f"both the launch and a configuration to be tuned give {', '.join(sorted(conflicts))}")
+            if config.pre_hook:
+                config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
+            _notes.config = described(config)
+            self.fn.run(*args, **kwargs, **config.all_kwargs())
+    finally:
+        self.nargs, _notes.tuning, _notes.config = None, -1, ""
+
+
+def described(config: Any) -> str:
+    """ "BLOCK=64, num_warps=4, num_stages=2" """
+    values = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -1,0 +1,67 @@
+"""PTX and SASS with the lines of the source that they come from beside them."""
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from . import build, errors, machine_code
+from .launches import Launch
+
+FILE = re.compile(r'\s*\.file\s+(\d+) "([^"]*)"(?: "([^"]*)")?')
+LOC = re.compile(r"\s*\.loc\s+(\d+) (\d+) ")
+
+
+def write(launches: Sequence[Launch], folder: Path) -> list[Path]:
+    """Two files for each kernel that compiles, on each target: its name, the target, and a number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    counts: dict[str, int] = {}
+    for launch in {launch.key: launch for launch in launches}.values():
+        try:
+            compiled = build.assembled(launch)
+        except Exception:  # the report says why
+            continue
+        stem = f"{launch.kernel.__name__}.{launch.target.name}"
+        counts[stem] = counts.get(stem, 0) + 1
+        path = folder / f"{stem}.{counts[stem]}.ptx"
+        path.write_text("\n".join(ptx(compiled.asm["ptx"])) + "\n", encoding="utf-8")
+        with tempfile.TemporaryDirectory() as scratch:
+            text = machine_code.disassembled(compiled.asm["cubin"], Path(scratch))
+        path.with_suffix(".sass").write_text("\n".join(sass(text)) + "\n", encoding="utf-8")
+        written += [path, path.with_suffix(".sass")]
+    return written
+
+
+def ptx(text: str) -> Iterator[str]:
+    """The lines of a kernel in PTX, each change of the source's line marked, debugging sections left out."""
+    lines = text.partition("\t.section")[0].splitlines()
+    files = {found[1]: str(Path(found[2], found[3] or "")) for found in map(FILE.match, text.splitlines()) if found}
+    last = None
+    for line in lines:
+        match = LOC.match(line)
+        if match is None:
+            if not FILE.match(line) and not line.startswith("$L__tmp") and not line.startswith("$L__func"):
+                yield line
+            continue
+        place = files.get(match[1], ""), int(match[2])
+        if place != last:
+            yield _mark(*place)
+        last = place
+
+
+def sass(text: str) -> Iterator[str]:
+    """The same in machine code."""
+    last = None
+    for line in text.splitlines():
+        match = machine_code.LINE.search(line)
+        place = (match[1], int(match[2])) if match else last
+        if place != last and place:
+            yield _mark(*place)
+        if not match:
+            yield line
+        last = place
+
+
+def _mark(path: str, line: int) -> str:
+    return f"\n// {Path(path).name}:{line}: {errors.source(path, line)}"

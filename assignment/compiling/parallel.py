@@ -1,0 +1,91 @@
+"""Work spread over processes: Triton's compiler keeps Python's lock, so that threads would wait for one another.
+
+The processes are forked, so that the work need not be sent. One that dies costs what it was at and nothing else.
+"""
+
+import json
+import os
+import select
+import signal
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+NUMBER = struct.Struct("<I")
+MAX_PROCESSES = 8
+
+
+def processes() -> int:
+    return min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
+
+
+def results(work: Callable[[Any], Any], items: Sequence[Any], died: Callable[[Any, str], Any], n: int) -> list[Any]:
+    """work(item), which is JSON, for each item; died(item, how) where the process did not survive it."""
+    done: dict[int, Any] = {}
+    waiting = list(range(len(items)))
+    while waiting:
+        began = _some(work, items, waiting, n, done)
+        for index, how in began.items():
+            done[index] = died(items[index], how)
+        waiting = [index for index in waiting if index not in done]
+    return [done[index] for index in range(len(items))]
+
+
+def _some(
+    work: Callable[[Any], Any], items: Sequence[Any], waiting: list[int], n: int, done: dict[int, Any]
+) -> dict[int, str]:
+    """Have processes do what waits; returns what they began and did not end, with how they died."""
+    turn, todo = os.pipe()  # each process takes the number of its next item from here
+    os.write(todo, b"".join(map(NUMBER.pack, waiting[: 4096 // NUMBER.size])))  # what certainly fits into a pipe
+    os.close(todo)
+    children = [_start(work, items, turn) for _ in range(min(n, len(waiting)))]
+    os.close(turn)
+    heard = {results_from: b"" for _, results_from in children}
+    while open_ends := [end for end in heard if not heard[end].endswith(b"\0")]:
+        for end in select.select(open_ends, [], [])[0]:
+            heard[end] += os.read(end, 1 << 16) or b"\0"
+    return dict(found for pid, end in children if (found := _heard(pid, end, heard[end], done)))
+
+
+def _heard(pid: int, end: int, text: bytes, done: dict[int, Any]) -> tuple[int, str] | None:
+    """Take in what a process said, and bury it; what it was at when it died, if it did, and how."""
+    os.close(end)
+    _, status = os.waitpid(pid, 0)
+    began = None
+    for line in text.rstrip(b"\0").splitlines():
+        number, _, result = line.partition(b" ")
+        if result:
+            done[int(number)], began = json.loads(result), None
+        else:
+            began = int(number)
+    if began is None:
+        return None
+    signalled = os.WIFSIGNALED(status)
+    return began, signal.Signals(os.WTERMSIG(status)).name if signalled else f"exit status {os.WEXITSTATUS(status)}"
+
+
+def _start(work: Callable[[Any], Any], items: Sequence[Any], turn: int) -> tuple[int, int]:
+    """Fork a process that does what it finds at `turn`; its id, and where its results come from."""
+    results_from, results_to = os.pipe()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    pid = os.fork()
+    if pid:
+        os.close(results_to)
+        return pid, results_from
+    status = 1
+    try:
+        while number := os.read(turn, NUMBER.size):
+            (index,) = NUMBER.unpack(number)
+            _write(results_to, f"{index}\n")
+            _write(results_to, f"{index} {json.dumps(work(items[index]))}\n")
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _write(end: int, text: str) -> None:
+    data = text.encode()
+    while data:
+        data = data[os.write(end, data) :]

@@ -1,0 +1,82 @@
+"""Compiles what was noted down, and prints what came of it."""
+
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import advice, build, listing, table
+from .calls import Noted
+from .kernel import Kernel
+
+
+def missing(*_: Any, **__: Any) -> NoReturn:
+    """Stands for a function that the submission does not have."""
+    raise NotImplementedError
+
+
+def tell(noted: Sequence[Noted], base: Path, ptx: Path | None) -> int:
+    """Print the table and what to know of it; returns the exit status. Paths are told as they are seen from `base`."""
+    everything = [launch for one in noted for launch in one.launches]
+    stops = stopped(noted)
+    if everything:
+        build.kernels(everything)  # all at once, in as many processes as there are cores
+    graded = compiled([one for one in noted if one.call.is_graded])
+    larger = compiled([one for one in noted if not one.call.is_graded])
+    for heading, calls in ((table.HEAD, graded), ("\nLarger shapes, for advice only:", larger)):
+        if calls:
+            print(heading)
+        for title, kernels in calls.items():
+            print(*table.rows(title.replace(f"{base}/", ""), kernels), sep="\n")
+    wrong = advice.problems(kernel for kernels in graded.values() for kernel in kernels)
+    _print("Does not run on such a GPU:", wrong, base)
+    too_large = advice.problems(kernel for kernels in larger.values() for kernel in kernels)
+    _print("The same of larger shapes:", too_large, base)
+    slow = table.remarks(kernel for calls in (graded, larger) for kernels in calls.values() for kernel in kernels)
+    _print("What costs speed:", slow, base)
+    _print("Stopped before its last launch; kernels do not run here, so results are NaN:", stops, base)
+    if not everything:
+        print("nothing to compile: no kernel was launched", file=sys.stderr)
+    if ptx is not None:
+        print(f"\n{len(listing.write(everything, ptx))} files in {ptx}")
+    return int(bool(wrong or stops or not everything))
+
+
+def compiled(noted: Iterable[Noted]) -> dict[str, list[Kernel]]:
+    """The kernels of each call, those of one name together."""
+    found: dict[str, list[Kernel]] = {}
+    for one in noted:
+        if one.launches:
+            found.setdefault(one.call.title, []).extend(build.kernels(one.launches))
+    for kernels in found.values():
+        order = list(dict.fromkeys(kernel.name for kernel in kernels))
+        kernels.sort(key=lambda kernel: order.index(kernel.name))
+    return found
+
+
+def stopped(noted: Iterable[Noted]) -> list[str]:
+    """What stopped each call, but for functions that are not written yet."""
+    found: dict[str, list[str]] = {}
+    for one in noted:
+        if one.stopped is not None and not isinstance(one.stopped, NotImplementedError):
+            found.setdefault(f"{one.call.title}: {_told(one.stopped)}", []).append(one.target.title)
+    return [f"{text}\n(on {', '.join(on)})" if len(on) < 3 else text for text, on in found.items()]
+
+
+def _told(error: BaseException) -> str:
+    """An exception, and the innermost line that is neither ours nor a library's."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "site-packages" not in frame.filename and "/assignment/" not in frame.filename and "<" not in frame.filename
+    ]
+    where = f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
+    return f"{type(error).__name__}: {error}".removesuffix(": ") + where
+
+
+def _print(heading: str, texts: Sequence[str], base: Path) -> None:
+    if texts:
+        print(f"\n{heading}\n")
+    for text in texts:
+        print(*table.wrapped(text, base), sep="\n")

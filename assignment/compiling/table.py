@@ -1,0 +1,68 @@
+"""The report: a table of plain text, and what to know of its rows."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from . import advice
+from .kernel import Kernel
+from .targets import TARGETS
+
+WIDTH = 100
+NAME = 34  # columns of a kernel's name
+HEAD = f"  {'kernel':<{NAME}} GPU    shared KB  registers  spills  warps  stages  products"
+
+
+def rows(title: str, kernels: Sequence[Kernel]) -> Iterator[str]:
+    """A call's kernels, each on each target."""
+    yield title
+    last = ""
+    for kernel in kernels:
+        name = "" if kernel.name == last else short(kernel.name, NAME)
+        last = kernel.name
+        yield f"  {name:<{NAME}} {row(kernel)}".rstrip()
+        if kernel.config:
+            yield from textwrap.wrap(kernel.config, WIDTH, initial_indent="    ", subsequent_indent="    ")
+
+
+def row(kernel: Kernel) -> str:
+    if kernel.error:
+        return f"{kernel.on.title:<5}  does not compile"
+    shared = f"{advice.kilobytes(kernel.shared)}/{advice.kilobytes(kernel.on.shared_limit)}"
+    products = ", ".join(kernel.instructions) or "-"
+    misfit = "" if kernel.fits else "  DOES NOT FIT"
+    numbers = f"{kernel.registers:>9}  {kernel.spills:>6}  {kernel.warps:>5}  {kernel.stages:>6}"
+    return f"{kernel.on.title:<5}  {shared:>9}  {numbers}  {products}{misfit}"
+
+
+def short(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def remarks(kernels: Iterable[Kernel]) -> list[str]:
+    """What costs speed and not correctness: each remark once, with the targets that it holds for."""
+    found: dict[tuple[str, str], list[Kernel]] = {}
+    by_name: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        by_name.setdefault(kernel.name, []).append(kernel)
+        for text in kernel.remarks:
+            found.setdefault((kernel.name, text), []).append(kernel)
+    for name, own in by_name.items():
+        if spilling := advice.spills(own):
+            found[name, spilling] = [kernel for kernel in own if kernel.spills]
+    return [f"{name} on {_titles(own)}: {text}" for (name, text), own in found.items()]
+
+
+def _titles(kernels: Iterable[Kernel]) -> str:
+    found = {kernel.target for kernel in kernels}
+    return ", ".join(target.title for name, target in TARGETS.items() if name in found)
+
+
+def wrapped(text: str, base: Path) -> Iterator[str]:
+    """The lines of a text, none wider than the table, with paths as they are seen from a folder."""
+    for i, line in enumerate(text.replace(f"{base}/", "").splitlines()):
+        indent = "  " if i == 0 else "    "
+        if line.lstrip().startswith("at "):  # a line of source is cut, so that it stays one
+            yield short(indent + line.lstrip(), WIDTH)
+        else:
+            yield from textwrap.wrap(line.strip(), WIDTH, initial_indent=indent, subsequent_indent="    ")

@@ -1,0 +1,37 @@
+"""A first compilation, after which others are quicker: it loads, reads and measures what they all need.
+
+Processes forked from one that is warm need not do so again.
+"""
+
+import os
+import tempfile
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from triton.compiler.compiler import make_backend
+
+from .targets import TARGETS
+
+
+@triton.jit
+def _copy_kernel(x_ptr, y_ptr):
+    tl.store(y_ptr, tl.load(x_ptr))
+
+
+def up() -> None:
+    """Compile a small kernel, and ask the assemblers for their versions."""
+    before = os.environ.get("TRITON_CACHE_DIR")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        try:
+            for target in TARGETS.values():
+                make_backend(GPUTarget("cuda", target.capability, 32)).hash()
+            source = ASTSource(_copy_kernel, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {}, {})
+            compile(source, target=GPUTarget("cuda", 90, 32))
+        finally:
+            if before is None:
+                del os.environ["TRITON_CACHE_DIR"]
+            else:
+                os.environ["TRITON_CACHE_DIR"] = before

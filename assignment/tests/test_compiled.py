@@ -1,0 +1,155 @@
+"""What the grader makes of compiled kernels, and what it remembers of them."""
+
+# mypy: disable-error-code="arg-type"
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from assignment.compiling.kernel import Kernel
+from assignment.compiling.targets import TARGETS
+from assignment.grading import compiled, score
+from assignment.grading.calls import Run, SubmissionError
+from assignment.grading.sandbox import WorkerDied
+
+KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
+REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}}
+DRY = {"status": "ok", "groups": [1], "bare": True, "kernels": ["_copy_kernel"]}
+TO_DO = {"status": "raised", "types": ["NotImplementedError"], "message": "", "text": "x.py: f, handout section 4",
+         "by_submission": True, "in_kernel": False}  # fmt: skip
+
+
+class Scripted:
+    """A worker that gives one reply to every request."""
+
+    def __init__(self, reply):
+        self.reply, self.asked = reply, 0
+
+    def ask(self, request, tensors):
+        self.asked += 1
+        if self.reply is None:
+            raise WorkerDied(score.TIMEOUT, "no answer within 120 s")
+        return dict(self.reply), [torch.ones(3)] * sum(self.reply.get("groups", []))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Where things are remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cs336-kernels" / "compiled"
+
+
+def run_with(reply, dry=DRY, sha256="00"):
+    worker, compiler = Scripted(dry), Scripted(reply)
+    pool = SimpleNamespace(device="cpu", workers=[worker], mine=0, jobs=1, submission=SimpleNamespace(sha256=sha256))
+    pool.simulator, pool.compiler = lambda: worker, lambda: compiler
+    pool.given_up = lambda function: None
+    return Run(pool), compiler
+
+
+def test_kernels_that_fit_are_no_problem():
+    run, _ = run_with(REPLY)
+    assert run.compiled("f", torch.ones(3)) == []
+    assert run.doubts == []
+
+
+def test_kernels_that_do_not_fit_are():
+    large = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "a100", shared=300 << 10)
+    run, _ = run_with({**REPLY, "kernels": [*REPLY["kernels"], large.as_json()]})
+    (text,) = run.compiled("f", torch.ones(3))
+    assert text.startswith("_copy_kernel, compiled for A100: needs 300 KB of shared memory; a program has 163 KB there")
+
+
+def test_what_is_not_written_yet_needs_no_compiler():
+    run, compiler = run_with(REPLY, dry=TO_DO)
+    with pytest.raises(SubmissionError, match="section 4") as caught:
+        run.compiled("f", torch.ones(3))
+    assert (caught.value.status, compiler.asked) == (score.TO_DO, 0)
+
+
+def test_a_kernel_that_runs_and_is_not_compiled_is_doubted():
+    run, _ = run_with(REPLY, dry={**DRY, "kernels": ["_copy_kernel", "_other_kernel"]})
+    run.compiled("f", torch.ones(3))
+    assert run.doubts == ["f launches _other_kernel in the simulator, and not where its kernels are compiled"]
+
+
+def test_a_call_that_stops_is_told():
+    """And is not doubted for what it did not come to"""
+    stopped = dict.fromkeys(TARGETS, "ValueError: NaN\n  at cs336_kernels/x.py:9")
+    run, _ = run_with({**REPLY, "kernels": [], "stopped": stopped})
+    (text,) = run.compiled("f", torch.ones(3))
+    assert "stopped before its last launch, compiled for A100, H100, B200: ValueError: NaN\n  at cs336" in text
+    assert "what they would store is NaN" in text
+    assert run.doubts == []
+
+
+def test_a_call_without_kernels_is_a_problem():
+    run, _ = run_with({**REPLY, "kernels": []}, dry={**DRY, "kernels": []})
+    assert run.compiled("f", torch.ones(3)) == ["the call launches no kernel, so there is none to compile"]
+
+
+@pytest.mark.parametrize("reply", [None, {"status": "compiled"}, {**REPLY, "kernels": [None]}, DRY])
+def test_a_worker_that_gives_no_such_reply(reply):
+    run, _ = run_with(reply)
+    with pytest.raises(SubmissionError) as caught:
+        run.compiled("f", torch.ones(3))
+    assert caught.value.status in (score.TIMEOUT, score.CRASHED)
+
+
+def asked(**changed):
+    """How often the compiler is asked by a second run, in which something differs."""
+    run, compiler = run_with(REPLY, sha256=changed.get("sha256", "00"))
+    assert (
+        run.compiled(changed.get("function", "f"), *changed.get("tensors", [torch.ones(3)]), **changed.get("of", {}))
+        == []
+    )
+    return compiler.asked
+
+
+def test_what_was_compiled_is_remembered_by_all_that_it_depends_on(monkeypatch):
+    assert asked() == 1
+    assert asked() == 0
+    assert asked(sha256="01") == 1
+    assert asked(function="g") == 1
+    assert asked(of={"is_causal": True}) == 1
+    assert asked(tensors=[torch.ones(4)]) == 1
+    assert asked(tensors=[torch.zeros(3)]) == 1
+    assert asked(tensors=[torch.ones(6)[::2]]) == 1
+    monkeypatch.setattr(compiled, "_versions", lambda: ["triton 9"])
+    assert asked() == 1
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"status": "ok"}', "[" * 100_000, json.dumps(TO_DO), "\0" * (2 << 20)]
+)
+def test_a_damaged_file_is_no_file(folder, content):
+    assert asked() == 1
+    (file,) = folder.iterdir()
+    file.write_text(content)
+    assert asked() == 1
+    assert asked() == 0
+
+
+def test_failures_of_the_worker_are_not_remembered(folder):
+    run, _ = run_with(None)
+    with pytest.raises(SubmissionError):
+        run.compiled("f", torch.ones(3))
+    assert list(folder.iterdir()) == []
+    assert asked() == 1
+
+
+def test_without_a_folder_nothing_is_remembered(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert (asked(), asked()) == (1, 1)
+
+
+def test_the_folder_does_not_grow_for_ever(folder, monkeypatch):
+    monkeypatch.setattr(compiled, "MAX_FILES", 3)
+    for name in "abcde":
+        asked(function=name)
+    assert len(list(folder.iterdir())) == 3
+    assert asked(function="e") == 0
+    assert asked(function="a") == 1
