@@ -30,7 +30,7 @@ class Entry:
     problem: str = ""  # of a bug: the one that must lose points
     caught_by: str = ""  # of a bug: the check that must fail
     pays: tuple[str, ...] = ()  # of a variant: the checks of cost that its style must lose
-    line: str = ""  # of a bug in its accesses, or computed elsewhere: what the message of caught_by must quote
+    line: str = ""  # of a bug in its accesses, computed elsewhere, or not compiled: what caught_by's message must quote
     misuses_memory: bool = False
     cheat: cheats.Cheat | None = None
 
@@ -111,7 +111,7 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
         problems=affected,
         problem=planted.problem,
         caught_by=check if "::" in check or not check else f"{file}::{check}",
-        line=planted.bug.line or planted.bug.computed,
+        line=planted.bug.line or planted.bug.computed or planted.bug.compiled,
         misuses_memory=bool(planted.bug.line),
     )
 

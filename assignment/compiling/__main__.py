@@ -14,9 +14,9 @@ from assignment.compiling.targets import TARGETS, Target
 
 _EPILOG = """What is left belongs to the script, as does all that comes after --.
 
-exit status: 0 if every kernel compiles and fits; 1 if not, or if the script stopped before its last launch
-for want of results; 2 if PATH cannot be used. A GPU that host code asks for is the target here, its tensors on the CPU.
-The code runs as your own: grade.py runs others' in a sandbox."""
+exit status: 0 if every kernel compiles and fits; 1 if not, or if host code raised something else than an
+AssertionError, for want of results; 2 if PATH cannot be used. A GPU that host code asks for is the target here, its
+tensors on the CPU. The code runs as your own: grade.py runs others' in a sandbox."""
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from .kernel import Kernel
-from .targets import KB, TARGETS, TENSOR_MEMORY
+from .targets import KB, TARGETS
 
 REMEDIES = (  # what the compiler says, and what to do about it
     (
@@ -69,8 +69,12 @@ def groups(kernels: Iterable[Kernel]) -> list[list[Kernel]]:
 
 
 def _told(name: str, cause: str, targets: Sequence[str]) -> str:
-    where = " and ".join(", ".join(TARGETS[target].title for target in dict.fromkeys(targets)).rsplit(", ", 1))
-    return f"{name}, compiled for {where}: {cause}"
+    return f"{name}, compiled for {listed(targets)}: {cause}"
+
+
+def listed(targets: Iterable[str]) -> str:
+    """ "A100, H100 and B200" """
+    return " and ".join(", ".join(TARGETS[target].title for target in dict.fromkeys(targets)).rsplit(", ", 1))
 
 
 def _cause(group: Sequence[Kernel]) -> str:
@@ -88,11 +92,10 @@ def refused(kernel: Kernel) -> str:
 
 def too_large(kernel: Kernel) -> str:
     """How far the kernel is from fitting, with what to do about it."""
-    at = f"\n  at {kernel.place}"
+    at = f"\n  at {kernel.place}{f' with {kernel.constants}' if kernel.constants else ''}"
     if kernel.shared <= kernel.on.shared_limit:
         return (
-            f"needs {kernel.tensor_memory} columns of tensor memory; a program has {TENSOR_MEMORY}{at}\n"
-            "  smaller tiles of what tl.dot adds up need less"
+            f"needs {kernel.excess}{at}\n  {'smaller tiles need less' if kernel.tensor_memory else 'take fewer warps'}"
         )
     remedy = (SMALLER if kernel.instructions and kernel.stages > 1 else SMALLER_ALONE).format(stages=kernel.stages)
     return (

@@ -1,6 +1,9 @@
 """Compiles launches that were noted down, each kind of them once, in several processes."""
 
 import contextlib
+import functools
+import hashlib
+import json
 import os
 import sys
 import tempfile
@@ -10,11 +13,13 @@ from typing import Any
 
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
+from triton.runtime.cache import get_cache_manager
 
 from . import errors, machine_code, parallel, products
 from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
 from .launches import Launch
 
+HERE = Path(__file__).parent
 _known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
 _kept: list[Any] = []  # kernels whose ids are in the keys
 
@@ -63,20 +68,37 @@ def _lost(launch: Launch, how: str) -> dict[str, Any]:
 
 def _nothing(launch: Launch) -> dict[str, Any]:
     place = f"{launch.kernel.fn.__code__.co_filename}:{errors.first_line(launch.kernel)}"
-    options = launch.options
     return Kernel(
-        launch.kernel.__name__, place, launch.target.name, warps=options.num_warps, stages=options.num_stages
+        launch.kernel.__name__,
+        place,
+        launch.target.name,
+        constants=constants(launch)[:MAX_TEXT],
+        warps=launch.options.num_warps,
+        stages=launch.options.num_stages,
     ).as_json()
+
+
+def constants(launch: Launch) -> str:
+    """ "IS_CAUSAL=True, Q_TILE_SIZE=64" """
+    values = {path[0]: value for path, value in launch.constants.items() if len(path) == 1}
+    own = [
+        (param.name, values[i]) for i, param in enumerate(launch.kernel.params) if param.is_constexpr and i in values
+    ]
+    return ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in own)
 
 
 def _one(launch: Launch) -> dict[str, Any]:
     """Compile a launch, in a process where nobody else does."""
+    if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
+        return _nothing(launch)
     with tempfile.TemporaryFile("w+") as said, _quiet(said.fileno()):
         try:
             compiled = assembled(launch)
         except Exception as error:
             said.seek(0)
-            why = errors.described(error, said.read())[:MAX_TEXT]
+            code = launch.kernel.fn.__code__
+            why = errors.described(error, said.read(), errors.at(code.co_filename, errors.first_line(launch.kernel)))
+            why = why[:MAX_TEXT]
             return {**_nothing(launch), "error": why, "is_skipped": isinstance(error, errors.SKIPPED)}
         return {**_nothing(launch), **figures(launch, compiled)}
 
@@ -107,7 +129,23 @@ def assembled(launch: Launch) -> Any:
 
 
 def figures(launch: Launch, compiled: Any) -> dict[str, Any]:
-    """What the compiled kernel takes, and how it multiplies."""
+    """What the compiled kernel takes, and how it multiplies; kept beside what Triton keeps of it."""
+    cache, name = get_cache_manager(compiled.hash), f"{_version()}.json"
+    if path := cache.get_file(name):
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads(Path(path).read_text(encoding="utf-8"))
+    found = _figures(launch, compiled)
+    cache.put(json.dumps(found), name, binary=False)
+    return found
+
+
+@functools.cache
+def _version() -> str:
+    """Changes with our code."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))).hexdigest()[:16]
+
+
+def _figures(launch: Launch, compiled: Any) -> dict[str, Any]:
     asm, metadata = compiled.asm, compiled.metadata
     registers, spills = machine_code.registers_and_spills(asm["cubin"])
     by_place = products.chosen(asm["ttgir"])
@@ -119,13 +157,19 @@ def figures(launch: Launch, compiled: Any) -> dict[str, Any]:
         "tensor_memory": getattr(metadata, "tmem_size", None) or 0,
         "registers": registers,
         "spills": spills,
-        "spilled_at": _spilled_at(asm["cubin"]) if spills else "",
+        "spilled_at": _spilled_at(launch, asm["cubin"]) if spills else "",
         "instructions": sorted(set().union(*by_place.values())) if by_place else [],
-        "remarks": [f"{text}\n{errors.at(*place)}"[:MAX_TEXT] for place, text in remarks][:MAX_ITEMS],
+        "remarks": [f"{text}\n{_at(launch, place)}"[:MAX_TEXT] for place, text in remarks][:MAX_ITEMS],
     }
 
 
-def _spilled_at(cubin: bytes) -> str:
+def _spilled_at(launch: Launch, cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         place = machine_code.most_spilled(machine_code.disassembled(cubin, Path(folder)))
-    return errors.at(*place).strip() if place else ""
+    return _at(launch, place).strip() if place else ""
+
+
+def _at(launch: Launch, place: tuple[str, int]) -> str:
+    """The line as errors.at() tells it, in the kernel's folder: Triton takes a like kernel from elsewhere for it."""
+    beside = Path(launch.kernel.fn.__code__.co_filename).parent / Path(place[0]).name
+    return errors.at(str(beside) if beside.is_file() else place[0], place[1])

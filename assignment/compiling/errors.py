@@ -18,10 +18,10 @@ REPR = re.compile(r"""^\w+(?:Error|Exception)\((['"])(.*)\1\)$""", re.DOTALL)
 MAX_CHAIN = 50
 
 
-def described(error: BaseException, printed: str) -> str:
+def described(error: BaseException, printed: str, kernel: str) -> str:
     """The compiler's message, and in another line "  at cs336_kernels/rmsnorm.py:42: source line".
 
-    `printed` is what the compiler wrote to its standard error.
+    `printed` is what the compiler wrote to its standard error, `kernel` the line to name where it names none.
     """
     if isinstance(error, CompilationError):
         return _of_the_front_end(error)
@@ -29,10 +29,10 @@ def described(error: BaseException, printed: str) -> str:
         path, line, message = diagnostics[0].groups()
         return f"{message}\n{at(path, int(line))}"
     if isinstance(error, PTXASError) and (said := FROM_PTXAS.findall(f"{error}")):
-        return f"NVIDIA's assembler refuses it: {said[0]}"
+        return f"NVIDIA's assembler refuses it: {said[0]}\n{kernel}"
     lines = [line for line in printed.splitlines() if "error:" in line]
     said = [line.partition("error:")[2].strip() for line in lines] or [f"{type(error).__name__}: {error}"]
-    return said[0].strip()
+    return f"{said[0].strip()}\n{kernel}"
 
 
 def _of_the_front_end(error: CompilationError) -> str:

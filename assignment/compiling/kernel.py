@@ -5,6 +5,7 @@ from typing import Any
 
 from .targets import TARGETS, TENSOR_MEMORY, Target
 
+WARP = 32  # threads
 MAX_TEXT = 2_000  # characters
 MAX_ITEMS = 8  # of a list
 MAX_NUMBER = 1 << 40
@@ -17,6 +18,7 @@ class Kernel:
     name: str
     place: str  # "cs336_kernels/rmsnorm.py:120"
     target: str
+    constants: str = ""  # what its tl.constexpr parameters are
     config: str = ""  # of an autotuned kernel
     tuning: int = -1  # those of one call with the same number stand for one another
     warps: int = 0
@@ -37,7 +39,17 @@ class Kernel:
 
     @property
     def fits(self) -> bool:
-        return not self.error and self.shared <= self.on.shared_limit and self.tensor_memory <= TENSOR_MEMORY
+        return not self.error and self.shared <= self.on.shared_limit and not self.excess
+
+    @property
+    def excess(self) -> str:
+        """What it takes too much of beside shared memory, with what there is."""
+        if self.tensor_memory > TENSOR_MEMORY:
+            return f"{self.tensor_memory} columns of tensor memory; a program has {TENSOR_MEMORY}"
+        if self.warps * WARP > self.on.properties["max_threads_per_block"]:
+            threads = self.on.properties["max_threads_per_block"]
+            return f"{self.warps * WARP} threads (num_warps={self.warps}); a program has {threads}"
+        return ""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

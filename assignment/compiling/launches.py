@@ -19,6 +19,10 @@ from assignment.simulator.host import Driver, answer_as
 from .targets import Target
 
 
+class LaunchRefused(Exception):
+    """Triton takes no such arguments or options; on a GPU too, the launch raises."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel as one launch needs it, in all that the compiler asks for."""
@@ -82,8 +86,11 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
     *_, backend, bind = self.device_caches[driver.active.get_current_device()]
-    bound, specialization, given = bind(*args, **kwargs)
-    options, signature, constants, attributes = self._pack_args(backend, kwargs, bound, specialization, given)
+    try:
+        bound, specialization, given = bind(*args, **kwargs)
+        options, signature, constants, attributes = self._pack_args(backend, kwargs, bound, specialization, given)
+    except Exception as error:
+        raise LaunchRefused(f"{type(error).__name__}: {error}") from error
     _notes.launches.append(
         Launch(self, _notes.target, signature, constants, attributes, options, _notes.config, _notes.tuning)
     )

@@ -35,12 +35,12 @@ def tell(noted: Sequence[Noted], base: Path, ptx: Path | None) -> int:
     _print("The same of larger shapes:", too_large, base)
     slow = table.remarks(kernel for calls in (graded, larger) for kernels in calls.values() for kernel in kernels)
     _print("What costs speed:", slow, base)
-    _print("Stopped before its last launch; kernels do not run here, so results are NaN:", stops, base)
+    _print("Stopped; kernels do not run here, so what they would store is NaN:", stops, base)
     if not everything:
         print("nothing to compile: no kernel was launched", file=sys.stderr)
     if ptx is not None:
         print(f"\n{len(listing.write(everything, ptx))} files in {ptx}")
-    return int(bool(wrong or stops or not everything))
+    return int(bool(wrong or [one for one in noted if not is_expected(one)] or not everything))
 
 
 def compiled(noted: Iterable[Noted]) -> dict[str, list[Kernel]]:
@@ -50,8 +50,15 @@ def compiled(noted: Iterable[Noted]) -> dict[str, list[Kernel]]:
         if one.launches:
             found.setdefault(one.call.title, []).extend(build.kernels(one.launches))
     for kernels in found.values():
-        order = list(dict.fromkeys(kernel.name for kernel in kernels))
-        kernels.sort(key=lambda kernel: order.index(kernel.name))
+        names = list(dict.fromkeys(kernel.name for kernel in kernels))
+        kinds = list(dict.fromkeys((kernel.name, kernel.constants, kernel.config) for kernel in kernels))
+        kernels.sort(
+            key=lambda one: (
+                names.index(one.name),
+                kinds.index((one.name, one.constants, one.config)),
+                one.on.capability,
+            )
+        )
     return found
 
 
@@ -62,6 +69,11 @@ def stopped(noted: Iterable[Noted]) -> list[str]:
         if one.stopped is not None and not isinstance(one.stopped, NotImplementedError):
             found.setdefault(f"{one.call.title}: {_told(one.stopped)}", []).append(one.target.title)
     return [f"{text}\n(on {', '.join(on)})" if len(on) < 3 else text for text, on in found.items()]
+
+
+def is_expected(noted: Noted) -> bool:
+    """Whether a call went through, but for what is not written yet, or ended at an assertion about results."""
+    return noted.stopped is None or isinstance(noted.stopped, NotImplementedError | AssertionError)
 
 
 def _told(error: BaseException) -> str:

@@ -1,7 +1,9 @@
 """The report: a table of plain text, and what to know of its rows."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from . import advice
@@ -9,30 +11,30 @@ from .kernel import Kernel
 from .targets import TARGETS
 
 WIDTH = 100
-NAME = 34  # columns of a kernel's name
-HEAD = f"  {'kernel':<{NAME}} GPU    shared KB  registers  spills  warps  stages  products"
+NAME = 30  # columns of a kernel's name
+HEAD = f"  {'kernel':<{NAME}} GPU    fits  shared KB  regs  spills  warps  stages  products"
 
 
 def rows(title: str, kernels: Sequence[Kernel]) -> Iterator[str]:
     """A call's kernels, each on each target."""
     yield title
-    last = ""
-    for kernel in kernels:
-        name = "" if kernel.name == last else short(kernel.name, NAME)
-        last = kernel.name
-        yield f"  {name:<{NAME}} {row(kernel)}".rstrip()
-        if kernel.config:
-            yield from textwrap.wrap(kernel.config, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    kinds = {(kernel.name, kernel.constants, kernel.config) for kernel in kernels}
+    several = [name for name, count in Counter(name for name, *_ in kinds).items() if count > 1]
+    for (name, constants, config), some in groupby(kernels, lambda one: (one.name, one.constants, one.config)):
+        for i, kernel in enumerate(some):
+            yield f"  {'' if i else short(name, NAME):<{NAME}} {row(kernel)}"
+        if name in several:
+            yield short(f"    with {config or constants}", WIDTH)
 
 
 def row(kernel: Kernel) -> str:
     if kernel.error:
         return f"{kernel.on.title:<5}  does not compile"
     shared = f"{advice.kilobytes(kernel.shared)}/{advice.kilobytes(kernel.on.shared_limit)}"
-    products = ", ".join(kernel.instructions) or "-"
-    misfit = "" if kernel.fits else "  DOES NOT FIT"
-    numbers = f"{kernel.registers:>9}  {kernel.spills:>6}  {kernel.warps:>5}  {kernel.stages:>6}"
-    return f"{kernel.on.title:<5}  {shared:>9}  {numbers}  {products}{misfit}"
+    takes = f"{shared:>9}  {kernel.registers:>4}  {kernel.spills:>6}  {kernel.warps:>5}  {kernel.stages:>6}"
+    return (
+        f"{kernel.on.title:<5}  {'yes' if kernel.fits else 'NO':<4}  {takes}  {', '.join(kernel.instructions) or '-'}"
+    )
 
 
 def short(text: str, width: int) -> str:

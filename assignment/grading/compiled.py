@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OURS = Path(__file__).resolve().parents[1]
 CODE = (*sorted((OURS / "compiling").glob("*.py")), *(OURS / "grading" / name for name in ("compilations.py",)))
+REFUSED = "LaunchRefused: "
 MAX_FILES = 4096
 MAX_FILE = 1 << 20  # bytes
 
@@ -106,11 +107,14 @@ def problems(reply: dict[str, Any]) -> list[str]:
     """What keeps the kernels of a call from running on the targets; a text each."""
     found = advice.problems(reply["kernels"])
     for why in dict.fromkeys(reply["stopped"].values()):
-        where = ", ".join(TARGETS[name].title for name, text in reply["stopped"].items() if text == why)
-        found.append(
-            f"the call stopped before its last launch, compiled for {where}: {why}\n"
-            "  kernels are compiled there and not run: what they would store is NaN"
-        )
+        where = advice.listed([name for name, text in reply["stopped"].items() if text == why])
+        if why.startswith(REFUSED):
+            found.append(f"Triton refuses a launch for {where}: {why.removeprefix(REFUSED)}")
+        else:
+            found.append(
+                f"the call stopped before its last launch, compiled for {where}: {why}\n"
+                "  kernels are compiled there and not run: what they would store is NaN"
+            )
     if not reply["kernels"] and not found:
         found.append("the call launches no kernel, so there is none to compile")
     return found

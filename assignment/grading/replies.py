@@ -18,6 +18,7 @@ from assignment.grading.requests import MAX_KERNELS, MAX_NOTES
 MAX_GROUPS = 64
 MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
+LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
 SAID = ("notes", "evidence", "doubts")  # beside the results
 
 
@@ -73,7 +74,7 @@ def _compiled(reply: dict[str, Any]) -> dict[str, Any] | None:
 def _safe(told: kernel.Kernel) -> kernel.Kernel:
     """A kernel whose texts can be shown."""
     safe: dict[str, Any] = {"error": text.clean(told.error)}
-    safe |= {name: text.line(getattr(told, name)[:MAX_NAME]) for name in ("name", "place", "config", "spilled_at")}
+    safe |= {name: text.line(getattr(told, name)[:MAX_NAME]) for name in LINES}
     safe |= {name: tuple(map(text.clean, getattr(told, name))) for name in ("instructions", "remarks")}
     return replace(told, **safe)
 

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 _CPU = torch.device("cpu")
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_where = ""
 _NO_CLOCK = "the simulator has no clock: time kernels on a GPU"
 
 
@@ -51,11 +52,16 @@ def _named(device: Any) -> Any:
 
 @functools.cache
 def _tell_once() -> None:
-    print("note: cuda tensors are made on the CPU, where the simulator runs kernels", file=sys.stderr)
+    print(f"note: cuda tensors are made on the CPU, {_where}", file=sys.stderr)
 
 
-def patch() -> None:
-    """Replace what a TorchFunctionMode does not reach. For the rest of the process."""
+def patch(where: str = "where the simulator runs kernels") -> None:
+    """Replace what a TorchFunctionMode does not reach. For the rest of the process.
+
+    `where` ends the note that is printed once a script asks for a GPU.
+    """
+    global _where
+    _where = where
     torch.cuda.is_available = lambda: True
     torch.cuda.device_count = lambda: 1
     torch.cuda.Event = _no_clock  # type: ignore[assignment, misc]

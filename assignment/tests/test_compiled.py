@@ -80,9 +80,18 @@ def test_a_call_that_stops_is_told():
     stopped = dict.fromkeys(TARGETS, "ValueError: NaN\n  at cs336_kernels/x.py:9")
     run, _ = run_with({**REPLY, "kernels": [], "stopped": stopped})
     (text,) = run.compiled("f", torch.ones(3))
-    assert "stopped before its last launch, compiled for A100, H100, B200: ValueError: NaN\n  at cs336" in text
+    assert "stopped before its last launch, compiled for A100, H100 and B200: ValueError: NaN\n  at cs336" in text
     assert "what they would store is NaN" in text
     assert run.doubts == []
+
+
+def test_a_launch_that_triton_refuses_is_told():
+    stopped = dict.fromkeys(TARGETS, "LaunchRefused: AssertionError: num_warps\n  at cs336_kernels/x.py:9")
+    run, _ = run_with({**REPLY, "kernels": [], "stopped": stopped})
+    (text,) = run.compiled("f", torch.ones(3))
+    assert (
+        text == "Triton refuses a launch for A100, H100 and B200: AssertionError: num_warps\n  at cs336_kernels/x.py:9"
+    )
 
 
 def test_a_call_without_kernels_is_a_problem():

@@ -159,6 +159,11 @@ def test_tensor_memory_that_does_not_fit():
     assert text.startswith("k, compiled for B200: needs 1024 columns of tensor memory; a program has 512\n  at a.py:7")
 
 
+def test_threads_that_a_program_has_not():
+    (text,) = advice.problems([made(warps=64)])
+    assert "needs 2048 threads (num_warps=64); a program has 1024\n  at a.py:7\n  take fewer warps" in text
+
+
 def test_a_tuned_kernel_none_of_whose_configurations_fits():
     """The one that comes closest is told: what compiles before what does not"""
     own = [

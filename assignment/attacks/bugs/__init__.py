@@ -24,6 +24,7 @@ BANKS = (
     "memory_rmsnorm",
     "memory_flash_forward",
     "memory_flash_backward",
+    "compile_flash_forward",
 )
 
 
@@ -38,11 +39,13 @@ class Bug:
     )
     line: str = ""  # of a bug in its accesses: what caught_by must quote, a part of the line at fault or "never stored"
     computed: str = ""  # of a bug whose results are not a kernel's: what caught_by must quote of the line that computes
+    compiled: str = ""  # of a bug that only a compiler sees: what caught_by must quote
 
 
-def bug(name: str, caught_by: str, *edits: str, line: str = "", computed: str = "") -> Bug:
+def bug(name: str, caught_by: str, *edits: str, line: str = "", computed: str = "", compiled: str = "") -> Bug:
     """A bug from edits written as "old → new"."""
-    return Bug(name, tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits)), caught_by, line, computed)
+    pairs = tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits))
+    return Bug(name, pairs, caught_by, line, computed, compiled)
 
 
 @dataclass(frozen=True)
