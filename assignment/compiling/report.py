@@ -33,7 +33,8 @@ def tell(noted: Sequence[Noted], base: Path, ptx: Path | None) -> int:
     _print("Does not run on such a GPU:", wrong, base)
     too_large = advice.problems(kernel for kernels in larger.values() for kernel in kernels)
     _print("The same of larger shapes:", too_large, base)
-    slow = table.remarks(kernel for calls in (graded, larger) for kernels in calls.values() for kernel in kernels)
+    everyone = [kernel for calls in (graded, larger) for kernels in calls.values() for kernel in kernels]
+    slow = table.remarks(kernel for kernel in everyone if kernel.fits)
     _print("What costs speed:", slow, base)
     _print("Stopped; kernels do not run here, so what they would store is NaN:", stops, base)
     if not everything:

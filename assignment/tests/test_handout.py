@@ -6,6 +6,9 @@ The fenced blocks of a document mean:
     ```output    is exactly what the python block before it prints
     ```python script    is a script of its own, and
     ```report           what `python -m assignment.simulator` says of it
+    ```python compile   is a script of its own, too,
+    ```compiled         what `python -m assignment.compiling` says of it, and
+    ```ptx              lines of what it writes of the third launch on an H100, in their order; … stands for anything
     ```sh        commands, each of a form that test_commands_have_a_known_form knows
     ```text      tables, boxes, interfaces: read by people only; math, likewise
 """
@@ -19,9 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import triton
 
 from assignment.attacks import __main__ as attacks
 from assignment.attacks import faults
+from assignment.compiling import __main__ as compiling
 from assignment.grading import checks, cli
 from assignment.simulator import __main__ as simulator
 
@@ -41,6 +46,8 @@ SECTIONS = [  # the stubs and the grader's messages refer to these numbers
     "9. Questions and answers",
 ]
 LANGUAGES = {"python", "output", "python script", "report", "sh", "text", "math", "json"}
+LANGUAGES |= {"python compile", "compiled", "ptx"}
+COMPILED_BY = "3.7.1"  # the version of Triton that the handout shows
 BEFORE_A_BLOCK = "\x1e"  # printed before each python block, to tell whose output is whose
 HEADER = "import torch; from assignment.simulator import install; install(); torch.set_num_threads(1)"
 
@@ -128,6 +135,41 @@ def test_the_simulator_says_what_the_handout_shows(tmp_path):
     assert (done.returncode, done.stdout.rstrip("\n")) == (1, report.content)
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """What is said of the script to be compiled, and the folder with its listings."""
+    folder = tmp_path_factory.mktemp("compiled")
+    (script,) = (block for block in HANDOUT_BLOCKS if block.language == "python compile")
+    (folder / "product.py").write_text(script.content, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "assignment.compiling", "product.py", "--ptx", "listings"],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(folder / "triton")},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    return done.stdout, folder / "listings"
+
+
+def test_the_compiler_says_what_the_handout_shows(compiled):
+    """The report on the three launches; another version of Triton may allocate other registers"""
+    (report,) = (block for block in HANDOUT_BLOCKS if block.language == "compiled")
+    said = compiled[0].partition("\n\n18 files")[0]
+    if triton.__version__ == COMPILED_BY:
+        assert said == report.content
+    else:
+        assert re.sub(r"[\d\s]+", " ", said) == re.sub(r"[\d\s]+", " ", report.content)
+
+
+@pytest.mark.skipif(triton.__version__ != COMPILED_BY, reason="another version of Triton numbers registers otherwise")
+def test_the_page_of_ptx_is_written_by_the_compiler(compiled):
+    (page,) = (block for block in HANDOUT_BLOCKS if block.language == "ptx")
+    listing = (compiled[1] / "product_kernel.h100.3.ptx").read_text(encoding="utf-8").splitlines()
+    lines = iter(listing)
+    for wanted in page.content.splitlines():
+        start, more, _ = wanted.partition("…")
+        assert wanted == "…" or any(line.startswith(start) if more else line == wanted for line in lines), wanted
+
+
 def test_sections_keep_their_numbers():
     """The stubs and the grader refer to sections by number"""
     assert re.findall(r"^## (.*)$", HANDOUT.read_text(encoding="utf-8"), re.MULTILINE) == SECTIONS
@@ -205,6 +247,10 @@ def test_commands_have_a_known_form(command, pytest_help):
             faults.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
             simulator.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.compiling", *arguments]:
+            compiling.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.compiling.agreement", path]:
+            assert (ROOT / path).is_dir()
         case ["uv", "run", "python", "-m", "assignment.simulator.benchmark" | "assignment.attacks.memory", *verbs]:
             assert set(verbs) <= {"sanitize"}
         case ["uv", "run", "python", file]:

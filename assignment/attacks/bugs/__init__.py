@@ -24,7 +24,10 @@ BANKS = (
     "memory_rmsnorm",
     "memory_flash_forward",
     "memory_flash_backward",
+    "compile_weighted_sum",
+    "compile_rmsnorm",
     "compile_flash_forward",
+    "compile_flash_backward",
 )
 
 
