@@ -24,18 +24,18 @@ _known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
 _kept: list[Any] = []  # kernels whose ids are in the keys
 
 
-def kernels(launches: Sequence[Launch], is_complete: bool = True, processes: int | None = None) -> list[Kernel]:
+def kernels(launches: Sequence[Launch], is_brief: bool = False, processes: int | None = None) -> list[Kernel]:
     """What comes of the launches, those alike once and in their order.
 
-    If it need not be complete, an autotuned kernel is compiled until a configuration fits.
+    In brief, an autotuned kernel is compiled until a configuration fits, and the line that spills is not looked for.
     """
     alike = {(launch.key, launch.tuning): launch for launch in launches}
-    rounds = [list(alike.values())] if is_complete else list(_rounds(list(alike.values())))
+    rounds = list(_rounds(list(alike.values()))) if is_brief else [list(alike.values())]
     found: list[Kernel] = []
     fitting: set[tuple[str, int]] = set()
     for some in rounds:
         open_ones = [launch for launch in some if (launch.target.name, launch.tuning) not in fitting]
-        compiled = _compiled(open_ones, processes or parallel.processes())
+        compiled = _compiled(open_ones, is_brief, processes or parallel.processes())
         found += compiled
         fitting |= {(kernel.target, kernel.tuning) for kernel in compiled if kernel.tuning >= 0 and kernel.fits}
     return found
@@ -53,9 +53,10 @@ def _rounds(launches: list[Launch]) -> Iterator[list[Launch]]:
     yield from (turns[turn] for turn in sorted(turns))
 
 
-def _compiled(launches: list[Launch], n: int) -> list[Kernel]:
+def _compiled(launches: list[Launch], is_brief: bool, n: int) -> list[Kernel]:
     new = list({launch.key: launch for launch in launches if launch.key not in _known}.values())
-    for launch, result in zip(new, parallel.results(_one, new, _lost, n), strict=True):
+    compile_one = functools.partial(_one, is_brief)
+    for launch, result in zip(new, parallel.results(compile_one, new, _lost, n), strict=True):
         _known[launch.key] = result
         _kept.append(launch.kernel)
     found = (read({**_known[launch.key], "config": launch.config, "tuning": launch.tuning}) for launch in launches)
@@ -87,7 +88,7 @@ def constants(launch: Launch) -> str:
     return ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in own)
 
 
-def _one(launch: Launch) -> dict[str, Any]:
+def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
     """Compile a launch, in a process where nobody else does."""
     if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
         return _nothing(launch)
@@ -100,7 +101,7 @@ def _one(launch: Launch) -> dict[str, Any]:
             why = errors.described(error, said.read(), errors.at(code.co_filename, errors.first_line(launch.kernel)))
             why = why[:MAX_TEXT]
             return {**_nothing(launch), "error": why, "is_skipped": isinstance(error, errors.SKIPPED)}
-        return {**_nothing(launch), **figures(launch, compiled)}
+        return {**_nothing(launch), **figures(launch, compiled, is_brief)}
 
 
 @contextlib.contextmanager
@@ -128,13 +129,13 @@ def assembled(launch: Launch) -> Any:
     return compile(source, target=target, options=launch.options.__dict__)
 
 
-def figures(launch: Launch, compiled: Any) -> dict[str, Any]:
+def figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
     """What the compiled kernel takes, and how it multiplies; kept beside what Triton keeps of it."""
-    cache, name = get_cache_manager(compiled.hash), f"{_version()}.json"
+    cache, name = get_cache_manager(compiled.hash), f"{_version()}{'-brief' if is_brief else ''}.json"
     if path := cache.get_file(name):
         with contextlib.suppress(OSError, ValueError):
             return json.loads(Path(path).read_text(encoding="utf-8"))
-    found = _figures(launch, compiled)
+    found = _figures(launch, compiled, is_brief)
     cache.put(json.dumps(found), name, binary=False)
     return found
 
@@ -145,7 +146,7 @@ def _version() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))).hexdigest()[:16]
 
 
-def _figures(launch: Launch, compiled: Any) -> dict[str, Any]:
+def _figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
     asm, metadata = compiled.asm, compiled.metadata
     registers, spills = machine_code.registers_and_spills(asm["cubin"])
     by_place = products.chosen(asm["ttgir"])
@@ -157,7 +158,7 @@ def _figures(launch: Launch, compiled: Any) -> dict[str, Any]:
         "tensor_memory": getattr(metadata, "tmem_size", None) or 0,
         "registers": registers,
         "spills": spills,
-        "spilled_at": _spilled_at(launch, asm["cubin"]) if spills else "",
+        "spilled_at": _spilled_at(launch, asm["cubin"]) if spills and not is_brief else "",
         "instructions": sorted(set().union(*by_place.values())) if by_place else [],
         "remarks": [f"{text}\n{_at(launch, place)}"[:MAX_TEXT] for place, text in remarks][:MAX_ITEMS],
     }

@@ -4,6 +4,7 @@ An autotuned kernel is noted down with every configuration that is left after pr
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,10 +52,10 @@ class Notes:
     launches: list[Launch] = field(default_factory=list)
     config: str = ""
     tuning: int = -1
-    tunings: int = 0
 
 
 _notes: Notes | None = None
+_tunings = itertools.count()
 
 
 def install() -> None:
@@ -102,8 +103,7 @@ def tune(self: Any, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError(f"{self.base_fn.__name__} is launched while nothing is being compiled")
     self.nargs = dict(zip(self.arg_names, args, strict=False))
     configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
-    _notes.tunings += 1
-    _notes.tuning = _notes.tunings
+    _notes.tuning = next(_tunings)
     try:
         for config in configs:
             if conflicts := kwargs.keys() & config.kwargs.keys():

@@ -23,7 +23,7 @@ def answer(function: Callable, header: dict[str, Any], tensors: list, folder: Pa
             except Exception as error:
                 stopped[name] = summary(error, folder)
         noted += of_target
-    kernels = build.kernels(noted, is_complete=False, processes=header["processes"])[:MAX_KERNELS]
+    kernels = build.kernels(noted, is_brief=True, processes=header["processes"])[:MAX_KERNELS]
     return {
         "status": "compiled",
         "kernels": [_own(kernel.as_json(), folder) for kernel in kernels],

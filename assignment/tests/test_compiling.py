@@ -176,6 +176,34 @@ def test_a_tuned_kernel_none_of_whose_configurations_fits():
     assert len(advice.problems([*own, made(tuning=2, shared=1), made(tuning=1, target="h100")])) == 1
 
 
+def test_tuned_kernels_of_several_calls_are_told_apart(command, tmp_path):
+    """One that fits in one call does not stand for one that does not in another"""
+    (tmp_path / "cs336_kernels").mkdir()
+    (tmp_path / "cs336_kernels" / "__init__.py").write_text(TUNED)
+    status, out, _ = command(".", "--target", "a100")
+    assert status == 1
+    assert "none of 2 configurations fits; the smallest (STAGES=3, num_warps=4" in " ".join(out.split())
+
+
+TUNED = """
+import torch, triton, triton.language as tl
+
+@triton.autotune([triton.Config({"STAGES": n}) for n in (3, 4)], key=[])
+@triton.jit
+def products(x_ptr, n, SIZE: tl.constexpr, STAGES: tl.constexpr):
+    at = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    total = tl.zeros((SIZE, SIZE), tl.float32)
+    for i in tl.range(0, n, num_stages=STAGES):
+        x = tl.load(x_ptr + i * SIZE * SIZE + at)
+        y = tl.load(x_ptr + (i + 1) * SIZE * SIZE + at)
+        total += tl.dot(x, y)
+    tl.store(x_ptr + at, total)
+
+def weighted_sum_forward(x, weight):
+    products[(1,)](x, 4, SIZE=16 if x.dtype == torch.float32 else 128)
+"""
+
+
 def work(item):
     if item == "die":
         os._exit(3)

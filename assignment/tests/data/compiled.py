@@ -143,7 +143,7 @@ if __name__ == "__main__":
         large = [launch for launch in noted if launch.kernel is products and launch.constants.get((3,)) == 256]
         figures += resources(large)
     kernels = build.kernels(everything)
-    enough = build.kernels([launch for launch in everything if launch.kernel is tuned.fn], is_complete=False)
+    enough = build.kernels([launch for launch in everything if launch.kernel is tuned.fn], is_brief=True)
     told = {
         "kernels": [kernel.as_json() for kernel in kernels],
         "enough": [kernel.config for kernel in enough],
