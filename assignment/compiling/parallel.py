@@ -9,6 +9,7 @@ import select
 import signal
 import struct
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,7 +71,8 @@ def _start(work: Callable[[Any], Any], items: Sequence[Any], turn: int) -> tuple
     results_from, results_to = os.pipe()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    pid = os.fork()
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that sleep do no harm
+        pid = os.fork()
     if pid:
         os.close(results_to)
         return pid, results_from
