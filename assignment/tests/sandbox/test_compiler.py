@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import textwrap
 
 import pytest
@@ -73,3 +74,46 @@ def test_processes_are_started_and_ended(box):
     with pytest.raises(WorkerDied, match=r"more than 64 processes|was killed"):
         box.run("while True:\n    os.fork()")
     assert box.run("return x.sum()") == 3
+
+
+SHOWN = """
+
+@triton.jit
+def _another_kernel(x_ptr):
+    tl.store(x_ptr, 1.0)
+
+
+_run = weighted_sum_forward
+
+
+def weighted_sum_forward(x, weight):
+    import os
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return _run(x, weight)
+    {}
+    return x[..., 0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("instead", "status", "words"),
+    [
+        ("_another_kernel[(1,)](x)", "needs review", "launches _weighted_sum_forward_kernel in the simulator, and not"),
+        ("pass", "FAIL", "the call launches no kernel, so there is none to compile"),
+        ("os._exit(3)", "crashed", "while it was compiled: the process ended itself with exit status 3"),
+    ],
+)
+def test_other_kernels_for_the_compiler(tmp_path, monkeypatch, instead, status, words):
+    """What is compiled must be what runs"""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    reference = ROOT / "assignment" / "reference" / "cs336_kernels"
+    shutil.copytree(reference, tmp_path / "work" / "cs336_kernels")
+    with (tmp_path / "work" / "cs336_kernels" / "weighted_sum.py").open("a") as file:
+        file.write(SHOWN.format(instead))
+    only = ("--only", "test_weighted_sum_compiles,test_weighted_sum.py::test_forward_values")
+    done, report = grade(tmp_path, tmp_path / "work", *only)
+    assert done.returncode == 0, done.stderr
+    values, compiled = report["problems"][0]["checks"]
+    assert values["status"] == "ok"
+    assert compiled["status"] == status
+    assert words in compiled["message"]
