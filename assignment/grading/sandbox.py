@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignment.grading import rungs
 from assignment.grading.stage import Stage, remove
+from assignment.grading.supervisor import descendants
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -189,8 +190,9 @@ class Worker:
         while not select.select([self._control], [], [], WAKE_EVERY_S)[0]:
             if time.monotonic() > until:
                 raise TimeoutError
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGCONT)
+            for pid in (self._process.pid, *descendants(self._process.pid)):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGCONT)
 
     def _bury(self, patience_s: float = PATIENCE_S) -> str:
         """End the current child, and say how it had ended."""

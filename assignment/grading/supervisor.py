@@ -165,10 +165,10 @@ def keep_open(connection: int) -> None:
     os.closerange(connection + 1, 1 << 16)
 
 
-def descendants() -> list[int]:
-    """The process ids of all that this process has started, and they in turn."""
+def descendants(of: int | None = None) -> list[int]:
+    """The process ids of all that a process, or this one, has started, and they in turn."""
     found: list[int] = []
-    waiting = [os.getpid()]
+    waiting = [of or os.getpid()]
     while waiting:
         children = children_of(waiting.pop())
         found += children
