@@ -38,6 +38,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
     parser.add_argument("--quick", action="store_true", help="everything on one seed, bugs by one check, cheats by few")
     parser.add_argument(
+        "--without", default="", metavar="FILE", help="with --quick: run variants without the checks of this file"
+    )
+    parser.add_argument(
         "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
     )
     parser.add_argument("--write", action="store_true", help="write matrix.md also where --seeds is given")
@@ -121,7 +124,7 @@ def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
     rungs = options.sandbox or [""]
     rungs = rungs if cheat.group in CONFINED else rungs[:1]
     seeds = range(options.first, options.first + (1 if options.quick else options.seeds or SEEDS[CHEAT]))
-    return [Job(entry, seed, " ".join([*own, cheat.bystander]), rung) for seed in seeds for rung in rungs]
+    return [Job(entry, seed, " ".join([*own, cheat.bystander]), sandbox=rung) for seed in seeds for rung in rungs]
 
 
 def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
@@ -129,7 +132,7 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
     if entry.kind == CHEAT:
         return cheat_jobs(entry, options)
     if options.quick:
-        return [Job(entry, options.first, only=entry.caught_by)]
+        return [Job(entry, options.first, only=entry.caught_by, without=options.without)]
     count = max(1, options.seeds or SEEDS[entry.kind])
     first, *others = range(options.first, options.first + count)
     return [

@@ -33,6 +33,7 @@ class Job:
     entry: Entry
     seed: int
     only: str = ""
+    without: str = ""  # where all checks are run: the file whose checks are not
     sandbox: str = ""  # of a cheat: the rung to grade it on, in place of the best that works
 
 
@@ -87,7 +88,8 @@ def digest(device: str) -> str:
 def key(job: Job, judged_by: str) -> str:
     """The name under which a result is kept: it is no longer found when the submission or a test has changed."""
     cheat = job.entry.name if job.entry.cheat else ""  # may be packed in a way of its own
-    text = f"{judged_by} {cheat} {job.entry.submission.sha256} {job.seed} {job.only} {job.entry.problems} {job.sandbox}"
+    asked = f"{job.seed} {job.only} {job.without} {job.entry.problems} {job.sandbox}"
+    text = f"{judged_by} {cheat} {job.entry.submission.sha256} {asked}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -162,7 +164,8 @@ class Loop:
     def _run(self, job: Job, items: dict[str, list[pytest.Item]]) -> Result:
         start = time.monotonic()
         self._pool.replace(job.entry.submission, job.seed)
-        names = [c.name for c in checks.declared() if c.problem in job.entry.problems and job.only in ("", c.name)]
+        own = [check.name for check in checks.declared() if check.problem in job.entry.problems]
+        names = [job.only] if job.only else [name for name in own if name.partition("::")[0] != job.without]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
         enough = CAUGHT if job.entry.kind == BUG else math.inf
         verdicts = {name: _verdict(items[name], enough) for name in names}
