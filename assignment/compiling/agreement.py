@@ -37,15 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.path}: expected a folder that holds cs336_kernels/", file=sys.stderr)
         return 2
     if options.side:
-        rows = compiled(options.path, TARGETS[options.target]) if options.side == "compiled" else on_gpu(options.path)
-        print(json.dumps(list(rows)))
-        return 0
+        return print_side(options.side, options.path, TARGETS[options.target])
     target = of_gpu()
     if target is None:
         print(f"there is no GPU here of the kinds {', '.join(t.title for t in TARGETS.values())}", file=sys.stderr)
         return 2
-    rows_by_side = [side(name, options.path, target) for name in SIDES]
-    return tell(*rows_by_side)
+    without, with_gpu = (side(name, options.path, target) for name in SIDES)
+    if without is None or with_gpu is None:
+        print("nothing is compared: every function must be written, and run", file=sys.stderr)
+        return 2
+    return tell(without, with_gpu)
 
 
 def of_gpu() -> Target | None:
@@ -56,13 +57,24 @@ def of_gpu() -> Target | None:
     return next((target for target in TARGETS.values() if target.capability == 10 * major + minor), None)
 
 
-def side(name: str, path: Path, target: Target) -> list[Row]:
-    """The rows of one side, from a process of its own."""
+def print_side(name: str, path: Path, target: Target) -> int:
+    """One side's rows as JSON in the last line; what a function raises in words."""
+    try:
+        rows = list(compiled(path, target) if name == "compiled" else on_gpu(path))
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(rows))
+    return 0
+
+
+def side(name: str, path: Path, target: Target) -> list[Row] | None:
+    """The rows of one side, from a process of its own; None if it failed, and has said why."""
     command = [sys.executable, "-m", "assignment.compiling.agreement", str(path.resolve())]
     done = subprocess.run(
-        [*command, "--side", name, "--target", target.name], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        [*command, "--side", name, "--target", target.name], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
 
 
 def compiled(path: Path, target: Target) -> Iterator[Row]:

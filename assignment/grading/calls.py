@@ -124,9 +124,13 @@ class Run:
     def compiled(self, function: str, *tensors: Tensor, **options: Any) -> list[str]:
         """What keeps the kernels of a call from being compiled, or from fitting, on each target; a text each."""
         launched = self._launched(function, tensors, options)
+        if self._pool.uncompiled[function] >= MAX_DEATHS:
+            message = f"not compiled: that has crashed or hung {MAX_DEATHS} times already"
+            raise SubmissionError(score.TIMEOUT, message, ran=False)
         try:
             reply = compiled.ask(self._pool, function, tensors, options)
         except WorkerDied as error:
+            self._pool.uncompiled[function] += 1
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
         if reply is None or reply["status"] == "ok":
             raise SubmissionError(score.CRASHED, UNREADABLE)

@@ -54,7 +54,8 @@ class Pool:
         self.memory_bytes = _memory_bytes(device)
         self._simulator: Any = None  # beside a worker with a GPU: one that simulates
         self._compiler: Any = None  # this process's worker that compiles
-        self.unsimulated: Counter[str] = Counter()  # how often a function has ended that one
+        self.unsimulated: Counter[str] = Counter()  # how often a function has ended the one that simulates
+        self.uncompiled: Counter[str] = Counter()  # and the one that compiles
         self.tried_dry: set[str] = set()  # functions that this process has called without their kernels
 
     def simulator(self) -> Any:
@@ -86,6 +87,7 @@ class Pool:
         self.submission, self.seed = submission, seed
         self._deaths[:] = [0] * len(self._deaths)
         self.unsimulated.clear()
+        self.uncompiled.clear()
         self.tried_dry.clear()
         for worker in [*self.workers, self._simulator, self._compiler]:
             if worker is not None:

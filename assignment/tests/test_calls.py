@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from assignment.grading import score
+from assignment.grading import calls, score
 from assignment.grading.calls import Run, SubmissionError
 from assignment.grading.pool import MAX_DEATHS
 from assignment.grading.sandbox import WorkerDied
@@ -35,7 +35,8 @@ class Scripted:
 
 
 def run_on(device, worker, simulator):
-    pool = SimpleNamespace(device=device, workers=[worker], mine=0, unsimulated=Counter(), tried_dry=set())
+    pool = SimpleNamespace(device=device, workers=[worker], mine=0, tried_dry=set())
+    pool.unsimulated, pool.uncompiled = Counter(), Counter()
     pool.simulator = lambda: simulator
     pool.given_up = lambda function: None
     return Run(pool)
@@ -65,6 +66,25 @@ def test_what_cannot_be_simulated_is_left_to_the_gpu_and_the_staff(reply):
         assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
     assert simulator.asked == (MAX_DEATHS if reply is None else 5)
     assert "could not follow rmsnorm" in run.doubts[0]
+
+
+def test_what_hangs_the_compiler_is_not_tried_for_ever(monkeypatch):
+    """Nor does it cost the function its other checks"""
+    asked = []
+
+    def hangs(*arguments):
+        asked.append(arguments)
+        raise WorkerDied(score.TIMEOUT, "no answer")
+
+    monkeypatch.setattr(calls.compiled, "ask", hangs)
+    worker = Scripted(RIGHT)
+    run = run_on("cpu", worker, worker)
+    for _ in range(5):
+        with pytest.raises(SubmissionError, match="compiled") as caught:
+            run.compiled("rmsnorm", torch.ones(3))
+        assert caught.value.status == score.TIMEOUT
+    assert len(asked) == MAX_DEATHS
+    assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
 
 
 def test_remarks_are_kept_and_shown():
