@@ -80,8 +80,6 @@ def announcement(rung: str, device: str) -> str:
     reasons = "; ".join(f"{other}: {why}" for other in better if (why := problem(other, device)))
     if rung in UNSAFE:
         return BANNER + (f"!! {reasons}\n" if reasons else "")
-    if (rung, device, os.getuid()) == (LANDLOCK, "cuda", 0):
-        reasons = "; ".join(filter(None, (reasons, "run as root it may start processes without end: use a plain user")))
     return f"Sandbox: {rung}{f' ({reasons})' if reasons else ''}\n"
 
 
