@@ -46,7 +46,7 @@ def verdict_line(check: dict[str, Any]) -> Text:
     """ "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)" """
     line = Text()
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
-    line.append(f"{points(check['score']) + '/' + points(check['max_score']):>8}  ")
+    line.append(f" {points(check['score']) + '/' + points(check['max_score']):>7}  ")
     line.append(check["claim"])
     if check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1:
         line.append(f"  ({check['passed']} of {check['cases']} cases pass)", "dim")
@@ -65,7 +65,8 @@ def print_failures(console: Console, report: dict[str, Any]) -> None:
         console.print(Text(f"{check['name']}: {check['status']}", STYLES[check["status"]]))
         console.print(Text(f"  {check['claim']}"))
         print_block(console, message if first == check["name"] else f"the same as for {first}")
-        console.print(Text(f"  again: {check['rerun']}", "dim"))
+        if check["rerun"]:
+            console.print(Text(f"  again: {check['rerun']}", "dim"))
 
 
 def cause(message: str) -> Any:
