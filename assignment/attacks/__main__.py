@@ -29,7 +29,7 @@ KEPT = Path(__file__).resolve().parents[2] / ".attacks" / "results.jsonl"
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m assignment.attacks", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", help="parts of names, or patterns with *: bugs, variants, rmsnorm, …")
+    parser.add_argument("names", nargs="*", help="parts of names, or patterns with *: bugs, rmsnorm, …; none with !")
     parser.add_argument(
         "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
     )
@@ -82,7 +82,13 @@ def write(rows: list[Row], options: argparse.Namespace, declared: list[checks.Ch
 
 
 def selected(entry: Entry, names: list[str]) -> bool:
-    return not names or any(name in entry.name or fnmatch(entry.name, name) for name in names)
+    """Whether an entry fits one of the names, and none of those that begin with "!"."""
+    wanted, unwanted = [n for n in names if n[:1] != "!"], [n[1:] for n in names if n[:1] == "!"]
+    return (not wanted or _fits(entry, wanted)) and not _fits(entry, unwanted)
+
+
+def _fits(entry: Entry, names: list[str]) -> bool:
+    return any(name in entry.name or fnmatch(entry.name, name) for name in names)
 
 
 def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:

@@ -202,3 +202,17 @@ def test_the_committed_table_of_misused_memory_has_every_bug_and_what_was_record
     assert memory.PAGE.read_text(encoding="utf-8") == memory.page(seen, memory.read(memory.SANITIZED))
     for name, entry in seen.items():
         assert entry["simulator"] == ("right" if name.startswith("base/") else "fault"), name
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([], {"bugs/a_1", "variants/a_2", "variants/b_2"}),
+        (["variants/"], {"variants/a_2", "variants/b_2"}),
+        (["*_2", "!variants/a"], {"variants/b_2"}),
+        (["!*_2"], {"bugs/a_1"}),
+    ],
+)
+def test_names_choose_and_leave_out(names, expected):
+    some = [replace(A_BUG, name=name) for name in ("bugs/a_1", "variants/a_2", "variants/b_2")]
+    assert {entry.name for entry in some if attacks.selected(entry, names)} == expected
