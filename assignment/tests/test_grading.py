@@ -74,6 +74,7 @@ def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
         "test_flash_backward.py": ("test_pytorch",),
         "test_flash_forward.py": (),
         "test_cost.py": ("test_weighted_sum_backward", "test_rmsnorm_backward"),
+        "test_compile.py": ("test_weighted_sum", "test_rmsnorm"),
     }
     for name in got.lost() - {"speed"}:
         file, _, function = name.partition("::")
