@@ -21,6 +21,7 @@ from assignment.grading.confinement import prctl
 
 MAX_MESSAGE = 64 << 10
 MAX_PROCESSES = 64  # of a submission, at one time; a compiler takes four
+MAX_FOUND = 1_000  # processes, in one search
 MAX_SCRATCH = 1 << 30  # bytes
 MAX_ENTRIES = 20_000  # files and folders in the scratch space
 WATCH_EVERY_S = 0.1
@@ -108,7 +109,10 @@ class Supervisor:
                 self._end_all()
 
     def _end_all(self) -> None:
-        """Kill the child and every descendant."""
+        """Kill the child and every descendant; those in its group, which a filter keeps them in, at once."""
+        if self._child and self._status is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child, signal.SIGKILL)
         if not end(self._living, self._reap):  # the process namespace, if any, ends them with us
             os._exit(1)
 
@@ -165,11 +169,11 @@ def keep_open(connection: int) -> None:
     os.closerange(connection + 1, 1 << 16)
 
 
-def descendants(of: int | None = None) -> list[int]:
-    """The process ids of all that a process, or this one, has started, and they in turn."""
+def descendants(of: int | None = None, at_most: int = MAX_FOUND) -> list[int]:
+    """The process ids of what a process, or this one, has started, and they in turn: all, or so many and some more."""
     found: list[int] = []
     waiting = [of or os.getpid()]
-    while waiting:
+    while waiting and len(found) <= at_most:  # of a fork bomb there are ever more
         children = children_of(waiting.pop())
         found += children
         waiting += children
@@ -192,7 +196,7 @@ def name_of(pid: int) -> str:
 
 def excess(scratch: Path) -> str:
     """What the submission has taken too much of."""
-    pids = descendants()
+    pids = descendants(at_most=MAX_PROCESSES)
     if len(pids) > MAX_PROCESSES:
         return f"it had more than {MAX_PROCESSES} processes running"
     size, entries = usage(str(scratch))
