@@ -3,6 +3,7 @@
 # mypy: disable-error-code="arg-type"
 
 import json
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -44,6 +45,7 @@ def folder(tmp_path, monkeypatch):
 def run_with(reply, dry=DRY, sha256="00"):
     worker, compiler = Scripted(dry), Scripted(reply)
     pool = SimpleNamespace(device="cpu", workers=[worker], mine=0, jobs=1, submission=SimpleNamespace(sha256=sha256))
+    pool.uncompiled = Counter()
     pool.simulator, pool.compiler = lambda: worker, lambda: compiler
     pool.given_up = lambda function: None
     return Run(pool), compiler
