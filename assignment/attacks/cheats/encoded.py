@@ -2,7 +2,7 @@
 
 from assignment.attacks.cheats import Cheat
 
-STEPS = r"(?s)it hands on other numbers outside of kernels.*cs336_kernels/cheat\.py:\d+"
+STEPS = r"(?s)it hands on other numbers outside of kernels.*cs336_kernels/\w+\.py:\d+"
 BITS = """
 def bits_of(r):
     return [(value >> bit) & 1 for value in r.float().flatten().view(torch.int32).tolist() for bit in range(32)]
