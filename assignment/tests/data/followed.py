@@ -6,6 +6,7 @@ Each check is a way to write y = 3x as a submission would: HONEST ones leave no 
 # mypy: disable-error-code="attr-defined"
 
 import collections
+import contextlib
 import ctypes
 import dataclasses
 import itertools
@@ -13,6 +14,7 @@ import linecache
 import runpy
 import tempfile
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -27,6 +29,7 @@ import triton
 import triton.language as tl
 from torch import library
 
+from assignment.grading import requests
 from assignment.grading.requests import reachable_storages
 from assignment.simulator import calls
 from assignment.simulator.provenance import Provenance
@@ -1000,6 +1003,24 @@ def check_a_dry_call_finds_nothing_of_earlier_ones():
     assert dry.isnan().all()
     assert torch.equal(kept_results[200], 3 * x.flatten())
     honest(with_workspace, x)
+
+
+def check_a_slow_rehearsal_is_given_up():
+    """The call itself still has its time"""
+
+    def slow(x):
+        for _ in range(1000):
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+        return tripled(x)
+
+    begin = time.monotonic()
+    with contextlib.suppress(requests.TooLong), requests.stopped_after(0.1):
+        slow(torch.randn(4, 50))
+    assert time.monotonic() - begin < 5
+    with requests.stopped_after(0.05):
+        pass
+    time.sleep(0.1)  # nothing is left to go off
 
 
 # problems of PyTorch's
