@@ -12,6 +12,7 @@ needs no GPU for that, and NVIDIA's assembler comes with it.
     errors        what the compiler says, at the student's line
     advice        what is wrong, in words, and what a student can change
     calls         the calls that are compiled for a submission; `script` runs a script
+    memory        what came of a compilation, remembered in the user's cache folder
     table         the report; `listing` writes PTX and SASS with the source beside them
     agreement     compares all this with a GPU
 

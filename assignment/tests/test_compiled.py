@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from assignment.compiling import memory
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
-from assignment.grading import compiled, score
+from assignment.grading import score
 from assignment.grading.calls import Run, SubmissionError
 from assignment.grading.sandbox import WorkerDied
 
@@ -109,6 +110,17 @@ def test_a_worker_that_gives_no_such_reply(reply):
     assert caught.value.status in (score.TIMEOUT, score.CRASHED)
 
 
+CRASHED = Kernel("k", "cs336_kernels/x.py:3", "a100", error="the compiler itself crashed (SIGKILL)")
+
+
+@pytest.mark.parametrize("failed", [{"kernels": [CRASHED.as_json()]}, {"stopped": {"a100": "MemoryError"}}])
+def test_failures_are_not_remembered(folder, failed):
+    """They may be those of a machine that is short of memory"""
+    run, _ = run_with({**REPLY, **failed})
+    assert run.compiled("f", torch.ones(3)) != []
+    assert list(folder.iterdir()) == []
+
+
 def asked(**changed):
     """How often the compiler is asked by a second run, in which something differs."""
     run, compiler = run_with(REPLY, sha256=changed.get("sha256", "00"))
@@ -128,7 +140,7 @@ def test_what_was_compiled_is_remembered_by_all_that_it_depends_on(monkeypatch):
     assert asked(tensors=[torch.ones(4)]) == 1
     assert asked(tensors=[torch.zeros(3)]) == 1
     assert asked(tensors=[torch.ones(6)[::2]]) == 1
-    monkeypatch.setattr(compiled, "_versions", lambda: ["triton 9"])
+    monkeypatch.setattr(memory, "versions", lambda: ["triton 9"])
     assert asked() == 1
 
 
@@ -158,7 +170,7 @@ def test_without_a_folder_nothing_is_remembered(tmp_path, monkeypatch):
 
 
 def test_the_folder_does_not_grow_for_ever(folder, monkeypatch):
-    monkeypatch.setattr(compiled, "MAX_FILES", 3)
+    monkeypatch.setattr(memory, "MAX_FILES", 3)
     for name in "abcde":
         asked(function=name)
     assert len(list(folder.iterdir())) == 3

@@ -291,7 +291,8 @@ flash_forward_triton = flash_backward_triton = weighted_sum_forward
 @pytest.fixture
 def command(tmp_path):
     """Run `python -m assignment.compiling` on a script or a folder; returns its exit status and what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    caches = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **caches}
 
     def command(*arguments):
         done = subprocess.run(
@@ -393,6 +394,23 @@ def test_a_submission_is_compiled(command, tmp_path):
     assert "flash_forward_triton, bfloat16, d 256, causal" in larger
     assert out.count("add_one") == len(titles)
     assert "flash_backward" not in out
+
+
+def test_a_report_is_remembered_until_a_file_changes(command, tmp_path):
+    """The one that is remembered reads alike; a failure is not remembered"""
+    package = tmp_path / "cs336_kernels"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .small import *\n")
+    (package / "small.py").write_text(SMALL)
+    first = command(".", "--target", "b200")
+    (remembered,) = (tmp_path / "cache").rglob("*.json")
+    assert first[0] == 0
+    assert command(".", "--target", "b200") == first
+    remembered.write_text('"as before"')
+    assert command(".", "--target", "b200") == (0, "as before", "")
+    (package / "small.py").write_text(SMALL.replace("tl.load(x_ptr + at)", "no_such_name"))
+    assert command(".", "--target", "b200")[0] == 1
+    assert list((tmp_path / "cache").rglob("*.json")) == [remembered]
 
 
 def test_calls_are_those_of_the_grade():
