@@ -2,6 +2,7 @@
 
 Both are read out of Triton's own intermediate languages: in the first, "ttir", products are as the student wrote them;
 in the second, "ttgir", the compiler has chosen. A name such as #loc12 stands for a place in the source.
+Shapes, types and warps decide; how operands are aligned in memory does not, in Triton 3.6 and 3.7.
 """
 
 import re

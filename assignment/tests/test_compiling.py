@@ -118,6 +118,15 @@ def test_why_not_the_best_instruction(kernels, part, targets):
     assert any(line_in("products") in remark for one in kernels for remark in one.remarks if part in remark)
 
 
+def test_alignment_does_not_decide_the_instruction(kernels):
+    """A pointer to the second element of a tensor costs the copies ahead of time, and not the instruction"""
+    kinds = [one for one in kernels if one.name == "products" and one.constants == "M=64, K=64, PRECISION=tf32"]
+    for name, target in TARGETS.items():
+        aligned, odd, *_ = [one for one in kinds if one.target == name and one.warps == 4]
+        assert (odd.shared, odd.registers) != (aligned.shared, aligned.registers)
+        assert odd.instructions == aligned.instructions == (target.best,)
+
+
 def test_registers_and_spills_are_those_that_cuobjdump_tells(told):
     """On each target, of a kernel that spills on two of them"""
     assert len(told["resources"]) == 3

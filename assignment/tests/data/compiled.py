@@ -106,6 +106,7 @@ def launch_everything() -> None:
     type_changes_in_the_loop[(1,)](x, 100)
     refused_by_an_assertion[(1,)](x, N=16)
     products[(1,)](half, 100, M=64, K=64, PRECISION="tf32")
+    products[(1,)](half[1:], 100, M=64, K=64, PRECISION="tf32")
     products[(1,)](half, 100, M=16, K=64, PRECISION="tf32")
     products[(1,)](half, 100, M=64, K=8, PRECISION="tf32")
     products[(1,)](half, 100, M=64, K=64, PRECISION="tf32", num_warps=2)
