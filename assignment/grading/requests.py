@@ -24,6 +24,7 @@ from assignment.grading.probes import Inputs, Returned
 MAX_NOTES = 4  # warnings in a reply
 MAX_NOTE = 1_000  # characters
 MAX_KERNELS = 100  # names of them, in a reply
+clone, multiply, copy = torch.Tensor.clone, torch.Tensor.mul_, torch.Tensor.copy_  # as they are before a submission
 
 
 class WrongReturn(Exception):
@@ -80,9 +81,9 @@ def rehearse(function: Callable, header: dict[str, Any], tensors: list, folder: 
     if any(tensor.untyped_storage().nbytes() > protocol.WHOLE_STORAGE_UP_TO for tensor in storages.values()):
         return []
     held = [torch.empty(0, dtype=t.dtype).set_(t.untyped_storage()) for t in storages.values()]
-    before, factor = [tensor.clone() for tensor in held], -chance.uniform(0.6, 0.9)
+    before, factor = [clone(tensor) for tensor in held], -chance.uniform(0.6, 0.9)
     for tensor in held:
-        tensor.mul_(factor)
+        multiply(tensor, factor)
     try:
         with stopped_after(REHEARSAL_S), watched(tensors, header, "cpu", folder) as seen:
             HANDLERS[header["kind"]][0](function, header, list(tensors), seen)
@@ -91,7 +92,7 @@ def rehearse(function: Callable, header: dict[str, Any], tensors: list, folder: 
         return []
     finally:
         for tensor, values in zip(held, before, strict=True):
-            tensor.copy_(values)
+            copy(tensor, values)
         for tensor in tensors:
             tensor.requires_grad_(False)
 
