@@ -1,6 +1,7 @@
 """What a hostile submission cannot use up or leave behind: processes, threads, scratch space, memory, time."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from assignment.grading import rungs, seccomp
+from assignment.grading import rungs, seccomp, supervisor
 from assignment.grading.sandbox import WorkerDied
 from assignment.tests.sandbox.boxes import ROOT, process_ids
 
@@ -123,14 +124,26 @@ def test_a_worker_whose_supervisor_is_killed_is_replaced(box):
     assert box.run("return x.sum()") == 3
 
 
+def kill_with_descendants(pid):
+    """All of them, whatever they are about to start: bubblewrap's end alone does not always end what it began."""
+    stopped: list[int] = []
+    while (found := [pid, *supervisor.descendants(pid)]) != stopped:
+        stopped = found
+        for each in found:
+            os.kill(each, signal.SIGSTOP)
+    for each in stopped:
+        os.kill(each, signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_at_its_start_is_replaced_a_few_times(box, monkeypatch):
-    start, to_kill = box.worker._start, [9, 9, 9]
+    start, to_kill = box.worker._start, [1, 2, 3]
 
     def killed_at_first():
         start()
         if to_kill:
-            os.kill(box.worker._process.pid, to_kill.pop())
+            to_kill.pop()
+            kill_with_descendants(box.worker._process.pid)
 
     monkeypatch.setattr(box.worker, "_start", killed_at_first)
     box.worker._end_process()
