@@ -24,6 +24,23 @@ from torch.autograd.function import once_differentiable
 # BEGIN SOLUTION
 PYTORCH_TILE_SIZE = 128  # queries and keys of a tile; large enough that PyTorch's own overhead does not show
 MAX_D = 256  # a tile holds whole rows
+ROW_ALIGNMENT = 16  # bytes: what a tensor descriptor asks of a matrix's base and of its stride
+LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; elsewhere as little as 99 KB
+# By the bits of an element and the widest d: queries and keys of a tile, warps, stages.
+FORWARD_SIZES = {
+    16: {64: (128, 64, 8, 3), 128: (128, 64, 8, 2), 256: (64, 64, 8, 1)},
+    32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
+}
+LARGE_FORWARD_SIZES = {  # where a program has large shared memory
+    16: {64: (128, 64, 8, 3), 128: (128, 128, 8, 3), 256: (128, 64, 8, 2)},
+    32: FORWARD_SIZES[32],
+}
+BACKWARD_SIZES = {  # with four warps no more than 64 × 64 at d = 128: more would spill
+    16: {128: (64, 64, 4, 2), 256: (64, 64, 8, 1)},
+    32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
+}
+LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x · log₂ e), and exp2 is an instruction
+LN_2 = tl.constexpr(0.6931471805599453)
 # END SOLUTION
 
 
@@ -151,11 +168,11 @@ def flash_forward_triton(
     """
     # BEGIN SOLUTION 6.2
     _check_q_k_v(q, k, v)
-    q_, k_, v_ = _flatten_batch(q, k, v)
+    q_, k_, v_ = _describable(q, k, v)
     n_batches, n_queries, d = q_.shape
-    o = q_.new_empty(q_.shape)
-    lse = q_.new_empty(n_batches, n_queries, dtype=torch.float32)
-    sizes = _launch_sizes(d, q.dtype)
+    o = q.new_empty(q_.shape)
+    lse = q.new_empty(n_batches, n_queries, dtype=torch.float32)
+    sizes = _launch_sizes(LARGE_FORWARD_SIZES if _has_large_shared_memory(q) else FORWARD_SIZES, d, q.dtype)
     if n_batches > 0:
         _flash_forward_kernel[(n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)](
             q_, k_, v_, o, lse,
@@ -199,12 +216,12 @@ def flash_backward_triton(
     # BEGIN SOLUTION 7.2
     _check_q_k_v(q, k, v)
     _check_grad_o_o_lse(grad_o, o, lse, q)
-    grad_o_, q_, k_, v_, o_ = _flatten_batch(grad_o, q, k, v, o)
+    grad_o_, q_, k_, v_ = _describable(grad_o, q, k, v)
     (n_batches, n_queries, d), n_keys = q_.shape, k_.shape[1]
-    lse_ = lse.reshape(-1, n_queries)
-    delta = q_.new_empty(n_batches, n_queries, dtype=torch.float32)
-    grad_q, grad_k, grad_v = (x.new_empty(x.shape) for x in (q_, k_, v_))
-    sizes = _launch_sizes(d, q.dtype)
+    o_, lse_ = o.reshape(q_.shape), lse.reshape(-1, n_queries)
+    delta = q.new_empty(n_batches, n_queries, dtype=torch.float32)
+    grad_q, grad_k, grad_v = (q.new_empty(x.shape) for x in (q_, k_, v_))
+    sizes = _launch_sizes(BACKWARD_SIZES, d, q.dtype)
     query_grid = (n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)
     key_grid = (n_batches * triton.cdiv(n_keys, sizes["K_TILE_SIZE"]),)
     if n_batches > 0:
@@ -300,22 +317,43 @@ def _scores(q: Tensor, k: Tensor, scale: float, queries: slice, keys: slice, is_
     return s
 
 
-def _flatten_batch(*tensors: Tensor) -> list[Tensor]:
-    """Views of shape (n_batches, length, d); copies only where no single stride walks over the batch dimensions."""
-    return [x.reshape(-1, *x.shape[-2:]) for x in tensors]
+def _describable(*tensors: Tensor) -> list[Tensor]:
+    """The tensors as (n_batches, length, d), laid out as tensor descriptors need it; copies of those that are not.
+
+    Descriptors are loaded by a unit of its own (TMA) where a GPU has one; for others Triton makes pointers of them.
+    """
+    triton.set_allocator(_scratch)
+    found = []
+    for x in tensors:
+        matrices = x.reshape(-1, *x.shape[-2:])
+        *strides, column_stride = matrices.stride()
+        offsets = [matrices.data_ptr(), *(stride * x.itemsize for stride in strides)]
+        if column_stride != 1 or 0 in strides or any(offset % ROW_ALIGNMENT for offset in offsets):
+            d = x.shape[-1]
+            padded_d = triton.cdiv(d * x.itemsize, ROW_ALIGNMENT) * ROW_ALIGNMENT // x.itemsize
+            matrices = x.new_empty(*matrices.shape[:-1], padded_d)[..., :d].copy_(matrices)
+        found.append(matrices)
+    return found
 
 
-def _launch_sizes(d: int, dtype: torch.dtype) -> dict[str, int]:
-    """Tile sizes, warps and stages: what the backward's tiles take fits in the 163 KB of shared memory of an A100."""
-    d_tile_size = max(16, triton.next_power_of_2(d))  # the least that tl.dot takes
-    row_bytes = d_tile_size * dtype.itemsize
-    tile_size = 64 if row_bytes <= 512 else 32
+def _scratch(size: int, alignment: int, stream: int | None) -> Tensor:
+    """Memory for the descriptors that a kernel makes."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _has_large_shared_memory(x: Tensor) -> bool:
+    return torch.cuda.get_device_capability(x.device) in LARGE_SHARED_MEMORY
+
+
+def _launch_sizes(sizes: dict[int, dict[int, tuple[int, int, int, int]]], d: int, dtype: torch.dtype) -> dict[str, int]:
+    by_d = sizes[8 * dtype.itemsize]
+    queries, keys, num_warps, num_stages = by_d[min(widest for widest in by_d if d <= widest)]
     return {
-        "Q_TILE_SIZE": tile_size,
-        "K_TILE_SIZE": tile_size,
-        "D_TILE_SIZE": d_tile_size,
-        "num_warps": 4 if row_bytes <= 256 else 8,  # with four, longer rows do not fit in registers
-        "num_stages": 2 if row_bytes <= 256 else 1,
+        "Q_TILE_SIZE": queries,
+        "K_TILE_SIZE": keys,
+        "D_TILE_SIZE": max(16, triton.next_power_of_2(d)),  # the least that tl.dot takes
+        "num_warps": num_warps,
+        "num_stages": num_stages,
     }
 
 
@@ -361,37 +399,37 @@ def _flash_forward_kernel(
     # BEGIN SOLUTION 6.2
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
-    first_query = (tl.program_id(0) % n_query_tiles) * Q_TILE_SIZE
+    tile = tl.program_id(0) % n_query_tiles
+    if IS_CAUSAL:
+        tile = n_query_tiles - 1 - tile  # the longest walks first: the short ones fill the gaps at the end
+    first_query = tile * Q_TILE_SIZE
     queries = first_query + tl.arange(0, Q_TILE_SIZE)
-    cols = tl.arange(0, D_TILE_SIZE)
-    q = _load_tile(q_ptr + batch * stride_qb, queries, cols, stride_qn, stride_qd, n_queries, d)  # (Q, D)
+    q_tiles = _tiled(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, Q_TILE_SIZE, D_TILE_SIZE)
+    k_tiles = _tiled(k_ptr + batch * stride_kb, n_keys, d, stride_kn, stride_kd, K_TILE_SIZE, D_TILE_SIZE)
+    v_tiles = _tiled(v_ptr + batch * stride_vb, n_keys, d, stride_vn, stride_vd, K_TILE_SIZE, D_TILE_SIZE)
+    q = q_tiles.load([first_query, 0])  # (Q, D)
 
     # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
     seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
     seen_by_some = tl.minimum(n_keys, first_query + Q_TILE_SIZE) if IS_CAUSAL else n_keys
+    unmasked = seen_by_all // K_TILE_SIZE * K_TILE_SIZE
 
-    # Over the keys so far, with s_j = q·k_j not yet scaled:
+    # Over the keys so far, with s_j = q·k_j · scale · log₂ e:
     row_max = tl.full((Q_TILE_SIZE,), float("-inf"), dtype=tl.float32)  # max_j s_j, m in the paper
-    row_sum = tl.zeros((Q_TILE_SIZE,), dtype=tl.float32)  # Σ_j exp((s_j − row_max)·scale), ℓ in the paper
-    o = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)  # Σ_j exp((s_j − row_max)·scale) v_j
-    for first_key in range(0, seen_by_some, K_TILE_SIZE):
-        keys = first_key + tl.arange(0, K_TILE_SIZE)
-        k = _load_tile(k_ptr + batch * stride_kb, keys, cols, stride_kn, stride_kd, n_keys, d)  # (K, D)
-        v = _load_tile(v_ptr + batch * stride_vb, keys, cols, stride_vn, stride_vd, n_keys, d)  # (K, D)
-        s = tl.dot(q, tl.trans(k))  # (Q, K)
-        if first_key + K_TILE_SIZE > seen_by_all:
-            s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
-        # Every query sees key 0, which is in the first tile: new_max is finite, and −∞ − −∞ does not come up.
-        new_max = tl.maximum(row_max, tl.max(s, axis=1))
-        p = tl.exp((s - new_max[:, None]) * scale)
-        rescale = tl.exp((row_max - new_max) * scale)
-        row_sum = rescale * row_sum + tl.sum(p, axis=1)
-        o = rescale[:, None] * o + tl.dot(p.to(v.dtype), v)
-        row_max = new_max
+    row_sum = tl.zeros((Q_TILE_SIZE,), dtype=tl.float32)  # Σ_j exp2(s_j − row_max), ℓ in the paper
+    o = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)  # Σ_j exp2(s_j − row_max) v_j
+    o, row_sum, row_max = _attend(
+        o, row_sum, row_max, q, k_tiles, v_tiles, queries, 0, unmasked, n_keys, scale, IS_CAUSAL, False, K_TILE_SIZE
+    )
+    o, row_sum, row_max = _attend(
+        o, row_sum, row_max, q, k_tiles, v_tiles, queries, unmasked, seen_by_some, n_keys, scale, IS_CAUSAL, True,
+        K_TILE_SIZE,
+    )  # fmt: skip
 
+    cols = tl.arange(0, D_TILE_SIZE)
     _store_tile(o_ptr + batch * stride_ob, o / row_sum[:, None], queries, cols, stride_on, stride_od, n_queries, d)
     lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
-    tl.store(lse_ptrs, row_max * scale + tl.log(row_sum), mask=queries < n_queries)
+    tl.store(lse_ptrs, (row_max + tl.log2(row_sum)) * LN_2, mask=queries < n_queries)
     # END SOLUTION
 
 
@@ -447,8 +485,14 @@ def _flash_backward_kv_kernel(
     first_key = (tl.program_id(0) % n_key_tiles) * K_TILE_SIZE
     keys = first_key + tl.arange(0, K_TILE_SIZE)
     cols = tl.arange(0, D_TILE_SIZE)
-    k = _load_tile(k_ptr + batch * stride_kb, keys, cols, stride_kn, stride_kd, n_keys, d)  # (K, D)
-    v = _load_tile(v_ptr + batch * stride_vb, keys, cols, stride_vn, stride_vd, n_keys, d)  # (K, D)
+    grad_o_tiles = _tiled(
+        grad_o_ptr + batch * stride_gob, n_queries, d, stride_gon, stride_god, Q_TILE_SIZE, D_TILE_SIZE
+    )
+    q_tiles = _tiled(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, Q_TILE_SIZE, D_TILE_SIZE)
+    k_tiles = _tiled(k_ptr + batch * stride_kb, n_keys, d, stride_kn, stride_kd, K_TILE_SIZE, D_TILE_SIZE)
+    v_tiles = _tiled(v_ptr + batch * stride_vb, n_keys, d, stride_vn, stride_vd, K_TILE_SIZE, D_TILE_SIZE)
+    k = k_tiles.load([first_key, 0])  # (K, D)
+    v = v_tiles.load([first_key, 0])  # (K, D)
 
     # The first query tile that sees a key of this tile, where it is causal.
     start = first_key // Q_TILE_SIZE * Q_TILE_SIZE if IS_CAUSAL else 0
@@ -457,22 +501,20 @@ def _flash_backward_kv_kernel(
     for first_query in range(start, n_queries, Q_TILE_SIZE):
         queries = first_query + tl.arange(0, Q_TILE_SIZE)
         query_mask = queries < n_queries
-        q = _load_tile(q_ptr + batch * stride_qb, queries, cols, stride_qn, stride_qd, n_queries, d)  # (Q, D)
-        grad_o = _load_tile(  # (Q, D)
-            grad_o_ptr + batch * stride_gob, queries, cols, stride_gon, stride_god, n_queries, d
-        )
+        q = q_tiles.load([first_query, 0])  # (Q, D)
+        grad_o = grad_o_tiles.load([first_query, 0])  # (Q, D)
         # An infinite lse makes p = 0 for the queries past the last.
         lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
         lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
         delta_ptrs = delta_ptr + batch * stride_db + queries.to(tl.int64) * stride_dn
         delta = tl.load(delta_ptrs, mask=query_mask, other=0.0)  # (Q,)
 
-        # Transposed, so that p and grad_s are left operands of the products that follow, from registers.
+        # Transposed, so that p and grad_s are left operands of the products that follow, from registers. Keys past the
+        # last are not masked, since nobody stores their rows; the diagonal is, in every tile: a branch costs more.
         s = tl.dot(k, tl.trans(q))  # (K, Q)
-        seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
-        if first_key + K_TILE_SIZE > seen_by_all:
-            s = _hide(s, queries[None, :], keys[:, None], n_keys, IS_CAUSAL)
-        p = tl.exp(s * scale - lse[None, :])  # (K, Q)
+        if IS_CAUSAL:
+            s = tl.where(keys[:, None] <= queries[None, :], s, float("-inf"))
+        p = tl.exp2(s * (scale * LOG2_E) - (lse * LOG2_E)[None, :])  # (K, Q)
         grad_v += tl.dot(p.to(grad_o.dtype), grad_o)
         grad_p = tl.dot(v, tl.trans(grad_o))  # (K, Q)
         grad_s = p * (grad_p - delta[None, :])
@@ -503,12 +545,21 @@ def _flash_backward_q_kernel(
     # BEGIN SOLUTION 7.2
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
-    first_query = (tl.program_id(0) % n_query_tiles) * Q_TILE_SIZE
+    tile = tl.program_id(0) % n_query_tiles
+    if IS_CAUSAL:
+        tile = n_query_tiles - 1 - tile  # the longest walks first
+    first_query = tile * Q_TILE_SIZE
     queries = first_query + tl.arange(0, Q_TILE_SIZE)
     query_mask = queries < n_queries
     cols = tl.arange(0, D_TILE_SIZE)
-    q = _load_tile(q_ptr + batch * stride_qb, queries, cols, stride_qn, stride_qd, n_queries, d)  # (Q, D)
-    grad_o = _load_tile(grad_o_ptr + batch * stride_gob, queries, cols, stride_gon, stride_god, n_queries, d)  # (Q, D)
+    grad_o_tiles = _tiled(
+        grad_o_ptr + batch * stride_gob, n_queries, d, stride_gon, stride_god, Q_TILE_SIZE, D_TILE_SIZE
+    )
+    q_tiles = _tiled(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, Q_TILE_SIZE, D_TILE_SIZE)
+    k_tiles = _tiled(k_ptr + batch * stride_kb, n_keys, d, stride_kn, stride_kd, K_TILE_SIZE, D_TILE_SIZE)
+    v_tiles = _tiled(v_ptr + batch * stride_vb, n_keys, d, stride_vn, stride_vd, K_TILE_SIZE, D_TILE_SIZE)
+    q = q_tiles.load([first_query, 0])  # (Q, D)
+    grad_o = grad_o_tiles.load([first_query, 0])  # (Q, D)
     # Queries past the last are not stored; an infinite lse makes their p = 0 all the same.
     lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
     lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
@@ -522,13 +573,13 @@ def _flash_backward_q_kernel(
     grad_q = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
     for first_key in range(0, seen_by_some, K_TILE_SIZE):
         keys = first_key + tl.arange(0, K_TILE_SIZE)
-        k = _load_tile(k_ptr + batch * stride_kb, keys, cols, stride_kn, stride_kd, n_keys, d)  # (K, D)
-        v = _load_tile(v_ptr + batch * stride_vb, keys, cols, stride_vn, stride_vd, n_keys, d)  # (K, D)
+        k = k_tiles.load([first_key, 0])  # (K, D)
+        v = v_tiles.load([first_key, 0])  # (K, D)
         s = tl.dot(q, tl.trans(k))  # (Q, K)
-        # Keys past the last are hidden too: exp(0 − lse) overflows where lse is very negative, and ∞ · 0 is NaN.
+        # Keys past the last are hidden too: exp2(0 − lse) overflows where lse is very negative, and ∞ · 0 is NaN.
         if first_key + K_TILE_SIZE > seen_by_all:
             s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
-        p = tl.exp(s * scale - lse[:, None])  # (Q, K)
+        p = tl.exp2(s * (scale * LOG2_E) - (lse * LOG2_E)[:, None])  # (Q, K)
         grad_p = tl.dot(grad_o, tl.trans(v))  # (Q, K)
         grad_s = p * (grad_p - delta[:, None])
         grad_q += tl.dot(grad_s.to(k.dtype), k)
@@ -539,8 +590,41 @@ def _flash_backward_q_kernel(
 
 # BEGIN SOLUTION
 @triton.jit
+def _attend(
+    o, row_sum, row_max, q, k_tiles, v_tiles, queries, first, stop, n_keys, scale,
+    IS_CAUSAL: tl.constexpr, IS_MASKED: tl.constexpr, K_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """The three running values after the keys from `first` to `stop`; unmasked, every query sees all of them."""
+    for first_key in range(first, stop, K_TILE_SIZE):
+        k = k_tiles.load([first_key, 0])  # (K, D)
+        v = v_tiles.load([first_key, 0])  # (K, D)
+        s = tl.dot(q, tl.trans(k))  # (Q, K)
+        if IS_MASKED:
+            keys = first_key + tl.arange(0, K_TILE_SIZE)
+            s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
+        # Every query sees key 0, which is in the first tile: new_max is finite, and −∞ − −∞ does not come up.
+        new_max = tl.maximum(row_max, tl.max(s, axis=1) * (scale * LOG2_E))
+        p = tl.exp2(s * (scale * LOG2_E) - new_max[:, None])
+        rescale = tl.exp2(row_max - new_max)
+        row_sum = rescale * row_sum + tl.sum(p, axis=1)
+        o = tl.dot(p.to(v.dtype), v, rescale[:, None] * o)
+        row_max = new_max
+    return o, row_sum, row_max
+
+
+@triton.jit
+def _tiled(
+    ptr, n_rows, n_cols, stride_row, stride_col,
+    ROWS_TILE_SIZE: tl.constexpr, COLS_TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    """A matrix to load tiles from; outside of it zeros, which add nothing to a product."""
+    return tl.make_tensor_descriptor(
+        ptr, shape=[n_rows, n_cols], strides=[stride_row, stride_col], block_shape=[ROWS_TILE_SIZE, COLS_TILE_SIZE]
+    )
+
+
+@triton.jit
 def _load_tile(ptr, rows, cols, stride_row, stride_col, n_rows, n_cols):
-    """The tile at rows × cols; outside of the matrix zeros, which add nothing to a product."""
     ptrs = ptr + rows.to(tl.int64)[:, None] * stride_row + cols.to(tl.int64)[None, :] * stride_col
     return tl.load(ptrs, mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :], other=0.0)
 

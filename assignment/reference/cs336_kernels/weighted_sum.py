@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 # BEGIN SOLUTION
-MAX_D_TILE_SIZE = 4096  # wider rows are read tile by tile
-TILE_ELEMENTS = 4096  # 32 a thread, with the four warps that Triton starts by default
+FORWARD_TILE_ELEMENTS = 4096  # of one row, or of several short ones; a wider row is read tile by tile
+FORWARD_NUM_WARPS = 8
+BACKWARD_TILE_ELEMENTS = 2048
+BACKWARD_NUM_WARPS = 4
+ROW_PROGRAMS_PER_MULTIPROCESSOR = 2
 MIN_ROWS_PER_PROGRAM = 64  # keeps what the partial weight gradients cost below 4 % of the traffic
-MAX_ROW_PROGRAMS = 512  # enough to fill every multiprocessor of an H200 several times over
 # END SOLUTION
 
 
@@ -42,13 +44,14 @@ def weighted_sum_forward(
     x_rows = x.reshape(-1, x.shape[-1])
     n_rows, d = x_rows.shape
     y = x_rows.new_empty(n_rows)
-    rows_tile_size, d_tile_size = _tile_sizes(d)
+    rows_tile_size, d_tile_size = _tile_sizes(d, FORWARD_TILE_ELEMENTS)
     if n_rows > 0:
         _weighted_sum_forward_kernel[(triton.cdiv(n_rows, rows_tile_size),)](
             x_rows, weight, y,
             *x_rows.stride(), *weight.stride(), *y.stride(),
             n_rows, d,
             ROWS_TILE_SIZE=rows_tile_size, D_TILE_SIZE=d_tile_size,
+            num_warps=FORWARD_NUM_WARPS,
         )  # fmt: skip
     return y.reshape(x.shape[:-1])
     # END SOLUTION
@@ -74,8 +77,9 @@ def weighted_sum_backward(
     _check_grad_y(grad_y, x)
     x_rows, grad_y_rows = x.reshape(-1, x.shape[-1]), grad_y.reshape(-1)
     n_rows, d = x_rows.shape
-    rows_tile_size, d_tile_size = _tile_sizes(d)
-    n_row_programs = min(triton.cdiv(n_rows, MIN_ROWS_PER_PROGRAM), MAX_ROW_PROGRAMS)
+    rows_tile_size, d_tile_size = _tile_sizes(d, BACKWARD_TILE_ELEMENTS)
+    multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
+    n_row_programs = min(triton.cdiv(n_rows, MIN_ROWS_PER_PROGRAM), ROW_PROGRAMS_PER_MULTIPROCESSOR * multiprocessors)
 
     grad_x = x_rows.new_empty(n_rows, d)
     partial_grad_w = x_rows.new_empty(n_row_programs, d, dtype=torch.float32)
@@ -85,6 +89,7 @@ def weighted_sum_backward(
             *grad_y_rows.stride(), *x_rows.stride(), *weight.stride(), *grad_x.stride(), *partial_grad_w.stride(),
             n_rows, d,
             ROWS_TILE_SIZE=rows_tile_size, D_TILE_SIZE=d_tile_size,
+            num_warps=BACKWARD_NUM_WARPS,
         )  # fmt: skip
     return grad_x.reshape(x.shape), partial_grad_w.sum(dim=0).to(weight.dtype)
     # END SOLUTION
@@ -127,10 +132,10 @@ def _check_grad_y(grad_y: Tensor, x: Tensor) -> None:
         raise ValueError(f"expected grad_y like x, {x.dtype} on {x.device}, got {grad_y.dtype} on {grad_y.device}")
 
 
-def _tile_sizes(d: int) -> tuple[int, int]:
-    """Rows and columns of a tile: whole rows where they fit, as many as make TILE_ELEMENTS."""
-    d_tile_size = min(triton.next_power_of_2(d), MAX_D_TILE_SIZE)
-    return TILE_ELEMENTS // d_tile_size, d_tile_size
+def _tile_sizes(d: int, elements: int) -> tuple[int, int]:
+    """Rows and columns of a tile of so many elements: whole rows where they fit."""
+    d_tile_size = min(triton.next_power_of_2(d), elements)
+    return elements // d_tile_size, d_tile_size
 
 
 # END SOLUTION
@@ -201,21 +206,28 @@ def _weighted_sum_backward_kernel(
     col_mask = cols < d
     w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)
 
-    grad_w = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
+    # Memory that is first only written and then only read is 1.05 to 1.09 × as fast as both in turns (H200).
     for start in range(row_program * ROWS_TILE_SIZE, n_rows, tl.num_programs(0) * ROWS_TILE_SIZE):
         rows = start + tl.arange(0, ROWS_TILE_SIZE).to(tl.int64)
         row_mask = rows < n_rows
-        tile_mask = row_mask[:, None] & col_mask[None, :]
-        # Rows past the last load as zeros, which add nothing to grad_w.
         grad_y = tl.load(grad_y_ptr + rows * stride_gyr, mask=row_mask, other=0.0).to(tl.float32)  # (ROWS_TILE_SIZE,)
-        x = tl.load(  # (ROWS_TILE_SIZE, D_TILE_SIZE)
-            x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd, mask=tile_mask, other=0.0
-        ).to(tl.float32)
-        grad_w += grad_y[:, None] * x
         tl.store(
             grad_x_ptr + rows[:, None] * stride_gxr + cols[None, :] * stride_gxd,
             (grad_y[:, None] * w[None, :]).to(grad_x_ptr.dtype.element_ty),
-            mask=tile_mask,
+            mask=row_mask[:, None] & col_mask[None, :],
         )
+
+    grad_w = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
+    for start in tl.range(row_program * ROWS_TILE_SIZE, n_rows, tl.num_programs(0) * ROWS_TILE_SIZE, num_stages=3):
+        rows = start + tl.arange(0, ROWS_TILE_SIZE).to(tl.int64)
+        row_mask = rows < n_rows
+        # Rows past the last load as zeros, which add nothing to grad_w.
+        grad_y = tl.load(grad_y_ptr + rows * stride_gyr, mask=row_mask, other=0.0).to(tl.float32)  # (ROWS_TILE_SIZE,)
+        x = tl.load(  # (ROWS_TILE_SIZE, D_TILE_SIZE)
+            x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd,
+            mask=row_mask[:, None] & col_mask[None, :],
+            other=0.0,
+        ).to(tl.float32)
+        grad_w += grad_y[:, None] * x
     tl.store(partial_grad_w_ptr + row_program * stride_pr + cols * stride_pd, tl.sum(grad_w, axis=0), mask=col_mask)
     # END SOLUTION
