@@ -20,7 +20,6 @@ NOT_THE_WORK = (  # by whether the problem is one of PyTorch's
     'not computed by your kernels: see the handout, "What may be called"',
     'not FlashAttention in PyTorch: see the handout, "What may be called"',
 )
-UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 
 
 class SubmissionError(_pytest.outcomes.Failed):
@@ -133,7 +132,7 @@ class Run:
             self._pool.uncompiled[function] += 1
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
         if reply is None or reply["status"] == "ok":
-            raise SubmissionError(score.CRASHED, UNREADABLE)
+            raise SubmissionError(score.CRASHED, replies.UNREADABLE)
         if reply["status"] != "compiled":
             raise failure(reply)
         self.doubts += compiled.doubts(function, launched, reply)
@@ -214,7 +213,7 @@ class Run:
         remaining = iter(results)
         groups = [[next(remaining) for _ in range(size)] for size in reply["groups"]]
         if not replies.fits(kind, groups, len(tensors), more):
-            raise SubmissionError(score.CRASHED, UNREADABLE)
+            raise SubmissionError(score.CRASHED, replies.UNREADABLE)
         return reply, groups
 
     def _send(
@@ -233,7 +232,7 @@ class Run:
             raise SubmissionError(error.status, str(error), error.ran) from error
         reply = replies.read(came, len(results))
         if reply is None:
-            raise SubmissionError(score.CRASHED, UNREADABLE)
+            raise SubmissionError(score.CRASHED, replies.UNREADABLE)
         if self._pool.device == "cuda" and self._worker is not self._pool.simulator() and reply["status"] == "ok":
             self._simulate(request, tensors)
         self._hear(function, reply)
@@ -256,7 +255,7 @@ class Run:
         if self._pool.unsimulated[function] < MAX_DEATHS:
             try:
                 came, results = self._pool.simulator().ask(request, list(tensors))
-                reply, why = replies.read(came, len(results)), UNREADABLE
+                reply, why = replies.read(came, len(results)), replies.UNREADABLE
             except WorkerDied as error:
                 self._pool.unsimulated[function] += 1
                 why = str(error)

@@ -27,6 +27,7 @@ from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.submission import UnusableSubmission, read
 
 POOL = pytest.StashKey[Pool]()
+SPEED = pytest.StashKey[Any]()  # a speed.Session
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
 WAKE_EVERY_S = 5.0  # what somebody has stopped
 STALL_S = 600.0  # without any verdict: longer than the calls of a test can take together
@@ -60,6 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    if SPEED in config.stash:
+        config.stash[SPEED].close()
+        del config.stash[SPEED]
     if POOL in config.stash:
         config.stash[POOL].close()
         del config.stash[POOL]
@@ -96,7 +100,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def uses_submission(item: pytest.Item) -> bool:
-    return "run" in getattr(item, "fixturenames", ())
+    return bool({"run", "speed"} & {*getattr(item, "fixturenames", ())})
+
+
+def is_judged(item: pytest.Item) -> bool:
+    """By a judging process; speed is measured in this one, when the machine is quiet."""
+    return uses_submission(item) and "speed" not in item.fixturenames  # type: ignore[attr-defined]
 
 
 def check_name(item: pytest.Item) -> str:
@@ -105,11 +114,11 @@ def check_name(item: pytest.Item) -> str:
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Spread the tests that call the submission over the judging processes; the others follow in this one."""
-    judged = [i for i, item in enumerate(session.items) if uses_submission(item)]
+    judged = [i for i, item in enumerate(session.items) if is_judged(item)]
     if session.testsfailed or session.config.option.collectonly or not judged or pool_of(session.config).jobs == 1:
         return None
     judge_in_parallel(session, judged)
-    rest = [item for item in session.items if not uses_submission(item)]
+    rest = [item for item in session.items if not is_judged(item)]
     for i, item in enumerate(rest):
         stop_if_asked(session)
         following = rest[i + 1] if i + 1 < len(rest) else None
@@ -225,6 +234,19 @@ def run(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
+def speed(request: pytest.FixtureRequest) -> Any:
+    """Time a function of the submission against a peer: see speed.Speed."""
+    from assignment.grading import speed
+
+    pool, stash = pool_of(request.config), request.config.stash
+    if why := speed.needs_a_gpu(pool):
+        pytest.skip(why)
+    if SPEED not in stash:
+        stash[SPEED] = speed.Session(pool)
+    return speed.Speed(stash[SPEED])
+
+
+@pytest.fixture
 def rng(request: pytest.FixtureRequest) -> Any:
     """A torch.Generator that depends on the run's seed and the test's id alone."""
     import torch
@@ -246,12 +268,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
         return report
     status, message = verdict(item, call)
     ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
-    run: Any = getattr(item, "funcargs", {}).get("run")
+    run = door(item)
     notes, cheated = getattr(run, "notes", []), list(getattr(run, "evidence", ()))
     report.user_properties += [("status", status), ("message", message), ("ran", ran), ("notes", notes)]
-    report.user_properties.append(("cheated", cheated))
-    if call.excinfo and hasattr(call.excinfo.value, "margin"):
-        report.user_properties.append(("margin", call.excinfo.value.margin))
+    report.user_properties += [("cheated", cheated), ("measured", getattr(run, "measured", ""))]
+    for name in ("margin", "share"):
+        if call.excinfo and hasattr(call.excinfo.value, name):
+            report.user_properties.append((name, getattr(call.excinfo.value, name)))
     if status == score.TO_DO:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, message)
     elif report.failed and status != score.GRADER_ERROR and not item.config.getoption("inline"):
@@ -262,6 +285,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
 def margin(report: pytest.TestReport) -> float:
     """The largest error over its bound that a case has measured."""
     return max((float(str(value)) for key, value in report.user_properties if key == "margin"), default=0.0)
+
+
+def door(item: pytest.Item) -> Any:
+    """The fixture through which a test asked the submission; None if it got none."""
+    fixtures = getattr(item, "funcargs", {})
+    return fixtures.get("run") or fixtures.get("speed")
 
 
 def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:

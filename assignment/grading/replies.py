@@ -15,6 +15,7 @@ from assignment.compiling.targets import TARGETS
 from assignment.grading import compilations, text
 from assignment.grading.requests import MAX_KERNELS, MAX_NOTES
 
+UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MAX_GROUPS = 64
 MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
@@ -52,7 +53,19 @@ def _ok(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
         return None
     if kernels:
         cleaned["kernels"] = [text.line(name[:MAX_NAME]) for name in kernels]
-    return {"status": "ok", "groups": groups, "bare": bare, **cleaned}
+    return {"status": "ok", "groups": groups, "bare": bare, **cleaned, **_timed(reply)}
+
+
+def _timed(reply: dict[str, Any]) -> dict[str, Any]:
+    """What a timed call says: the seconds by its own events, and the kernels that it launched with their times."""
+    found: dict[str, Any] = {}
+    if isinstance(seconds := reply.get("events_s"), float):
+        found["events_s"] = seconds
+    launched = reply.get("launched")
+    if isinstance(launched, list) and len(launched) <= MAX_KERNELS:
+        pairs = [pair for pair in launched if isinstance(pair, list) and [type(part) for part in pair] == [str, float]]
+        found["launched"] = {text.line(name[:MAX_NAME]): microseconds for name, microseconds in pairs}
+    return found
 
 
 def _compiled(reply: dict[str, Any]) -> dict[str, Any] | None:

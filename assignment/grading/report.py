@@ -50,6 +50,8 @@ def verdict_line(check: dict[str, Any]) -> Text:
     line.append(check["claim"])
     if check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1:
         line.append(f"  ({check['passed']} of {check['cases']} cases pass)", "dim")
+    for measured in check.get("measured", ()):
+        line.append(f"\n                         {measured}", "dim")
     return line
 
 

@@ -23,6 +23,7 @@ from assignment.grading.submission import Submission, UnusableSubmission, pack, 
 ROOT = Path(__file__).resolve().parents[2]
 GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
 PACKED = "submission.zip"
+SPEED = "speed"  # the problem that needs a GPU
 
 
 class Judge:
@@ -73,6 +74,8 @@ class Judge:
             margin=plugin.margin(report),
             ran=properties["ran"],
             notes=tuple(properties["notes"]),
+            measured=properties.get("measured", ""),
+            share=properties.get("share"),
             cheated=tuple(properties["cheated"]),
         )
         self._add(f"{file.rpartition('/')[2]}::{function}", case)
@@ -166,6 +169,9 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     """Run the selected checks on the submission, print the report and write its files."""
     start = time.monotonic()
     device = pick_device(options.device)
+    only = [*options.only, *{check.problem for check in selected} & {SPEED}] if options.only else []
+    if device != "cuda" or options.inline:
+        selected = [check for check in selected if check.problem != SPEED]  # the report says that it was not graded
     seed = new_seed() if options.seed is None else options.seed
     jobs = 1 if options.inline else options.jobs or default_jobs()
     console.print(Text(text.line(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}")))
@@ -188,7 +194,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
         submission_sha256=submission.sha256,
         seconds=time.monotonic() - start,
         versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
-        only=tuple(options.only),
+        only=tuple(only),
     )
     if status == pytest.ExitCode.INTERRUPTED and not judge.problems:
         print("grade.py: interrupted, no score", file=sys.stderr)

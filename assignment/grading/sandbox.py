@@ -58,6 +58,7 @@ class Worker:
         """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on."""
         self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
         self._channel: socket.socket | None = None
+        self.seconds = 0.0  # from the last request's first byte to its reply's last, by our clock
         self._isolated = False
         self._had_large = False  # whether this child was sent a tensor over gigabytes
         self._printed: deque[bytes] = deque()
@@ -109,7 +110,7 @@ class Worker:
             raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
         is_large = any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
         if is_large and self._had_large and self._device != "cuda":
-            self._end_child()  # one that keeps what it was sent has no room for another
+            self.end_child()  # one that keeps what it was sent has no room for another
         self._had_large = is_large or (self._had_large and self._channel is not None)
         if self._channel is None:
             self._connect()
@@ -121,8 +122,10 @@ class Worker:
 
         assert self._channel is not None
         timeout_s = max(1.0, min(CALL_TIMEOUT_S[self._device], self._stage.deadline - time.monotonic()))
+        began = time.perf_counter()
         try:
             header, results = protocol.exchange(self._channel, request, tensors, timeout_s)
+            self.seconds = time.perf_counter() - began
         except protocol.DeadlineExceeded:
             where = self._interrupt()
             self._bury(patience_s=0)
@@ -250,11 +253,12 @@ class Worker:
 
     def restart(self) -> None:
         """End the child; the next call finds a new one, with what the stage then holds, and empty scratch space."""
-        self._end_child()
+        self.end_child()
         self._isolated = False
         self._supervisor("wipe", START_TIMEOUT_S)
 
-    def _end_child(self) -> None:
+    def end_child(self) -> None:
+        """The next call finds a new one, with nothing of what this one held."""
         if self._channel is not None:
             self._bury(patience_s=0)
 

@@ -29,6 +29,8 @@ class Case:
     margin: float = 0.0  # the largest error over its bound
     ran: bool = True  # False where the function had been given up before
     notes: tuple[str, ...] = ()  # what the simulator remarked, without taking points for it
+    measured: str = ""  # how fast it was, where that is what the case is about
+    share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
 
 
@@ -48,7 +50,13 @@ class CheckResult:
 
     @property
     def score(self) -> float:
-        return self.check.points if self.status in KEEPS_POINTS else 0.0
+        if self.status in KEEPS_POINTS:
+            return self.check.points
+        failed = [case for case in self.cases if case.status not in KEEPS_POINTS]
+        if self.status != FAIL or any(case.share is None for case in failed):
+            return 0.0
+        shares = [1.0 if case.share is None else case.share for case in self.cases if case.measured]
+        return round(self.check.points * sum(shares) / len(shares), 2)
 
     @property
     def worst(self) -> Case | None:
@@ -83,7 +91,9 @@ def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> Chec
         return result
     at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
     message = f"{NO_POINTS}{at}: {evidence.message}"
-    return replace(result, cases=tuple(replace(case, status=FAIL, message=message) for case in result.cases))
+    return replace(
+        result, cases=tuple(replace(case, status=FAIL, message=message, share=None) for case in result.cases)
+    )
 
 
 @dataclass(frozen=True)
@@ -171,6 +181,7 @@ def check_entry(result: CheckResult, command: str) -> dict[str, Any]:
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
         "notes": _notes(result),
+        "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
     }
 
 

@@ -69,7 +69,7 @@ def prepare(device: str) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
     import triton.language  # noqa: F401
 
-    from assignment.grading import compilations, requests  # noqa: F401
+    from assignment.grading import compilations, requests, timed  # noqa: F401
 
 
 def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None:
@@ -123,7 +123,7 @@ def safe_answer(submission: "Submission", header: dict[str, Any], tensors: list,
 
 def answer(submission: "Submission", header: dict[str, Any], tensors: list, device: str) -> tuple[dict, list]:
     """One request, by its kind."""
-    from assignment.grading import compilations, requests
+    from assignment.grading import compilations, requests, timed
 
     with requests.provenance_of(submission.folder) if device == "cpu" else contextlib.nullcontext():
         if header["kind"] == "load":
@@ -133,6 +133,8 @@ def answer(submission: "Submission", header: dict[str, Any], tensors: list, devi
         function = submission.function(header["function"])
     if device == "compile":
         return compilations.answer(function, header, tensors, submission.folder)
+    if device == "cuda" and header["kind"] in timed.HANDLERS:
+        return timed.answer(function, header)
     return requests.answer(function, header, tensors, device, submission.folder)
 
 

@@ -1,0 +1,176 @@
+"""One function against another on the same inputs, in turns: A B A B.
+
+A round of one contestant is a run of K calls and one of 2K, each on slots that have just been rewritten, with the
+cache full of other things. What a call takes is the difference over K. Afterwards the inputs are poisoned, and the
+worker is asked for the results of calls that nobody could foresee: they must be right, and they must be there. Where
+handing them over takes longer than it takes the opponent, the call was not over when the worker said so, and the
+difference is added.
+"""
+
+import ctypes
+import random
+import secrets
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from assignment.timing.memory import Memory, aligned
+from assignment.timing.roof import Roof
+from assignment.timing.workloads import Workload
+
+# A request of a kind about a workload, with more in its header: the reply, and the seconds that it took by our clock.
+Ask = Callable[[str, Workload, dict[str, Any]], tuple[dict[str, Any], float]]
+GIVEN = 2  # results looked at, of a run
+MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 16, 128  # 2K
+TAKE_S = 0.01  # 2K calls, at least: more of them where one is short
+FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
+ROUGHLY = Roof(4e12, 5e14)  # any GPU
+CHECKED = 0.5  # of the runs
+LATE = 0.1  # of a call's time: what a handing over may differ by
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who has a function that is timed."""
+
+    name: str
+    ask: Ask
+    gives: bool = True  # False for one that only stands for an amount of work
+    is_checked: bool = True  # whether its results must be right
+
+
+@dataclass
+class Record:
+    """What the rounds of one contestant have shown, in seconds."""
+
+    calls: list[float] = field(default_factory=list)  # a call, by our clock
+    events: list[float] = field(default_factory=list)  # the same by the worker's events
+    given: list[float] = field(default_factory=list)  # handing over GIVEN results
+    margins: list[float] = field(default_factory=list)  # the largest error over its bound
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call: the median of the rounds, and their quartiles."""
+
+    seconds: float
+    low: float
+    high: float
+    events_s: float  # the median by the second witness
+    margin: float
+
+    @property
+    def disagreement(self) -> float:
+        """Of the two witnesses, as a share of the time."""
+        return abs(self.events_s - self.seconds) / self.seconds
+
+
+@dataclass(frozen=True)
+class Race:
+    timings: dict[str, Timing]
+    ratios: dict[str, tuple[float, float, float]]  # seconds over those of the first contestant: median, quartiles
+
+
+def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, rounds: int) -> Race:
+    """Time the contestants in turns.
+
+    Raises:
+        compare.Mismatch: a result is wrong.
+        Whatever a contestant's ask() raises.
+    """
+    track = Track(workload, memory)
+    records = {contestant.name: Record() for contestant in contestants}
+    for contestant in contestants:
+        track.warm_up(contestant)
+    for _ in range(rounds):
+        for contestant in random.SystemRandom().sample(contestants, len(contestants)):
+            track.round(contestant, records[contestant.name])
+    return judged(records)
+
+
+def judged(records: dict[str, Record]) -> Race:
+    given = {name: statistics.median(record.given) for name, record in records.items() if record.given}
+    calls: dict[str, list[float]] = {}
+    timings = {}
+    for name, record in records.items():
+        late = (given[name] - min(given.values())) / GIVEN if name in given else 0.0
+        median = statistics.median(record.calls)
+        calls[name] = [seconds + late for seconds in record.calls] if late > LATE * median else record.calls
+        low, middle, high = statistics.quantiles(calls[name], n=4)
+        timings[name] = Timing(middle, low, high, statistics.median(record.events), max(record.margins, default=0.0))
+    first = next(iter(records))
+    ratios = {}
+    for name in records:
+        low, middle, high = statistics.quantiles([b / a for a, b in zip(calls[first], calls[name], strict=True)], n=4)
+        ratios[name] = (middle, low, high)
+    return Race(timings, ratios)
+
+
+class Track:
+    """The slots of one workload in the grader's memory."""
+
+    def __init__(self, workload: Workload, memory: Memory, n_slots: int | None = None) -> None:
+        """n_slots: by default as many as timing asks for."""
+        self._workload, self._memory = workload, memory
+        self._chance = random.Random(secrets.randbits(128))
+        self._generator = torch.Generator().manual_seed(secrets.randbits(63))
+        self._flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+        slot, outputs = [*workload.inputs.values()], [*workload.outputs.values()]
+        slot_nbytes, outputs_nbytes = (sum(aligned(spec.nbytes) for spec in specs) for specs in (slot, outputs))
+        room = (memory.nbytes - GIVEN * outputs_nbytes) // slot_nbytes
+        wanted = min(
+            MAX_SLOTS, max(USUAL_SLOTS, int(TAKE_S / ROUGHLY.least_seconds(workload.nbytes, workload.operations)))
+        )
+        self.n_slots = n_slots or min(wanted, room) // 2 * 2
+        if self.n_slots < (n_slots or MIN_SLOTS):
+            raise ValueError(f"{workload.function}: {MIN_SLOTS} slots of {slot_nbytes:,} bytes do not fit")
+        tensors, places = memory.lay_out([slot] * self.n_slots + [outputs] * GIVEN)
+        self._slots, self._outputs = tensors[: self.n_slots], tensors[self.n_slots :]
+        self._slot_places, self._output_places = places[: self.n_slots], places[self.n_slots :]
+
+    def warm_up(self, contestant: Contestant) -> None:
+        """Compilation, tuning, and the allocator's first blocks."""
+        self.hold(contestant)
+        for _ in range(2):
+            self._run(contestant, self.n_slots, Record())
+
+    def hold(self, contestant: Contestant) -> None:
+        """Have the worker see the slots; each holds some values."""
+        for slot in self._slots:
+            self._workload.fill(slot, self._memory, self._generator)
+        held = {"memory": self._memory.handle(), "slots": self._slot_places, "outputs": self._output_places}
+        contestant.ask("hold", self._workload, held)
+
+    def round(self, contestant: Contestant, record: Record) -> None:
+        n_calls = self.n_slots // 2
+        short, long = (self._run(contestant, n, record) for n in (n_calls, 2 * n_calls))
+        record.calls.append((long[0] - short[0]) / n_calls)
+        record.events.append((long[1] - short[1]) / n_calls)
+
+    def _run(self, contestant: Contestant, n_calls: int, record: Record) -> tuple[float, float]:
+        """The seconds of so many calls on new values, by our clock and by the worker's events."""
+        order = self._chance.sample(range(self.n_slots), n_calls)
+        for i in order:
+            self._workload.fill(self._slots[i], self._memory, self._generator)
+        positions = self._chance.sample(range(n_calls), GIVEN)
+        is_checked = contestant.is_checked and self._chance.random() < CHECKED
+        check = self._workload.pick(self._slots[order[positions[0]]], self._chance) if is_checked else None
+        self._flushed.fill_(0)
+        reset_persisting_cache()
+        torch.cuda.synchronize()
+        reply, seconds = contestant.ask("run", self._workload, {"order": order})
+        self._memory.poison()
+        torch.cuda.synchronize()
+        if contestant.gives:
+            record.given.append(contestant.ask("give", self._workload, {"positions": positions})[1])
+        if check:
+            record.margins.append(check(self._outputs[0]))
+        return seconds, reply["events_s"]
+
+
+def reset_persisting_cache() -> None:
+    """Give back what anybody has pinned in the cache."""
+    ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()

@@ -1,0 +1,57 @@
+"""Submission and peers as contestants: each in a worker of its own, asked through the same door."""
+
+from pathlib import Path
+from typing import Any
+
+from assignment.grading.sandbox import Worker
+from assignment.grading.stage import Stage
+from assignment.grading.submission import PACKAGE, Submission
+from assignment.timing.clock import Contestant
+from assignment.timing.workloads import Workload
+
+PEERS = Path(__file__).parent / "peers"
+COPYING = "copying"  # the peer that stands for an amount of memory to move
+
+
+class Failed(Exception):
+    """A worker did not do what it was asked; `reply` says why."""
+
+    def __init__(self, reply: dict[str, Any]) -> None:
+        super().__init__(str(reply.get("message", "")))
+        self.reply = reply
+
+
+def of_submission(worker: Worker) -> Contestant:
+    return Contestant("submission", lambda kind, workload, more: ask(worker, workload.function, kind, workload, more))
+
+
+class Peers:
+    """A worker with all peers."""
+
+    def __init__(self, rung: str) -> None:
+        files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sorted(PEERS.glob("*.py"))}
+        self._stage = Stage(Submission(files), "cuda")
+        self._worker = Worker(self._stage, "cuda", rung)
+
+    def contestant(self, name: str) -> Contestant:
+        def ask_peer(kind: str, workload: Workload, more: dict[str, Any]) -> tuple[dict[str, Any], float]:
+            return ask(self._worker, f"{name}__{workload.function}", kind, workload, more)
+
+        return Contestant(name, ask_peer, gives=name != COPYING, is_checked=False)
+
+    def close(self) -> None:
+        self._worker.close()
+        self._stage.close()
+
+
+def ask(
+    worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any]
+) -> tuple[dict[str, Any], float]:
+    """The reply, and the seconds that it took; raises Failed and WorkerDied."""
+    from assignment.grading import replies
+
+    came, results = worker.ask({"kind": kind, "function": function, "options": workload.options, **more}, [])
+    reply = replies.read(came, len(results))
+    if reply is None or reply["status"] != "ok" or (kind == "run" and "events_s" not in reply):
+        raise Failed(reply or {"status": "failed", "message": replies.UNREADABLE})
+    return reply, worker.seconds

@@ -1,0 +1,75 @@
+"""The grader's memory on a GPU: slots of inputs, and a place for results, that workers see through CUDA IPC."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ALIGNMENT = 256  # bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
+POISON = 0xFF  # NaN in every float type
+POOL_ELEMENTS = 1 << 26
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A contiguous tensor to be."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+class Memory:
+    """One allocation, of which each workload takes what it needs."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._bytes = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+        self._normal = torch.randn(POOL_ELEMENTS, device="cuda")
+        self._shared = self._bytes.untyped_storage()._share_cuda_()  # its parts are told in reductions.py of PyTorch
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.numel()
+
+    def handle(self) -> list[Any]:
+        """What a worker needs to see the memory, as JSON."""
+        return [part.hex() if isinstance(part, bytes) else part for part in self._shared]
+
+    def lay_out(self, groups: Sequence[Sequence[Spec]]) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
+        """Tensors for the specs of each group, and the same places for a worker: offset, dtype and shape."""
+        base = self._shared[3]  # bytes, from the start of what the driver allocated
+        position = 0
+        tensors: list[list[Tensor]] = []
+        places: list[list[list[Any]]] = []
+        for group in groups:
+            tensors.append([])
+            places.append([])
+            for spec in group:
+                part = self._bytes[position : position + spec.nbytes]
+                tensors[-1].append(part.view(spec.dtype).view(spec.shape))
+                name = str(spec.dtype).removeprefix("torch.")
+                places[-1].append([base + position, name, list(spec.shape)])
+                position += aligned(spec.nbytes)
+        return tensors, places
+
+    def poison(self) -> None:
+        """No value that was here before can be read any more."""
+        self._bytes.fill_(POISON)
+
+    def randomize(self, tensor: Tensor, generator: torch.Generator) -> None:
+        """Fill with normally distributed values, from places of the pool that nobody can know."""
+        flat, half = tensor.view(-1), POOL_ELEMENTS // 2
+        for start in range(0, flat.numel(), half):
+            part = flat[start : start + half]
+            first = int(torch.randint(POOL_ELEMENTS - part.numel(), (), generator=generator))
+            part.copy_(self._normal[first : first + part.numel()])
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,51 @@
+"""What this GPU can do, measured: how fast it copies, and how fast it multiplies matrices."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+COPIED = 1 << 28  # bytes; several times the cache
+SIDE = 4096  # of the matrices
+ROUNDS = 20
+CALLS = 8  # in a row
+
+
+@dataclass(frozen=True)
+class Roof:
+    bytes_per_s: float  # read and written, by a copy
+    operations_per_s: float  # of a product of matrices
+
+    def least_seconds(self, nbytes: float, operations: float) -> float:
+        """What no function that does its work can stay below."""
+        return max(nbytes / self.bytes_per_s, operations / self.operations_per_s)
+
+
+def measure(dtype: torch.dtype) -> Roof:
+    source, target = (torch.empty(COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
+    a, b = (torch.randn(SIDE, SIDE, device="cuda", dtype=dtype) for _ in range(2))
+    product = torch.empty_like(a)
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")  # TF32, which tl.dot takes too
+    try:
+        return Roof(
+            2 * COPIED / median_s(lambda: target.copy_(source)),
+            2 * SIDE**3 / median_s(lambda: torch.mm(a, b, out=product)),
+        )
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def median_s(work: Callable[[], object]) -> float:
+    """Of one call, by CUDA's events in this process, where no submission is."""
+    times = []
+    for _ in range(ROUNDS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(CALLS):
+            work()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3 / CALLS)
+    return statistics.median(times[ROUNDS // 4 :])  # the first ones warm up

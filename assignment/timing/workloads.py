@@ -1,0 +1,142 @@
+"""What is timed: a function on inputs of one size, with the least that it must move and compute.
+
+Bytes are those that have to cross the GPU's memory bus once, operations those of the products of matrices: 4·b·n²·d in
+attention forward and 10·b·n²·d backward, half of it where it is causal (Dao 2023, "FlashAttention-2", section 4.1).
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assignment.timing.memory import Memory, Spec
+from tests import compare, models
+
+EPS = 1e-5  # rmsnorm's default
+TOKENS, HIDDEN = 16384, 2048  # of attention, as in Dao 2023, section 4.1
+CHECKED_ROWS = 32
+CHECKED_COLUMNS = 8
+Check = Callable[[Sequence[Tensor]], float]  # of results; returns the largest error over its bound, or raises Mismatch
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A function of the submission with its inputs' and results' shapes."""
+
+    function: str
+    inputs: dict[str, Spec]
+    outputs: dict[str, Spec]
+    options: dict[str, Any] = field(default_factory=dict)
+    operations: float = 0.0  # of products of matrices
+
+    @property
+    def nbytes(self) -> int:
+        """What must be read and written at least."""
+        return sum(spec.nbytes for spec in (*self.inputs.values(), *self.outputs.values()))
+
+    @property
+    def input_nbytes(self) -> int:
+        return sum(spec.nbytes for spec in self.inputs.values())
+
+    def fill(self, tensors: Sequence[Tensor], memory: Memory, generator: torch.Generator) -> None:
+        """New values in one slot: what a forward pass would have left, where a backward pass needs it."""
+        named = dict(zip(self.inputs, tensors, strict=True))
+        for name, tensor in named.items():
+            if name not in ("rstd", "o", "lse"):
+                memory.randomize(tensor, generator)
+        if "rstd" in named:
+            x = named["x"]
+            norm = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
+            named["rstd"].copy_((norm.square() / x.shape[-1] + EPS).rsqrt())
+        if "lse" in named:
+            o, lse = attend(named["q"], named["k"], named["v"], **self.options)
+            named["o"].copy_(o)
+            named["lse"].copy_(lse)
+
+    def pick(self, tensors: Sequence[Tensor], chance: random.Random) -> Check:
+        """A check of some part of the results, which is drawn now; the inputs may be gone when it is made."""
+        named = dict(zip(self.inputs, tensors, strict=True))
+        if "q" in named:
+            return self._pick_head(named, chance)
+        return self._pick_rows_and_columns(named, chance)
+
+    def _pick_head(self, named: dict[str, Tensor], chance: random.Random) -> Check:
+        head = tuple(chance.randrange(n) for n in named["q"].shape[:-2])
+        own = {name: tensor[head].clone() for name, tensor in named.items()}
+        model: Callable[..., dict[str, compare.Expected]]
+        model = models.attention_backward if "grad_o" in own else models.attention_forward
+
+        def check(results: Sequence[Tensor]) -> float:
+            return compare.worst_margin(tuple(result[head] for result in results), model(*own.values(), **self.options))
+
+        return check
+
+    def _pick_rows_and_columns(self, named: dict[str, Tensor], chance: random.Random) -> Check:
+        """Rows of all results, but columns of the weight's gradient, to which each row adds."""
+        n_rows, d = named["x"].shape
+        rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS)))
+        columns = sorted(chance.sample(range(d), min(d, CHECKED_COLUMNS)))
+        by_row = {name: (tensor if name == "weight" else tensor[rows]).cpu() for name, tensor in named.items()}
+        by_column = {}
+        if "grad_weight" in self.outputs:
+            by_column = {
+                name: (tensor[..., columns] if name in ("x", "weight") or tensor.ndim == 2 else tensor).cpu()
+                for name, tensor in named.items()
+            }
+        model = getattr(models, self.function)
+
+        def check(results: Sequence[Tensor]) -> float:
+            expected = model(*by_row.values(), **self.options)
+            got = [result[rows] for result in results]
+            if by_column:
+                expected["grad_weight"] = model(*by_column.values(), **self.options)["grad_weight"]
+                got[-1] = results[-1][columns]
+            came = tuple(result.cpu() for result in got)
+            return compare.worst_margin(came if len(came) > 1 else came[0], expected)
+
+        return check
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> tuple[Tensor, Tensor]:
+    """o and lse by PyTorch's memory-efficient attention, which takes every dtype and every d."""
+    o, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, is_causal)
+    return o, lse[..., : q.shape[-2]]
+
+
+def weighted_sum(n_rows: int, d: int, dtype: torch.dtype, backward: bool = False) -> Workload:
+    x, weight, y = Spec(dtype, (n_rows, d)), Spec(dtype, (d,)), Spec(dtype, (n_rows,))
+    if backward:
+        inputs, outputs = {"grad_y": y, "x": x, "weight": weight}, {"grad_x": x, "grad_weight": weight}
+        return Workload("weighted_sum_backward", inputs, outputs)
+    return Workload("weighted_sum_forward", {"x": x, "weight": weight}, {"y": y})
+
+
+def rmsnorm(n_rows: int, d: int, dtype: torch.dtype, backward: bool = False) -> Workload:
+    x, weight, rstd = Spec(dtype, (n_rows, d)), Spec(dtype, (d,)), Spec(torch.float32, (n_rows,))
+    if backward:
+        inputs = {"grad_y": x, "x": x, "weight": weight, "rstd": rstd}
+        return Workload("rmsnorm_backward", inputs, {"grad_x": x, "grad_weight": weight})
+    return Workload("rmsnorm_forward", {"x": x, "weight": weight}, {"y": x, "rstd": rstd})
+
+
+def attention(
+    n: int,
+    d: int,
+    dtype: torch.dtype,
+    is_causal: bool = False,
+    backward: bool = False,
+    batch: tuple[int, int] | None = None,
+) -> Workload:
+    """n queries and as many keys, in so many batches and heads: by default TOKENS in all and HIDDEN in all heads."""
+    batch = batch or (max(1, TOKENS // n), max(1, HIDDEN // d))
+    x, lse = Spec(dtype, (*batch, n, d)), Spec(torch.float32, (*batch, n))
+    options, product = {"is_causal": is_causal}, 2.0 * math.prod(batch) * n * n * d / (2 if is_causal else 1)
+    if backward:
+        inputs = {"grad_o": x, "q": x, "k": x, "v": x, "o": x, "lse": lse}
+        outputs = {"grad_q": x, "grad_k": x, "grad_v": x}
+        return Workload("flash_backward_triton", inputs, outputs, options, 5 * product)
+    return Workload("flash_forward_triton", {"q": x, "k": x, "v": x}, {"o": x, "lse": lse}, options, 2 * product)
