@@ -295,7 +295,7 @@ def door(item: pytest.Item) -> Any:
 
 def verdict(item: pytest.Item, call: pytest.CallInfo) -> tuple[str, str]:
     """The status of a case and what to tell the student."""
-    run: Any = getattr(item, "funcargs", {}).get("run")
+    run = door(item)
     status, message = outcome(item, call, run)
     evidence = [text for texts in getattr(run, "evidence", {}).values() for text in texts]
     if evidence and status in (*score.KEEPS_POINTS, score.FAIL):

@@ -18,8 +18,8 @@ from assignment.timing.memory import Memory
 from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_sum
 
 ROUNDS = 12
-MEMORY_SHARE = 0.12  # of the GPU's, for slots; the results of the calls take as much again
-MAX_MEMORY = 10 << 30  # bytes
+MEMORY_SHARE = 0.25  # of the GPU's, for slots; the results of the calls take as much again
+MAX_MEMORY = 40 << 30  # bytes
 FULL_SIZES_FROM = 32 << 30  # bytes of the GPU; on a smaller one a quarter of the rows
 BEYOND_ROOF = 1.25  # times what copies and products reach: who only reads may be a little faster than a copy
 DISAGREEMENT = 0.3  # of the two clocks, from which the staff look at it

@@ -92,14 +92,15 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
 def serve(connection: socket.socket, submission: "Submission", device: str) -> None:
     from assignment.grading import leftovers, protocol
 
+    before = leftovers.snapshot()
     while True:
         try:
             header, tensors = protocol.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
         except protocol.ConnectionLost:
             return
-        before = leftovers.snapshot()
+        is_timed = header["kind"] == "run"  # what it leaves behind is looked for when it gives its results
         reply, results = safe_answer(submission, header, tensors, device)
-        reply["left"] = leftovers.left_since(before, device)
+        reply["left"] = "" if is_timed else leftovers.left_since(before, device)
         del tensors
         if any(storage["nbytes"] > protocol.WHOLE_STORAGE_UP_TO for storage in header["storages"]):
             gc.collect()  # what an exception or a cycle still holds would leave no room for the next large view
@@ -107,6 +108,8 @@ def serve(connection: socket.socket, submission: "Submission", device: str) -> N
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()
         protocol.send(connection, {"id": header["id"], **reply}, results)
+        if not is_timed:
+            before = leftovers.snapshot()
 
 
 def safe_answer(submission: "Submission", header: dict[str, Any], tensors: list, device: str) -> tuple[dict, list]:

@@ -280,10 +280,6 @@ def test_landlock_is_enough():
 
 SENTENCES = {
     "no GPU": (GOOD, "80 of 100 points can be graded here; the last 20 need a GPU."),
-    "a GPU, no checks of speed": (
-        WITH_GPU,
-        "80 of 100 points can be graded here, on the GPU; the last 20, for speed, have no checks yet.",
-    ),
     "a GPU": (replace(WITH_GPU, speed=20.0), "100 of 100 points can be graded here, on the GPU."),
     "a GPU that does not work": (
         replace(GOOD, gpu=NO_CUDA, speed=20.0),

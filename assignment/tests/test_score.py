@@ -85,3 +85,33 @@ def test_flash_attention_costs_its_own_checks_alone():
     assert [r.status for r in score.without_cheated([own, rest])] == ["FAIL", "ok"]
     own = cheated("flash_backward_triton", "flash_backward_triton")
     assert [r.status for r in score.without_cheated([own, rest])] == ["FAIL", "FAIL"]
+
+
+def timed(*cases: tuple[str, float | None]):
+    """A check of 5 points with cases of these statuses and shares."""
+    check = Check("test_speed.py::test_flash_forward", "speed", "claim", 5.0)
+    made = [
+        score.Case(str(i), status, "message", measured="fast", share=share) for i, (status, share) in enumerate(cases)
+    ]
+    return score.CheckResult(check, tuple(made), len(made))
+
+
+@pytest.mark.parametrize(
+    ("cases", "points"),
+    [
+        ([("ok", None), ("ok", None)], 5),
+        ([("ok", None), ("FAIL", 0.5)], 3.75),
+        ([("FAIL", 0.2), ("FAIL", 0.4)], 1.5),
+        ([("FAIL", 0.9), ("FAIL", None)], 0),  # wrong, in one case
+        ([("FAIL", 0.9), ("crashed", None)], 0),
+        ([("FAIL", 0.9), ("needs review", None)], 4.75),
+    ],
+)
+def test_who_is_right_but_slow_gets_a_share(cases, points):
+    assert timed(*cases).score == points
+
+
+def test_what_was_measured_is_told():
+    entry = score.check_entry(timed(("ok", None), ("FAIL", 0.5)), COMMAND)
+    assert entry["measured"] == ["0: fast", "1: fast"]
+    assert (entry["status"], entry["passed"]) == ("FAIL", 1)

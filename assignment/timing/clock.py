@@ -153,8 +153,8 @@ class Track:
     def _run(self, contestant: Contestant, n_calls: int, record: Record) -> tuple[float, float]:
         """The seconds of so many calls on new values, by our clock and by the worker's events."""
         order = self._chance.sample(range(self.n_slots), n_calls)
-        for i in order:
-            self._workload.fill(self._slots[i], self._memory, self._generator)
+        for slot in self._slots:
+            self._workload.fill(slot, self._memory, self._generator)
         positions = self._chance.sample(range(n_calls), GIVEN)
         is_checked = contestant.is_checked and self._chance.random() < CHECKED
         check = self._workload.pick(self._slots[order[positions[0]]], self._chance) if is_checked else None

@@ -61,17 +61,17 @@ class Workload:
         """A check of some part of the results, which is drawn now; the inputs may be gone when it is made."""
         named = dict(zip(self.inputs, tensors, strict=True))
         if "q" in named:
-            return self._pick_head(named, chance)
+            return self._pick_head(named, tensors, chance)
         return self._pick_rows_and_columns(named, chance)
 
-    def _pick_head(self, named: dict[str, Tensor], chance: random.Random) -> Check:
+    def _pick_head(self, named: dict[str, Tensor], tensors: Sequence[Tensor], chance: random.Random) -> Check:
         head = tuple(chance.randrange(n) for n in named["q"].shape[:-2])
-        own = {name: tensor[head].clone() for name, tensor in named.items()}
-        model: Callable[..., dict[str, compare.Expected]]
-        model = models.attention_backward if "grad_o" in own else models.attention_forward
+        own = [tensor[head].clone() for tensor in tensors]
+        model: Any
+        model = models.attention_backward if "grad_o" in named else models.attention_forward
 
         def check(results: Sequence[Tensor]) -> float:
-            return compare.worst_margin(tuple(result[head] for result in results), model(*own.values(), **self.options))
+            return compare.worst_margin(tuple(result[head] for result in results), model(*own, **self.options))
 
         return check
 
@@ -84,18 +84,17 @@ class Workload:
         by_column = {}
         if "grad_weight" in self.outputs:
             by_column = {
-                name: (tensor[..., columns] if name in ("x", "weight") or tensor.ndim == 2 else tensor).cpu()
+                name: (tensor[..., columns] if tensor.shape[-1] == d else tensor).cpu()
                 for name, tensor in named.items()
             }
         model = getattr(models, self.function)
 
         def check(results: Sequence[Tensor]) -> float:
             expected = model(*by_row.values(), **self.options)
-            got = [result[rows] for result in results]
             if by_column:
                 expected["grad_weight"] = model(*by_column.values(), **self.options)["grad_weight"]
-                got[-1] = results[-1][columns]
-            came = tuple(result.cpu() for result in got)
+            where = [columns if name == "grad_weight" else rows for name in self.outputs]
+            came = tuple(result[part].cpu() for result, part in zip(results, where, strict=True))
             return compare.worst_margin(came if len(came) > 1 else came[0], expected)
 
         return check

@@ -56,9 +56,7 @@ def sentence(facts: Facts, findings: list[Finding]) -> str:
     if failed:
         return f"{facts.points:g} of {TOTAL} points can be graded here, with --device cpu; for the GPU {todo}"
     if gpu.is_usable(facts):
-        here = facts.points + facts.speed
-        left = f"; the last {TOTAL - here:g}, for speed, have no checks yet" if here < TOTAL else ""
-        return f"{here:g} of {TOTAL} points can be graded here, on the GPU{left}."
+        return f"{facts.points + facts.speed:g} of {TOTAL} points can be graded here, on the GPU."
     needed = "a GPU that works: see above" if facts.gpu.is_there else "a GPU"
     return f"{facts.points:g} of {TOTAL} points can be graded here; the last {TOTAL - facts.points:g} need {needed}."
 

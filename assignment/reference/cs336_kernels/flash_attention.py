@@ -39,6 +39,7 @@ BACKWARD_SIZES = {  # with four warps no more than 64 × 64 at d = 128: more wou
     16: {128: (64, 64, 4, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
 }
+GROUP_BYTES = tl.constexpr(16 << 20)
 LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x · log₂ e), and exp2 is an instruction
 LN_2 = tl.constexpr(0.6931471805599453)
 # END SOLUTION
@@ -398,16 +399,20 @@ def _flash_forward_kernel(
     """
     # BEGIN SOLUTION 6.2
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
-    batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
-    tile = tl.program_id(0) % n_query_tiles
     if IS_CAUSAL:
-        tile = n_query_tiles - 1 - tile  # the longest walks first: the short ones fill the gaps at the end
+        batch, tile = _longest_first(n_query_tiles, n_keys * d * (k_ptr.dtype.element_ty.primitive_bitwidth // 4))
+    else:
+        batch, tile = (tl.program_id(0) // n_query_tiles).to(tl.int64), tl.program_id(0) % n_query_tiles
     first_query = tile * Q_TILE_SIZE
     queries = first_query + tl.arange(0, Q_TILE_SIZE)
-    q_tiles = _tiled(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, Q_TILE_SIZE, D_TILE_SIZE)
     k_tiles = _tiled(k_ptr + batch * stride_kb, n_keys, d, stride_kn, stride_kd, K_TILE_SIZE, D_TILE_SIZE)
     v_tiles = _tiled(v_ptr + batch * stride_vb, n_keys, d, stride_vn, stride_vd, K_TILE_SIZE, D_TILE_SIZE)
-    q = q_tiles.load([first_query, 0])  # (Q, D)
+    if D_TILE_SIZE <= 64:
+        q_tiles = _tiled(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, Q_TILE_SIZE, D_TILE_SIZE)
+        q = q_tiles.load([first_query, 0])  # (Q, D)
+    else:
+        cols = tl.arange(0, D_TILE_SIZE)
+        q = _load_tile(q_ptr + batch * stride_qb, queries, cols, stride_qn, stride_qd, n_queries, d)  # (Q, D)
 
     # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
     seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
@@ -610,6 +615,20 @@ def _attend(
         o = tl.dot(p.to(v.dtype), v, rescale[:, None] * o)
         row_max = new_max
     return o, row_sum, row_max
+
+
+@triton.jit
+def _longest_first(n_query_tiles, batch_bytes):
+    """The batch and query tile of this program, where later tiles see more keys: short walks fill the gaps at the end.
+
+    Batches take turns in groups whose keys and values fit in half of the cache.
+    """
+    n_batches = tl.num_programs(0) // n_query_tiles
+    group = tl.minimum(tl.maximum(GROUP_BYTES // batch_bytes, 1), n_batches)
+    first = tl.program_id(0) // (group * n_query_tiles) * group
+    size = tl.minimum(group, n_batches - first)
+    turn = tl.program_id(0) - first * n_query_tiles
+    return (first + turn % size).to(tl.int64), n_query_tiles - 1 - turn // size
 
 
 @triton.jit

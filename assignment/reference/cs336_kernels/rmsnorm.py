@@ -21,8 +21,9 @@ from torch.autograd.function import once_differentiable
 # BEGIN SOLUTION
 MAX_ONE_TILE_D = 2048  # the forward walks twice along wider rows, the second time through the cache: 1.02 to 1.25 ×
 FORWARD_TILE_ELEMENTS = 2048  # of one row, or of several short ones
+FORWARD_TILE_BYTES = {8192: 4096, 32768: 8192}  # by the bytes of a wider row
+MAX_TILE_BYTES = 16384  # of the widest
 BYTES_PER_LOAD = 16  # of a thread; wider than this there is none
-MAX_NUM_WARPS = 32
 MIN_ROWS_PER_PROGRAM = 64  # keeps what the partial weight gradients cost below 3 % of the traffic
 BACKWARD_SIZES = {  # by the widest row: elements of a tile, warps, programs a multiprocessor
     1024: (4096, 4, 2),
@@ -165,13 +166,13 @@ def _check_grad_y_and_rstd(grad_y: Tensor, rstd: Tensor, x: Tensor) -> None:
 
 
 def _forward_sizes(d: int, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Rows and columns of a tile, and warps: half of a wide row, so that little is loaded beyond its end."""
+    """Rows and columns of a tile, and warps."""
     if d <= MAX_ONE_TILE_D:
         d_tile_size = triton.next_power_of_2(d)
         return FORWARD_TILE_ELEMENTS // d_tile_size, d_tile_size, 4
-    elements_per_warp = 32 * BYTES_PER_LOAD // dtype.itemsize
-    num_warps = min(triton.next_power_of_2(d) // 2 // elements_per_warp, MAX_NUM_WARPS)
-    return 1, num_warps * elements_per_warp, num_warps
+    row_bytes = d * dtype.itemsize
+    tile_bytes = next((tile for widest, tile in FORWARD_TILE_BYTES.items() if row_bytes <= widest), MAX_TILE_BYTES)
+    return 1, tile_bytes // dtype.itemsize, tile_bytes // (32 * BYTES_PER_LOAD)
 
 
 def _backward_sizes(n_rows: int, d: int, x: Tensor) -> tuple[dict[str, int], int]:

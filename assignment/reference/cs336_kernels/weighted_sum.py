@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 # BEGIN SOLUTION
 FORWARD_TILE_ELEMENTS = 4096  # of one row, or of several short ones; a wider row is read tile by tile
 FORWARD_NUM_WARPS = 8
-BACKWARD_TILE_ELEMENTS = 2048
+BACKWARD_TILE_BYTES = 8192
+MAX_BACKWARD_D_TILE_SIZE = 2048
 BACKWARD_NUM_WARPS = 4
 ROW_PROGRAMS_PER_MULTIPROCESSOR = 2
 MIN_ROWS_PER_PROGRAM = 64  # keeps what the partial weight gradients cost below 4 % of the traffic
@@ -44,7 +45,7 @@ def weighted_sum_forward(
     x_rows = x.reshape(-1, x.shape[-1])
     n_rows, d = x_rows.shape
     y = x_rows.new_empty(n_rows)
-    rows_tile_size, d_tile_size = _tile_sizes(d, FORWARD_TILE_ELEMENTS)
+    rows_tile_size, d_tile_size = _tile_sizes(d, FORWARD_TILE_ELEMENTS, FORWARD_TILE_ELEMENTS)
     if n_rows > 0:
         _weighted_sum_forward_kernel[(triton.cdiv(n_rows, rows_tile_size),)](
             x_rows, weight, y,
@@ -77,7 +78,7 @@ def weighted_sum_backward(
     _check_grad_y(grad_y, x)
     x_rows, grad_y_rows = x.reshape(-1, x.shape[-1]), grad_y.reshape(-1)
     n_rows, d = x_rows.shape
-    rows_tile_size, d_tile_size = _tile_sizes(d, BACKWARD_TILE_ELEMENTS)
+    rows_tile_size, d_tile_size = _tile_sizes(d, BACKWARD_TILE_BYTES // x.itemsize, MAX_BACKWARD_D_TILE_SIZE)
     multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
     n_row_programs = min(triton.cdiv(n_rows, MIN_ROWS_PER_PROGRAM), ROW_PROGRAMS_PER_MULTIPROCESSOR * multiprocessors)
 
@@ -132,9 +133,9 @@ def _check_grad_y(grad_y: Tensor, x: Tensor) -> None:
         raise ValueError(f"expected grad_y like x, {x.dtype} on {x.device}, got {grad_y.dtype} on {grad_y.device}")
 
 
-def _tile_sizes(d: int, elements: int) -> tuple[int, int]:
+def _tile_sizes(d: int, elements: int, max_d_tile_size: int) -> tuple[int, int]:
     """Rows and columns of a tile of so many elements: whole rows where they fit."""
-    d_tile_size = min(triton.next_power_of_2(d), elements)
+    d_tile_size = min(triton.next_power_of_2(d), max_d_tile_size)
     return elements // d_tile_size, d_tile_size
 
 
