@@ -114,6 +114,7 @@ def check_name(item: pytest.Item) -> str:
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Spread the tests that call the submission over the judging processes; the others follow in this one."""
+    prepare_for_speed(session)
     judged = [i for i, item in enumerate(session.items) if is_judged(item)]
     if session.testsfailed or session.config.option.collectonly or not judged or pool_of(session.config).jobs == 1:
         return None
@@ -125,6 +126,17 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
     stop_if_asked(session)
     return True
+
+
+def prepare_for_speed(session: pytest.Session) -> None:
+    """Start the workers that will be timed, where there are such tests and a GPU."""
+    if session.config.option.collectonly or not any(uses_submission(i) and not is_judged(i) for i in session.items):
+        return
+    from assignment.grading import speed
+
+    pool = pool_of(session.config)
+    if not speed.needs_a_gpu(pool):
+        session.config.stash[SPEED] = speed.Session(pool)
 
 
 def stop_if_asked(session: pytest.Session) -> None:
@@ -241,8 +253,6 @@ def speed(request: pytest.FixtureRequest) -> Any:
     pool, stash = pool_of(request.config), request.config.stash
     if why := speed.needs_a_gpu(pool):
         pytest.skip(why)
-    if SPEED not in stash:
-        stash[SPEED] = speed.Session(pool)
     return speed.Speed(stash[SPEED])
 
 

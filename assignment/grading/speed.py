@@ -3,7 +3,9 @@
 These tests run one after the other, when all others are over and the machine is quiet.
 """
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 
 from assignment.grading import rungs, score
 from assignment.grading.calls import SubmissionError, failure
-from assignment.grading.pool import Pool
+from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import Worker, WorkerDied
 from assignment.timing import clock, contestants, roof
 from assignment.timing.memory import Memory
@@ -38,17 +40,23 @@ class TooSlow(AssertionError):
 
 
 class Session:
-    """What the speed tests of one run share: workers of their own, the grader's memory, what the GPU can do."""
+    """What the speed tests of one run share: workers of their own, the grader's memory, what the GPU can do.
+
+    The workers load while other tests are judged.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.total = torch.cuda.get_device_properties(0).total_memory
         self.worker = Worker(pool.stage, "cuda", pool.rung)
         self.peers = contestants.Peers(pool.rung)
-        self.memory = Memory(min(MAX_MEMORY, int(MEMORY_SHARE * self.total)))
         self._roofs: dict[torch.dtype, roof.Roof] = {}
         self.own_names = own_names(pool.submission.files)
-        self.failed: dict[str, SubmissionError] = {}  # by function: what it must not be asked for again
+        self.deaths: Counter[str] = Counter()  # of the worker, by function
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        return Memory(min(MAX_MEMORY, int(MEMORY_SHARE * self.total)))
 
     def roof(self, dtype: torch.dtype) -> roof.Roof:
         if dtype not in self._roofs:
@@ -102,6 +110,9 @@ class Speed:
         self._judge(raced, workload, dtype, against, reach)
 
     def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
+        if self._session.deaths[function] >= MAX_DEATHS:
+            message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
+            raise SubmissionError(score.CRASHED, message, ran=False)
         if dtype == torch.bfloat16 and torch.cuda.get_device_capability() < (8, 0):
             raise SubmissionError(score.NOT_GRADED, f"{torch.cuda.get_device_name()} has no bfloat16")
         build = next(build for name, build in BUILDERS.items() if function.startswith(name))
@@ -116,6 +127,7 @@ class Speed:
 
     def _failed(self, function: str, error: "contestants.Failed | WorkerDied") -> BaseException:
         if isinstance(error, WorkerDied):
+            self._session.deaths[function] += 1
             return SubmissionError(error.status, str(error), error.ran)
         return failure(error.reply)
 

@@ -1,10 +1,11 @@
 """One function against another on the same inputs, in turns: A B A B.
 
-A round of one contestant is a run of K calls and one of 2K, each on slots that have just been rewritten, with the
-cache full of other things. What a call takes is the difference over K. Afterwards the inputs are poisoned, and the
-worker is asked for the results of calls that nobody could foresee: they must be right, and they must be there. Where
-handing them over takes longer than it takes the opponent, the call was not over when the worker said so, and the
-difference is added.
+A run is some calls, each on a slot that has just been rewritten, with the cache full of other things. The way there and
+back takes as long as a thousand short calls may, and is not theirs: it is what 2K calls take beyond twice what K calls
+take of somebody who is trusted. (Of a submission's own K calls nothing is asked: by making them slow it would make the
+difference small.) Afterwards the inputs are poisoned, and the worker is asked for the results of calls that nobody
+could foresee: they must be right, and they must be there. Where handing them over takes longer than it takes the
+opponent, the calls were not over when the worker said so, and the difference is added.
 """
 
 import ctypes
@@ -24,7 +25,7 @@ from assignment.timing.workloads import Workload
 # A request of a kind about a workload, with more in its header: the reply, and the seconds that it took by our clock.
 Ask = Callable[[str, Workload, dict[str, Any]], tuple[dict[str, Any], float]]
 GIVEN = 2  # results looked at, of a run
-MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 16, 128  # 2K
+MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 16, 256  # 2K
 TAKE_S = 0.01  # 2K calls, at least: more of them where one is short
 FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
 ROUGHLY = Roof(4e12, 5e14)  # any GPU
@@ -38,16 +39,17 @@ class Contestant:
 
     name: str
     ask: Ask
+    is_trusted: bool = False  # one of ours; the results of others must be right
     gives: bool = True  # False for one that only stands for an amount of work
-    is_checked: bool = True  # whether its results must be right
 
 
 @dataclass
 class Record:
     """What the rounds of one contestant have shown, in seconds."""
 
-    calls: list[float] = field(default_factory=list)  # a call, by our clock
-    events: list[float] = field(default_factory=list)  # the same by the worker's events
+    runs: list[float] = field(default_factory=list)  # 2K calls, by our clock
+    overheads: list[float] = field(default_factory=list)  # what no call takes, of who is trusted
+    events: list[float] = field(default_factory=list)  # a call, by the worker's events
     given: list[float] = field(default_factory=list)  # handing over GIVEN results
     margins: list[float] = field(default_factory=list)  # the largest error over its bound
 
@@ -75,7 +77,7 @@ class Race:
 
 
 def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, rounds: int) -> Race:
-    """Time the contestants in turns.
+    """Time the contestants in turns; one at least is trusted.
 
     Raises:
         compare.Mismatch: a result is wrong.
@@ -88,17 +90,20 @@ def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, 
     for _ in range(rounds):
         for contestant in random.SystemRandom().sample(contestants, len(contestants)):
             track.round(contestant, records[contestant.name])
-    return judged(records)
+    return judged(records, track.n_slots)
 
 
-def judged(records: dict[str, Record]) -> Race:
+def judged(records: dict[str, Record], n_calls: int) -> Race:
+    """What the records of runs of so many calls mean."""
+    overhead = max(0.0, statistics.median(seconds for record in records.values() for seconds in record.overheads))
     given = {name: statistics.median(record.given) for name, record in records.items() if record.given}
     calls: dict[str, list[float]] = {}
     timings = {}
     for name, record in records.items():
+        calls[name] = [(seconds - overhead) / n_calls for seconds in record.runs]
         late = (given[name] - min(given.values())) / GIVEN if name in given else 0.0
-        median = statistics.median(record.calls)
-        calls[name] = [seconds + late for seconds in record.calls] if late > LATE * median else record.calls
+        if late > LATE * statistics.median(calls[name]):
+            calls[name] = [seconds + late for seconds in calls[name]]
         low, middle, high = statistics.quantiles(calls[name], n=4)
         timings[name] = Timing(middle, low, high, statistics.median(record.events), max(record.margins, default=0.0))
     first = next(iter(records))
@@ -145,10 +150,12 @@ class Track:
         contestant.ask("hold", self._workload, held)
 
     def round(self, contestant: Contestant, record: Record) -> None:
-        n_calls = self.n_slots // 2
-        short, long = (self._run(contestant, n, record) for n in (n_calls, 2 * n_calls))
-        record.calls.append((long[0] - short[0]) / n_calls)
-        record.events.append((long[1] - short[1]) / n_calls)
+        seconds, events_s = self._run(contestant, self.n_slots, record)
+        record.runs.append(seconds)
+        record.events.append(events_s / self.n_slots)
+        if contestant.is_trusted:
+            half_s, _ = self._run(contestant, self.n_slots // 2, record)
+            record.overheads.append(2 * half_s - seconds)
 
     def _run(self, contestant: Contestant, n_calls: int, record: Record) -> tuple[float, float]:
         """The seconds of so many calls on new values, by our clock and by the worker's events."""
@@ -156,7 +163,7 @@ class Track:
         for slot in self._slots:
             self._workload.fill(slot, self._memory, self._generator)
         positions = self._chance.sample(range(n_calls), GIVEN)
-        is_checked = contestant.is_checked and self._chance.random() < CHECKED
+        is_checked = not contestant.is_trusted and self._chance.random() < CHECKED
         check = self._workload.pick(self._slots[order[positions[0]]], self._chance) if is_checked else None
         self._flushed.fill_(0)
         reset_persisting_cache()
