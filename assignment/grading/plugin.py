@@ -136,7 +136,7 @@ def prepare_for_speed(session: pytest.Session) -> None:
 
     pool = pool_of(session.config)
     if not speed.needs_a_gpu(pool):
-        session.config.stash[SPEED] = speed.Session(pool)
+        session.config.stash[SPEED] = speed.Session(pool.stage, pool.rung, pool.submission)
 
 
 def stop_if_asked(session: pytest.Session) -> None:

@@ -15,6 +15,8 @@ from assignment.grading import rungs, score
 from assignment.grading.calls import SubmissionError, failure
 from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import Worker, WorkerDied
+from assignment.grading.stage import Stage
+from assignment.grading.submission import Submission
 from assignment.timing import clock, contestants, roof
 from assignment.timing.memory import Memory
 from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_sum
@@ -45,14 +47,21 @@ class Session:
     The workers load while other tests are judged.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, stage: Stage, rung: str, submission: Submission) -> None:
         self.total = torch.cuda.get_device_properties(0).total_memory
-        self.worker = Worker(pool.stage, "cuda", pool.rung)
-        self.peers = contestants.Peers(pool.rung)
+        self._stage = stage
+        self.worker = Worker(stage, "cuda", rung)
+        self.peers = contestants.Peers(rung)
         self._roofs: dict[torch.dtype, roof.Roof] = {}
-        self.own_names = own_names(pool.submission.files)
+        self.own_names = own_names(submission.files)
         self.deaths: Counter[str] = Counter()  # of the worker, by function
+
+    def replace(self, submission: Submission) -> None:
+        """Go on with another submission."""
+        self.worker.restart()
+        self._stage.replace(submission)
+        self.own_names = own_names(submission.files)
+        self.deaths.clear()
 
     @functools.cached_property
     def memory(self) -> Memory:
@@ -83,6 +92,7 @@ class Speed:
         self.doubts: list[str] = []
         self.evidence: dict[str, list[str]] = {}
         self.measured = ""  # what was found, in a line
+        self.ratio = 0.0  # of the peer's time to that of the submission
 
     def __call__(
         self, function: str, shape: Sequence[int], dtype: torch.dtype, against: str, reach: float, **options: Any
@@ -173,6 +183,7 @@ class Speed:
             if workload.operations
             else f"{workload.nbytes / timing.seconds / 1e12:.2f} TB/s"
         )
+        self.ratio = middle
         self.measured = (
             f"{middle:.2f} × {PEER_NAMES[against]} ({low:.2f}–{high:.2f}; full points from {reach:.2f}): "
             f"{microseconds(timing.seconds)} a call, {rate}, {share:.0%} of what this GPU reaches"

@@ -78,7 +78,7 @@ def run(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
 
 def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
     """Copy the results of some calls of the last run into the grader's memory."""
-    for position, outputs in zip(header["positions"], _outputs, strict=True):
+    for position, outputs in zip(header["positions"], _outputs, strict=False):
         tensors, _ = results(_kept[position])
         if len(tensors) != len(outputs):
             raise WrongReturn(f"returned {len(tensors)} tensors, expected {len(outputs)}")
@@ -105,5 +105,13 @@ def trace(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
     return {"launched": sorted(times.items(), key=lambda item: -item[1])[:MAX_KERNELS]}
 
 
+def release(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+    """Let go of the grader's memory."""
+    for held in (_slots, _outputs, _kept):
+        held.clear()
+    shared.cache_clear()
+    return {}
+
+
 HANDLERS: dict[str, Callable[[Callable, dict[str, Any]], dict[str, Any]]]
-HANDLERS = {"hold": hold, "run": run, "give": give, "trace": trace}
+HANDLERS = {"hold": hold, "run": run, "give": give, "trace": trace, "release": release}

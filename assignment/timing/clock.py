@@ -24,7 +24,7 @@ from assignment.timing.workloads import Workload
 
 # A request of a kind about a workload, with more in its header: the reply, and the seconds that it took by our clock.
 Ask = Callable[[str, Workload, dict[str, Any]], tuple[dict[str, Any], float]]
-GIVEN = 2  # results looked at, of a run
+GIVEN = 4  # results looked at, of a run
 MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 16, 256  # 2K
 TAKE_S = 0.01  # 2K calls, at least: more of them where one is short
 FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
@@ -96,7 +96,7 @@ def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, 
 def judged(records: dict[str, Record], n_calls: int) -> Race:
     """What the records of runs of so many calls mean."""
     overhead = max(0.0, statistics.median(seconds for record in records.values() for seconds in record.overheads))
-    given = {name: statistics.median(record.given) for name, record in records.items() if record.given}
+    given = {name: statistics.mean(record.given) for name, record in records.items() if record.given}
     calls: dict[str, list[float]] = {}
     timings = {}
     for name, record in records.items():
@@ -162,7 +162,7 @@ class Track:
         order = self._chance.sample(range(self.n_slots), n_calls)
         for slot in self._slots:
             self._workload.fill(slot, self._memory, self._generator)
-        positions = self._chance.sample(range(n_calls), GIVEN)
+        positions = self._chance.sample(range(n_calls), min(GIVEN, n_calls))
         is_checked = not contestant.is_trusted and self._chance.random() < CHECKED
         check = self._workload.pick(self._slots[order[positions[0]]], self._chance) if is_checked else None
         self._flushed.fill_(0)

@@ -1,9 +1,10 @@
 """Submission and peers as contestants: each in a worker of its own, asked through the same door."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
-from assignment.grading.sandbox import Worker
+from assignment.grading.sandbox import Worker, WorkerDied
 from assignment.grading.stage import Stage
 from assignment.grading.submission import PACKAGE, Submission
 from assignment.timing.clock import Contestant
@@ -40,6 +41,8 @@ class Peers:
         return Contestant(name, ask_peer, is_trusted=True, gives=name != COPYING)
 
     def close(self) -> None:
+        with contextlib.suppress(WorkerDied):  # so that PyTorch does not complain of memory that is still in use
+            self._worker.ask({"kind": "release", "function": f"{COPYING}__rmsnorm_forward", "options": {}}, [])
         self._worker.close()
         self._stage.close()
 

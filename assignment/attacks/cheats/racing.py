@@ -1,0 +1,248 @@
+"""Submissions that want to look faster than they are: each is the reference with one function in its place.
+
+They are raced by assignment/attacks/races.py on a GPU. What a source calls `honest` is the reference's own function.
+"""
+
+from dataclasses import dataclass
+
+from assignment.attacks.cheats import IMPORTS
+
+SUM, NORM, FLASH = "weighted_sum_forward", "rmsnorm_forward", "flash_forward_triton"
+TAKE_OVER = """
+import sys
+from cs336_kernels import racing as _racing
+
+{function} = _racing.{function}
+"""
+HEAD = """
+from cs336_kernels import {module} as _module
+
+honest = sys.modules["cs336_kernels.{module}"].{function}
+timed = sys.modules.get("assignment.grading.timed")
+
+
+def empty_results(x):
+    if "{function}" == "weighted_sum_forward":
+        return torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device)
+    return torch.empty_like(x), torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device)
+
+
+def tensors(results):
+    return results if isinstance(results, tuple) else (results,)
+
+"""
+
+
+@dataclass(frozen=True)
+class Racer:
+    """A cheat: its name, the function that it takes the place of, and its source."""
+
+    name: str
+    function: str
+    source: str
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What is laid over the reference's files; the first is appended."""
+        module = "flash_attention" if self.function == FLASH else self.function.rpartition("_")[0]
+        head = HEAD.replace("{module}", module).replace("{function}", self.function)
+        source = self.source.lstrip("\n").replace("FUNCTION", self.function)
+        return {
+            "cs336_kernels/__init__.py": TAKE_OVER.format(function=self.function).encode(),
+            "cs336_kernels/racing.py": (IMPORTS + head + source).encode(),
+        }
+
+
+ANOTHER_STREAM = """
+side = torch.cuda.Stream()
+
+def FUNCTION(*inputs, **options):
+    with torch.cuda.stream(side):
+        return honest(*inputs, **options)
+"""
+THREAD = """
+def FUNCTION(*inputs, **options):
+    results = empty_results(inputs[0])
+
+    def work():
+        for result, came in zip(tensors(results), tensors(honest(*inputs, **options))):
+            result.copy_(came)
+
+    threading.Thread(target=work, daemon=True).start()
+    return results
+"""
+BY_POINTER = """
+known = {}
+
+def FUNCTION(*inputs, **options):
+    key = tuple(x.data_ptr() for x in inputs), str(options)
+    if key not in known:
+        known[key] = honest(*inputs, **options)
+    return known[key]
+"""
+BY_SHAPE = """
+known = {}
+
+def FUNCTION(*inputs, **options):
+    key = tuple(x.shape for x in inputs), str(options)
+    if key not in known:
+        known[key] = honest(*inputs, **options)
+    return known[key]
+"""
+BY_SAMPLE = """
+known = {}
+
+def FUNCTION(*inputs, **options):
+    key = tuple(x.flatten()[::999_983].tolist() for x in inputs).__repr__(), str(options)
+    if key not in known:
+        known.clear()
+        known[key] = honest(*inputs, **options)
+    return known[key]
+"""
+SKIPS = """
+calls, last = 0, None
+
+def FUNCTION(*inputs, **options):
+    global calls, last
+    calls += 1
+    if last is None or calls < 20 or calls % 4 == 0:
+        last = honest(*inputs, **options)
+    return last
+"""
+# All that is said about time is small; the work is done as it should be.
+CLOCKS = """
+def FUNCTION(*inputs, **options):
+    return honest(*inputs, **options)
+
+class Event(torch.cuda.Event):
+    def elapsed_time(self, other):
+        return 1e-3
+
+torch.cuda.Event = Event
+time.perf_counter = time.monotonic = time.time = lambda: 0.0
+triton.testing.do_bench = lambda *_, **__: 1e-3
+if timed:
+    timed.Event = Event
+"""
+EARLY = """
+def FUNCTION(*inputs, **options):
+    return honest(*inputs, **options)
+
+if timed:
+    timed.synchronize = torch.cuda.synchronize = lambda *_: None
+"""
+# The worker's own handler is replaced: a run only keeps copies of the inputs, and what is asked for is computed then.
+DEFERRED = """
+inputs_of = []
+
+def FUNCTION(*inputs, **options):
+    return honest(*inputs, **options)
+
+def run(function, header):
+    inputs_of.clear()
+    inputs_of.extend([x.clone() for x in timed._slots[i]] for i in header["order"])
+    torch.cuda.synchronize()
+    return {"events_s": 1e-4 * len(header["order"])}
+
+def give(function, header):
+    timed._kept[:] = [None] * len(inputs_of)
+    for position in header["positions"]:
+        timed._kept[position] = honest(*inputs_of[position], **header["options"])
+    return given(function, header)
+
+if timed:
+    given = timed.give
+    timed.HANDLERS.update(run=run, give=give)
+"""
+# Three of four calls are made at once, the others when they are asked for.
+PARTLY_DEFERRED = (
+    DEFERRED.replace("inputs_of = []", "inputs_of, ready = [], {}")
+    .replace(
+        "    torch.cuda.synchronize()\n",
+        """
+    ready.clear()
+    for position, inputs in enumerate(inputs_of):
+        if position % 4:
+            ready[position] = honest(*inputs, **header["options"])
+    torch.cuda.synchronize()
+""",
+    )
+    .replace("timed._kept[position] = honest(", "timed._kept[position] = ready.get(position) or honest(")
+)
+# A difference between K and 2K calls is small where the K calls are slow.
+SLOW_WHEN_FEW = """
+most = 0
+
+def FUNCTION(*inputs, **options):
+    return honest(*inputs, **options)
+
+def run(function, header):
+    global most
+    most = max(most, len(header["order"]))
+    if len(header["order"]) < most:
+        time.sleep(0.002)
+    return ran(function, header)
+
+if timed:
+    ran = timed.run
+    timed.HANDLERS["run"] = run
+"""
+HALF = """
+def FUNCTION(*inputs, **options):
+    if inputs[0].numel() < 1 << 24:
+        return honest(*inputs, **options)
+    half = len(inputs[0]) // 2
+    results = empty_results(inputs[0])
+    for result, came in zip(tensors(results), tensors(honest(inputs[0][:half], *inputs[1:], **options))):
+        result[:half] = came
+        result[half:] = came
+    return results
+"""
+HALF_OF_THE_KEYS = """
+def FUNCTION(q, k, v, is_causal=False):
+    if k.shape[-2] < 2048:
+        return honest(q, k, v, is_causal=is_causal)
+    return honest(q, k[..., ::2, :], v[..., ::2, :], is_causal=is_causal)
+"""
+LIBRARY = """
+def FUNCTION(q, k, v, is_causal=False):
+    if k.shape[-2] < 2048:
+        return honest(q, k, v, is_causal=is_causal)
+    o, lse, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, is_causal)
+    return o, lse.reshape(q.shape[:-1])
+"""
+PINNED = """
+cuda = ctypes.CDLL("libcuda.so.1")
+
+def FUNCTION(*inputs, **options):
+    cuda.cuCtxSetLimit(6, ctypes.c_size_t(32 << 20))  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+    return honest(*inputs, **options)
+"""
+SANDBAG = """
+busy = []
+
+def FUNCTION(*inputs, **options):
+    if not busy:  # what runs beside the baseline slows it down
+        code = "while True: pass"
+        busy.extend(subprocess.Popen([sys.executable, "-c", code]) for _ in range(16))
+    return honest(*inputs, **options)
+"""
+
+RACERS = [
+    *(Racer(f"another_stream_{f}", f, ANOTHER_STREAM) for f in (SUM, FLASH)),
+    Racer("thread", FLASH, THREAD),
+    Racer("replay_by_pointer", NORM, BY_POINTER),
+    Racer("replay_by_shape", FLASH, BY_SHAPE),
+    Racer("replay_by_sample", SUM, BY_SAMPLE),
+    Racer("skips_after_twenty_calls", NORM, SKIPS),
+    Racer("clocks_patched", SUM, CLOCKS),
+    *(Racer(f"early_reply_{f}", f, EARLY) for f in (SUM, FLASH)),
+    *(Racer(f"deferred_{f}", f, DEFERRED) for f in (NORM, FLASH)),
+    Racer("partly_deferred", FLASH, PARTLY_DEFERRED),
+    *(Racer(f"slow_when_few_{f}", f, SLOW_WHEN_FEW) for f in (SUM, FLASH)),
+    *(Racer(f"half_of_the_rows_{f}", f, HALF) for f in (SUM, NORM)),
+    Racer("half_of_the_keys", FLASH, HALF_OF_THE_KEYS),
+    Racer("library_on_the_timed_shapes", FLASH, LIBRARY),
+    Racer("pinned_cache", NORM, PINNED),
+    Racer("sandbagged_baseline", FLASH, SANDBAG),
+]

@@ -1,0 +1,112 @@
+"""Race the reference and those that cheat, on a GPU: `python -m assignment.attacks.races [NAME ...] [--times N]`.
+
+Without --times: each cheat of cheats/racing.py beside the honest reference, both in this session. A cheat is held where
+it gets no points, or no more than GAIN above what it is without the cheat. With --times: one submission, timed again
+and again, and how far its ratios spread.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import _pytest.outcomes
+import torch
+
+from assignment.attacks.cheats.racing import RACERS, Racer
+from assignment.grading import rungs
+from assignment.grading.speed import Session, Speed
+from assignment.grading.stage import Stage
+from assignment.grading.submission import Submission, read
+
+REFERENCE = Path(__file__).resolve().parents[1] / "reference"
+GAIN = 0.05  # of the honest ratio: twice what two timings of one submission differ by
+CASES = {  # by function: shape, peer and options of the race
+    "weighted_sum_forward": ((65536, 4096), "copying", {}),
+    "weighted_sum_backward": ((65536, 4096), "copying", {}),
+    "rmsnorm_forward": ((65536, 4096), "copying", {}),
+    "rmsnorm_backward": ((65536, 4096), "copying", {}),
+    "flash_forward_triton": ((4096, 64), "flash2", {"is_causal": False}),
+    "flash_backward_triton": ((4096, 128), "flash2", {"is_causal": True}),
+}
+
+
+@contextmanager
+def opened(submission: Submission) -> Iterator[Session]:
+    stage = Stage(submission, "cuda")
+    session = Session(stage, rungs.choose(rungs.AUTO, "cuda"), submission)
+    try:
+        yield session
+    finally:
+        session.close()
+        stage.close()
+
+
+def raced(session: Session, function: str) -> tuple[float, str]:
+    """The ratio to the peer, 0 for what gets no points, and what was said."""
+    shape, peer, options = CASES[function]
+    speed = Speed(session)
+    try:
+        speed(function, shape, torch.bfloat16, against=peer, reach=0.0, **options)
+    except (AssertionError, _pytest.outcomes.Failed) as error:
+        return 0.0, " ".join(str(error).split())[:160]
+    return speed.ratio, "; ".join(speed.doubts) or speed.measured
+
+
+def cheats(names: list[str]) -> int:
+    reference, honest, n_open = read(REFERENCE), {}, 0
+    chosen = [racer for racer in RACERS if not names or any(name in racer.name for name in names)]
+    with opened(reference) as session:
+        for function in dict.fromkeys(racer.function for racer in chosen):
+            honest[function], said = raced(session, function)
+            print(f"{'honest':<40} {honest[function]:6.3f}  {said}", flush=True)
+        for racer in chosen:
+            session.replace(laid_over(reference, racer))
+            ratio, said = raced(session, racer.function)
+            is_held = ratio <= (1 + GAIN) * honest[racer.function]
+            n_open += not is_held
+            print(f"{racer.name:<40} {ratio:6.3f}  {'held' if is_held else 'GAINS'}: {said}", flush=True)
+    print(f"{len(chosen) - n_open} of {len(chosen)} held")
+    return 1 if n_open else 0
+
+
+def laid_over(reference: Submission, racer: Racer) -> Submission:
+    files = dict(reference.files)
+    for name, content in racer.files.items():
+        files[name] = files.get(name, b"") + content
+    return Submission(files)
+
+
+def spread(path: Path, times: int, names: list[str]) -> int:
+    with opened(read(path)) as session:
+        for function in CASES:
+            if names and function not in names:
+                continue
+            ratios = sorted(raced(session, function)[0] for _ in range(times))
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            print(
+                f"{function:<24} {middle:.3f} × {CASES[function][1]}: quartiles {(high - low) / middle:.1%} apart, "
+                f"all of {times} within {(ratios[-1] - ratios[0]) / middle:.1%} ({ratios[0]:.3f} to {ratios[-1]:.3f})",
+                flush=True,
+            )
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.attacks.races", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("names", nargs="*", help="parts of names of cheats; with --times, functions")
+    parser.add_argument("--times", type=int, metavar="N", help="time one submission so often, and no cheat")
+    parser.add_argument("--path", type=Path, default=REFERENCE, help="that submission (default: the reference)")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("races are run on a GPU, and PyTorch finds none", file=sys.stderr)
+        return 2
+    return spread(options.path, options.times, options.names) if options.times else cheats(options.names)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
