@@ -126,7 +126,7 @@ def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
             return
         pool = Pool(chunk[0].entry.submission, device, chunk[0].seed, jobs=1)
         loop = Loop(pool, chunk, queue, results, judged_by)
-        status = run_pytest(checks.declared(), [plugin.Starter(pool), loop])
+        status = run_pytest(checks.without_a_gpu(checks.declared()), [plugin.Starter(pool), loop])
         if status != pytest.ExitCode.OK:
             results.put(f"pytest ended with {status!r}: {loop.problems}")
     except BaseException as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 
+SPEED = "speed"  # the problem that needs a GPU
 PROBLEMS = {  # title and points; the sum is 100
     "weighted_sum": ("Weighted sum", 10.0),
     "rmsnorm": ("RMSNorm", 20.0),
@@ -17,7 +18,7 @@ PROBLEMS = {  # title and points; the sum is 100
     "flash_forward_triton": ("FlashAttention-2 forward, Triton", 20.0),
     "flash_backward_pytorch": ("FlashAttention-2 backward, PyTorch", 5.0),
     "flash_backward_triton": ("FlashAttention-2 backward, Triton", 15.0),
-    "speed": ("Speed on a GPU", 20.0),
+    SPEED: ("Speed on a GPU", 20.0),
 }
 LAST = ("test_cost.py", "test_compile.py")  # of a problem's checks: what right results cost, and need
 
@@ -73,6 +74,11 @@ def _is_mark(node: ast.expr, name: str) -> bool:
 def _argument(node: ast.expr, name: str) -> str:
     assert isinstance(node, ast.Call), name
     return ast.literal_eval(node.args[0])
+
+
+def without_a_gpu(checks: list[Check]) -> list[Check]:
+    """Those that can be run anywhere."""
+    return [check for check in checks if check.problem != SPEED]
 
 
 def select(checks: list[Check], names: list[str]) -> list[Check]:

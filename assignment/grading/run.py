@@ -23,7 +23,6 @@ from assignment.grading.submission import Submission, UnusableSubmission, pack, 
 ROOT = Path(__file__).resolve().parents[2]
 GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
 PACKED = "submission.zip"
-SPEED = "speed"  # the problem that needs a GPU
 
 
 class Judge:
@@ -169,9 +168,9 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     """Run the selected checks on the submission, print the report and write its files."""
     start = time.monotonic()
     device = pick_device(options.device)
-    only = [*options.only, *{check.problem for check in selected} & {SPEED}] if options.only else []
+    only = [*options.only, *{check.problem for check in selected} & {checks.SPEED}] if options.only else []
     if device != "cuda" or options.inline:
-        selected = [check for check in selected if check.problem != SPEED]  # the report says that it was not graded
+        selected = checks.without_a_gpu(selected)  # the report says that the others were not graded
     seed = new_seed() if options.seed is None else options.seed
     jobs = 1 if options.inline else options.jobs or default_jobs()
     console.print(Text(text.line(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}")))
