@@ -51,15 +51,15 @@ def test_rmsnorm_backward(speed, d):
 @pytest.mark.points(5)
 @attention
 def test_flash_forward(speed, shape):
-    """flash_forward_triton is as fast as FlashAttention-2, in memory that grows with n·d"""
-    race(speed, "flash_forward_triton", shape, reach=1.0)
+    """flash_forward_triton has 85 % of FlashAttention-2's speed, in memory that grows with n·d"""
+    race(speed, "flash_forward_triton", shape, reach=0.85)
 
 
 @pytest.mark.points(5)
 @attention
 def test_flash_backward(speed, shape):
-    """flash_backward_triton has 80 % of FlashAttention-2's speed, in memory that grows with n·d"""
-    race(speed, "flash_backward_triton", shape, reach=0.8)
+    """flash_backward_triton has 75 % of FlashAttention-2's speed, in memory that grows with n·d"""
+    race(speed, "flash_backward_triton", shape, reach=0.75)
 
 
 def race(speed, function, shape, reach):

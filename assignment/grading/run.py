@@ -18,6 +18,7 @@ from rich.text import Text
 
 from assignment.grading import checks, plugin, report, rungs, score, supervisor, text
 from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
+from assignment.grading.stage import Stage
 from assignment.grading.submission import Submission, UnusableSubmission, pack, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,6 +114,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         _check_device(options.device)
         _check_outputs(options)
+        _check_bench(options)
         _check_sandbox(options)
         submission = read(options.path.absolute())
     except UnusableSubmission as error:
@@ -121,6 +123,8 @@ def main(options: argparse.Namespace) -> int:
     if options.pack:
         return write_pack(console, submission)
     try:
+        if options.bench:
+            return bench(options, submission, console)
         return grade(options, selected, submission, console)
     except KeyboardInterrupt:
         print("grade.py: interrupted, no score", file=sys.stderr)
@@ -130,6 +134,13 @@ def main(options: argparse.Namespace) -> int:
 def _check_device(device: str) -> None:
     if device == "cuda" and pick_device("auto") != "cuda":
         raise UnusableSubmission("--device cuda: PyTorch finds no GPU here; leave the option out for the simulator")
+
+
+def _check_bench(options: argparse.Namespace) -> None:
+    if not options.bench and (options.csv or options.plot):
+        raise UnusableSubmission("--csv and --plot belong to --bench")
+    if options.bench and pick_device(options.device) != "cuda":
+        raise UnusableSubmission("--bench needs a GPU, and PyTorch finds none here")
 
 
 def _check_sandbox(options: argparse.Namespace) -> None:
@@ -142,7 +153,7 @@ def _check_sandbox(options: argparse.Namespace) -> None:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    for path in (options.json, options.junit):
+    for path in (options.json, options.junit, options.csv, options.plot):
         if path and not path.absolute().parent.is_dir():
             raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
         if path and path.is_dir():
@@ -215,6 +226,21 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], submission:
     if unwritten or any(result.status == score.GRADER_ERROR for result in results):
         return BROKEN
     return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
+
+
+def bench(options: argparse.Namespace, submission: Submission, console: Console) -> int:
+    """Time the submission beside its peers."""
+    from assignment.grading import speed
+
+    console.print(Text(text.line(f"Timing {options.path.absolute()} on {_device_name('cuda')}")))
+    stage = Stage(submission, "cuda")
+    session = speed.Session(stage, rungs.choose(options.sandbox, "cuda"), submission)
+    try:
+        speed.bench(session, console, options.only, options.csv, options.plot)
+    finally:
+        session.close()
+        stage.close()
+    return GRADED
 
 
 def _command(options: argparse.Namespace, seed: int) -> str:

@@ -7,9 +7,11 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from assignment.grading import rungs, score
 from assignment.grading.calls import SubmissionError, failure
@@ -80,6 +82,17 @@ class Session:
 def own_names(files: dict[str, bytes]) -> set[str]:
     """Of all functions that a submission defines: its kernels are among them."""
     return {name.decode() for text in files.values() for name in re.findall(rb"\bdef\s+([A-Za-z_]\w*)", text)}
+
+
+def bench(session: Session, console: Console, only: Sequence[str], table: Path | None, picture: Path | None) -> None:
+    """Time a sweep, and write what was asked for."""
+    from assignment.timing import bench, plots
+
+    rows = bench.run(console, session.worker, session.peers, session.memory, session.roof(torch.bfloat16), only)
+    if table:
+        bench.write_csv(table, rows)
+    if picture:
+        plots.draw(picture, rows, session.roof(torch.bfloat16), torch.cuda.get_device_name())
 
 
 class Speed:

@@ -84,9 +84,14 @@ def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, 
         Whatever a contestant's ask() raises.
     """
     track = Track(workload, memory)
-    records = {contestant.name: Record() for contestant in contestants}
     for contestant in contestants:
         track.warm_up(contestant)
+    return race_on(track, contestants, rounds)
+
+
+def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> Race:
+    """The same with contestants that are warm."""
+    records = {contestant.name: Record() for contestant in contestants}
     for _ in range(rounds):
         for contestant in random.SystemRandom().sample(contestants, len(contestants)):
             track.round(contestant, records[contestant.name])

@@ -12,6 +12,7 @@ from assignment.timing.workloads import Workload
 
 PEERS = Path(__file__).parent / "peers"
 COPYING = "copying"  # the peer that stands for an amount of memory to move
+CALLED_FOR_RESULTS = ("flash2",)  # the peer whose handing over of results is compared with a submission's
 
 
 class Failed(Exception):
@@ -38,7 +39,7 @@ class Peers:
         def ask_peer(kind: str, workload: Workload, more: dict[str, Any]) -> tuple[dict[str, Any], float]:
             return ask(self._worker, f"{name}__{workload.function}", kind, workload, more)
 
-        return Contestant(name, ask_peer, is_trusted=True, gives=name != COPYING)
+        return Contestant(name, ask_peer, is_trusted=True, gives=name in CALLED_FOR_RESULTS)
 
     def close(self) -> None:
         with contextlib.suppress(WorkerDied):  # so that PyTorch does not complain of memory that is still in use

@@ -1,51 +1,12 @@
-"""PyTorch's own words for each function, compiled by torch.compile."""
-
-import math
+"""What naive.py says, compiled by torch.compile."""
 
 import torch
 
-
-def _compiled(function):
-    return torch.compile(function, dynamic=False, mode="max-autotune-no-cudagraphs")
+from . import naive
 
 
-@_compiled
-def weighted_sum_forward(x, weight):
-    return (x * weight).sum(-1)
-
-
-@_compiled
-def weighted_sum_backward(grad_y, x, weight):
-    return grad_y[:, None] * weight, (grad_y[:, None].float() * x).sum(0).to(weight.dtype)
-
-
-@_compiled
-def rmsnorm_forward(x, weight, eps=1e-5):
-    rstd = (x.float().square().mean(-1) + eps).rsqrt()
-    return (x * rstd[:, None] * weight).to(x.dtype), rstd
-
-
-@_compiled
-def rmsnorm_backward(grad_y, x, weight, rstd):
-    x_hat, g = x * rstd[:, None], grad_y.float() * weight
-    grad_x = rstd[:, None] * (g - x_hat * (g * x_hat).mean(-1, keepdim=True))
-    return grad_x.to(x.dtype), (grad_y * x_hat).sum(0).to(weight.dtype)
-
-
-@_compiled
-def flash_forward_triton(q, k, v, is_causal=False):
-    s = (q @ k.mT / math.sqrt(q.shape[-1])).float()
-    if is_causal:
-        s = s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device).triu(1), -math.inf)
-    return s.softmax(-1).to(v.dtype) @ v, s.logsumexp(-1)
-
-
-@_compiled
-def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
-    scale = 1 / math.sqrt(q.shape[-1])
-    p = ((q @ k.mT).float() * scale - lse[..., None]).exp()
-    if is_causal:
-        p = p.masked_fill(torch.ones(p.shape[-2:], dtype=torch.bool, device=p.device).triu(1), 0.0)
-    delta = (grad_o.float() * o).sum(-1, keepdim=True)
-    ds = (p * ((grad_o @ v.mT) - delta) * scale).to(q.dtype)
-    return ds @ k, ds.mT @ q, p.to(q.dtype).mT @ grad_o
+def __getattr__(name):
+    is_attention = name.startswith("flash")  # of which every size would take seconds
+    function = torch.compile(getattr(naive, name), dynamic=None if is_attention else False)
+    globals()[name] = function  # once
+    return function

@@ -1,0 +1,189 @@
+"""`python grade.py --bench`: a submission beside its peers over many sizes, as a table, as CSV and as a picture."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from assignment.grading.sandbox import Worker, WorkerDied
+from assignment.timing import clock
+from assignment.timing.contestants import COPYING, Failed, Peers, of_submission
+from assignment.timing.memory import Memory
+from assignment.timing.roof import Roof
+from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_sum
+from tests.compare import Mismatch
+
+ROUNDS = 5
+LENGTHS = [512 << i for i in range(6)]
+WIDTHS = [1024 << i for i in range(6)]
+ELEMENTS = 1 << 28  # of x, at every width
+SUBMISSION = "submission"
+TITLES = {
+    SUBMISSION: "this submission",
+    COPYING: "copy",
+    "naive": "PyTorch",
+    "compiled": "torch.compile",
+    "torch_norm": "F.rms_norm",
+    "liger": "Liger",
+    "flash2": "FlashAttention-2",
+    "cudnn": "cuDNN",
+    "flex": "FlexAttention",
+    "flash3": "FlashAttention-3",
+}
+PEERS = {
+    "weighted_sum": (COPYING, "naive", "compiled"),
+    "rmsnorm": (COPYING, "naive", "compiled", "torch_norm", "liger"),
+    "flash": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
+}
+ENOUGH = 3.0  # times as slow as the best: such a peer is left out of larger sizes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contestant at one size."""
+
+    function: str
+    dtype: str
+    n: int  # queries and keys, or rows
+    d: int
+    is_causal: bool
+    contestant: str
+    microseconds: float
+    low: float
+    high: float
+    tflops: float  # of the products of matrices
+    tb_per_s: float  # of the bytes that must move
+    roof: float  # the least time that this GPU needs, over this one
+    intensity: float  # operations a byte
+
+    @property
+    def size(self) -> str:
+        if self.function.startswith("flash"):
+            return f"n {self.n:,}, d {self.d}{', causal' if self.is_causal else ''}"
+        return f"{self.n:,} × {self.d:,} {self.dtype}"
+
+
+def sweep(only: Sequence[str]) -> list[Workload]:
+    bf16, f32 = torch.bfloat16, torch.float32
+    both = (False, True)
+    works = [weighted_sum(ELEMENTS // 4096, 4096, dtype, back) for back in both for dtype in (bf16, f32)]
+    works += [rmsnorm(ELEMENTS // d, d, bf16, back) for back in both for d in WIDTHS]
+    works += [
+        attention(n, d, bf16, causal, back) for back in both for d in (64, 128) for causal in both for n in LENGTHS
+    ]
+    return [work for work in works if not only or work.function.startswith(tuple(only))]
+
+
+class Bench:
+    """The contestants of one session."""
+
+    def __init__(self, worker: Worker, peers: Peers, memory: Memory, roof: Roof) -> None:
+        self._submission, self._peers, self._memory, self._roof = of_submission(worker), peers, memory, roof
+        self.missing: dict[tuple[str, str], str] = {}  # contestant and function: why it is not there
+
+    def rows(self, work: Workload) -> Iterator[Row]:
+        """All contestants that can do the work, timed in turns."""
+        track = clock.Track(work, self._memory)
+        ready = [contestant for contestant in self._contestants(work) if self._is_ready(track, contestant, work)]
+        if not any(contestant.is_trusted for contestant in ready):
+            return
+        try:
+            race = clock.race_on(track, ready, ROUNDS)
+        except (Failed, WorkerDied, Mismatch) as error:
+            self.missing[SUBMISSION, work.function] = _first_line(error)
+            race = clock.race_on(track, [contestant for contestant in ready if contestant.is_trusted], ROUNDS)
+        best = min(timing.seconds for timing in race.timings.values())
+        for name, timing in race.timings.items():
+            yield self._row(work, name, timing)
+            if name not in (SUBMISSION, COPYING) and timing.seconds > ENOUGH * best:
+                self.missing[name, work.function] = (
+                    f"over {ENOUGH:g} times as slow as the best: not run at larger sizes"
+                )
+
+    def _contestants(self, work: Workload) -> list[clock.Contestant]:
+        family = next(names for start, names in PEERS.items() if work.function.startswith(start))
+        everyone = [self._submission, *map(self._peers.contestant, family)]
+        return [one for one in everyone if (one.name, work.function) not in self.missing]
+
+    def _is_ready(self, track: clock.Track, contestant: clock.Contestant, work: Workload) -> bool:
+        try:
+            track.warm_up(contestant)
+        except (Failed, WorkerDied) as error:
+            self.missing[contestant.name, work.function] = _first_line(error)
+            return False
+        return True
+
+    def _row(self, work: Workload, name: str, timing: clock.Timing) -> Row:
+        spec = work.inputs["q" if "q" in work.inputs else "x"]
+        nbytes = 2 * spec.nbytes if name == COPYING else work.nbytes
+        operations = 0.0 if name == COPYING else work.operations
+        return Row(
+            work.function,
+            str(spec.dtype).removeprefix("torch."),
+            spec.shape[-2],
+            spec.shape[-1],
+            work.options.get("is_causal", False),
+            name,
+            round(1e6 * timing.seconds, 2),
+            round(1e6 * timing.low, 2),
+            round(1e6 * timing.high, 2),
+            operations / timing.seconds / 1e12,
+            nbytes / timing.seconds / 1e12,
+            self._roof.least_seconds(nbytes, operations) / timing.seconds,
+            (work.operations or work.arithmetic) / work.nbytes,
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:100]
+
+
+def run(console: Console, worker: Worker, peers: Peers, memory: Memory, roof: Roof, only: Sequence[str]) -> list[Row]:
+    """Time the whole sweep, a table for each function as soon as it is through."""
+    bench = Bench(worker, peers, memory, roof)
+    found: list[Row] = []
+    works = sweep(only)
+    bar = (TextColumn("  timing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*bar, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(works))
+        for i, work in enumerate(works):
+            progress.update(task, description=work.function)
+            found += bench.rows(work)
+            progress.advance(task)
+            if i + 1 == len(works) or works[i + 1].function != work.function:
+                console.print(table([row for row in found if row.function == work.function]))
+    for (name, function), why in bench.missing.items():
+        console.print(f"  {TITLES[name]}, {function}: {why}", style="dim", markup=False)
+    return found
+
+
+def table(rows: list[Row]) -> Table:
+    """Sizes down, contestants across; with the share of the roof."""
+    names = [name for name in TITLES if any(row.contestant == name for row in rows)]
+    is_product = any(row.tflops for row in rows)
+    made = Table(title=f"{rows[0].function if rows else ''}: {'TFLOP/s' if is_product else 'TB/s'} (% of the roof)")
+    made.add_column("")
+    for name in names:
+        made.add_column(TITLES[name], justify="right")
+    for size in dict.fromkeys(row.size for row in rows):
+        cells = {row.contestant: row for row in rows if row.size == size}
+        made.add_row(size, *(_cell(cells.get(name), is_product) for name in names))
+    return made
+
+
+def _cell(row: Row | None, is_product: bool) -> str:
+    if row is None:
+        return "–"
+    return f"{row.tflops:.0f} ({row.roof:.0%})" if is_product else f"{row.tb_per_s:.2f} ({row.roof:.0%})"
+
+
+def write_csv(path: Path, rows: list[Row]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
