@@ -2,8 +2,9 @@
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -38,7 +39,7 @@ TITLES = {
 PEERS = {
     "weighted_sum": (COPYING, "naive", "compiled"),
     "rmsnorm": (COPYING, "naive", "compiled", "torch_norm", "liger"),
-    "flash": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
+    "flash": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive", COPYING),
 }
 ENOUGH = 3.0  # times as slow as the best: such a peer is left out of larger sizes
 
@@ -88,35 +89,36 @@ class Bench:
 
     def rows(self, work: Workload) -> Iterator[Row]:
         """All contestants that can do the work, timed in turns."""
-        track = clock.Track(work, self._memory)
-        ready = [contestant for contestant in self._contestants(work) if self._is_ready(track, contestant, work)]
-        if not any(contestant.is_trusted for contestant in ready):
+        race = self._race(clock.Track(work, self._memory), work)
+        if race is None:
             return
-        try:
-            race = clock.race_on(track, ready, ROUNDS)
-        except (Failed, WorkerDied, Mismatch) as error:
-            self.missing[SUBMISSION, work.function] = _first_line(error)
-            race = clock.race_on(track, [contestant for contestant in ready if contestant.is_trusted], ROUNDS)
-        best = min(timing.seconds for timing in race.timings.values())
+        best = min(timing.seconds for name, timing in race.timings.items() if name != COPYING)
         for name, timing in race.timings.items():
+            if name == COPYING and work.operations:
+                continue
             yield self._row(work, name, timing)
             if name not in (SUBMISSION, COPYING) and timing.seconds > ENOUGH * best:
                 self.missing[name, work.function] = (
                     f"over {ENOUGH:g} times as slow as the best: not run at larger sizes"
                 )
 
+    def _race(self, track: clock.Track, work: Workload) -> clock.Race | None:
+        """Of all that are left once who cannot do the work has been left out; None without any."""
+        while len(present := self._contestants(work)) > 1:
+            try:
+                for contestant in present:
+                    track.warm_up(contestant)
+                return clock.race_on(track, present, ROUNDS)
+            except Out as error:
+                self.missing[error.name, work.function] = str(error)
+            except (Mismatch, clock.BusyBetween) as error:
+                self.missing[SUBMISSION, work.function] = first_line(error)
+        return None
+
     def _contestants(self, work: Workload) -> list[clock.Contestant]:
         family = next(names for start, names in PEERS.items() if work.function.startswith(start))
         everyone = [self._submission, *map(self._peers.contestant, family)]
-        return [one for one in everyone if (one.name, work.function) not in self.missing]
-
-    def _is_ready(self, track: clock.Track, contestant: clock.Contestant, work: Workload) -> bool:
-        try:
-            track.warm_up(contestant)
-        except (Failed, WorkerDied) as error:
-            self.missing[contestant.name, work.function] = _first_line(error)
-            return False
-        return True
+        return [named(one) for one in everyone if (one.name, work.function) not in self.missing]
 
     def _row(self, work: Workload, name: str, timing: clock.Timing) -> Row:
         spec = work.inputs["q" if "q" in work.inputs else "x"]
@@ -139,7 +141,27 @@ class Bench:
         )
 
 
-def _first_line(error: BaseException) -> str:
+class Out(Exception):
+    """A contestant cannot do the work."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
+
+
+def named(contestant: clock.Contestant) -> clock.Contestant:
+    """The same, whose failures raise Out."""
+
+    def ask(kind: str, work: Workload, more: dict[str, Any]) -> tuple[dict[str, Any], float]:
+        try:
+            return contestant.ask(kind, work, more)
+        except (Failed, WorkerDied) as error:
+            raise Out(contestant.name, first_line(error)) from error
+
+    return replace(contestant, ask=ask)
+
+
+def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:100]
 
 

@@ -1,11 +1,13 @@
 """One function against another on the same inputs, in turns: A B A B.
 
 A run is some calls, each on a slot that has just been rewritten, with the cache full of other things. The way there and
-back takes as long as a thousand short calls may, and is not theirs: it is what 2K calls take beyond twice what K calls
-take of somebody who is trusted. (Of a submission's own K calls nothing is asked: by making them slow it would make the
-difference small.) Afterwards the inputs are poisoned, and the worker is asked for the results of calls that nobody
-could foresee: they must be right, and they must be there. Where handing them over takes longer than it takes the
-opponent, the calls were not over when the worker said so, and the difference is added.
+back takes a millisecond, and is not theirs: it is what K calls, taken twice, take beyond 2K calls of somebody who is
+trusted. (Of a submission K calls are not asked: by making them slow it would make the difference small.)
+
+Afterwards the inputs are poisoned, and the worker is asked for the results of calls that nobody could foresee: they
+must be right, and they must be there. Where handing them over takes longer than it takes the opponent, the calls were
+not over when the worker said so, and the difference is added. While the slots are rewritten the GPU has nothing else to
+do: where that takes long, something of the submission's is running ahead of the clock.
 """
 
 import ctypes
@@ -30,6 +32,7 @@ TAKE_S = 0.01  # 2K calls, at least: more of them where one is short
 FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
 ROUGHLY = Roof(4e12, 5e14)  # any GPU
 CHECKED = 0.5  # of the runs
+BUSY = 1.5  # times what rewriting the slots takes while nothing else runs
 LATE = 0.1  # of a call's time: what a handing over may differ by
 
 
@@ -41,6 +44,7 @@ class Contestant:
     ask: Ask
     is_trusted: bool = False  # one of ours; the results of others must be right
     gives: bool = True  # False for one that only stands for an amount of work
+    is_typical: bool = False  # it is started as a submission's functions are
 
 
 @dataclass
@@ -50,6 +54,7 @@ class Record:
     runs: list[float] = field(default_factory=list)  # 2K calls, by our clock
     overheads: list[float] = field(default_factory=list)  # what no call takes, of who is trusted
     events: list[float] = field(default_factory=list)  # a call, by the worker's events
+    fills: list[float] = field(default_factory=list)  # rewriting the slots, by events of our own
     given: list[float] = field(default_factory=list)  # handing over GIVEN results
     margins: list[float] = field(default_factory=list)  # the largest error over its bound
 
@@ -70,6 +75,10 @@ class Timing:
         return abs(self.events_s - self.seconds) / self.seconds
 
 
+class BusyBetween(Exception):
+    """The GPU was at work while it should have been idle."""
+
+
 @dataclass(frozen=True)
 class Race:
     timings: dict[str, Timing]
@@ -77,9 +86,10 @@ class Race:
 
 
 def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, rounds: int) -> Race:
-    """Time the contestants in turns; one at least is trusted.
+    """Time the contestants in turns; one of them is typical.
 
     Raises:
+        BusyBetween: the first contestant's worker uses the GPU before it is asked to.
         compare.Mismatch: a result is wrong.
         Whatever a contestant's ask() raises.
     """
@@ -95,16 +105,22 @@ def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> R
     for _ in range(rounds):
         for contestant in random.SystemRandom().sample(contestants, len(contestants)):
             track.round(contestant, records[contestant.name])
-    return judged(records, track.n_slots)
+    typical = next(contestant.name for contestant in contestants if contestant.is_typical)
+    return judged(records, typical, track.n_slots)
 
 
-def judged(records: dict[str, Record], n_calls: int) -> Race:
-    """What the records of runs of so many calls mean."""
-    overhead = max(0.0, statistics.median(seconds for record in records.values() for seconds in record.overheads))
+def judged(records: dict[str, Record], typical: str, n_calls: int) -> Race:
+    """What the records of runs of so many calls mean. Of who is not trusted, the way takes as long as of `typical`."""
+    idle_s = statistics.median(records[typical].fills)
+    for name, record in records.items():
+        if statistics.median(record.fills) > BUSY * idle_s:
+            times = statistics.median(record.fills) / idle_s
+            raise BusyBetween(f"for {name}, rewriting the inputs takes {times:.1f} times as long as it should")
     given = {name: statistics.mean(record.given) for name, record in records.items() if record.given}
     calls: dict[str, list[float]] = {}
     timings = {}
     for name, record in records.items():
+        overhead = max(0.0, statistics.median(record.overheads or records[typical].overheads))
         calls[name] = [(seconds - overhead) / n_calls for seconds in record.runs]
         late = (given[name] - min(given.values())) / GIVEN if name in given else 0.0
         if late > LATE * statistics.median(calls[name]):
@@ -165,15 +181,19 @@ class Track:
     def _run(self, contestant: Contestant, n_calls: int, record: Record) -> tuple[float, float]:
         """The seconds of so many calls on new values, by our clock and by the worker's events."""
         order = self._chance.sample(range(self.n_slots), n_calls)
+        began, filled = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
         for slot in self._slots:
             self._workload.fill(slot, self._memory, self._generator)
+        filled.record()
         positions = self._chance.sample(range(n_calls), min(GIVEN, n_calls))
         is_checked = not contestant.is_trusted and self._chance.random() < CHECKED
         check = self._workload.pick(self._slots[order[positions[0]]], self._chance) if is_checked else None
         self._flushed.fill_(0)
         reset_persisting_cache()
         torch.cuda.synchronize()
-        reply, seconds = contestant.ask("run", self._workload, {"order": order})
+        record.fills.append(began.elapsed_time(filled) / 1e3)
+        reply, seconds = contestant.ask("run", self._workload, {"order": order, "kept": contestant.gives})
         self._memory.poison()
         torch.cuda.synchronize()
         if contestant.gives:

@@ -39,7 +39,7 @@ class Peers:
         def ask_peer(kind: str, workload: Workload, more: dict[str, Any]) -> tuple[dict[str, Any], float]:
             return ask(self._worker, f"{name}__{workload.function}", kind, workload, more)
 
-        return Contestant(name, ask_peer, is_trusted=True, gives=name in CALLED_FOR_RESULTS)
+        return Contestant(name, ask_peer, is_trusted=True, gives=name in CALLED_FOR_RESULTS, is_typical=name == COPYING)
 
     def close(self) -> None:
         with contextlib.suppress(WorkerDied):  # so that PyTorch does not complain of memory that is still in use

@@ -1,8 +1,26 @@
-"""Copies x: what memory allows a function that reads one matrix and writes another."""
+"""Copies x by a Triton kernel: what memory allows a function that reads one matrix and writes another.
+
+What starting such a function takes beside its work is that of any other, and is measured on this one.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK_SIZE = 4096  # elements
+NUM_WARPS = 8
 
 
 def _copied(x):
-    return x.clone()
+    y = torch.empty_like(x)
+    _copy_kernel[(triton.cdiv(x.numel(), BLOCK_SIZE),)](x, y, x.numel(), BLOCK_SIZE, num_warps=NUM_WARPS)
+    return y
+
+
+@triton.jit
+def _copy_kernel(x_ptr, y_ptr, n, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
 
 
 def weighted_sum_forward(x, weight):
@@ -19,3 +37,11 @@ def rmsnorm_forward(x, weight, eps=1e-5):
 
 def rmsnorm_backward(grad_y, x, weight, rstd):
     return _copied(x)
+
+
+def flash_forward_triton(q, k, v, is_causal=False):
+    return _copied(q)
+
+
+def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
+    return _copied(q)
