@@ -25,6 +25,7 @@ from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_s
 
 ROUNDS = 10
 MEMORY_SHARE = 0.25  # of the GPU's, for slots; the results of the calls take as much again
+BENCH_MEMORY_SHARE = 0.1  # where some peers hold all scores
 MAX_MEMORY = 40 << 30  # bytes
 FULL_SIZES_FROM = 32 << 30  # bytes of the GPU; on a smaller one a quarter of the rows
 BEYOND_ROOF = 1.25  # times what copies and products reach: who only reads may be a little faster than a copy
@@ -88,7 +89,8 @@ def bench(session: Session, console: Console, only: Sequence[str], table: Path |
     """Time a sweep, and write what was asked for."""
     from assignment.timing import bench, plots
 
-    rows = bench.run(console, session.worker, session.peers, session.memory, session.roof(torch.bfloat16), only)
+    memory = Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total)))
+    rows = bench.run(console, session.worker, session.peers, memory, session.roof(torch.bfloat16), only)
     if table:
         bench.write_csv(table, rows)
     if picture:
