@@ -43,7 +43,7 @@ def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
     storage = shared(json.dumps(header["memory"]))
 
     def view(offset: int, dtype: str, shape: list[int]) -> Any:
-        tensor = torch.empty(0, dtype=DTYPES[dtype], device="cuda")
+        tensor = torch.empty(0, dtype=DTYPES[dtype], device=storage.device)
         strides = torch.empty(shape, device="meta").stride()
         return tensor.set_(storage, offset // tensor.element_size(), shape, strides)
 

@@ -10,7 +10,6 @@ not over when the worker said so, and the difference is added. While the slots a
 do: where that takes long, something of the submission's is running ahead of the clock.
 """
 
-import ctypes
 import random
 import secrets
 import statistics
@@ -29,9 +28,8 @@ Ask = Callable[[str, Workload, dict[str, Any]], tuple[dict[str, Any], float]]
 GIVEN = 4  # results looked at, of a run
 MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 16, 256  # 2K
 TAKE_S = 0.01  # 2K calls, at least: more of them where one is short
-FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
 ROUGHLY = Roof(4e12, 5e14)  # any GPU
-CHECKED = 0.5  # of the runs
+STRICT = 0.5  # of the runs: one of the results is held to the rule of all tests
 BUSY = 1.5  # times what rewriting the slots takes while nothing else runs
 LATE = 0.1  # of a call's time: what a handing over may differ by
 
@@ -143,7 +141,6 @@ class Track:
         self._workload, self._memory = workload, memory
         self._chance = random.Random(secrets.randbits(128))
         self._generator = torch.Generator().manual_seed(secrets.randbits(63))
-        self._flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
         slot, outputs = [*workload.inputs.values()], [*workload.outputs.values()]
         slot_nbytes, outputs_nbytes = (sum(aligned(spec.nbytes) for spec in specs) for specs in (slot, outputs))
         room = (memory.nbytes - GIVEN * outputs_nbytes) // slot_nbytes
@@ -165,10 +162,13 @@ class Track:
 
     def hold(self, contestant: Contestant) -> None:
         """Have the worker see the slots; each holds some values."""
-        for slot in self._slots:
-            self._workload.fill(slot, self._memory, self._generator)
+        self._fill()
         held = {"memory": self._memory.handle(), "slots": self._slot_places, "outputs": self._output_places}
         contestant.ask("hold", self._workload, held)
+
+    def _fill(self) -> None:
+        for slot in self._slots:
+            self._workload.fill(slot, self._memory, self._generator)
 
     def round(self, contestant: Contestant, record: Record) -> None:
         seconds, events_s = self._run(contestant, self.n_slots, record)
@@ -181,28 +181,17 @@ class Track:
     def _run(self, contestant: Contestant, n_calls: int, record: Record) -> tuple[float, float]:
         """The seconds of so many calls on new values, by our clock and by the worker's events."""
         order = self._chance.sample(range(self.n_slots), n_calls)
-        began, filled = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
-        for slot in self._slots:
-            self._workload.fill(slot, self._memory, self._generator)
-        filled.record()
+        record.fills.append(self._memory.rewrite(self._fill))
         positions = self._chance.sample(range(n_calls), min(GIVEN, n_calls))
-        is_checked = not contestant.is_trusted and self._chance.random() < CHECKED
-        check = self._workload.pick(self._slots[order[positions[0]]], self._chance) if is_checked else None
-        self._flushed.fill_(0)
-        reset_persisting_cache()
-        torch.cuda.synchronize()
-        record.fills.append(began.elapsed_time(filled) / 1e3)
+        checked = [] if contestant.is_trusted else positions
+        strict = self._chance.randrange(GIVEN) if self._chance.random() < STRICT else None
+        checks = [
+            self._workload.pick(self._slots[order[position]], self._chance, is_strict=i == strict)
+            for i, position in enumerate(checked)
+        ]
         reply, seconds = contestant.ask("run", self._workload, {"order": order, "kept": contestant.gives})
         self._memory.poison()
-        torch.cuda.synchronize()
         if contestant.gives:
             record.given.append(contestant.ask("give", self._workload, {"positions": positions})[1])
-        if check:
-            record.margins.append(check(self._outputs[0]))
+        record.margins += [check(results) for check, results in zip(checks, self._outputs, strict=False)]
         return seconds, reply["events_s"]
-
-
-def reset_persisting_cache() -> None:
-    """Give back what anybody has pinned in the cache."""
-    ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()

@@ -1,7 +1,8 @@
 """The grader's memory on a GPU: slots of inputs, and a place for results, that workers see through CUDA IPC."""
 
+import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 ALIGNMENT = 256  # bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
 POISON = 0xFF  # NaN in every float type
 POOL_ELEMENTS = 1 << 26
+FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Memory:
 
     def __init__(self, nbytes: int) -> None:
         self._bytes = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+        self._flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
         self._normal = torch.randn(POOL_ELEMENTS, device="cuda")
         self._shared = self._bytes.untyped_storage()._share_cuda_()  # its parts are told in reductions.py of PyTorch
 
@@ -58,16 +61,28 @@ class Memory:
                 position += aligned(spec.nbytes)
         return tensors, places
 
+    def rewrite(self, fill: Callable[[], None]) -> float:
+        """Have the slots filled, and the cache full of other things; returns the seconds that the filling took."""
+        began, filled = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        fill()
+        filled.record()
+        self._flushed.fill_(0)
+        ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()  # what anybody has pinned there
+        torch.cuda.synchronize()
+        return began.elapsed_time(filled) / 1e3
+
     def poison(self) -> None:
         """No value that was here before can be read any more."""
         self._bytes.fill_(POISON)
+        torch.cuda.synchronize()
 
     def randomize(self, tensor: Tensor, generator: torch.Generator) -> None:
         """Fill with normally distributed values, from places of the pool that nobody can know."""
-        flat, half = tensor.view(-1), POOL_ELEMENTS // 2
+        flat, half = tensor.view(-1), self._normal.numel() // 2
         for start in range(0, flat.numel(), half):
             part = flat[start : start + half]
-            first = int(torch.randint(POOL_ELEMENTS - part.numel(), (), generator=generator))
+            first = int(torch.randint(self._normal.numel() - part.numel(), (), generator=generator))
             part.copy_(self._normal[first : first + part.numel()])
 
 

@@ -1,0 +1,222 @@
+"""The clock, on a machine without a GPU: the grader's memory is ordinary memory, and time is made up."""
+
+import random
+import types
+from typing import Any
+
+import pytest
+import torch
+
+from assignment.grading import timed
+from assignment.grading.requests import WrongReturn
+from assignment.timing import clock, memory, workloads
+from tests import compare, oracle
+
+WAY_S, GIVE_S, FILL_S = 1e-3, 3e-4, 1e-2  # there and back; handing over; rewriting the slots
+WORK = workloads.rmsnorm(48, 64, torch.float32)
+
+
+class FakeMemory(memory.Memory):
+    """Without a GPU. `busy` is how much longer rewriting takes than it should."""
+
+    def __init__(self) -> None:
+        self._bytes = torch.zeros(8 << 20, dtype=torch.uint8)
+        self._normal = torch.randn(1 << 14)
+        self._shared = (0, b"", 8 << 20, 0, b"", 0, b"", False)
+        self.busy = 1.0
+
+    def rewrite(self, fill):
+        fill()
+        return FILL_S * self.busy
+
+    def poison(self):
+        self._bytes.fill_(memory.POISON)
+
+
+class Player:
+    """A function with a made-up time a call."""
+
+    def __init__(self, function, call_s):
+        self.function, self.call_s, self.asked = function, call_s, []
+        self.chance = random.Random(0)
+
+    def ask(self, kind, work, more):
+        reply, _ = timed.answer(self.function, {"kind": kind, "options": work.options, **more})
+        n_calls = len(more.get("order", ()))
+        self.asked.append(n_calls)
+        jitter = self.chance.uniform(-5e-5, 5e-5)
+        if kind == "give":
+            return reply, GIVE_S + jitter
+        return reply | {"events_s": n_calls * self.call_s}, WAY_S + n_calls * self.call_s + jitter
+
+
+@pytest.fixture
+def track(monkeypatch):
+    """A track in ordinary memory, and workers that have no CUDA."""
+    there = FakeMemory()
+    event = types.SimpleNamespace(record=lambda: None, elapsed_time=lambda _: 1.0)
+    monkeypatch.setattr(timed, "Event", lambda **_: event)
+    monkeypatch.setattr(timed, "synchronize", lambda: None)
+    monkeypatch.setattr(timed, "deterministic", lambda *_, **__: None)
+    monkeypatch.setattr(timed, "shared", lambda _: there._bytes.untyped_storage())
+    made = clock.Track(WORK, there)
+    made.memory = there
+    return made
+
+
+def honest(x, weight):
+    y, rstd = oracle.rmsnorm_forward(x, weight)
+    return y.float(), rstd.float()
+
+
+def race(track, function, call_s=1e-4, ask=None, rounds=12):
+    """Against a copy that takes twice as long, which is typical, and a peer that takes three times."""
+    player, copy, peer = Player(function, call_s), Player(lambda x, _: x.clone(), 2e-4), Player(honest, 3e-4)
+    contestants = [
+        clock.Contestant("submission", ask or player.ask),
+        clock.Contestant("copy", copy.ask, is_trusted=True, gives=False, is_typical=True),
+        clock.Contestant("peer", peer.ask, is_trusted=True),
+    ]
+    for contestant in contestants:
+        track.warm_up(contestant)
+    came = clock.race_on(track, contestants, rounds)
+    assert {n for n in player.asked if n} <= {track.n_slots}, "who is not trusted is never asked for fewer calls"
+    return came
+
+
+def test_a_call_takes_what_it_takes(track):
+    came = race(track, honest)
+    assert came.timings["submission"].seconds == pytest.approx(1e-4, rel=0.02)
+    assert came.ratios["copy"][0] == pytest.approx(2, rel=0.02)
+    assert came.ratios["peer"][0] == pytest.approx(3, rel=0.02)
+    assert 0 < came.timings["submission"].margin < 0.5
+    assert came.timings["submission"].disagreement < 0.02
+
+
+def by_pointer(known={}):  # noqa: B006
+    def function(x, weight):
+        return known.setdefault(x.data_ptr(), honest(x, weight))
+
+    return function
+
+
+def skips_some():
+    calls: list[tuple] = []
+
+    def function(x, weight):
+        calls.append(honest(x, weight) if len(calls) % 3 else (torch.zeros_like(x), torch.zeros(len(x))))
+        return calls[-1]
+
+    return function
+
+
+def half_of_the_rows(x, weight):
+    y, rstd = honest(x, weight)
+    y[len(x) // 2 :] = 0
+    return y, rstd
+
+
+@pytest.mark.parametrize("function", [by_pointer(), skips_some(), half_of_the_rows], ids=["replay", "skips", "half"])
+def test_wrong_results_are_seen(track, function):
+    with pytest.raises(compare.Mismatch):
+        race(track, function)
+
+
+def test_results_that_are_kept_in_the_inputs_memory_are_gone(track):
+    """The inputs are poisoned before results are asked for"""
+    with pytest.raises(compare.Mismatch):
+        race(track, lambda x, weight: (x, honest(x, weight)[1]))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x, weight: x, "returned 1 tensors, expected 2"),
+        (lambda x, weight: (x.half(), x[:, 0]), "result 1 is torch.float16"),
+        (lambda x, weight: (x, None), "returned None"),
+    ],
+)
+def test_results_have_the_form_that_is_expected(track, function, words):
+    with pytest.raises(WrongReturn, match=words):
+        race(track, function)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5], ids=["all", "half"])
+def test_work_that_is_put_off_counts(track, share):
+    """A run that returns at once, and results that are computed when they are asked for"""
+    player, chance = Player(honest, 1e-4 * (1 - share)), random.Random(1)
+
+    def ask(kind, work, more):
+        reply, seconds = player.ask(kind, work, more)
+        late = sum(chance.random() < share for _ in more["positions"]) if kind == "give" else 0
+        return reply, seconds + late * 1e-4
+
+    came = race(track, honest, ask=ask, rounds=40)
+    assert came.timings["submission"].seconds == pytest.approx(1e-4, rel=0.2)
+
+
+def test_who_works_between_the_runs_is_found(track):
+    records = {"submission": clock.Record(), "copy": clock.Record()}
+    submission = clock.Contestant("submission", Player(honest, 1e-5).ask)
+    copy = clock.Contestant("copy", Player(honest, 1e-4).ask, is_trusted=True, is_typical=True)
+    track.warm_up(submission)
+    for _ in range(5):
+        for contestant, busy in ((copy, 1.0), (submission, 2.0)):
+            track.memory.busy = busy
+            track.round(contestant, records[contestant.name])
+    with pytest.raises(clock.BusyBetween, match=r"submission.* 2\.0 times"):
+        clock.judged(records, "copy", track.n_slots)
+
+
+def test_the_memory_is_let_go(track, monkeypatch):
+    race(track, honest, rounds=2)
+    monkeypatch.setattr(timed, "shared", types.SimpleNamespace(cache_clear=lambda: None))
+    timed.answer(honest, {"kind": "release"})
+    assert not timed._slots
+    assert not timed._outputs
+    assert not timed._kept
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        workloads.weighted_sum(48, 64, torch.bfloat16),
+        workloads.weighted_sum(48, 64, torch.float32, backward=True),
+        workloads.rmsnorm(48, 64, torch.bfloat16),
+        workloads.rmsnorm(48, 64, torch.bfloat16, backward=True),
+        workloads.attention(64, 16, torch.bfloat16, is_causal=True, batch=(2, 3)),
+        workloads.attention(64, 16, torch.bfloat16, is_causal=True, backward=True, batch=(2, 3)),
+    ],
+    ids=lambda work: f"{work.function} {work.inputs}"[:40],
+)
+@pytest.mark.parametrize("is_strict", [True, False], ids=["strict", "a glance"])
+def test_a_part_of_the_results_is_checked(work, is_strict, monkeypatch):
+    """Right ones pass, and wrong ones fail wherever they are, if one looks often enough"""
+    there = FakeMemory()
+    tensors, _ = there.lay_out([[*work.inputs.values()]])
+    monkeypatch.setattr(workloads, "attend", lambda *inputs, **options: oracle.attention_forward(*inputs, **options))
+    work.fill(tensors[0], there, torch.Generator().manual_seed(0))
+    named = dict(zip(work.inputs, tensors[0], strict=True))
+    function: Any = {
+        "flash_forward_triton": lambda q, k, v: oracle.attention_forward(q, k, v, **work.options),
+        "flash_backward_triton": lambda grad_o, q, k, v, o, lse: oracle.attention_backward(
+            grad_o, q, k, v, **work.options
+        ),
+    }.get(work.function) or getattr(oracle, work.function)
+    came = function(*named.values())
+    right = [
+        result.to(spec.dtype)
+        for result, spec in zip(came if isinstance(came, tuple) else (came,), work.outputs.values(), strict=True)
+    ]
+    chance = random.Random(0)
+    for _ in range(5):
+        check = work.pick(tensors[0], chance, is_strict)
+        assert check
+        assert check(right) < 1
+    for i, result in enumerate(right):
+        wrong = [other.clone() for other in right]
+        wrong[i] += 1 + result.abs()
+        check = work.pick(tensors[0], chance, is_strict)
+        assert check
+        with pytest.raises(compare.Mismatch):
+            check(wrong)
