@@ -60,7 +60,6 @@ def track(monkeypatch):
     monkeypatch.setattr(timed, "deterministic", lambda *_, **__: None)
     monkeypatch.setattr(timed, "shared", lambda _: there._bytes.untyped_storage())
     made = clock.Track(WORK, there)
-    made.memory = there
     return made
 
 
@@ -162,7 +161,7 @@ def test_who_works_between_the_runs_is_found(track):
     track.warm_up(submission)
     for _ in range(5):
         for contestant, busy in ((copy, 1.0), (submission, 2.0)):
-            track.memory.busy = busy
+            track._memory.busy = busy
             track.round(contestant, records[contestant.name])
     with pytest.raises(clock.BusyBetween, match=r"submission.* 2\.0 times"):
         clock.judged(records, "copy", track.n_slots)

@@ -27,12 +27,16 @@ def of_submission(worker: Worker) -> Contestant:
     return Contestant("submission", lambda kind, workload, more: ask(worker, workload.function, kind, workload, more))
 
 
+def peers() -> Submission:
+    """All peers as one submission."""
+    return Submission({f"{PACKAGE}/{path.name}": path.read_bytes() for path in sorted(PEERS.glob("*.py"))})
+
+
 class Peers:
     """A worker with all peers."""
 
     def __init__(self, rung: str) -> None:
-        files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sorted(PEERS.glob("*.py"))}
-        self._stage = Stage(Submission(files), "cuda")
+        self._stage = Stage(peers(), "cuda")
         self._worker = Worker(self._stage, "cuda", rung)
 
     def contestant(self, name: str) -> Contestant:

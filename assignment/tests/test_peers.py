@@ -1,0 +1,79 @@
+"""What submissions are raced against, as far as it runs without a GPU: it must be the same work."""
+
+import pytest
+import torch
+
+from assignment.grading import replies
+from assignment.grading.sandbox import Worker
+from assignment.grading.stage import Stage
+from assignment.timing import contestants
+from tests import oracle
+
+
+@pytest.fixture(scope="module")
+def call():
+    """A function of a peer, in a worker that simulates."""
+    stage = Stage(contestants.peers())
+    worker = Worker(stage, "cpu")
+
+    def call(peer, function, *tensors, **options):
+        request = {"kind": "call", "function": f"{peer}__{function}", "options": options}
+        came, results = worker.ask(request, list(tensors))
+        reply = replies.read(came, len(results))
+        assert reply
+        if reply["status"] == "ok":
+            return results[0] if reply["bare"] else tuple(results)
+        return reply
+
+    yield call
+    worker.close()
+    stage.close()
+
+
+def inputs(function):
+    """Tensors for the function, and what it must return."""
+    rng = torch.Generator().manual_seed(0)
+    if not function.startswith("flash"):
+        x, weight, grad = (torch.randn(*shape, generator=rng) for shape in ((16, 32), (32,), (16, 32)))
+        rstd = oracle.rmsnorm_forward(x, weight)[1].float()
+        tensors = {
+            "weighted_sum_forward": (x, weight),
+            "weighted_sum_backward": (grad[:, 0].clone(), x, weight),
+            "rmsnorm_forward": (x, weight),
+            "rmsnorm_backward": (grad, x, weight, rstd),
+        }[function]
+        return tensors, getattr(oracle, function)(*tensors)
+    grad, q, k, v = (torch.randn(2, 3, 24, 8, generator=rng) for _ in range(4))
+    o, lse = oracle.attention_forward(q, k, v, True)
+    if function == "flash_forward_triton":
+        return (q, k, v), (o, lse)
+    return (grad, q, k, v, o.float(), lse.float()), oracle.attention_backward(grad, q, k, v, True)
+
+
+FUNCTIONS = [
+    *("weighted_sum_forward", "weighted_sum_backward", "rmsnorm_forward", "rmsnorm_backward"),
+    *("flash_forward_triton", "flash_backward_triton"),
+]
+
+
+@pytest.mark.parametrize("peer", ["naive", "compiled"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_it_computes_the_same(call, function, peer):
+    tensors, expected = inputs(function)
+    options = {"is_causal": True} if function.startswith("flash") else {}
+    came = call(peer, function, *tensors, **options)
+    for got, want in zip(*((x if isinstance(x, tuple) else (x,)) for x in (came, expected)), strict=True):
+        torch.testing.assert_close(got.double(), want.double(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_copy_is_a_copy(call, function):
+    tensors, _ = inputs(function)
+    came = call("copying", function, *tensors)
+    assert any(torch.equal(came, tensor) for tensor in tensors if tensor.shape == came.shape)
+
+
+def test_a_peer_that_is_not_installed_says_so(call):
+    came = call("liger", "rmsnorm_forward", *inputs("rmsnorm_forward")[0])
+    assert "liger_kernel" in came["message"]
+    assert "no function" in call("flex", "rmsnorm_backward", torch.ones(1))["message"]
