@@ -94,14 +94,18 @@ def spread(path: Path, times: int, names: list[str]) -> int:
     return 0
 
 
-def main() -> int:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m assignment.attacks.races", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("names", nargs="*", help="parts of names of cheats; with --times, functions")
     parser.add_argument("--times", type=int, metavar="N", help="time one submission so often, and no cheat")
     parser.add_argument("--path", type=Path, default=REFERENCE, help="that submission (default: the reference)")
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parse_arguments(sys.argv[1:])
     if not torch.cuda.is_available():
         print("races are run on a GPU, and PyTorch finds none", file=sys.stderr)
         return 2
