@@ -172,7 +172,7 @@ class Speed:
             )
 
     def _refuse_libraries(self, function: str, launched: dict[str, float]) -> None:
-        own = {name for name in launched if any(name.startswith(one) for one in self._session.own_names)}
+        own = launched.keys() & self._session.own_names
         library = [name for name in launched if name not in own and LIBRARY.search(name)]
         if library:
             kernels = "\n".join(f"  {name}" for name in library)
@@ -210,13 +210,13 @@ class Speed:
         small = self._workload(function, (256, *shape[1:]), dtype, options)
         workload = self._workload(function, shape, dtype, options)
         session = self._session
+        allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
         ballast = None
         try:
             session.worker.end_child()
             for each in (small, workload):
                 clock.Track(each, session.memory, n_slots=1).hold(contestants.of_submission(session.worker))
                 if each is workload:
-                    allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
                     torch.cuda.empty_cache()
                     ballast = torch.empty(torch.cuda.mem_get_info()[0] - allowed, dtype=torch.uint8, device="cuda")
                 contestants.ask(session.worker, function, "run", each, {"order": [0], "kept": False})
