@@ -1,11 +1,12 @@
 """Race the reference and those that cheat, on a GPU: `python -m assignment.attacks.races [NAME ...] [--times N]`.
 
 Without --times: each cheat of cheats/racing.py beside the honest reference, both in this session. A cheat is held where
-it gets no points, or no more than GAIN above what it is without the cheat. With --times: one submission, timed again
-and again, and how far its ratios spread.
+it gets no points, or no more than GAIN above what it is without the cheat, or where the staff are told. With --times:
+one submission, timed again and again, and how far its ratios spread.
 """
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ CASES = {  # by function: shape, peer and options of the race
 @contextmanager
 def opened(submission: Submission) -> Iterator[Session]:
     stage = Stage(submission, "cuda")
+    stage.deadline = math.inf
     session = Session(stage, rungs.choose(rungs.AUTO, "cuda"), submission)
     try:
         yield session
@@ -44,15 +46,15 @@ def opened(submission: Submission) -> Iterator[Session]:
         stage.close()
 
 
-def raced(session: Session, function: str) -> tuple[float, str]:
-    """The ratio to the peer, 0 for what gets no points, and what was said."""
+def raced(session: Session, function: str) -> tuple[float, bool, str]:
+    """The ratio to the peer, 0 for what gets no points; whether the staff will look at it; and what was said."""
     shape, peer, options = CASES[function]
     speed = Speed(session)
     try:
         speed(function, shape, torch.bfloat16, against=peer, reach=0.0, **options)
     except (AssertionError, _pytest.outcomes.Failed) as error:
-        return 0.0, " ".join(str(error).split())[:160]
-    return speed.ratio, "; ".join(speed.doubts) or speed.measured
+        return 0.0, False, " ".join(str(error).split())[:160]
+    return speed.ratio, bool(speed.doubts), "; ".join(speed.doubts) or speed.measured
 
 
 def cheats(names: list[str]) -> int:
@@ -60,14 +62,15 @@ def cheats(names: list[str]) -> int:
     chosen = [racer for racer in RACERS if not names or any(name in racer.name for name in names)]
     with opened(reference) as session:
         for function in dict.fromkeys(racer.function for racer in chosen):
-            honest[function], said = raced(session, function)
+            honest[function], _, said = raced(session, function)
             print(f"{'honest':<40} {honest[function]:6.3f}  {said}", flush=True)
         for racer in chosen:
             session.replace(laid_over(reference, racer))
-            ratio, said = raced(session, racer.function)
+            ratio, is_seen, said = raced(session, racer.function)
             is_held = ratio <= (1 + GAIN) * honest[racer.function]
-            n_open += not is_held
-            print(f"{racer.name:<40} {ratio:6.3f}  {'held' if is_held else 'GAINS'}: {said}", flush=True)
+            n_open += not (is_held or is_seen)
+            verdict = "held" if is_held else "gains, needs review" if is_seen else "GAINS"
+            print(f"{racer.name:<40} {ratio:6.3f}  {verdict}: {said}", flush=True)
     print(f"{len(chosen) - n_open} of {len(chosen)} held")
     return 1 if n_open else 0
 

@@ -253,6 +253,10 @@ def speed(request: pytest.FixtureRequest) -> Any:
     pool, stash = pool_of(request.config), request.config.stash
     if why := speed.needs_a_gpu(pool):
         pytest.skip(why)
+    if not stash[SPEED].has_begun:  # what was judged may have left something on the GPU
+        for worker in pool.workers:
+            worker.restart()
+        stash[SPEED].has_begun = True
     return speed.Speed(stash[SPEED])
 
 

@@ -52,7 +52,7 @@ class CheckResult:
     def score(self) -> float:
         if self.status in KEEPS_POINTS:
             return self.check.points
-        failed = [case for case in self.cases if case.status not in KEEPS_POINTS]
+        failed = [case for case in self.cases if case.status not in (*KEEPS_POINTS, NOT_GRADED)]
         if self.status != FAIL or any(case.share is None for case in failed):
             return 0.0
         shares = [1.0 if case.share is None else case.share for case in self.cases if case.measured]

@@ -3,10 +3,12 @@
 These tests run one after the other, when all others are over and the machine is quiet.
 """
 
+import ast
+import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,11 @@ BEYOND_ROOF = 1.25  # times what copies and products reach: who only reads may b
 DISAGREEMENT = 0.3  # of the two clocks, from which the staff look at it
 OWN_SHARE = 0.5  # of the time on the GPU, in kernels of the submission's own, below which the staff look at it
 SLACK = 1 << 30  # bytes beside the results: a matrix of all scores of one head at n = 32,768 takes 2 GiB in bfloat16
-LIBRARY = re.compile(r"gemm|cutlass|xmma|cublas|cudnn|nvjet|fmha|flash|attention|softmax", re.IGNORECASE)
+LIBRARY = re.compile(r"gemm|cutlass|xmma|cublas|cudnn|nvjet|fmha|flash_(fwd|bwd)|Flash_(fwd|bwd)")
+NOBODYS = re.compile(
+    r"cudnn|nvjet|sm\d+_|ampere_|fmha|cutlass|void "
+)  # names that are a library's, whoever defines them
+QUIET_WORK = rmsnorm(65536, 4096, torch.bfloat16)  # on which the way to a worker is measured
 BUILDERS: dict[str, Callable[..., Workload]] = {"weighted_sum": weighted_sum, "rmsnorm": rmsnorm, "flash": attention}
 
 
@@ -58,6 +64,7 @@ class Session:
         self._roofs: dict[torch.dtype, roof.Roof] = {}
         self.own_names = own_names(submission.files)
         self.deaths: Counter[str] = Counter()  # of the worker, by function
+        self.has_begun = False
 
     def replace(self, submission: Submission) -> None:
         """Go on with another submission."""
@@ -69,6 +76,12 @@ class Session:
     @functools.cached_property
     def memory(self) -> Memory:
         return Memory(min(MAX_MEMORY, int(MEMORY_SHARE * self.total)))
+
+    @functools.cached_property
+    def quiet(self) -> clock.Quiet:
+        """To be asked for before the submission is."""
+        work = QUIET_WORK if self.total >= FULL_SIZES_FROM else rmsnorm(16384, 4096, torch.float32)
+        return clock.listen(work, self.peers.contestant(contestants.COPYING), self.memory)
 
     def roof(self, dtype: torch.dtype) -> roof.Roof:
         if dtype not in self._roofs:
@@ -82,7 +95,11 @@ class Session:
 
 def own_names(files: dict[str, bytes]) -> set[str]:
     """Of all functions that a submission defines: its kernels are among them."""
-    return {name.decode() for text in files.values() for name in re.findall(rb"\bdef\s+([A-Za-z_]\w*)", text)}
+    names: set[str] = set()
+    for text in files.values():
+        with contextlib.suppress(SyntaxError, ValueError):
+            names |= {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)}
+    return {name for name in names if not NOBODYS.match(name)}
 
 
 def bench(session: Session, console: Console, only: Sequence[str], table: Path | None, picture: Path | None) -> None:
@@ -90,7 +107,11 @@ def bench(session: Session, console: Console, only: Sequence[str], table: Path |
     from assignment.timing import bench, plots
 
     memory = Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total)))
-    rows = bench.run(console, session.worker, session.peers, memory, session.roof(torch.bfloat16), only)
+    quiet, roof = (
+        clock.listen(QUIET_WORK, session.peers.contestant(contestants.COPYING), memory),
+        session.roof(torch.bfloat16),
+    )
+    rows = bench.run(console, session.worker, session.peers, memory, quiet, roof, only)
     if table:
         bench.write_csv(table, rows)
     if picture:
@@ -114,15 +135,12 @@ class Speed:
     ) -> None:
         """Assert that the function is right, its own work, and `reach` times as fast as the peer."""
         workload = self._workload(function, shape, dtype, options)
-        try:
-            own = contestants.of_submission(self._session.worker)
-            others = [self._session.peers.contestant(name) for name in dict.fromkeys((against, contestants.COPYING))]
-            raced = clock.race(workload, [own, *others], self._session.memory, ROUNDS)
+        with self._failures(function):
+            session = self._session
+            quiet = session.quiet
+            rivals = [contestants.of_submission(session.worker), session.peers.contestant(against)]
+            raced = clock.race(workload, rivals, session.memory, quiet, ROUNDS)
             launched = self._trace(workload)
-        except (contestants.Failed, WorkerDied) as error:
-            raise self._failed(function, error) from error
-        except clock.BusyBetween as error:
-            raise SubmissionError(score.FAIL, f"between its calls the GPU is kept busy: {error}") from error
         timing = raced.timings["submission"]
         self._refuse_impossible(timing, workload, dtype)
         self._refuse_libraries(function, launched)
@@ -131,6 +149,13 @@ class Speed:
                 f"the grader's clock says {microseconds(timing.seconds)} a call, the worker's events "
                 f"{microseconds(timing.events_s)}"
             )
+        if sum(launched.values()) / 1e6 > (1 + DISAGREEMENT) * timing.seconds:
+            self.doubts.append(
+                f"when its kernels are listed, a call takes {microseconds(sum(launched.values()) / 1e6)}; when it is "
+                f"timed, {microseconds(timing.seconds)}"
+            )
+        if raced.is_busy:
+            self.doubts.append("something used the GPU while no call was being made: time it again on an idle one")
         self._judge(raced, workload, dtype, against, reach)
 
     def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
@@ -149,17 +174,34 @@ class Speed:
         self._call = f"{function}({', '.join(part for part in (sizes, shown) if part)})"
         return workload
 
-    def _failed(self, function: str, error: "contestants.Failed | WorkerDied") -> BaseException:
-        if isinstance(error, WorkerDied):
+    @contextlib.contextmanager
+    def _failures(self, function: str) -> Iterator[None]:
+        """What goes wrong inside, as what it means; the worker is not used again."""
+        try:
+            yield
+            return
+        except contestants.PeerFailed as error:
+            name, why = error.args
+            told: BaseException = SubmissionError(score.NOT_GRADED, f"{PEER_NAMES[name]} does not run here: {why}")
+        except contestants.Failed as error:
+            told = failure(error.reply)
+        except WorkerDied as error:
             self._session.deaths[function] += 1
-            return SubmissionError(error.status, str(error), error.ran)
-        return failure(error.reply)
+            told = SubmissionError(error.status, str(error), error.ran)
+        except torch.OutOfMemoryError:
+            told = SubmissionError(score.FAIL, "no memory is left on the GPU: results and workspaces take all of it")
+        except ValueError as error:  # a slot does not fit
+            told = SubmissionError(score.NOT_GRADED, f"this GPU is too small: {error}")
+        self._session.worker.end_child()
+        torch.cuda.empty_cache()
+        raise told
 
     def _trace(self, workload: Workload) -> dict[str, float]:
         """The kernels of one call, with the microseconds of each."""
-        worker, memory = self._session.worker, self._session.memory
-        reply, _ = contestants.ask(worker, workload.function, "trace", workload, {})
-        memory.poison()
+        own = contestants.of_submission(self._session.worker)
+        clock.Track(workload, self._session.memory, n_slots=1).hold(own)
+        reply, _ = own.ask("trace", workload, {})
+        self._session.memory.poison()
         return reply.get("launched", {})
 
     def _refuse_impossible(self, timing: clock.Timing, workload: Workload, dtype: torch.dtype) -> None:
@@ -179,7 +221,7 @@ class Speed:
             raise SubmissionError(score.FAIL, f"a timed call of {function} launches kernels of a library:\n{kernels}")
         total = sum(launched.values())
         share = sum(launched[name] for name in own) / total if total else 0.0
-        if share < OWN_SHARE:
+        if not share >= OWN_SHARE:
             kernels = ", ".join(list(launched)[:5]) or "none that the profiler saw"
             self.doubts.append(f"{share:.0%} of a call's time is spent in kernels of your own; it launches {kernels}")
 
@@ -203,39 +245,56 @@ class Speed:
             f"{microseconds(timing.seconds)} a call, {rate}, {share:.0%} of what this GPU reaches"
         )
         if middle < reach:
-            raise TooSlow(self.measured, middle / reach)
+            raise TooSlow(
+                "\n".join([self.measured, *(f"needs review: {doubt}" for doubt in self.doubts)]), middle / reach
+            )
 
     def memory(self, function: str, shape: Sequence[int], dtype: torch.dtype, **options: Any) -> None:
         """Assert that a call makes no matrix of all scores: memory for one is not left to it."""
         small = self._workload(function, (256, *shape[1:]), dtype, options)
         workload = self._workload(function, shape, dtype, options)
         session = self._session
+        session, own = self._session, contestants.of_submission(self._session.worker)
         allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
-        ballast = None
-        try:
-            session.worker.end_child()
+        session.worker.end_child()
+        with self._failures(function):
             for each in (small, workload):
-                clock.Track(each, session.memory, n_slots=1).hold(contestants.of_submission(session.worker))
-                if each is workload:
-                    torch.cuda.empty_cache()
-                    ballast = torch.empty(torch.cuda.mem_get_info()[0] - allowed, dtype=torch.uint8, device="cuda")
-                contestants.ask(session.worker, function, "run", each, {"order": [0], "kept": False})
-        except contestants.Failed as error:
-            if error.reply["status"] == "raised" and "OutOfMemoryError" in error.reply["types"]:
-                raise SubmissionError(
-                    score.FAIL,
-                    f"takes more than {allowed / 2**30:.1f} GiB beside its inputs: memory has to grow with n·d, "
-                    f"and not with n² ({error.reply['message']})",
-                ) from error
-            raise self._failed(function, error) from error
-        except WorkerDied as error:
-            raise self._failed(function, error) from error
-        finally:
-            del ballast
-            torch.cuda.empty_cache()
+                track = clock.Track(each, session.memory, n_slots=1)
+                track.hold(own)
+                with ballast(allowed) if each is workload else contextlib.nullcontext():
+                    try:
+                        own.ask("run", each, {"order": [0]})
+                    except contestants.Failed as error:
+                        raise without_memory(error, allowed) from error
+                session.memory.poison()
+                own.ask("give", each, {"positions": [0]})
+                track.check([0])
 
     def in_context(self, message: str) -> str:
         return f"{self._call}:\n{message}" if self._call else message
+
+
+@contextlib.contextmanager
+def ballast(left: int) -> Iterator[None]:
+    """Hold all memory of the GPU but so many bytes."""
+    torch.cuda.empty_cache()
+    held = torch.empty(max(0, torch.cuda.mem_get_info()[0] - left), dtype=torch.uint8, device="cuda")
+    try:
+        yield
+    finally:
+        del held
+        torch.cuda.empty_cache()
+
+
+def without_memory(error: contestants.Failed, allowed: int) -> BaseException:
+    """What a call's failure means while there was only so much memory."""
+    if error.reply["status"] != "raised" or "OutOfMemoryError" not in error.reply["types"]:
+        return error
+    return SubmissionError(
+        score.FAIL,
+        f"takes more than {allowed / 2**30:.1f} GiB beside its inputs: memory has to grow with n·d, and not with n² "
+        f"({error.reply['message']})",
+    )
 
 
 PEER_NAMES = {contestants.COPYING: "a copy", "flash2": "FlashAttention-2"}
@@ -249,4 +308,6 @@ def needs_a_gpu(pool: Pool) -> str:
     """Why speed cannot be graded here; "" where it can."""
     if pool.device != "cuda":
         return "speed is graded on a GPU"
+    if pool.rung == rungs.BUBBLEWRAP:
+        return "speed cannot be graded in bubblewrap: a GPU's memory is not shared into it"
     return "speed is graded in a worker only, not --inline" if pool.rung not in rungs.RUNGS else ""

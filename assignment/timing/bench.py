@@ -2,9 +2,8 @@
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from assignment.grading.sandbox import Worker, WorkerDied
 from assignment.timing import clock
-from assignment.timing.contestants import COPYING, Failed, Peers, of_submission
+from assignment.timing.contestants import COPYING, Failed, PeerFailed, Peers, of_submission
 from assignment.timing.memory import Memory
 from assignment.timing.roof import Roof
 from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_sum
@@ -39,7 +38,7 @@ TITLES = {
 PEERS = {
     "weighted_sum": (COPYING, "naive", "compiled"),
     "rmsnorm": (COPYING, "naive", "compiled", "torch_norm", "liger"),
-    "flash": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive", COPYING),
+    "flash": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
 }
 ENOUGH = 3.0  # times as slow as the best: such a peer is left out of larger sizes
 
@@ -83,19 +82,22 @@ def sweep(only: Sequence[str]) -> list[Workload]:
 class Bench:
     """The contestants of one session."""
 
-    def __init__(self, worker: Worker, peers: Peers, memory: Memory, roof: Roof) -> None:
+    def __init__(self, worker: Worker, peers: Peers, memory: Memory, quiet: clock.Quiet, roof: Roof) -> None:
         self._submission, self._peers, self._memory, self._roof = of_submission(worker), peers, memory, roof
+        self._quiet = quiet
         self.missing: dict[tuple[str, str], str] = {}  # contestant and function: why it is not there
 
     def rows(self, work: Workload) -> Iterator[Row]:
         """All contestants that can do the work, timed in turns."""
-        race = self._race(clock.Track(work, self._memory), work)
+        try:
+            race = self._race(clock.Track(work, self._memory), work)
+        except (ValueError, torch.OutOfMemoryError) as error:  # too large for this GPU
+            self.missing[SUBMISSION, work.function] = first_line(error)
+            return
         if race is None:
             return
-        best = min(timing.seconds for name, timing in race.timings.items() if name != COPYING)
+        best = min(timing.seconds for timing in race.timings.values())
         for name, timing in race.timings.items():
-            if name == COPYING and work.operations:
-                continue
             yield self._row(work, name, timing)
             if name not in (SUBMISSION, COPYING) and timing.seconds > ENOUGH * best:
                 self.missing[name, work.function] = (
@@ -104,21 +106,22 @@ class Bench:
 
     def _race(self, track: clock.Track, work: Workload) -> clock.Race | None:
         """Of all that are left once who cannot do the work has been left out; None without any."""
-        while len(present := self._contestants(work)) > 1:
+        while present := self._contestants(work):
             try:
                 for contestant in present:
                     track.warm_up(contestant)
-                return clock.race_on(track, present, ROUNDS)
-            except Out as error:
-                self.missing[error.name, work.function] = str(error)
-            except (Mismatch, clock.BusyBetween) as error:
+                return clock.race_on(track, present, self._quiet, ROUNDS)
+            except PeerFailed as error:
+                name, why = error.args
+                self.missing[name, work.function] = why
+            except (Failed, WorkerDied, Mismatch) as error:
                 self.missing[SUBMISSION, work.function] = first_line(error)
         return None
 
     def _contestants(self, work: Workload) -> list[clock.Contestant]:
         family = next(names for start, names in PEERS.items() if work.function.startswith(start))
         everyone = [self._submission, *map(self._peers.contestant, family)]
-        return [named(one) for one in everyone if (one.name, work.function) not in self.missing]
+        return [one for one in everyone if (one.name, work.function) not in self.missing]
 
     def _row(self, work: Workload, name: str, timing: clock.Timing) -> Row:
         spec = work.inputs["q" if "q" in work.inputs else "x"]
@@ -141,33 +144,21 @@ class Bench:
         )
 
 
-class Out(Exception):
-    """A contestant cannot do the work."""
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(why)
-        self.name = name
-
-
-def named(contestant: clock.Contestant) -> clock.Contestant:
-    """The same, whose failures raise Out."""
-
-    def ask(kind: str, work: Workload, more: dict[str, Any]) -> tuple[dict[str, Any], float]:
-        try:
-            return contestant.ask(kind, work, more)
-        except (Failed, WorkerDied) as error:
-            raise Out(contestant.name, first_line(error)) from error
-
-    return replace(contestant, ask=ask)
-
-
 def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:100]
 
 
-def run(console: Console, worker: Worker, peers: Peers, memory: Memory, roof: Roof, only: Sequence[str]) -> list[Row]:
+def run(
+    console: Console,
+    worker: Worker,
+    peers: Peers,
+    memory: Memory,
+    quiet: clock.Quiet,
+    roof: Roof,
+    only: Sequence[str],
+) -> list[Row]:
     """Time the whole sweep, a table for each function as soon as it is through."""
-    bench = Bench(worker, peers, memory, roof)
+    bench = Bench(worker, peers, memory, quiet, roof)
     found: list[Row] = []
     works = sweep(only)
     bar = (TextColumn("  timing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -2,14 +2,16 @@
 
 A run is some calls, each on a slot that has just been rewritten, with the cache full of other things. The way there and
 back takes a millisecond, and is not theirs: it is what K calls, taken twice, take beyond 2K calls of somebody who is
-trusted. (Of a submission K calls are not asked: by making them slow it would make the difference small.)
+trusted. Of a submission K calls are not asked: by making them slow it would make the difference small. Its way is that
+of a function like it, measured before it is let in.
 
 Afterwards the inputs are poisoned, and the worker is asked for the results of calls that nobody could foresee: they
-must be right, and they must be there. Where handing them over takes longer than it takes the opponent, the calls were
-not over when the worker said so, and the difference is added. While the slots are rewritten the GPU has nothing else to
-do: where that takes long, something of the submission's is running ahead of the clock.
+must be there, and they must be right, for inputs that are made anew from where no worker sees them. What is not over
+when the worker says so is seen twice, and added: poisoning takes longer than on an idle GPU, or handing over takes
+longer than it takes others.
 """
 
+import math
 import random
 import secrets
 import statistics
@@ -30,8 +32,12 @@ MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 16, 256  # 2K
 TAKE_S = 0.01  # 2K calls, at least: more of them where one is short
 ROUGHLY = Roof(4e12, 5e14)  # any GPU
 STRICT = 0.5  # of the runs: one of the results is held to the rule of all tests
-BUSY = 1.5  # times what rewriting the slots takes while nothing else runs
-LATE = 0.1  # of a call's time: what a handing over may differ by
+LATE = 0.1  # of a call's time: what handing over may take longer
+AFTER = 0.05  # of what poisoning takes on an idle GPU: what it may take longer
+UNEVEN = 0.15  # between quartiles: such runs are not all of the same work, and their mean counts
+SLOW_S = 2.0  # a run that takes so long need not be repeated often
+QUIET_ROUNDS = 8
+SHORTEST_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,15 @@ class Contestant:
     name: str
     ask: Ask
     is_trusted: bool = False  # one of ours; the results of others must be right
-    gives: bool = True  # False for one that only stands for an amount of work
-    is_typical: bool = False  # it is started as a submission's functions are
+    gives: bool = True  # False for one of ours whose results have another form
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """What the way of a function like a submission's takes, and poisoning, in seconds, while nobody else is there."""
+
+    way_s: float
+    poison_s: float
 
 
 @dataclass
@@ -50,9 +63,9 @@ class Record:
     """What the rounds of one contestant have shown, in seconds."""
 
     runs: list[float] = field(default_factory=list)  # 2K calls, by our clock
-    overheads: list[float] = field(default_factory=list)  # what no call takes, of who is trusted
+    ways: list[float] = field(default_factory=list)  # what no call takes, of who is trusted
     events: list[float] = field(default_factory=list)  # a call, by the worker's events
-    fills: list[float] = field(default_factory=list)  # rewriting the slots, by events of our own
+    poisons: list[float] = field(default_factory=list)  # overwriting all inputs after a run
     given: list[float] = field(default_factory=list)  # handing over GIVEN results
     margins: list[float] = field(default_factory=list)  # the largest error over its bound
 
@@ -73,56 +86,56 @@ class Timing:
         return abs(self.events_s - self.seconds) / self.seconds
 
 
-class BusyBetween(Exception):
-    """The GPU was at work while it should have been idle."""
-
-
 @dataclass(frozen=True)
 class Race:
     timings: dict[str, Timing]
     ratios: dict[str, tuple[float, float, float]]  # seconds over those of the first contestant: median, quartiles
+    is_busy: bool  # something used the GPU while all contestants were waiting
 
 
-def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, rounds: int) -> Race:
-    """Time the contestants in turns; one of them is typical.
+def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, quiet: Quiet, rounds: int) -> Race:
+    """Time the contestants in turns.
 
     Raises:
-        BusyBetween: the first contestant's worker uses the GPU before it is asked to.
         compare.Mismatch: a result is wrong.
         Whatever a contestant's ask() raises.
     """
     track = Track(workload, memory)
-    for contestant in contestants:
-        track.warm_up(contestant)
-    return race_on(track, contestants, rounds)
+    longest_s = max(track.warm_up(contestant) for contestant in contestants)
+    return race_on(track, contestants, quiet, rounds if longest_s < SLOW_S else 3)
 
 
-def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> Race:
+def race_on(track: "Track", contestants: Sequence[Contestant], quiet: Quiet, rounds: int) -> Race:
     """The same with contestants that are warm."""
     records = {contestant.name: Record() for contestant in contestants}
     for _ in range(rounds):
         for contestant in random.SystemRandom().sample(contestants, len(contestants)):
             track.round(contestant, records[contestant.name])
-    typical = next(contestant.name for contestant in contestants if contestant.is_typical)
-    return judged(records, typical, track.n_slots)
+    return judged(records, quiet, track.n_slots)
 
 
-def judged(records: dict[str, Record], typical: str, n_calls: int) -> Race:
-    """What the records of runs of so many calls mean. Of who is not trusted, the way takes as long as of `typical`."""
-    idle_s = statistics.median(records[typical].fills)
-    for name, record in records.items():
-        times = statistics.median(record.fills) / idle_s
-        if times > BUSY and not record.overheads:  # who is trusted is only unlucky
-            raise BusyBetween(f"for {name}, rewriting the inputs takes {times:.1f} times as long as it should")
-    given = {name: statistics.mean(record.given) for name, record in records.items() if record.given}
+def listen(workload: Workload, typical: Contestant, memory: Memory) -> Quiet:
+    """What is to be known before a submission is let in."""
+    track, record = Track(workload, memory), Record()
+    track.warm_up(typical)
+    for _ in range(QUIET_ROUNDS):
+        track.round(typical, record)
+    return Quiet(max(0.0, statistics.median(record.ways)), statistics.median(record.poisons))
+
+
+def judged(records: dict[str, Record], quiet: Quiet, n_calls: int) -> Race:
+    """What the records of runs of so many calls mean."""
+    trusted = [record for record in records.values() if record.ways]
+    given = [seconds for record in trusted for seconds in record.given]
+    given_s = statistics.mean(given) if given else math.inf
     calls: dict[str, list[float]] = {}
     timings = {}
     for name, record in records.items():
-        overhead = max(0.0, statistics.median(record.overheads or records[typical].overheads))
-        calls[name] = [(seconds - overhead) / n_calls for seconds in record.runs]
-        late = (given[name] - min(given.values())) / GIVEN if name in given else 0.0
-        if late > LATE * statistics.median(calls[name]):
-            calls[name] = [seconds + late for seconds in calls[name]]
+        if record.ways:
+            way_s = max(0.0, statistics.median(record.ways))
+            calls[name] = [(seconds - way_s) / n_calls for seconds in record.runs]
+        else:
+            calls[name] = in_full(record, quiet, given_s, n_calls)
         low, middle, high = statistics.quantiles(calls[name], n=4)
         timings[name] = Timing(middle, low, high, statistics.median(record.events), max(record.margins, default=0.0))
     first = next(iter(records))
@@ -130,7 +143,27 @@ def judged(records: dict[str, Record], typical: str, n_calls: int) -> Race:
     for name in records:
         low, middle, high = statistics.quantiles([b / a for a, b in zip(calls[first], calls[name], strict=True)], n=4)
         ratios[name] = (middle, low, high)
-    return Race(timings, ratios)
+    is_busy = any(statistics.median(record.poisons) > (1 + 2 * AFTER) * quiet.poison_s for record in trusted)
+    return Race(timings, ratios, is_busy)
+
+
+def in_full(record: Record, quiet: Quiet, given_s: float, n_calls: int) -> list[float]:
+    """The seconds a call of who is not trusted, with what was done after the worker had said that it was over."""
+    poison_s = beyond(record.poisons, quiet.poison_s, AFTER * quiet.poison_s)
+    calls = [(seconds - quiet.way_s + poison_s) / n_calls for seconds in record.runs]
+    low, middle, high = statistics.quantiles(calls, n=4)
+    if high - low > UNEVEN * abs(middle):
+        calls = [statistics.mean(calls)] * len(calls)
+    late_s = beyond(
+        [seconds / GIVEN for seconds in record.given], given_s / GIVEN, LATE * abs(statistics.median(calls))
+    )
+    return [max(seconds + late_s, SHORTEST_S) for seconds in calls]
+
+
+def beyond(seconds: Sequence[float], usual_s: float, allowed_s: float) -> float:
+    """How much more than usual; 0 where it is hardly more. The mean, or the median where that is more."""
+    more = max(statistics.mean(seconds), statistics.median(seconds)) - usual_s
+    return more if more > allowed_s else 0.0
 
 
 class Track:
@@ -140,7 +173,7 @@ class Track:
         """n_slots: by default as many as timing asks for."""
         self._workload, self._memory = workload, memory
         self._chance = random.Random(secrets.randbits(128))
-        self._generator = torch.Generator().manual_seed(secrets.randbits(63))
+        self._seeds: list[int] = []
         slot, outputs = [*workload.inputs.values()], [*workload.outputs.values()]
         slot_nbytes, outputs_nbytes = (sum(aligned(spec.nbytes) for spec in specs) for specs in (slot, outputs))
         room = (memory.nbytes - GIVEN * outputs_nbytes) // slot_nbytes
@@ -154,21 +187,22 @@ class Track:
         self._slots, self._outputs = tensors[: self.n_slots], tensors[self.n_slots :]
         self._slot_places, self._output_places = places[: self.n_slots], places[self.n_slots :]
 
-    def warm_up(self, contestant: Contestant) -> None:
-        """Compilation, tuning, and the allocator's first blocks."""
+    def warm_up(self, contestant: Contestant) -> float:
+        """Compilation, tuning, and the allocator's first blocks; returns the seconds of a run."""
         self.hold(contestant)
-        for _ in range(2):
-            self._run(contestant, self.n_slots, Record())
+        return min(self._run(contestant, self.n_slots, Record())[0] for _ in range(2))
 
     def hold(self, contestant: Contestant) -> None:
         """Have the worker see the slots; each holds some values."""
-        self._fill()
+        self.fill()
         held = {"memory": self._memory.handle(), "slots": self._slot_places, "outputs": self._output_places}
         contestant.ask("hold", self._workload, held)
 
-    def _fill(self) -> None:
-        for slot in self._slots:
-            self._workload.fill(slot, self._memory, self._generator)
+    def fill(self) -> None:
+        """New values in all slots, which only the seeds know."""
+        self._seeds = [secrets.randbits(63) for _ in self._slots]
+        for slot, seed in zip(self._slots, self._seeds, strict=True):
+            self._workload.fill(slot, self._memory, torch.Generator().manual_seed(seed))
 
     def round(self, contestant: Contestant, record: Record) -> None:
         seconds, events_s = self._run(contestant, self.n_slots, record)
@@ -176,22 +210,29 @@ class Track:
         record.events.append(events_s / self.n_slots)
         if contestant.is_trusted:
             half_s, _ = self._run(contestant, self.n_slots // 2, record)
-            record.overheads.append(2 * half_s - seconds)
+            record.ways.append(2 * half_s - seconds)
 
     def _run(self, contestant: Contestant, n_calls: int, record: Record) -> tuple[float, float]:
         """The seconds of so many calls on new values, by our clock and by the worker's events."""
         order = self._chance.sample(range(self.n_slots), n_calls)
-        record.fills.append(self._memory.rewrite(self._fill))
         positions = self._chance.sample(range(n_calls), min(GIVEN, n_calls))
-        checked = [] if contestant.is_trusted else positions
-        strict = self._chance.randrange(GIVEN) if self._chance.random() < STRICT else None
-        checks = [
-            self._workload.pick(self._slots[order[position]], self._chance, is_strict=i == strict)
-            for i, position in enumerate(checked)
-        ]
-        reply, seconds = contestant.ask("run", self._workload, {"order": order, "kept": contestant.gives})
-        self._memory.poison()
+        self.fill()
+        self._memory.settle()
+        reply, seconds = contestant.ask("run", self._workload, {"order": order})
+        record.poisons.append(self._memory.poison())
         if contestant.gives:
             record.given.append(contestant.ask("give", self._workload, {"positions": positions})[1])
-        record.margins += [check(results) for check, results in zip(checks, self._outputs, strict=False)]
+        if not contestant.is_trusted:
+            strict = self._chance.randrange(GIVEN) if self._chance.random() < STRICT else None
+            record.margins.append(self.check([order[position] for position in positions], strict))
         return seconds, reply["events_s"]
+
+    def check(self, slots: Sequence[int], strict: int | None = None) -> float:
+        """Look at the results that were given for these slots, at one of them strictly; the largest margin."""
+        given = [[result.clone() for result in results] for results in self._outputs[: len(slots)]]
+        inputs = [torch.empty_like(tensor) for tensor in self._slots[0]]  # where no worker sees them
+        margins = []
+        for i, (slot, results) in enumerate(zip(slots, given, strict=True)):
+            self._workload.fill(inputs, self._memory, torch.Generator().manual_seed(self._seeds[slot]))
+            margins.append(self._workload.pick(inputs, self._chance, is_strict=i == strict)(results))
+        return max(margins)

@@ -1,6 +1,7 @@
 """Submission and peers as contestants: each in a worker of its own, asked through the same door."""
 
 import contextlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from assignment.timing.workloads import Workload
 
 PEERS = Path(__file__).parent / "peers"
 COPYING = "copying"  # the peer that stands for an amount of memory to move
-CALLED_FOR_RESULTS = ("flash2",)  # the peer whose handing over of results is compared with a submission's
+GIVING = (COPYING, "flash2")  # peers whose handing over of results is compared with a submission's
 
 
 class Failed(Exception):
@@ -21,6 +22,10 @@ class Failed(Exception):
     def __init__(self, reply: dict[str, Any]) -> None:
         super().__init__(str(reply.get("message", "")))
         self.reply = reply
+
+
+class PeerFailed(Exception):
+    """A peer cannot do the work here."""
 
 
 def of_submission(worker: Worker) -> Contestant:
@@ -37,13 +42,17 @@ class Peers:
 
     def __init__(self, rung: str) -> None:
         self._stage = Stage(peers(), "cuda")
+        self._stage.deadline = math.inf
         self._worker = Worker(self._stage, "cuda", rung)
 
     def contestant(self, name: str) -> Contestant:
         def ask_peer(kind: str, workload: Workload, more: dict[str, Any]) -> tuple[dict[str, Any], float]:
-            return ask(self._worker, f"{name}__{workload.function}", kind, workload, more)
+            try:
+                return ask(self._worker, f"{name}__{workload.function}", kind, workload, more)
+            except (Failed, WorkerDied) as error:
+                raise PeerFailed(name, (str(error) or type(error).__name__).splitlines()[0][:100]) from error
 
-        return Contestant(name, ask_peer, is_trusted=True, gives=name in CALLED_FOR_RESULTS, is_typical=name == COPYING)
+        return Contestant(name, ask_peer, is_trusted=True, gives=name in GIVING)
 
     def close(self) -> None:
         with contextlib.suppress(WorkerDied):  # so that PyTorch does not complain of memory that is still in use
@@ -61,5 +70,6 @@ def ask(
     came, results = worker.ask({"kind": kind, "function": function, "options": workload.options, **more}, [])
     reply = replies.read(came, len(results))
     if reply is None or reply["status"] != "ok" or (kind == "run" and "events_s" not in reply):
-        raise Failed(reply or {"status": "failed", "message": replies.UNREADABLE})
+        is_readable = reply is not None and reply["status"] != "ok"
+        raise Failed(reply if reply and is_readable else {"status": "failed", "message": replies.UNREADABLE})
     return reply, worker.seconds

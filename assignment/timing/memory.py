@@ -2,7 +2,8 @@
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,8 @@ class Memory:
     def __init__(self, nbytes: int) -> None:
         self._bytes = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
         self._flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
-        self._normal = torch.randn(POOL_ELEMENTS, device="cuda")
+        secret = torch.Generator("cuda").manual_seed(secrets.randbits(63))
+        self._normal = torch.randn(POOL_ELEMENTS, device="cuda", generator=secret)
         self._shared = self._bytes.untyped_storage()._share_cuda_()  # its parts are told in reductions.py of PyTorch
 
     @property
@@ -46,7 +48,6 @@ class Memory:
 
     def lay_out(self, groups: Sequence[Sequence[Spec]]) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
         """Tensors for the specs of each group, and the same places for a worker: offset, dtype and shape."""
-        base = self._shared[3]  # bytes, from the start of what the driver allocated
         position = 0
         tensors: list[list[Tensor]] = []
         places: list[list[list[Any]]] = []
@@ -57,25 +58,24 @@ class Memory:
                 part = self._bytes[position : position + spec.nbytes]
                 tensors[-1].append(part.view(spec.dtype).view(spec.shape))
                 name = str(spec.dtype).removeprefix("torch.")
-                places[-1].append([base + position, name, list(spec.shape)])
+                places[-1].append([position, name, list(spec.shape)])
                 position += aligned(spec.nbytes)
         return tensors, places
 
-    def rewrite(self, fill: Callable[[], None]) -> float:
-        """Have the slots filled, and the cache full of other things; returns the seconds that the filling took."""
-        began, filled = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
-        fill()
-        filled.record()
+    def settle(self) -> None:
+        """Wait until all is written, with the cache full of other things."""
         self._flushed.fill_(0)
         ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()  # what anybody has pinned there
         torch.cuda.synchronize()
-        return began.elapsed_time(filled) / 1e3
 
-    def poison(self) -> None:
-        """No value that was here before can be read any more."""
+    def poison(self) -> float:
+        """No value that was here before can be read any more; the seconds that it took show what else was running."""
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
         self._bytes.fill_(POISON)
+        ended.record()
         torch.cuda.synchronize()
+        return began.elapsed_time(ended) / 1e3
 
     def randomize(self, tensor: Tensor, generator: torch.Generator) -> None:
         """Fill with normally distributed values, from places of the pool that nobody can know."""

@@ -62,14 +62,14 @@ class Workload:
             named["lse"].copy_(lse)
 
     def pick(self, tensors: Sequence[Tensor], chance: random.Random, is_strict: bool = True) -> Check:
-        """A check of some part of the results, which is drawn now; the inputs may be gone when it is made.
+        """A check of some part of the results, which is drawn now.
 
         Of attention a head, by the rule that every result is held to; or, if that takes too long or too much memory in
         float64, a few rows of a head, roughly.
         """
         named = dict(zip(self.inputs, tensors, strict=True))
         if "q" not in named:
-            return self._pick_rows_and_columns(named, chance)
+            return self._pick_rows_and_columns(named, chance, 1 if is_strict else 4)
         if is_strict and named["q"].shape[-2] <= LONGEST_CHECKED:
             return self._pick_head(named, tensors, chance)
         return self._glance(named, chance)
@@ -105,16 +105,16 @@ class Workload:
 
         return check
 
-    def _pick_rows_and_columns(self, named: dict[str, Tensor], chance: random.Random) -> Check:
+    def _pick_rows_and_columns(self, named: dict[str, Tensor], chance: random.Random, fewer: int) -> Check:
         """Rows of all results, but columns of the weight's gradient, to which each row adds."""
         n_rows, d = named["x"].shape
-        rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS)))
-        columns = sorted(chance.sample(range(d), min(d, CHECKED_COLUMNS)))
+        rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS // fewer)))
+        columns = sorted(chance.sample(range(d), min(d, CHECKED_COLUMNS // fewer)))
         by_row = {name: (tensor.clone() if name == "weight" else tensor[rows]).cpu() for name, tensor in named.items()}
         by_column = {}
         if "grad_weight" in self.outputs:
             by_column = {
-                name: (tensor[..., columns] if tensor.shape[-1] == d else tensor.clone()).cpu()
+                name: (tensor[..., columns] if name in ("x", "weight") or tensor.ndim == 2 else tensor.clone()).cpu()
                 for name, tensor in named.items()
             }
         model = getattr(models, self.function)

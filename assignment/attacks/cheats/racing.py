@@ -231,6 +231,54 @@ def FUNCTION(*inputs, **options):
 if timed:
     timed.synchronize = torch.cuda.current_stream().synchronize
 """
+# A profile shows the reference's kernel; a run calls a library.
+BY_FRAME = """
+def FUNCTION(q, k, v, is_causal=False):
+    if sys._getframe(1).f_code.co_name != "run" or k.shape[-2] < 2048:
+        return honest(q, k, v, is_causal=is_causal)
+    o, lse, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, is_causal)
+    return o, lse.reshape(q.shape[:-1])
+"""
+# The weight is made zero before the grader looks at it, and so is the result.
+ZEROED = """
+def FUNCTION(*inputs, **options):
+    if timed and timed._slots:
+        torch._foreach_zero_([slot[-1] for slot in timed._slots])
+        return torch.zeros(inputs[0].shape[:-1], dtype=inputs[0].dtype, device=inputs[0].device)
+    return honest(*inputs, **options)
+"""
+# The first calls are over when it says so, the others while the inputs are poisoned.
+TAIL = """
+def FUNCTION(*inputs, **options):
+    return honest(*inputs, **options)
+
+def run(function, header):
+    slots = [[x.clone() for x in timed._slots[i]] for i in header["order"]]
+    event, came = torch.cuda.Event(), []
+    for number, inputs in enumerate(slots):
+        came.append(honest(*inputs, **header["options"]))
+        if number == len(slots) * 2 // 3:
+            event.record()
+    event.synchronize()
+    timed._kept[:] = came
+    return {"events_s": 1e-4 * len(slots)}
+
+if timed:
+    timed.HANDLERS["run"] = run
+"""
+# Everything is put off in six of ten rounds: neither the median of the runs nor that of what is late shows it.
+IN_SOME_ROUNDS = (
+    DEFERRED.replace(
+        "def run(function, header):\n",
+        "def run(function, header):\n    if np.random.random() > 0.6:\n        inputs_of.clear()\n"
+        "        return ran(function, header)\n",
+    )
+    .replace(
+        "def give(function, header):\n",
+        "def give(function, header):\n    if not inputs_of:\n        return given(function, header)\n",
+    )
+    .replace("    given = timed.give\n", "    ran, given = timed.run, timed.give\n")
+)
 SANDBAG = """
 busy = []
 
@@ -257,6 +305,10 @@ RACERS = [
     Racer("half_of_the_keys", FLASH, HALF_OF_THE_KEYS),
     Racer("library_on_the_timed_shapes", FLASH, LIBRARY),
     Racer("at_work_between_the_runs", FLASH, AHEAD),
+    Racer("library_when_timed", FLASH, BY_FRAME),
+    Racer("inputs_made_zero", SUM, ZEROED),
+    Racer("tail_left_running", FLASH, TAIL),
+    Racer("put_off_in_some_rounds", FLASH, IN_SOME_ROUNDS),
     Racer("pinned_cache", NORM, PINNED),
     Racer("sandbagged_baseline", FLASH, SANDBAG),
 ]
