@@ -35,10 +35,8 @@ DISAGREEMENT = 0.3  # of the two clocks, from which the staff look at it
 OWN_SHARE = 0.5  # of the time on the GPU, in kernels of the submission's own, below which the staff look at it
 SLACK = 1 << 30  # bytes beside the results: a matrix of all scores of one head at n = 32,768 takes 2 GiB in bfloat16
 LIBRARY = re.compile(r"gemm|cutlass|xmma|cublas|cudnn|nvjet|fmha|flash_(fwd|bwd)|Flash_(fwd|bwd)")
-NOBODYS = re.compile(
-    r"cudnn|nvjet|sm\d+_|ampere_|fmha|cutlass|void "
-)  # names that are a library's, whoever defines them
-QUIET_WORK = rmsnorm(65536, 4096, torch.bfloat16)  # on which the way to a worker is measured
+NOBODYS = re.compile(r"cudnn|nvjet|sm\d+_|ampere_|fmha|cutlass|void ")  # a library's, whoever defines such a name
+QUIET_WORK = rmsnorm(16384, 4096, torch.bfloat16)  # on which the way to a worker is measured
 BUILDERS: dict[str, Callable[..., Workload]] = {"weighted_sum": weighted_sum, "rmsnorm": rmsnorm, "flash": attention}
 
 
@@ -80,8 +78,10 @@ class Session:
     @functools.cached_property
     def quiet(self) -> clock.Quiet:
         """To be asked for before the submission is."""
-        work = QUIET_WORK if self.total >= FULL_SIZES_FROM else rmsnorm(16384, 4096, torch.float32)
-        return clock.listen(work, self.peers.contestant(contestants.COPYING), self.memory)
+        return self.listen(self.memory)
+
+    def listen(self, memory: Memory) -> clock.Quiet:
+        return clock.listen(QUIET_WORK, self.peers.contestant(contestants.COPYING), memory)
 
     def roof(self, dtype: torch.dtype) -> roof.Roof:
         if dtype not in self._roofs:
@@ -107,15 +107,12 @@ def bench(session: Session, console: Console, only: Sequence[str], table: Path |
     from assignment.timing import bench, plots
 
     memory = Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total)))
-    quiet, roof = (
-        clock.listen(QUIET_WORK, session.peers.contestant(contestants.COPYING), memory),
-        session.roof(torch.bfloat16),
-    )
+    quiet, roof = session.listen(memory), session.roof(torch.bfloat16)
     rows = bench.run(console, session.worker, session.peers, memory, quiet, roof, only)
     if table:
         bench.write_csv(table, rows)
     if picture:
-        plots.draw(picture, rows, session.roof(torch.bfloat16), torch.cuda.get_device_name())
+        plots.draw(picture, rows, roof, torch.cuda.get_device_name())
 
 
 class Speed:
@@ -253,7 +250,6 @@ class Speed:
         """Assert that a call makes no matrix of all scores: memory for one is not left to it."""
         small = self._workload(function, (256, *shape[1:]), dtype, options)
         workload = self._workload(function, shape, dtype, options)
-        session = self._session
         session, own = self._session, contestants.of_submission(self._session.worker)
         allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
         session.worker.end_child()

@@ -36,7 +36,7 @@ LATE = 0.1  # of a call's time: what handing over may take longer
 AFTER = 0.05  # of what poisoning takes on an idle GPU: what it may take longer
 UNEVEN = 0.15  # between quartiles: such runs are not all of the same work, and their mean counts
 SLOW_S = 2.0  # a run that takes so long need not be repeated often
-QUIET_ROUNDS = 8
+QUIET_ROUNDS = 16
 SHORTEST_S = 1e-9
 
 
