@@ -21,9 +21,9 @@ class FakeMemory(memory.Memory):
     """Without a GPU. `after_s` is what a worker still computes when its inputs are overwritten."""
 
     def __init__(self) -> None:
-        self._bytes = torch.zeros(8 << 20, dtype=torch.uint8)
+        self._bytes = torch.zeros(1 << 20, dtype=torch.uint8)
         self._normal = torch.randn(1 << 14)
-        self._shared = (0, b"", 8 << 20, 0, b"", 0, b"", False)
+        self._shared = (0, b"", 1 << 20, 0, b"", 0, b"", False)
         self.after_s = 0.0
 
     def settle(self):
