@@ -66,9 +66,10 @@ def of_submission() -> Iterator[Call]:
             q, k, v = (normal(2, TOKENS, d, dtype=dtype) for _ in range(3))
             lse = normal(2, TOKENS, dtype=torch.float32)
             tensors = (q, k, v) if "forward" in function else (v, q, k, v, k, lse)
-            for is_causal in (False, True):
+            is_graded = (dtype, d) in GRADED
+            for is_causal in (False, True) if is_graded else (True,):  # which takes as much, and more registers
                 label = f"{named(dtype)}, d {d}{', causal' if is_causal else ''}"
-                yield Call(function, label, tensors, {"is_causal": is_causal}, (dtype, d) in GRADED)
+                yield Call(function, label, tensors, {"is_causal": is_causal}, is_graded)
 
 
 def named(dtype: torch.dtype) -> str:
