@@ -193,6 +193,7 @@ def flash_forward_triton(q, k, v, is_causal=False):
 """
 
 
+@pytest.mark.slow
 def test_a_decoy_kernel_fails_its_problem(submission):
     """PyTorch's attention behind a kernel whose result is thrown away: every check, with the line that computed"""
     append(submission, "flash_attention.py", f"_right = flash_forward_triton\n{SDPA}")
@@ -234,6 +235,7 @@ def test_what_staff_must_judge_keeps_its_points(submission):
     assert "needs review" in got.out
 
 
+@pytest.mark.slow
 def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
     code = "def rmsnorm_forward(x, weight, eps=1e-5):\n    y, rstd = _right(x, weight, eps)\n"
     append(submission, "rmsnorm.py", f"_right = rmsnorm_forward\n{code}    x.mul_(2)\n    return y, rstd")
