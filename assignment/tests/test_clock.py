@@ -168,7 +168,7 @@ def test_work_that_is_put_off_counts(track, share, of_rounds):
         return reply, seconds + late * 1e-4
 
     came = race(track, honest, ask=ask, rounds=40)
-    assert came.timings["submission"].seconds >= 0.8e-4
+    assert came.timings["submission"].seconds >= 0.9e-4
 
 
 def test_work_that_goes_on_while_the_inputs_are_overwritten_counts(track):
@@ -202,16 +202,18 @@ def test_what_is_known_before_a_submission_is_let_in(track):
     assert quiet.poison_s == POISON_S
 
 
-def test_inputs_that_a_worker_changes_do_not_change_what_is_right(track):
-    """All weights are made zero in the grader's memory, and so are the results"""
+def test_inputs_that_a_worker_changes_do_not_change_what_is_right(track, monkeypatch):
+    """Whatever is written to the grader's memory, a thread makes all weights zero at once; and so are the results"""
+    fill = workloads.Workload.fill
 
-    def function(x, weight):
+    def overwritten(self, *arguments):
+        fill(self, *arguments)
         for slot in timed._slots:
             slot[1].zero_()
-        return torch.zeros_like(x), honest(x, weight)[1]
 
+    monkeypatch.setattr(workloads.Workload, "fill", overwritten)
     with pytest.raises(compare.Mismatch):
-        race(track, function)
+        race(track, lambda x, weight: (torch.zeros_like(x), honest(x, weight)[1]))
 
 
 def test_the_memory_is_let_go(track, monkeypatch):

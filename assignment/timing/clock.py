@@ -34,7 +34,6 @@ ROUGHLY = Roof(4e12, 5e14)  # any GPU
 STRICT = 0.5  # of the runs: one of the results is held to the rule of all tests
 LATE = 0.1  # of a call's time: what handing over may take longer
 AFTER = 0.05  # of what poisoning takes on an idle GPU: what it may take longer
-UNEVEN = 0.15  # between quartiles: such runs are not all of the same work, and their mean counts
 SLOW_S = 2.0  # a run that takes so long need not be repeated often
 QUIET_ROUNDS = 16
 SHORTEST_S = 1e-9
@@ -151,9 +150,6 @@ def in_full(record: Record, quiet: Quiet, given_s: float, n_calls: int) -> list[
     """The seconds a call of who is not trusted, with what was done after the worker had said that it was over."""
     poison_s = beyond(record.poisons, quiet.poison_s, AFTER * quiet.poison_s)
     calls = [(seconds - quiet.way_s + poison_s) / n_calls for seconds in record.runs]
-    low, middle, high = statistics.quantiles(calls, n=4)
-    if high - low > UNEVEN * abs(middle):
-        calls = [statistics.mean(calls)] * len(calls)
     late_s = beyond(
         [seconds / GIVEN for seconds in record.given], given_s / GIVEN, LATE * abs(statistics.median(calls))
     )
@@ -161,7 +157,10 @@ def in_full(record: Record, quiet: Quiet, given_s: float, n_calls: int) -> list[
 
 
 def beyond(seconds: Sequence[float], usual_s: float, allowed_s: float) -> float:
-    """How much more than usual; 0 where it is hardly more. The mean, or the median where that is more."""
+    """How much more than usual; 0 where it is hardly more.
+
+    The mean, or the median where that is more: that of the runs is of the rounds that are the most, too.
+    """
     more = max(statistics.mean(seconds), statistics.median(seconds)) - usual_s
     return more if more > allowed_s else 0.0
 
