@@ -12,6 +12,7 @@ which everything has been checked or with one of the three exceptions below, and
 that they allow.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -19,6 +20,7 @@ import secrets
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import safetensors.torch
@@ -71,17 +73,27 @@ def exchange(
         ConnectionLost, DeadlineExceeded, ProtocolError
     """
     deadline = time.monotonic() + timeout_s
-    _expect_silence(connection)
+    return answer_to(ask(connection, request, tensors, deadline), connection, deadline)
+
+
+def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], deadline: float) -> str:
+    """Send a request; returns its id."""
+    expect_silence(connection)
     number = secrets.token_hex(16)
     send(connection, {**request, "id": number}, tensors, deadline)
-    header, results = receive(
+    return number
+
+
+def answer_to(number: str, connection: socket.socket, deadline: float) -> tuple[dict[str, Any], list[Tensor]]:
+    """The answer to the request of that id, and nothing after it."""
+    answer = receive(
         connection, deadline, max_header=MAX_REPLY_HEADER, max_payload=MAX_REPLY_PAYLOAD, is_reply_to=number
     )
-    _expect_silence(connection)
-    return header, results
+    expect_silence(connection)
+    return answer
 
 
-def _expect_silence(connection: socket.socket) -> None:
+def expect_silence(connection: socket.socket) -> None:
     connection.setblocking(False)
     try:
         data = connection.recv(1, socket.MSG_PEEK)
@@ -98,13 +110,9 @@ def send(
     specs, storages, payload = encode(tensors)
     text = json.dumps({**header, "tensors": specs, "storages": storages}).encode()
     for part in (PREFIX.pack(MAGIC, len(text), len(payload)) + text, payload):
-        connection.settimeout(_remaining(deadline))
-        try:
+        connection.settimeout(remaining(deadline))
+        with broken_as_lost():
             connection.sendall(part)
-        except TimeoutError as error:
-            raise DeadlineExceeded from error
-        except OSError as error:
-            raise ConnectionLost(str(error)) from error
 
 
 def receive(
@@ -140,20 +148,27 @@ def receive(
 def _read(connection: socket.socket, size: int, deadline: float | None) -> bytearray:
     data = bytearray()
     while len(data) < size:
-        connection.settimeout(_remaining(deadline))
-        try:
+        connection.settimeout(remaining(deadline))
+        with broken_as_lost():
             chunk = connection.recv(min(CHUNK, size - len(data)))
-        except TimeoutError as error:
-            raise DeadlineExceeded from error
-        except OSError as error:
-            raise ConnectionLost(str(error)) from error
         if not chunk:
             raise ConnectionLost("closed")
         data += chunk
     return data
 
 
-def _remaining(deadline: float | None) -> float | None:
+@contextlib.contextmanager
+def broken_as_lost() -> Iterator[None]:
+    """What a socket raises, in our terms."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise DeadlineExceeded from error
+    except OSError as error:
+        raise ConnectionLost(str(error)) from error
+
+
+def remaining(deadline: float | None) -> float | None:
     """Seconds until the deadline, for a socket's timeout; a byte that comes every now and then does not extend it."""
     if deadline is None:
         return None

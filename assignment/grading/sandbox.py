@@ -21,6 +21,8 @@ from assignment.grading.supervisor import descendants
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from assignment.grading.start import Referee
+
 WAKE_EVERY_S = 2.0
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
@@ -58,7 +60,7 @@ class Worker:
         """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on."""
         self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
         self._channel: socket.socket | None = None
-        self.seconds = 0.0  # from the last request's first byte to its reply's last, by our clock
+        self.seconds = 0.0  # of the last request that was timed, from start to finish, by our clock
         self._isolated = False
         self._had_large = False  # whether this child was sent a tensor over gigabytes
         self._printed: deque[bytes] = deque()
@@ -104,8 +106,13 @@ class Worker:
             }
         return env
 
-    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
-        """One request and its reply; raises WorkerDied, and the next call finds a new worker."""
+    def ask(
+        self, request: dict[str, Any], tensors: list["Tensor"], referee: "Referee | None" = None
+    ) -> tuple[dict[str, Any], list["Tensor"]]:
+        """One request and its reply; raises WorkerDied, and the next call finds a new worker.
+
+        With a referee it is timed: see start.py.
+        """
         if time.monotonic() > self._stage.deadline:
             raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
         is_large = any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
@@ -115,17 +122,21 @@ class Worker:
         if self._channel is None:
             self._connect()
         self._clear_output()
-        return self._exchange(request, tensors)
+        return self._exchange(request, tensors, referee)
 
-    def _exchange(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
-        from assignment.grading import protocol  # loads PyTorch, which a worker's start must not wait for
+    def _exchange(
+        self, request: dict[str, Any], tensors: list["Tensor"], referee: "Referee | None" = None
+    ) -> tuple[dict[str, Any], list["Tensor"]]:
+        from assignment.grading import protocol, start  # loads PyTorch, which a worker's start must not wait for
 
         assert self._channel is not None
         timeout_s = max(1.0, min(CALL_TIMEOUT_S[self._device], self._stage.deadline - time.monotonic()))
-        began = time.perf_counter()
+        results: list[Tensor] = []
         try:
-            header, results = protocol.exchange(self._channel, request, tensors, timeout_s)
-            self.seconds = time.perf_counter() - began
+            if referee:
+                header, self.seconds = start.exchange(self._channel, request, referee, timeout_s)
+            else:
+                header, results = protocol.exchange(self._channel, request, tensors, timeout_s)
         except protocol.DeadlineExceeded:
             where = self._interrupt()
             self._bury(patience_s=0)

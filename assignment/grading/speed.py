@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from assignment.grading import rungs, score
 from assignment.grading.calls import SubmissionError, failure
 from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import Worker, WorkerDied
 from assignment.grading.stage import Stage
+from assignment.grading.start import Referee
 from assignment.grading.submission import Submission
 from assignment.timing import clock, contestants, roof
 from assignment.timing.memory import Memory
@@ -108,11 +110,15 @@ def bench(session: Session, console: Console, only: Sequence[str], table: Path |
 
     memory = Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total)))
     quiet, roof = session.listen(memory), session.roof(torch.bfloat16)
-    rows = bench.run(console, session.worker, session.peers, memory, quiet, roof, only)
-    if table:
-        bench.write_csv(table, rows)
-    if picture:
-        plots.draw(picture, rows, roof, torch.cuda.get_device_name())
+    rows: list[bench.Row] = []
+    try:
+        for more in bench.run(console, session.worker, session.peers, memory, quiet, roof, only):
+            rows += more
+    finally:  # stopped halfway, what there is
+        if table:
+            bench.write_csv(table, rows)
+        if picture and rows:
+            plots.draw(picture, rows, roof, torch.cuda.get_device_name())
 
 
 class Speed:
@@ -151,6 +157,8 @@ class Speed:
                 f"when its kernels are listed, a call takes {microseconds(sum(launched.values()) / 1e6)}; when it is "
                 f"timed, {microseconds(timing.seconds)}"
             )
+        for library in sorted(raced.twins["submission"]):
+            self.doubts.append(f"what a timed call returns is, bit for bit, what {library} returns")
         if raced.is_busy:
             self.doubts.append("something used the GPU while no call was being made: time it again on an idle one")
         self._judge(raced, workload, dtype, against, reach)
@@ -197,7 +205,7 @@ class Speed:
         """The kernels of one call, with the microseconds of each."""
         own = contestants.of_submission(self._session.worker)
         clock.Track(workload, self._session.memory, n_slots=1).hold(own)
-        reply, _ = own.ask("trace", workload, {})
+        reply, _ = own.ask("trace", workload)
         self._session.memory.poison()
         return reply.get("launched", {})
 
@@ -254,20 +262,27 @@ class Speed:
         allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
         session.worker.end_child()
         with self._failures(function):
-            for each in (small, workload):
-                track = clock.Track(each, session.memory, n_slots=1)
-                track.hold(own)
-                with ballast(allowed) if each is workload else contextlib.nullcontext():
-                    try:
-                        own.ask("run", each, {"order": [0]})
-                    except contestants.Failed as error:
-                        raise without_memory(error, allowed) from error
-                session.memory.poison()
-                own.ask("give", each, {"positions": [0]})
-                track.check([0])
+            call_once(small, own, session.memory, contextlib.nullcontext())
+            try:
+                call_once(workload, own, session.memory, ballast(allowed))
+            except contestants.Failed as error:
+                raise without_memory(error, allowed) from error
 
     def in_context(self, message: str) -> str:
         return f"{self._call}:\n{message}" if self._call else message
+
+
+def call_once(
+    workload: Workload, own: clock.Contestant, memory: Memory, around: contextlib.AbstractContextManager
+) -> None:
+    """A call with something around it, and a look at its results."""
+    track = clock.Track(workload, memory, n_slots=1)
+    came: list[list[Tensor]] = []
+    track.hold(own)
+    with around:
+        own.ask("run", workload, {}, Referee(lambda: [0], memory.poison))
+    own.ask("give", workload, {}, Referee(lambda: [0], lambda: came.extend(track.given([0]))))
+    track.check(came, [0])
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from assignment.grading.submission import Submission
 OURS = Path(__file__).resolve().parents[1]
 RUNTIME = (  # all that a worker may import, and itself
     *("__init__.py", "simulator", "compiling", "grading/__init__.py", "grading/protocol.py"),
-    *("grading/probes.py", "grading/requests.py", "grading/compilations.py", "grading/timed.py"),
+    *("grading/probes.py", "grading/requests.py", "grading/compilations.py"),
+    *("grading/timed.py", "grading/start.py"),
     *("grading/worker.py", "grading/supervisor.py", "grading/confinement.py", "grading/landlock.py"),
     *("grading/seccomp.py", "grading/leftovers.py"),
 )

@@ -156,8 +156,8 @@ def run(
     quiet: clock.Quiet,
     roof: Roof,
     only: Sequence[str],
-) -> list[Row]:
-    """Time the whole sweep, a table for each function as soon as it is through."""
+) -> Iterator[list[Row]]:
+    """Time the whole sweep, with a table for each function as soon as it is through."""
     bench = Bench(worker, peers, memory, quiet, roof)
     found: list[Row] = []
     works = sweep(only)
@@ -166,13 +166,13 @@ def run(
         task = progress.add_task("", total=len(works))
         for i, work in enumerate(works):
             progress.update(task, description=work.function)
-            found += bench.rows(work)
+            yield (rows := [*bench.rows(work)])
+            found += rows
             progress.advance(task)
             if i + 1 == len(works) or works[i + 1].function != work.function:
                 console.print(table([row for row in found if row.function == work.function]))
     for (name, function), why in bench.missing.items():
         console.print(f"  {TITLES[name]}, {function}: {why}", style="dim", markup=False)
-    return found
 
 
 def table(rows: list[Row]) -> Table:

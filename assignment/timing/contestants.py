@@ -7,6 +7,7 @@ from typing import Any
 
 from assignment.grading.sandbox import Worker, WorkerDied
 from assignment.grading.stage import Stage
+from assignment.grading.start import Referee
 from assignment.grading.submission import PACKAGE, Submission
 from assignment.timing.clock import Contestant
 from assignment.timing.workloads import Workload
@@ -29,7 +30,7 @@ class PeerFailed(Exception):
 
 
 def of_submission(worker: Worker) -> Contestant:
-    return Contestant("submission", lambda kind, workload, more: ask(worker, workload.function, kind, workload, more))
+    return Contestant("submission", lambda kind, workload, *more: ask(worker, workload.function, kind, workload, *more))
 
 
 def peers() -> Submission:
@@ -46,9 +47,9 @@ class Peers:
         self._worker = Worker(self._stage, "cuda", rung)
 
     def contestant(self, name: str) -> Contestant:
-        def ask_peer(kind: str, workload: Workload, more: dict[str, Any]) -> tuple[dict[str, Any], float]:
+        def ask_peer(kind: str, workload: Workload, *more: Any) -> tuple[dict[str, Any], float]:
             try:
-                return ask(self._worker, f"{name}__{workload.function}", kind, workload, more)
+                return ask(self._worker, f"{name}__{workload.function}", kind, workload, *more)
             except (Failed, WorkerDied) as error:
                 raise PeerFailed(name, (str(error) or type(error).__name__).splitlines()[0][:100]) from error
 
@@ -62,12 +63,18 @@ class Peers:
 
 
 def ask(
-    worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any]
+    worker: Worker,
+    function: str,
+    kind: str,
+    workload: Workload,
+    more: dict[str, Any] | None = None,
+    referee: Referee | None = None,
 ) -> tuple[dict[str, Any], float]:
-    """The reply, and the seconds that it took; raises Failed and WorkerDied."""
+    """The reply, and the seconds that the last request with a referee took; raises Failed and WorkerDied."""
     from assignment.grading import replies
 
-    came, results = worker.ask({"kind": kind, "function": function, "options": workload.options, **more}, [])
+    request = {"kind": kind, "function": function, "options": workload.options, **(more or {})}
+    came, results = worker.ask(request, [], referee)
     reply = replies.read(came, len(results))
     if reply is None or reply["status"] != "ok" or (kind == "run" and "events_s" not in reply):
         is_readable = reply is not None and reply["status"] != "ok"
