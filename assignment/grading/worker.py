@@ -67,6 +67,8 @@ def prepare(device: str) -> None:
 
         warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
         torch.use_deterministic_algorithms(True, warn_only=True)
+        with contextlib.suppress(ImportError):  # torch.compile leaves a thread of it
+            importlib.import_module("tqdm").tqdm.monitor_interval = 0
     import triton.language  # noqa: F401
 
     from assignment.grading import compilations, requests, timed  # noqa: F401

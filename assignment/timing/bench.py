@@ -22,6 +22,10 @@ ROUNDS = 5
 LENGTHS = [512 << i for i in range(6)]
 WIDTHS = [1024 << i for i in range(6)]
 ELEMENTS = 1 << 28  # of x, at every width
+BESIDE = (  # lengths and widths that no tile fits, and other dtypes
+    *((4095, 64, torch.bfloat16), (4097, 64, torch.bfloat16), (4096, 80, torch.bfloat16)),
+    *((4096, 64, torch.float16), (4096, 64, torch.float32)),
+)
 SUBMISSION = "submission"
 TITLES = {
     SUBMISSION: "this submission",
@@ -64,7 +68,8 @@ class Row:
     @property
     def size(self) -> str:
         if self.function.startswith("flash"):
-            return f"n {self.n:,}, d {self.d}{', causal' if self.is_causal else ''}"
+            dtype = "" if self.dtype == "bfloat16" else f" {self.dtype}"
+            return f"n {self.n:,}, d {self.d}{', causal' if self.is_causal else ''}{dtype}"
         return f"{self.n:,} × {self.d:,} {self.dtype}"
 
 
@@ -73,9 +78,9 @@ def sweep(only: Sequence[str]) -> list[Workload]:
     both = (False, True)
     works = [weighted_sum(ELEMENTS // 4096, 4096, dtype, back) for back in both for dtype in (bf16, f32)]
     works += [rmsnorm(ELEMENTS // d, d, bf16, back) for back in both for d in WIDTHS]
-    works += [
-        attention(n, d, bf16, causal, back) for back in both for d in (64, 128) for causal in both for n in LENGTHS
-    ]
+    for back in both:
+        works += [attention(n, d, bf16, causal, back) for d in (64, 128) for causal in both for n in LENGTHS]
+        works += [attention(n, d, dtype, backward=back) for n, d, dtype in BESIDE]
     return [work for work in works if not only or work.function.startswith(tuple(only))]
 
 
@@ -159,27 +164,33 @@ def run(
 ) -> Iterator[list[Row]]:
     """Time the whole sweep, with a table for each function as soon as it is through."""
     bench = Bench(worker, peers, memory, quiet, roof)
-    found: list[Row] = []
+    found: list[Row] = []  # of the function that is at it
     works = sweep(only)
     bar = (TextColumn("  timing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*bar, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=len(works))
-        for i, work in enumerate(works):
-            progress.update(task, description=work.function)
-            yield (rows := [*bench.rows(work)])
-            found += rows
-            progress.advance(task)
-            if i + 1 == len(works) or works[i + 1].function != work.function:
-                console.print(table([row for row in found if row.function == work.function]))
-    for (name, function), why in bench.missing.items():
-        console.print(f"  {TITLES[name]}, {function}: {why}", style="dim", markup=False)
+    try:
+        with Progress(*bar, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task("", total=len(works))
+            for i, work in enumerate(works):
+                progress.update(task, description=work.function)
+                rows = [*bench.rows(work)]
+                found += rows
+                yield rows
+                progress.advance(task)
+                if found and (i + 1 == len(works) or works[i + 1].function != work.function):
+                    console.print(table(found))
+                    found.clear()
+    finally:
+        if found:  # stopped halfway
+            console.print(table(found))
+        for (name, function), why in bench.missing.items():
+            console.print(f"  {TITLES[name]}, {function}: {why}", style="dim", markup=False)
 
 
 def table(rows: list[Row]) -> Table:
     """Sizes down, contestants across; with the share of the roof."""
     names = [name for name in TITLES if any(row.contestant == name for row in rows)]
     is_product = any(row.tflops for row in rows)
-    made = Table(title=f"{rows[0].function if rows else ''}: {'TFLOP/s' if is_product else 'TB/s'} (% of the roof)")
+    made = Table(title=f"{rows[0].function}: {'TFLOP/s' if is_product else 'TB/s'} (% of the roof)")
     made.add_column("")
     for name in names:
         made.add_column(TITLES[name], justify="right")

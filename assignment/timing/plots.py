@@ -1,5 +1,7 @@
 """The pictures of a bench: the roofline with every operator on it, and time against size."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -17,19 +19,31 @@ D = 128  # of the attention that is drawn
 
 
 def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:
-    figure, axes = pyplot.subplots(2, 2, figsize=(15, 11), layout="constrained")
+    """A panel for all that was timed, and one for each kind of it."""
+    panels: list[Callable[[Axes], None]] = [lambda axis: roofline(axis, rows, roof)]
+    if norms := [row for row in rows if row.function.startswith("rmsnorm")]:
+        panels.append(lambda axis: widths(axis, norms))
+    for direction in ("forward", "backward"):
+        function = f"flash_{direction}_triton"
+        if own := [row for row in rows if (row.function, row.dtype, row.d) == (function, "bfloat16", D)]:
+            panels.append(functools.partial(lengths, rows=own, direction=direction))
+    n_columns, n_rows = min(2, len(panels)), -(-len(panels) // 2)
+    figure, axes = pyplot.subplots(
+        n_rows, n_columns, figsize=(7.5 * n_columns, 5.5 * n_rows), layout="constrained", squeeze=False
+    )
     figure.suptitle(f"{gpu}, bfloat16: {TITLES[SUBMISSION]} and its peers")
-    roofline(axes[0, 0], rows, roof)
-    widths(axes[0, 1], [row for row in rows if row.function.startswith("rmsnorm")])
-    for axis, direction in ((axes[1, 0], "forward"), (axes[1, 1], "backward")):
-        lengths(axis, [row for row in rows if row.function == f"flash_{direction}_triton" and row.d == D], direction)
+    for panel, axis in zip(panels, axes.flat, strict=False):
+        panel(axis)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
     handles = {
         label: handle
         for axis in axes.flat
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
         if label in TITLES.values()
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5)
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
 
@@ -39,10 +53,9 @@ def roofline(axis: Axes, rows: list[Row], roof: Roof) -> None:
     ridge = roof.operations_per_s / roof.bytes_per_s
     reach = [0.2, ridge, 2e4]
     axis.plot(reach, [min(x * roof.bytes_per_s, roof.operations_per_s) / 1e12 for x in reach], "k-", linewidth=1)
-    labels = [(f"{roof.bytes_per_s / 1e12:.2f} TB/s", reach[0]), (f"{roof.operations_per_s / 1e12:.0f} TFLOP/s", ridge)]
-    for label, x in labels:
-        y = min(x * roof.bytes_per_s, roof.operations_per_s) / 1e12
-        axis.annotate(label, (x, y), (0, 8), textcoords="offset points", ha="left" if x == ridge else "center")
+    memory, products = f"{roof.bytes_per_s / 1e12:.2f} TB/s", f"{roof.operations_per_s / 1e12:.0f} TFLOP/s"
+    axis.annotate(memory, (1, roof.bytes_per_s / 1e12), (-8, 8), textcoords="offset points", ha="right")
+    axis.annotate(products, (ridge, roof.operations_per_s / 1e12), (8, 8), textcoords="offset points")
     own = [row for row in rows if row.contestant == SUBMISSION and row.dtype == "bfloat16"]
     for i, function in enumerate(dict.fromkeys(row.function for row in own)):
         row = max((row for row in own if row.function == function), key=lambda row: row.n * row.d * (1 + row.tflops))
@@ -51,7 +64,9 @@ def roofline(axis: Axes, rows: list[Row], roof: Roof) -> None:
             label=f"{function.removesuffix('_triton').replace('_', ' ')}: {row.roof:.0%}",
         )  # fmt: skip
     axis.legend(loc="lower right", title="of the roof")
-    axis.set(xscale="log", yscale="log", xlabel="operations a byte", ylabel="TFLOP/s", title="Roofline, largest sizes")
+    top = 3 * roof.operations_per_s / 1e12
+    axis.set(xscale="log", yscale="log", ylim=(None, top), title="Roofline, largest sizes")
+    axis.set(xlabel="operations a byte", ylabel="TFLOP/s")
     axis.grid(alpha=0.3)
 
 

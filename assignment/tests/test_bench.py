@@ -1,0 +1,81 @@
+"""What a bench shows and keeps, with timings that are made up."""
+
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from assignment.timing import bench, plots, roof
+
+ROOF = roof.Roof(4e12, 8e14)
+PNG = b"\x89PNG"
+
+
+def row(work, name, microseconds):
+    made = bench.Bench.__new__(bench.Bench)
+    made._roof = ROOF
+    seconds = 1e-6 * microseconds
+    return made._row(work, name, bench.clock.Timing(seconds, seconds, seconds, seconds, 0.1))
+
+
+@pytest.fixture
+def sweep(monkeypatch):
+    """Runs the sweep, and returns the rows and what was printed; who is slow takes twice as long."""
+
+    def rows(_, work):
+        for name, times in (("submission", 1), ("copying", 0.9), ("flash2", 2)):
+            if (name == "copying") != work.function.startswith("flash") or name == "submission":
+                yield row(work, name, times * work.nbytes / 1e6)
+
+    monkeypatch.setattr(bench.Bench, "rows", rows)
+
+    def run(only=(), stop_after=None):
+        page, found = io.StringIO(), []
+        console = Console(file=page, width=140)
+        try:
+            for more in bench.run(console, None, None, None, None, ROOF, only):  # type: ignore[arg-type]
+                found += more
+                if len(found) == stop_after:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        return found, page.getvalue()
+
+    monkeypatch.setattr(bench, "of_submission", lambda worker: worker)
+    return run
+
+
+def test_a_table_for_each_function(sweep):
+    found, page = sweep()
+    assert {row.function for row in found} == {work.function for work in bench.sweep([])}
+    for function in ("weighted_sum_forward", "rmsnorm_backward", "flash_forward_triton"):
+        assert page.count(f"{function}: ") == 1
+    assert "n 4,096, d 80" in page
+    assert "n 16,384, d 128, causal" in page
+    assert "n 4,096, d 64 float32" in page
+
+
+def test_what_was_timed_before_it_was_stopped_is_shown(sweep):
+    found, page = sweep(["rmsnorm"], stop_after=4)
+    assert len(found) == 4
+    assert "131,072 × 2,048" in page
+    assert "4,096 bfloat16" not in page
+
+
+def test_what_is_kept(sweep, tmp_path):
+    found, _ = sweep()
+    bench.write_csv(tmp_path / "rows.csv", found)
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        kept = [*csv.DictReader(file)]
+    assert len(kept) == len(found)
+    assert {(row["function"], row["n"], row["contestant"]) for row in kept} == {
+        (row.function, str(row.n), row.contestant) for row in found
+    }
+
+
+@pytest.mark.parametrize("only", [(), ("rmsnorm",), ("weighted_sum",), ("flash_backward_triton",)])
+def test_a_picture_of_what_there_is(sweep, only, tmp_path):
+    found, _ = sweep(only)
+    plots.draw(tmp_path / "a.png", found, ROOF, "a GPU")
+    assert (tmp_path / "a.png").read_bytes().startswith(PNG)
