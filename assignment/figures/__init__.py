@@ -1,0 +1,30 @@
+"""The handout's figures, drawn by code: `python -m assignment.figures` writes figures/*.svg.
+
+The same code gives the same bytes, so a test can hold the committed files against it. What a figure shows as a number
+is computed here, or stands in the handout. A figure carries its own ground and has two sets of colours; the reader's
+`prefers-color-scheme` picks one.
+"""
+
+from collections.abc import Callable
+
+from assignment.figures import attention, grader, machine, numerics, tiles
+from assignment.figures.svg import Drawing
+
+FIGURES: dict[str, Callable[[], Drawing]] = {
+    "memory": machine.memory,
+    "roofline": machine.roofline,
+    "stages": machine.stages,
+    "tiles": tiles.programs_and_tiles,
+    "strides": tiles.strides,
+    "partial_sums": tiles.partial_sums,
+    "attention_traffic": attention.traffic,
+    "online_softmax": attention.online_softmax,
+    "causal_tiles": attention.causal_tiles,
+    "recomputation": attention.recomputation,
+    "backward_walks": attention.backward_walks,
+    "lost_update": attention.lost_update,
+    "formats": numerics.formats,
+    "number_line": numerics.number_line,
+    "sum_error": numerics.sum_error,
+    "two_processes": grader.two_processes,
+}

@@ -1,0 +1,114 @@
+"""The machine: its memories, its roofline, and a loop that loads ahead. Numbers: handout section 2, one H200."""
+
+from math import log10
+
+from assignment.figures.svg import Drawing
+
+BANDWIDTH = 4.28e12  # bytes per second, a large copy
+BF16_PEAK = 700e12  # operations per second, tensor cores
+
+MEMORIES = [  # name, bytes in all, in words, how fast, colour
+    ("registers", 132 * 256e3, "132 × 256 KB", "one cycle", "green"),
+    ("shared memory, L1", 132 * 256e3, "132 × 256 KB", "tens of cycles; one program has up to 227 KB", "green"),
+    ("L2 cache", 50e6, "50 MB", "a few times the bandwidth of HBM", "orange"),
+    ("HBM, “global memory”", 141e9, "141 GB", "4.28 TB/s, after hundreds of cycles of delay", "blue"),
+]
+
+
+def memory() -> Drawing:
+    """Four memories, as wide as the logarithm of their size."""
+    drawing = Drawing(720, 300, "The memories of an H200, from registers to HBM")
+    drawing.rect(14, 12, 692, 128, "none", "green-line", dash=True, radius=6)
+    drawing.text(694, 30, "in the 132 multiprocessors", anchor="end", colour="soft", size=12)
+    for row, (name, size, amount, speed, colour) in enumerate(MEMORIES):
+        y, width = 42 + 50 * row + 20 * (row >= 2), 38 * (log10(size) - 4.6)
+        drawing.text(180, y + 21, name, anchor="end")
+        drawing.rect(192, y, width, 32, colour, f"{colour}-line", radius=3)
+        drawing.text(200, y + 21, amount)
+        drawing.text(198 + width, y + 21, speed, colour="soft", size=12)
+    drawing.text(192, 290, "bar: logarithm of the size; a kernel is fast when tiles stay in the upper two", size=12,
+                 colour="soft")  # fmt: skip
+    return drawing
+
+
+def roofline() -> Drawing:
+    """Attainable rate against intensity, with the operators of the assignment on it."""
+    drawing = Drawing(720, 400, "Roofline of an H200 with the operators of this assignment")
+    left, bottom, right = 66, 346, 700
+
+    def x_of(intensity: float) -> float:
+        return left + (log10(intensity) + 1.3) * 111
+
+    def y_of(rate: float) -> float:
+        return bottom - (log10(rate / 1e12) + 1) * 78
+
+    for power in range(-1, 5):
+        x = x_of(10**power)
+        drawing.line(x, 30, x, bottom, "grid", thick=1)
+        drawing.text(x, bottom + 18, f"{10**power:g}", anchor="middle", size=12, colour="soft")
+    for power in range(-1, 4):
+        y = y_of(10**power * 1e12)
+        drawing.line(left, y, right, y, "grid", thick=1)
+        drawing.text(left - 8, y + 4, f"{10**power:g}", anchor="end", size=12, colour="soft")
+    drawing.text((left + right) / 2, bottom + 40, "operations per byte moved to or from HBM", anchor="middle", size=12)
+    drawing.text(14, 22, "TFLOP/s, bf16", size=12)
+
+    corner = BF16_PEAK / BANDWIDTH
+    drawing.path([(left, y_of(BANDWIDTH * 10**-1.3)), (x_of(corner), y_of(BF16_PEAK)), (right, y_of(BF16_PEAK))],
+                 "ink", thick=2.5)  # fmt: skip
+    drawing.text(x_of(4), y_of(60e12) - 4, "4.28 TB/s", anchor="end", size=12, colour="soft")
+    drawing.text(x_of(200), y_of(BF16_PEAK) - 10, "700 TFLOP/s", size=12, colour="soft")
+    drawing.line(x_of(corner), y_of(BF16_PEAK), x_of(corner), bottom, "soft", dash=True, thick=1)
+    drawing.text(x_of(corner) + 6, bottom - 8, f"corner: {corner:.0f}", size=12, colour="soft")
+
+    points = [  # words, intensity, rate, colour, where the words go
+        ("RMSNorm, eager", 0.1, BANDWIDTH * 0.1, "orange-line", (12, 5)),
+        ("weighted sum, two operators", 1 / 3, BANDWIDTH / 3, "orange-line", (12, 5)),
+        ("weighted sum and RMSNorm,\none kernel", 1, BANDWIDTH, "green-line", (12, 5)),
+        ("attention, three operators", 64, 64 * BANDWIDTH, "orange-line", (-12, -8)),
+        ("attention, fused:\nthe roof", 8192, BF16_PEAK, "green-line", (-4, -28)),
+        ("a plain kernel, 545", 8192, 545e12, "blue-line", (-10, 22)),
+    ]
+    for words, intensity, rate, colour, (dx, dy) in points:
+        x, y = x_of(intensity), y_of(rate)
+        drawing.dot(x, y, colour, 5)
+        anchor = "start" if dx > 0 else "end"
+        if words.startswith("attention, fused"):
+            anchor = "middle"
+        drawing.text(x + dx, y + dy, words, size=12, anchor=anchor)
+    return drawing
+
+
+LOAD, PRODUCT, STEPS = 3, 1, 6  # a model: a load takes three times as long as the product of a tile
+
+
+def schedule(n_stages: int) -> list[tuple[int, int, int]]:
+    """(start of load, start of product, end) of each step: a buffer is loaded again once its product is done."""
+    steps: list[tuple[int, int, int]] = []
+    for step in range(STEPS):
+        load = steps[step - n_stages][2] if step >= n_stages else 0
+        product = max(load + LOAD, steps[-1][2] if steps else 0)
+        steps.append((load, product, product + PRODUCT))
+    return steps
+
+
+def stages() -> Drawing:
+    """The same six steps with one, two and four tiles in flight."""
+    drawing = Drawing(720, 372, "A loop of six steps with one, two and four stages")
+    left, unit, y = 130, 23, 40
+    drawing.box(left, 8, 3 * unit, 20, "load", "blue", size=12)
+    drawing.box(left + 3 * unit + 8, 8, 50, 20, "product", "orange", size=12)
+    drawing.text(left + 3 * unit + 70, 23, "number: the step; row: a buffer in shared memory", size=12, colour="soft")
+    for n_stages in (1, 2, 4):
+        steps = schedule(n_stages)
+        drawing.text(14, y + 18, f"{n_stages} stage{'s' if n_stages > 1 else ''}", bold=True)
+        drawing.text(14, y + 36, f"{steps[-1][2]} units of time", size=12, colour="soft")
+        for step, (load, product, end) in enumerate(steps):
+            top = y + 32 * (step % n_stages)
+            drawing.box(left + load * unit, top, LOAD * unit, 26, str(step), "blue", size=12)
+            if product > load + LOAD:
+                drawing.rect(left + (load + LOAD) * unit, top + 8, (product - load - LOAD) * unit, 10, "hatch", "none")
+            drawing.box(left + product * unit, top, (end - product) * unit, 26, str(step), "orange", size=12)
+        y += 32 * n_stages + 24
+    drawing.text(left, y + 8, "hatched: loaded, and waiting for the products before it", size=12, colour="soft")
+    return drawing

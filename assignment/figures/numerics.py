@@ -1,0 +1,139 @@
+"""Numbers with few bits: layouts, spacing, and what becomes of a long sum. The errors are measured while drawing."""
+
+from math import log2, log10
+from random import Random
+
+import ml_dtypes
+import numpy as np
+
+from assignment.figures.svg import Drawing
+
+FORMATS = {  # name: bits of exponent, of mantissa, largest number in words
+    "float32": (8, 23, "3.4 · 10³⁸"),
+    "TF32": (8, 10, "3.4 · 10³⁸"),
+    "bfloat16": (8, 7, "3.4 · 10³⁸"),
+    "float16": (5, 10, "65,504"),
+}
+
+
+def formats() -> Drawing:
+    """One cell for each bit: sign, exponent, mantissa; and what follows for range and precision."""
+    drawing = Drawing(720, 274, "The bits of float32, TF32, bfloat16 and float16")
+    cell, left = 13, 88
+    drawing.text(left + 32 * cell + 24, 34, "epsilon", size=12, colour="soft")
+    drawing.text(left + 32 * cell + 110, 34, "largest", size=12, colour="soft")
+    for row, (name, (exponent, mantissa, largest)) in enumerate(FORMATS.items()):
+        y = 48 + 44 * row
+        drawing.text(left - 10, y + 18, name, anchor="end")
+        kinds = ["red"] + ["orange"] * exponent + ["blue"] * mantissa
+        for bit, colour in enumerate(kinds):
+            drawing.rect(left + bit * cell, y, cell, 26, colour, f"{colour}-line")
+        drawing.text(left + 32 * cell + 24, y + 18, f"2⁻{superscript(mantissa)}")
+        drawing.text(left + 32 * cell + 110, y + 18, largest)
+    for x, colour, words in ((left, "red", "sign"), (left + 80, "orange", "exponent: the range"),
+                             (left + 250, "blue", "mantissa: the precision")):  # fmt: skip
+        drawing.rect(x, 232, 14, 16, colour, f"{colour}-line")
+        drawing.text(x + 22, 245, words, size=12)
+    drawing.text(left + 440, 245, "TF32 lives in a 32-bit word", size=12, colour="soft")
+    return drawing
+
+
+def superscript(n: int) -> str:
+    return str(n).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def spacing(value: float, mantissa: int) -> float:
+    """The distance from a number of a format to the next larger one."""
+    return 2.0 ** (int(np.floor(log2(value))) - mantissa)
+
+
+def number_line() -> Drawing:
+    """Every number from 252 to 264 that bfloat16, and that TF32 and float16 have."""
+    drawing = Drawing(720, 236, "The numbers between 252 and 264 that bfloat16, TF32 and float16 have")
+    low, high, left, unit = 252, 264, 130, 47
+
+    def x_of(value: float) -> float:
+        return left + (value - low) * unit
+
+    for row, (name, mantissa, colour) in enumerate(
+        [("bfloat16", 7, "orange-line"), ("TF32, float16", 10, "blue-line")]
+    ):
+        y = 74 + 84 * row
+        drawing.text(left - 18, y + 4, name, anchor="end")
+        drawing.line(left, y, x_of(high), y, "grey-line", thick=1)
+        value = float(low)
+        while value <= high:
+            drawing.line(x_of(value), y - 9, x_of(value), y + 9, colour, thick=2)
+            if value % 2 == 0 or (mantissa == 7 and value < 256):
+                drawing.text(x_of(value), y + 28, f"{value:g}", anchor="middle", size=11, colour="soft")
+            value += spacing(value, mantissa)
+    drawing.dot(x_of(257), 74, "red-line")
+    drawing.text(x_of(257), 36, "256 + 1 = 257 is no bfloat16", size=12, colour="red-line", anchor="middle")
+    drawing.arrow(x_of(257) - 2, 48, x_of(256) + 3, 62, "red-line")
+    drawing.text(x_of(257) + 100, 36, "a tie goes to the even neighbour:\n256 again", size=12, colour="soft")
+    drawing.text(left, 222, "From each power of two on, the gaps are twice as wide.", size=12, colour="soft")
+    return drawing
+
+
+SEEDS, LONGEST = 16, 2**14
+
+
+def sum_errors() -> dict[str, list[tuple[int, float]]]:
+    """Root mean square of the relative error of a sum of n numbers from [0, 1), by kind of accumulator."""
+    x = np.array([[Random(seed * LONGEST + i).random() for i in range(LONGEST)] for seed in range(SEEDS)])
+    x = x.astype(np.float32).astype(np.float64).T  # (LONGEST, SEEDS)
+    kinds = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
+    found: dict[str, list[tuple[int, float]]] = {name: [] for name in [*kinds, "float32, tiles of 64"]}
+    sums = {name: np.zeros(SEEDS, dtype) for name, dtype in kinds.items()}
+    exact = np.cumsum(x, axis=0)
+    for n in range(1, LONGEST + 1):
+        for name, dtype in kinds.items():
+            sums[name] = (sums[name] + x[n - 1].astype(dtype)).astype(dtype)
+        if n >= 16 and n & (n - 1) == 0:
+            tiled = pairwise(x[:n].astype(np.float32), 64)
+            for name, total in [*sums.items(), ("float32, tiles of 64", tiled)]:
+                relative = total.astype(np.float64) / exact[n - 1] - 1
+                found[name].append((n, float(np.sqrt(np.mean(relative**2)))))
+    return found
+
+
+def pairwise(x: np.ndarray, tile: int) -> np.ndarray:
+    """Each tile summed as a tree, as tl.sum does; then the tiles one after another."""
+    total = np.zeros(x.shape[1], np.float32)
+    for start in range(0, len(x), tile):
+        part = x[start : start + tile]
+        while len(part) > 1:
+            part = part[::2] + part[1::2]
+        total = total + part[0]
+    return total
+
+
+def sum_error() -> Drawing:
+    """Relative error of a sum against its length."""
+    drawing = Drawing(720, 380, "Relative error of a sum, by its length and the format of the accumulator")
+    left, bottom = 76, 320
+
+    def x_of(n: int) -> float:
+        return left + (log2(n) - 4) * 46
+
+    def y_of(error: float) -> float:
+        return bottom - (log10(error) + 8.5) * 33
+
+    for power in range(4, 15, 2):
+        drawing.line(x_of(2**power), 24, x_of(2**power), bottom, "grid", thick=1)
+        drawing.text(x_of(2**power), bottom + 18, f"{2**power:,}", anchor="middle", size=12, colour="soft")
+    for power in range(-8, 1, 2):
+        drawing.line(left, y_of(10.0**power), x_of(LONGEST), y_of(10.0**power), "grid", thick=1)
+        words = f"10⁻{superscript(-power)}" if power else "1"
+        drawing.text(left - 8, y_of(10.0**power) + 4, words, anchor="end", size=12, colour="soft")
+    colours = ["red-line", "orange-line", "blue-line", "green-line"]
+    for (name, points), colour in zip(sum_errors().items(), colours, strict=True):
+        drawing.path([(x_of(n), y_of(error)) for n, error in points], colour, thick=2)
+        for n, error in points:
+            drawing.dot(x_of(n), y_of(error), colour, 2.5)
+        drawing.text(
+            x_of(LONGEST) + 8, y_of(points[-1][1]) + (12 if name == "float16" else 2), name, size=12, colour=colour
+        )
+    drawing.text((left + x_of(LONGEST)) / 2, bottom + 40, "numbers added, each from [0, 1)", anchor="middle", size=12)
+    drawing.text(14, 18, "relative error", size=12)
+    return drawing
