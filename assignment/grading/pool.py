@@ -39,7 +39,7 @@ class Pool:
         """Raises rungs.Unavailable where that sandbox does not work."""
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
         self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
-        self._deaths = multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))  # shared by the judges
+        self._deaths = no_deaths()
         self.stage = Stage(submission, device)
         self.workers: list[Any]  # Worker or calls.InlineWorker
         if inline:
@@ -49,7 +49,7 @@ class Pool:
             self.workers = [InlineWorker(folder, device)]
         else:
             self.workers = [Worker(self.stage, device, self.rung) for _ in range(jobs)]
-        self._closed = False
+        self._closed, self._owner = False, os.getpid()
         self.mine = 0  # the index of this process's worker
         self.memory_bytes = _memory_bytes(device)
         self._simulator: Any = None  # beside a worker with a GPU: one that simulates
@@ -85,7 +85,7 @@ class Pool:
     def replace(self, submission: Submission, seed: int) -> None:
         """Go on with another submission, or other inputs, on the same warm workers."""
         self.submission, self.seed = submission, seed
-        self._deaths[:] = [0] * len(self._deaths)
+        self._deaths = no_deaths()  # a judge that was killed may have held the lock of the old ones
         self.unsimulated.clear()
         self.uncompiled.clear()
         self.tried_dry.clear()
@@ -102,14 +102,19 @@ class Pool:
         self._deaths = multiprocessing.get_context("fork").Array("i", self._deaths.get_obj()[:])
 
     def close(self) -> None:
-        """End the workers and remove their folder; once is enough."""
-        if self._closed:
+        """End the workers and remove their folder; once is enough, and a forked process leaves it to who made them."""
+        if self._closed or self._owner != os.getpid():
             return
         self._closed = True
         for worker in [*self.workers, self._simulator, self._compiler]:
             if worker is not None:
                 worker.close()
         self.stage.close()
+
+
+def no_deaths() -> Any:
+    """How often each function has crashed and has hung, for the judges to count together."""
+    return multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))
 
 
 def _memory_bytes(device: str) -> int:

@@ -192,13 +192,21 @@ class Worker:
         """The answer of the worker's first process; {} if it is gone, or stopped, and there is a new one."""
         try:
             self._control.settimeout(timeout_s)
-            socket.send_fds(self._control, [json.dumps({"do": do, **more}).encode()], descriptors)
-            self._await_answer(timeout_s)
-            return json.loads(self._control.recv(MAX_ANSWER))
+            number = time.monotonic_ns()
+            socket.send_fds(self._control, [json.dumps({"do": do, "number": number, **more}).encode()], descriptors)
+            return self._answer_to(number, timeout_s)
         except (OSError, ValueError):  # no answer at all is no JSON
             self._end_process()
             self._start()
             return {}
+
+    def _answer_to(self, number: int, timeout_s: float) -> dict[str, Any]:
+        """Passes over what answers somebody else: a judge that was killed before it could read it."""
+        answer: dict[str, Any] = {}
+        while answer.get("number") != number:
+            self._await_answer(timeout_s)
+            answer = json.loads(self._control.recv(MAX_ANSWER))
+        return answer
 
     def _await_answer(self, timeout_s: float) -> None:
         """Set the first process going again if somebody has stopped it; raises TimeoutError."""

@@ -1,7 +1,8 @@
 """The worker's first process: starts the children that run a submission, watches them, ends them, clears up after them.
 
-It never runs a submission's code. The grader asks it by JSON messages over a socket of packets, one answer to each. In
-the bubblewrap rung it is the first process of a process namespace: nothing inside can stop it, and all ends with it.
+It never runs a submission's code. The grader asks it by JSON messages over a socket of packets, one answer to each,
+with the message's number: of a judge that was killed, answers may be left over. In the bubblewrap rung it is the first
+process of a process namespace: nothing inside can stop it, and all ends with it.
 """
 
 import contextlib
@@ -46,8 +47,9 @@ class Supervisor:
         handlers["wipe"] = self._wipe
         while received := self._next():
             message, descriptors = received
+            number = message.pop("number")
             reply = handlers[message.pop("do")](*descriptors, **message)
-            self._control.sendall(json.dumps(reply).encode())
+            self._control.sendall(json.dumps({**reply, "number": number}).encode())
         self._end_all()
 
     def _next(self) -> tuple[dict[str, Any], list[int]] | None:
