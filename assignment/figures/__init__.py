@@ -16,6 +16,7 @@ FIGURES: dict[str, Callable[[], Drawing]] = {
     "stages": machine.stages,
     "tiles": tiles.programs_and_tiles,
     "strides": tiles.strides,
+    "weighted_sum": tiles.weighted_sum,
     "partial_sums": tiles.partial_sums,
     "attention_traffic": attention.traffic,
     "online_softmax": attention.online_softmax,

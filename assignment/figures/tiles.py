@@ -74,6 +74,33 @@ def strides() -> Drawing:
     return drawing
 
 
+def weighted_sum() -> Drawing:
+    """One tile of x meets its piece of w and of grad_y: what forward and backward make of it."""
+    drawing = Drawing(
+        720, 318, "One tile of x in the weighted sum: forward adds along rows, backward serves both gradients"
+    )
+    for x, title in ((30, "forward"), (448, "backward: one reading of x")):
+        drawing.text(x, 26, title, bold=True)
+    for x, above in ((30, "w, a piece"), (448, "w, a piece")):
+        drawing.box(x, 44, 150, 26, above, "orange", size=12)
+        drawing.arrow(x + 75, 72, x + 75, 88)
+        drawing.box(x, 90, 150, 96, "tile of x\nROWS × COLS", "blue", size=12)
+    drawing.arrow(182, 138, 210, 138)
+    drawing.box(214, 90, 42, 96, "y", "green")
+    drawing.text(30, 210, "along each row: acc += Σ x · w", size=12)
+    drawing.text(30, 228, "stored after the last tile of columns", size=12, colour="soft")
+    drawing.box(358, 90, 56, 96, "grad_y", "orange", size=12)
+    drawing.arrow(416, 138, 444, 138)
+    drawing.arrow(600, 138, 624, 138)
+    drawing.box(628, 90, 80, 96, "tile of\ngrad_x:\ngrad_y · w", "green", size=12)
+    drawing.arrow(523, 188, 523, 212)
+    drawing.box(448, 214, 150, 30, "one row of partial", "green", size=12)
+    drawing.text(448, 264, "down each column: Σ grad_y · x", size=12)
+    drawing.text(30, 300, "Bytes: forward reads x. Backward reads x and writes grad_x. All else is small beside them.",
+                 size=12, colour="soft")  # fmt: skip
+    return drawing
+
+
 def partial_sums() -> Drawing:
     """Three programs stride over the rows of x; each keeps one row of column sums, and these are added up."""
     drawing = Drawing(720, 356, "Three programs stride over row tiles; each writes one row of partial column sums")
