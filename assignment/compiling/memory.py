@@ -17,15 +17,16 @@ from typing import Any
 
 OURS = Path(__file__).resolve().parents[1]
 CODE = (*sorted((OURS / "compiling").glob("*.py")), OURS / "grading" / "compilations.py")
-MAX_FILES = 4096
+COMPILED = "compiled"  # the kind of what is remembered, and its folder; the grader remembers a student's progress too
+MAX_FILES = 4096  # of a kind
 MAX_FILE = 1 << 20  # bytes
 
 
-def folder() -> Path | None:
-    """Where things are remembered; None where there is no folder that can be written to."""
+def folder(kind: str = COMPILED) -> Path | None:
+    """Where things of a kind are remembered; None where there is no folder that can be written to."""
     base = os.environ.get("XDG_CACHE_HOME") or ""
     try:
-        found = (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "cs336-kernels" / "compiled"
+        found = (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "cs336-kernels" / kind
         found.mkdir(parents=True, exist_ok=True, mode=0o700)
         return found if os.access(found, os.W_OK | os.X_OK) else None
     except (OSError, RuntimeError):  # no home
@@ -46,21 +47,21 @@ def versions() -> list[str]:
     return [*packages, platform.python_version(), code]
 
 
-def recall(name: str) -> Any:
+def recall(name: str, kind: str = COMPILED) -> Any:
     """What was remembered under a key; None if nothing was."""
-    place = folder()
+    place = folder(kind)
     try:
         path = place / f"{name}.json" if place else None
-        if path is None or path.stat().st_size > MAX_FILE:
+        if path is None or not path.is_file() or path.stat().st_size > MAX_FILE:
             return None
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def remember(name: str, value: Any) -> None:
+def remember(name: str, value: Any, kind: str = COMPILED) -> None:
     """By rename, so that a reader never sees half a file."""
-    place = folder()
+    place = folder(kind)
     if place is None:
         return
     with contextlib.suppress(OSError):

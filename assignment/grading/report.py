@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -88,8 +89,8 @@ def print_notes(console: Console, report: dict[str, Any]) -> None:
         print_block(console, short(note), "warning: ", "yellow")
 
 
-def print_summary(console: Console, report: dict[str, Any]) -> None:
-    """Points by problem, what to do next, and the total on the last line."""
+def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str] = ()) -> None:
+    """Points by problem, remarks, what to do next, and the total on the last line."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column()
     table.add_column(justify="right")
@@ -102,6 +103,8 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
     console.print()
     console.print(table)
     console.print()
+    for remark_ in remarks:
+        console.print(Text(remark_))
     if step := next_step(report):
         print_block(console, step, "Next: ")
     console.print(Text(total(report), "bold"))

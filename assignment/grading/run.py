@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from assignment.grading import checks, plugin, report, rungs, score, supervisor, text
+from assignment.grading import checks, greeting, plugin, progress, report, rungs, score, supervisor, text
 from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
 from assignment.grading.stage import Stage
 from assignment.grading.submission import Submission, UnusableSubmission, pack, read
@@ -25,6 +26,8 @@ from assignment.grading.submission import Submission, UnusableSubmission, pack, 
 ROOT = Path(__file__).resolve().parents[2]
 GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
 PACKED = "submission.zip"
+
+Mode = Callable[[argparse.Namespace, list[checks.Check], Pool, Console], int]
 
 
 class Judge:
@@ -47,7 +50,9 @@ class Judge:
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("", total=None)
+        self.has_enough = False  # and has stopped pytest itself
         self.problems: list[str] = []  # what went wrong in the grader itself
+        self.first_verdict = 0.0  # when it came
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -86,8 +91,12 @@ class Judge:
         self._progress.advance(self._task)
         self._progress.refresh()
         if len(self._cases[name]) == self._expected[name]:
-            entry = score.check_entry(self._result(name), self._command)
-            self._progress.console.print(report.verdict_line(entry))
+            self.first_verdict = self.first_verdict or time.monotonic()
+            self.hear(score.check_entry(self._result(name), self._command))
+
+    def hear(self, entry: dict[str, Any]) -> None:
+        """A check is complete."""
+        self._progress.console.print(report.verdict_line(entry))
 
     def pytest_unconfigure(self) -> None:
         self._progress.stop()
@@ -102,6 +111,8 @@ class Judge:
 
 def main(options: argparse.Namespace) -> int:
     """What the command line asks for; returns the exit status."""
+    from assignment.grading import modes  # they build on this module
+
     console = Console(highlight=False, soft_wrap=True)
     try:
         options.only = [name for names in options.only for name in names.split(",")]
@@ -117,6 +128,7 @@ def main(options: argparse.Namespace) -> int:
         _check_outputs(options)
         _check_bench(options)
         _check_sandbox(options)
+        mode, selected = modes.choose(options, selected)
         submission = read(options.path.absolute())
     except UnusableSubmission as error:
         print(f"grade.py: {text.clean(str(error))}", file=sys.stderr)
@@ -126,7 +138,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         if options.bench:
             return bench(options, submission, console)
-        return grade(options, selected, submission, console)
+        return modes.start(options, mode, selected, submission, console)
     except KeyboardInterrupt:
         print("grade.py: interrupted, no score", file=sys.stderr)
         return INTERRUPTED
@@ -176,52 +188,72 @@ def write_pack(console: Console, submission: Submission) -> int:
     return GRADED
 
 
-def grade(options: argparse.Namespace, selected: list[checks.Check], submission: Submission, console: Console) -> int:
-    """Run the selected checks on the submission, print the report and write its files."""
-    start = time.monotonic()
-    device = pick_device(options.device)
-    only = [*options.only, *{check.problem for check in selected} & {checks.SPEED}] if options.only else []
-    if device != "cuda" or options.inline:
-        selected = checks.without_a_gpu(selected)  # the report says that the others were not graded
+def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
+    """Workers for this submission, which begin to load."""
+    supervisor.adopt_orphans()
     seed = new_seed() if options.seed is None else options.seed
     jobs = 1 if options.inline else options.jobs or default_jobs()
-    console.print(Text(text.line(f"Grading {options.path.absolute()} on {_device_name(device)}, seed {seed}")))
-    command = _command(options, seed)
-    judge = Judge(selected, console, command)
-    supervisor.adopt_orphans()
-    pool = Pool(submission, device, seed, jobs, options.path if options.inline else None, options.sandbox)
-    console.print(Text(rungs.announcement(pool.rung, device)))
+    inline = options.path if options.inline else None
+    return Pool(submission, pick_device(options.device), seed, jobs, inline, options.sandbox)
+
+
+def runnable(options: argparse.Namespace, selected: list[checks.Check], pool: Pool) -> list[checks.Check]:
+    return selected if pool.device == "cuda" and not options.inline else checks.without_a_gpu(selected)
+
+
+def introduce(options: argparse.Namespace, pool: Pool, console: Console) -> None:
+    where = f"{options.path.absolute()} on {_device_name(pool.device)}"
+    console.print(Text(text.line(f"Grading {where}, seed {pool.seed}")))
+    console.print(Text(rungs.announcement(pool.rung, pool.device)))
+
+
+def judged(judge: Judge, selected: list[checks.Check], pool: Pool) -> int | None:
+    """Run the checks and close the pool. The exit status where that has led to nothing: it has been said why."""
     try:
         status = run_pytest(selected, [judge, plugin.Starter(pool)]) if selected else pytest.ExitCode.OK
     finally:
         pool.close()
         if pool.rung in rungs.UNSAFE:  # there a submission can kill those who would have ended what it started
             supervisor.end_descendants()
+    if status == pytest.ExitCode.INTERRUPTED and not judge.problems and not judge.has_enough:
+        print("grade.py: interrupted, no score", file=sys.stderr)
+        return INTERRUPTED
+    good = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
+    if judge.problems or status not in good:
+        problems = [text.clean(problem) for problem in judge.problems]
+        print("grade.py: the grader failed; this is not your code:", *problems, sep="\n", file=sys.stderr)
+        return BROKEN
+    return None
+
+
+def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool, console: Console) -> int:
+    """Run the selected checks on the pool's submission, print the report and write its files."""
+    start = time.monotonic()
+    only = [*options.only, *{check.problem for check in selected} & {checks.SPEED}] if options.only else []
+    selected = runnable(options, selected, pool)  # the report says that the others were not graded
+    introduce(options, pool, console)
+    command = command_for(options, pool.seed)
+    judge = Judge(selected, console, command)
+    if (failed := judged(judge, selected, pool)) is not None:
+        return failed
     session = score.Session(
         command=command,
-        seed=seed,
-        device=_device_name(device),
+        seed=pool.seed,
+        device=_device_name(pool.device),
         sandbox=pool.rung,
-        submission_sha256=submission.sha256,
+        submission_sha256=pool.submission.sha256,
         seconds=time.monotonic() - start,
         versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
         only=tuple(only),
     )
-    if status == pytest.ExitCode.INTERRUPTED and not judge.problems:
-        print("grade.py: interrupted, no score", file=sys.stderr)
-        return INTERRUPTED
-    if judge.problems or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        problems = [text.clean(problem) for problem in judge.problems]
-        print("grade.py: the grader failed; this is not your code:", *problems, sep="\n", file=sys.stderr)
-        return BROKEN
     results = score.without_cheated(judge.results())
     data = score.report(session, results)
     unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
     report.print_failures(console, data)
     report.print_notes(console, data)
     if pool.rung in rungs.UNSAFE:
-        console.print(Text(f"\n{rungs.announcement(pool.rung, device)}"))
-    report.print_summary(console, data)
+        console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
+    report.print_summary(console, data, remarks(options, data, judge.first_verdict - start))
     for reason in unwritten:
         print(f"grade.py: {reason}", file=sys.stderr)
     if unwritten or any(result.status == score.GRADER_ERROR for result in results):
@@ -245,7 +277,17 @@ def bench(options: argparse.Namespace, submission: Submission, console: Console)
     return GRADED
 
 
-def _command(options: argparse.Namespace, seed: int) -> str:
+def remarks(options: argparse.Namespace, data: dict[str, Any], first_verdict_s: float) -> list[str]:
+    """What a student at work is told beside the points; nothing where somebody grades what others wrote."""
+    outputs = (options.json, options.junit, options.fail_under)
+    if options.only or options.inline or any(asked is not None for asked in outputs):
+        return []
+    if options.path.resolve() != Path.cwd().resolve():
+        return []
+    return greeting.lines(data, first_verdict_s) or progress.lines(options.path, data)
+
+
+def command_for(options: argparse.Namespace, seed: int) -> str:
     """The command that repeats this run for some of its checks."""
     path = "" if options.path == Path() else f" {shlex.quote(str(options.path))}"
     device = "" if options.device == "auto" else f" --device {options.device}"

@@ -2,29 +2,41 @@
 
 import json
 import os
+import queue
+import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from assignment.grading import checks, watch
 from assignment.grading.pool import FATAL, FUNCTIONS, Pool, no_deaths
 from assignment.grading.sandbox import Worker
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST_VERDICT_S = 3.0  # after a save
 
 
 def test_an_answer_to_somebody_else_is_passed_over():
     """A judge that was killed left it in the socket that all judges of the worker share"""
     worker, (ours, theirs) = Worker.__new__(Worker), socket.socketpair(type=socket.SOCK_SEQPACKET)
     worker._control = ours
-    theirs.sendall(json.dumps({"strays": ["of another"], "number": 1}).encode())
 
     def answer():
         message = json.loads(theirs.recv(1 << 16))
         theirs.sendall(json.dumps({"strays": [], "number": message["number"]}).encode())
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    assert worker._supervisor("strays")["strays"] == []
-    thread.join()
+    with ours, theirs:
+        theirs.sendall(json.dumps({"strays": ["of another"], "number": 1}).encode())
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert worker._supervisor("strays")["strays"] == []
+        thread.join()
 
 
 @pytest.fixture
@@ -55,3 +67,187 @@ def test_a_lock_that_a_killed_judge_held_stops_nobody(pool):
     pool._deaths.get_lock().acquire()
     pool.replace(None, 1)
     assert pool.given_up(FUNCTIONS[0]) is None
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the reference."""
+    shutil.copytree(ROOT / "assignment" / "reference" / "cs336_kernels", tmp_path / "work" / "cs336_kernels")
+    return tmp_path / "work"
+
+
+def save(path: Path, content: str) -> None:
+    """As editors do, by rename."""
+    part = path.with_name(".part")
+    part.write_text(content)
+    part.replace(path)
+
+
+def test_a_save_is_seen_also_of_the_same_text(folder):
+    file = folder / "cs336_kernels" / "rmsnorm.py"
+    before = watch.look(folder)
+    assert watch.settled(folder, before) == before
+    save(file, file.read_text())
+    after = watch.settled(folder, before)
+    assert after.changes(before) == {"cs336_kernels/rmsnorm.py"}
+    assert watch.look(folder / "cs336_kernels") == after
+    (folder / "cs336_kernels" / "notes.txt").write_text("no kernel")
+    assert watch.look(folder) == after
+    (folder / "cs336_kernels" / "helpers.py").write_text("")
+    assert watch.look(folder).changes(after) == {"cs336_kernels/helpers.py"}
+
+
+def test_a_folder_that_is_gone_is_told_and_comes_back(folder):
+    before = watch.look(folder)
+    (folder / "cs336_kernels").rename(folder / "away")
+    gone = watch.settled(folder, before)
+    assert gone.submission is None
+    assert "holds no cs336_kernels" in gone.why
+    (folder / "away").rename(folder / "cs336_kernels")
+    assert watch.settled(folder, gone) == before
+
+
+def test_what_is_still_being_written_is_waited_for(folder, monkeypatch):
+    """One look while an editor writes, one after it"""
+    before, half, whole = (watch.Seen(None, why) for why in ("before", "half", "whole"))
+    looks = iter([half, whole, whole])
+    monkeypatch.setattr(watch, "look", lambda path: next(looks))
+    assert watch.settled(folder, before) == whole
+
+
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        (set(), "weighted_sum"),
+        ({"cs336_kernels/rmsnorm.py"}, "rmsnorm"),
+        ({"cs336_kernels/flash_attention.py"}, "flash_forward_pytorch"),
+        ({"cs336_kernels/flash_attention.py", "cs336_kernels/helpers.py"}, "weighted_sum"),
+    ],
+)
+def test_the_checks_of_a_changed_file_come_first(changed, first):
+    """Of a module that may be used anywhere, all; none is left out"""
+    in_turn = watch.in_turn(checks.declared(), changed)
+    assert in_turn[0].problem == first
+    assert sorted(map(repr, in_turn)) == sorted(map(repr, checks.declared()))
+
+
+class Watching:
+    """A watch in a process of its own, and what it prints."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        temporary = folder.parent / "tmp"
+        temporary.mkdir()
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "grade.py"), "--watch", *arguments],
+            cwd=folder, env=os.environ | {"TMPDIR": str(temporary)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.lines: queue.Queue[str] = queue.Queue()
+        self.seen: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.put(line)
+
+    def wait_for(self, words: str, timeout_s: float) -> str:
+        """The next line with these words."""
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                pytest.fail(f"no {words!r} within {timeout_s} s after {''.join(self.seen[-20:])}")
+            self.seen.append(line)
+            if words in line:
+                return line
+
+    def stop(self) -> int:
+        """By Ctrl-C in a terminal, which every process of the group gets; returns the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(20)
+
+
+@pytest.fixture
+def watching(folder):
+    started: list[Watching] = []
+
+    def start(*arguments: str) -> Watching:
+        started.append(Watching(folder, *arguments))
+        return started[0]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+
+
+CLAIM = "weighted_sum_forward returns Σ_j"
+
+
+def test_a_watch_answers_every_save_in_time_and_nothing_but_an_interrupt_ends_it(watching, folder):
+    """Good code, code that does not parse, a hang that is mended, no folder, and Ctrl-C at last"""
+    file = folder / "cs336_kernels" / "weighted_sum.py"
+    right = file.read_text()
+    its = watching("--only", "test_weighted_sum.py::test_forward_values")
+    assert "ok" in its.wait_for(CLAIM, 60)
+    its.wait_for("Watching", 10)
+    save(file, right + "\n")
+    its.wait_for("saved: cs336_kernels/weighted_sum.py", FIRST_VERDICT_S)
+    assert "ok" in its.wait_for(CLAIM, FIRST_VERDICT_S)
+    its.wait_for("Watching", 10)
+    save(file, "def (")
+    assert "FAIL" in its.wait_for(CLAIM, FIRST_VERDICT_S)
+    save(file, right + "\n\ndef weighted_sum_forward(x, weight):\n    while True:\n        pass\n")
+    its.wait_for("Sandbox", FIRST_VERDICT_S)
+    time.sleep(1)  # the judges wait for it
+    save(file, right)
+    assert "ok" in its.wait_for(CLAIM, FIRST_VERDICT_S)
+    its.wait_for("Watching", 10)
+    file.parent.rename(folder / "away")
+    its.wait_for("holds no cs336_kernels", FIRST_VERDICT_S)
+    (folder / "away").rename(file.parent)
+    assert "ok" in its.wait_for(CLAIM, FIRST_VERDICT_S)
+    assert its.stop() == 130
+    its.wait_for("no longer watching", 5)
+    assert not [line for line in its.seen if "Traceback" in line or "\x1b" in line]
+    assert not list((folder.parent / "tmp").glob("grade-*"))
+
+
+def test_next_is_watched_at_the_check_where_it_stopped(watching, folder):
+    """It is told first after each save, and what comes after it once it passes"""
+    file = folder / "cs336_kernels" / "weighted_sum.py"
+    right = file.read_text()
+    todo = "\n\ndef {}(*arguments):\n    raise NotImplementedError('write it')\n"
+    file.write_text(right + todo.format("weighted_sum_backward") + todo.format("weighted_sum"))
+    its = watching("--next", "--only", "weighted_sum")
+    its.wait_for("test_weighted_sum.py::test_backward_values: to do", 60)
+    its.wait_for("Watching", 10)
+    save(file, file.read_text() + todo.format("weighted_sum_forward"))  # broken before it, but this one is at work
+    its.wait_for("test_weighted_sum.py::test_backward_values: to do", FIRST_VERDICT_S)
+    its.wait_for("Watching", 10)
+    save(file, right + todo.format("weighted_sum_forward"))
+    its.wait_for("test_weighted_sum.py::test_forward_values: to do", FIRST_VERDICT_S)
+    assert its.stop() == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--watch", "submission.zip"], "--watch needs a folder"),
+        (["--watch", "--inline"], "--watch needs a folder"),
+        (["--watch", "--json", "report.json"], "--watch shows and does not report: leave out --json"),
+        (["--next", "--junit", "a.xml", "--fail-under", "3"], "leave out --junit and --fail-under"),
+        (["--next", "--explain", "test_eps"], "leave out one of them"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_in_a_sentence(folder, arguments, words):
+    shutil.make_archive(str(folder / "submission"), "zip", folder)
+    command = [sys.executable, str(ROOT / "grade.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,129 @@
+"""`--explain CHECK`: all that a check says, and the section of the handout that belongs to it."""
+
+import argparse
+import ast
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from assignment.grading import checks, handout, report, run, score, text, where
+from assignment.grading.following import counted
+from assignment.grading.pool import Pool
+from assignment.grading.submission import UnusableSubmission
+
+MAX_NAMED = 8
+MAX_NEAR = 3
+
+
+def named(name: str, declared: list[checks.Check]) -> checks.Check:
+    """The one check of that name, with or without its file and the case; raises UnusableSubmission."""
+    try:
+        fitting = checks.select(declared, [name.partition("[")[0]])
+    except ValueError:
+        raise UnusableSubmission(f"--explain {name}: no such check{nearest(name, declared)}") from None
+    if len(fitting) != 1:
+        names = listed([check.name for check in fitting])
+        raise UnusableSubmission(f"--explain {name}: expected one check, and {len(fitting)} fit; say which:{names}")
+    return fitting[0]
+
+
+def nearest(name: str, declared: list[checks.Check]) -> str:
+    wanted = name.partition("[")[0].rpartition("::")[2]
+    functions = [check.name.partition("::")[2] for check in declared]
+    near = difflib.get_close_matches(wanted, dict.fromkeys(functions), MAX_NEAR, cutoff=0.7)
+    names = [check.name for check, function in zip(declared, functions, strict=True) if function in near]
+    return f"; the nearest:{listed(names)}" if names else "; --list shows them all"
+
+
+def listed(names: list[str]) -> str:
+    more = [f"and {len(names) - MAX_NAMED} more: see --list"] if len(names) > MAX_NAMED else []
+    return "".join(f"\n  {line}" for line in [*names[:MAX_NAMED], *more])
+
+
+class Quiet(run.Judge):
+    """Keeps its verdict to itself."""
+
+    def hear(self, entry: dict[str, Any]) -> None:
+        """It is told at length afterwards."""
+
+
+def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Pool, console: Console) -> int:
+    """A mode of the grader."""
+    (check,) = selected
+    runnable = run.runnable(options, selected, pool)
+    run.introduce(options, pool, console)
+    command = run.command_for(options, pool.seed)
+    judge = Quiet(runnable, console, command)
+    if (failed := run.judged(judge, runnable, pool)) is not None:
+        return failed
+    results = score.without_cheated(judge.results())
+    show_check(console, check)
+    if not results:
+        console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
+        return run.GRADED
+    show_result(console, results[0], score.check_entry(results[0], command))
+    return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
+
+
+def show_check(console: Console, check: checks.Check) -> None:
+    """What is claimed and tested, and what the handout says about it."""
+    test, place = source(check), where.place(check)
+    console.print()
+    console.print(Text(check.name, "bold"))
+    console.print(Text(f"  {check.claim}, for {counted(check.points, 'point')}"))
+    for line in test.docstring:
+        console.print(Text(f"  {line}"))
+    console.print(Text(f"  tested by {test.file}:{test.line}"))
+    if section := handout.section(place.section):
+        console.print(Text(f"\nThe handout, section {place.section}:\n", "bold"))
+        handout.show(console, section)
+    console.print()
+
+
+def show_result(console: Console, result: score.CheckResult, entry: dict[str, Any]) -> None:
+    """The verdict, every case that failed, and what to do next."""
+    style = report.STYLES[result.status]
+    counts = f"{entry['passed']} of {counted(entry['cases'], 'case')} right" if result.status != score.TO_DO else ""
+    earned = f"{report.points(result.score)}/{counted(result.check.points, 'point')}"
+    console.print(Text(": ".join([result.status, ", ".join(filter(None, (earned, counts)))]), style))
+    show_cases(console, result)
+    if entry["hint"]:
+        report.print_block(console, entry["hint"], "  likely: ")
+    console.print(Text(f"  open:  {where.place(result.check)}"))
+    if entry["rerun"]:
+        console.print(Text(f"  again: {entry['rerun']}", "dim"))
+
+
+def show_cases(console: Console, result: score.CheckResult) -> None:
+    """Those that failed, the one that the report shows first; those with one cause together."""
+    lost = [case for case in result.cases if case.status != score.OK]
+    told: dict[Any, str] = {}
+    for case in sorted(lost, key=lambda case: case is not result.worst):
+        first = told.setdefault(report.cause(case.message), case.name)
+        if case.name and case.status != score.TO_DO:
+            console.print()
+            console.print(Text(text.line(f"  [{case.name}] {case.status}"), "bold"))
+        if first == case.name:
+            report.print_block(console, text.clean(case.message))
+        elif case.status != score.TO_DO:
+            console.print(Text(text.line(f"    the same as in [{first}]")))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A test function: where it stands, and its docstring after the claim."""
+
+    file: str
+    line: int
+    docstring: list[str]
+
+
+def source(check: checks.Check) -> Source:
+    file, _, function = check.name.partition("::")
+    tree = ast.parse((checks.TESTS / file).read_text(encoding="utf-8"))
+    (test,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
+    docstring = (ast.get_docstring(test) or "").splitlines()[1:]
+    return Source(f"tests/{file}", test.lineno, [line for line in docstring if line.strip()])

@@ -1,0 +1,116 @@
+"""`--next`: the first check that is not finished, in the order of the problems, and what comes after it."""
+
+import argparse
+import multiprocessing
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from assignment.grading import report, run, score, text, where
+from assignment.grading.checks import Check
+from assignment.grading.pool import Pool
+
+NOWHERE = -1
+
+
+class First(run.Judge):
+    """Ends the run when the first check is known, in the order of those selected, that is not finished."""
+
+    def __init__(self, selected: list[Check], console: Console, command: str) -> None:
+        super().__init__(selected, console, command)
+        self._selected = selected
+        self.entries: dict[str, dict[str, Any]] = {}  # of the checks that are complete
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        super().pytest_collection_finish(session)
+        self._session = session
+
+    def hear(self, entry: dict[str, Any]) -> None:
+        self.entries[entry["name"]] = entry
+        if self.unfinished():
+            self.has_enough = True
+            self._session.shouldstop = "the first check that is not finished is known"
+
+    def unfinished(self) -> Check | None:
+        """None where all are finished, and as long as one before it may be the first."""
+        for check in self._selected:
+            if check.name not in self.entries:
+                return None
+            if not self.is_finished(check):
+                return check
+        return None
+
+    def is_finished(self, check: Check) -> bool:
+        return check.name in self.entries and self.entries[check.name]["status"] in score.KEEPS_POINTS
+
+
+class Following:
+    """A mode of the grader. Where it is run again it begins with the check that it ended at: somebody is at work there.
+
+    The runs of --watch are processes of their own, and share the number of that check.
+    """
+
+    def __init__(self) -> None:
+        self._at = multiprocessing.get_context("fork").Value("i", NOWHERE, lock=False)
+
+    def __call__(self, options: argparse.Namespace, selected: list[Check], pool: Pool, console: Console) -> int:
+        order = run.runnable(options, selected, pool)
+        current = [order[self._at.value]] if self._at.value != NOWHERE else []
+        turns = [*current, *(check for check in order if check not in current)]
+        command = run.command_for(options, pool.seed)
+        judge = First(turns, console, command)
+        run.introduce(options, pool, console)
+        if (failed := run.judged(judge, turns, pool)) is not None:
+            return failed
+        check = judge.unfinished()
+        self._at.value = order.index(check) if check else NOWHERE
+        if check is None:
+            console.print(Text(all_finished(options, order), "bold green"))
+            return run.GRADED
+        show(console, judge, order, check, command)
+        return run.BROKEN if judge.entries[check.name]["status"] == score.GRADER_ERROR else run.GRADED
+
+
+def show(console: Console, judge: First, order: list[Check], check: Check, command: str) -> None:
+    """The check, what to open, and what comes after it."""
+    entry = judge.entries[check.name]
+    before, after = order[: order.index(check)], order[order.index(check) + 1 :]
+    if before and all(judge.is_finished(other) for other in before):
+        console.print(Text(f"{counted(len(before))} before it: all right.", "green"))
+    if entry["status"] == score.TO_DO:
+        show_todo(console, entry, where.place(check))
+    else:
+        report.print_failures(console, {"problems": [{"checks": [entry]}]})
+    console.print(Text(f"  open:  {where.place(check)}"))
+    console.print(Text(text.line(f"  all of it: {command.removesuffix('--only')}--explain {check.name}"), "dim"))
+    console.print()
+    console.print(Text(f"After it: {coming(after)}"))
+
+
+def show_todo(console: Console, entry: dict[str, Any], place: where.Place) -> None:
+    console.print(Text(f"{entry['name']}: to do, for {counted(entry['max_score'], 'point')}", "yellow"))
+    console.print(Text(f"  {entry['claim']}"))
+    message = report.short(entry["message"])
+    if message != str(place):  # what a stub within the function says, or the student
+        report.print_block(console, message)
+
+
+def coming(after: list[Check]) -> str:
+    if not after:
+        return "nothing, it is the last one."
+    more = f", and {counted(len(after) - 1)} more" if after[1:] else ""
+    return f"{after[0].claim} ({counted(after[0].points, 'point')}){more}"
+
+
+def all_finished(options: argparse.Namespace, order: list[Check]) -> str:
+    if not order:
+        return "Nothing here can be graded without a GPU."
+    if options.only:
+        return f"All right: {counted(len(order))}. For the others, leave out --only."
+    return f"All right: {counted(len(order))}. For the score: uv run grade.py"
+
+
+def counted(number: float, what: str = "check") -> str:
+    return f"{number:g} {what}{'' if number == 1 else 's'}"

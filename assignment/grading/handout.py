@@ -1,0 +1,50 @@
+"""Sections of the handout, to be read in a terminal."""
+
+import re
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
+MAX_WIDTH = 100
+
+
+def section(number: str, document: Path = HANDOUT) -> str:
+    """The section with its heading and all below it, as Markdown; empty where there is none."""
+    try:
+        lines = document.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    found: list[str] = []
+    depth, is_code = 0, False
+    for line in lines:
+        is_code ^= line.startswith("```")
+        heading = None if is_code else re.match(r"(#+) (\S+)", line)
+        if heading and depth and len(heading[1]) <= depth:
+            break
+        if heading and not depth and heading[2].rstrip(".") == number:
+            depth = len(heading[1])
+        if depth:
+            found.append(line)
+    return "\n".join(found).rstrip()
+
+
+def show(console: Console, markdown: str) -> None:
+    """Rendered on a terminal, as it is written elsewhere."""
+    if not console.is_terminal:
+        console.print(markdown, markup=False)
+        return
+    rendered = Markdown(with_readable_math(markdown), code_theme="ansi_dark")
+    console.print(rendered, soft_wrap=False, width=min(console.width, MAX_WIDTH))
+
+
+def with_readable_math(markdown: str) -> str:
+    """LaTeX stands as code: a Markdown renderer would take its backslashes and underscores for its own."""
+    parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.MULTILINE | re.DOTALL)
+    text = [re.sub(r"\$([^$`]+)\$", _as_code, part) if not i % 2 else part for i, part in enumerate(parts)]
+    return re.sub(r"^```math$", "```text", "".join(text), flags=re.MULTILINE)
+
+
+def _as_code(formula: re.Match[str]) -> str:
+    return f"`{' '.join(formula[1].split())}`"

@@ -1,0 +1,41 @@
+"""What a run is for: a grade, the first check that is not finished, or all about one check; once, or on every save."""
+
+import argparse
+
+from rich.console import Console
+
+from assignment.grading import checks, explain, following, run, watch
+from assignment.grading.submission import Submission, UnusableSubmission
+
+REPORTS = {"json": "--json", "junit": "--junit", "fail_under": "--fail-under"}
+
+
+def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[run.Mode, list[checks.Check]]:
+    """What to do, and with which checks; raises UnusableSubmission where the options do not fit together."""
+    asked = [f"--{name}" for name in ("next", "explain", "watch") if getattr(options, name)]
+    unfit = [option for name, option in REPORTS.items() if getattr(options, name) is not None]
+    if asked and unfit:
+        raise UnusableSubmission(
+            f"{asked[0]} shows and does not report: leave out {' and '.join(unfit)}, or {asked[0]}"
+        )
+    if asked[:2] == ["--next", "--explain"]:
+        raise UnusableSubmission("--next and --explain show one check each: leave out one of them")
+    if options.watch and (options.inline or not options.path.is_dir()):
+        raise UnusableSubmission("--watch needs a folder to save to, and workers: leave out --inline, unpack the zip")
+    if options.explain:
+        return explain.explain, [explain.named(options.explain, checks.declared())]
+    return following.Following() if options.next else run.grade, selected
+
+
+def start(
+    options: argparse.Namespace,
+    mode: run.Mode,
+    selected: list[checks.Check],
+    submission: Submission,
+    console: Console,
+) -> int:
+    """Do it, once or until Ctrl-C; returns the exit status."""
+    pool = run.new_pool(options, submission)
+    if options.watch:
+        return watch.Watch(options, mode, selected, pool, console).run()
+    return mode(options, selected, pool, console)
