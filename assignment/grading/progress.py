@@ -40,7 +40,7 @@ def compare(before: Kept, report: dict[str, Any]) -> list[str]:
     told = [*_listed("Newly passed", passed), *_listed("Newly broken", broken)]
     gain = report["score"] - before.best
     if gain > 0:
-        told.append(f"Your best score so far: it was {before.best:g}.")
+        told.append(f"Your best score so far; before, it was {before.best:g}.")
     elif gain < 0:
         told.append(f"Your best score so far is {before.best:g}.")
     return [*told, ""] if told else []

@@ -1,0 +1,201 @@
+"""`--explain CHECK`: which check is meant, what is shown of it, and the handout in a terminal."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from assignment.grading import checks, explain, handout, score
+from assignment.grading.checks import Check
+from assignment.grading.score import Case, CheckResult
+from assignment.grading.submission import UnusableSubmission
+
+ROOT = Path(__file__).resolve().parents[2]
+DECLARED = checks.declared()
+DOCUMENT = """# Title
+## 1. One
+text
+### 1.1 Inside
+```sh
+# no heading
+## 2. none either
+```
+## 10. Ten
+ten
+"""
+
+
+@pytest.mark.parametrize("name", ["test_eps", "test_rmsnorm.py::test_eps", "tests/test_rmsnorm.py::test_eps[0.5]"])
+def test_a_check_is_known_by_its_name(name):
+    assert explain.named(name, DECLARED).name == "test_rmsnorm.py::test_eps"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("test_forward_values", "2 fit; say which:\n  test_weighted_sum.py::test_forward_values\n  test_rmsnorm"),
+        ("rmsnorm", "expected one check, and 22 fit; say which:"),
+        ("test_ebs", "no such check; the nearest:\n  test_rmsnorm.py::test_eps"),
+        ("test_rmsnrom.py::test_eps", "no such check; the nearest:\n  test_rmsnorm.py::test_eps"),
+        ("qqq", "no such check; --list shows them all"),
+        ("", "no such check"),
+    ],
+)
+def test_another_name_is_refused_with_those_that_may_be_meant(name, words):
+    with pytest.raises(UnusableSubmission) as refusal:
+        explain.named(name, DECLARED)
+    assert words in str(refusal.value)
+    assert len(str(refusal.value).splitlines()) <= explain.MAX_NAMED + 2
+
+
+def test_every_check_has_its_test_in_the_source():
+    for check in DECLARED:
+        test = explain.source(check)
+        line = (ROOT / test.file).read_text(encoding="utf-8").splitlines()[test.line - 1]
+        assert line.startswith(f"def {check.name.partition('::')[2]}(")
+
+
+# The handout.
+
+
+@pytest.mark.parametrize(
+    ("number", "first", "last"),
+    [("1", "## 1. One", "```"), ("1.1", "### 1.1 Inside", "```"), ("10", "## 10. Ten", "ten")],
+)
+def test_a_section_reaches_to_the_next_of_its_kind(tmp_path, number, first, last):
+    (tmp_path / "handout.md").write_text(DOCUMENT)
+    lines = handout.section(number, tmp_path / "handout.md").splitlines()
+    assert (lines[0], lines[-1]) == (first, last)
+
+
+def test_a_section_that_is_not_there_is_empty(tmp_path):
+    assert handout.section("1", tmp_path / "gone.md") == ""
+    (tmp_path / "handout.md").write_text(DOCUMENT)
+    assert handout.section("2", tmp_path / "handout.md") == ""
+
+
+MATHEMATICS = r"With $\frac{x_i}{y_i}\,z_i$ of `$HOME` and `a_b`:" + "\n\n```math\n\\sum_i x_i\\,w_i\n```\n"
+
+
+def shown(markdown, **terminal):
+    console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, color_system=None, **terminal)
+    handout.show(console, markdown)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_mathematics_stays_as_it_was_written():
+    out = shown(MATHEMATICS, force_terminal=True, width=100)
+    assert r"With \frac{x_i}{y_i}\,z_i of $HOME and a_b:" in out
+    assert r"\sum_i x_i\,w_i" in out
+    assert "```" not in out
+
+
+def test_a_pipe_gets_the_source():
+    assert shown(MATHEMATICS) == MATHEMATICS + "\n"
+
+
+@pytest.mark.parametrize("number", ["4", "5", "6", "7", "8"])
+def test_the_handout_fits_a_terminal(number):
+    """No line of prose is wider; the formulas of each section are still there"""
+    section = handout.section(number)
+    out = shown(section, force_terminal=True, width=80)
+    for formula in (r"\frac", r"\sum", r"\hat x"):
+        assert (formula in section) == (formula in out), formula
+    assert len(out.splitlines()) > 20
+
+
+# The verdict.
+
+
+def told(*cases):
+    check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 3.0)
+    result = CheckResult(check, cases, len(cases))
+    console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, color_system=None, width=100)
+    explain.show_result(console, result, score.check_entry(result, "uv run grade.py --seed 1 --only"))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_every_case_that_failed_is_told_in_full():
+    """One cause once; those that pass are counted"""
+    message = "\n".join(f"line {i}" for i in range(30))
+    same = "f(float32 (3,)):\nit raised ValueError\n  at cs336_kernels/rmsnorm.py:3"
+    out = told(Case("a", "ok"), Case("b", "FAIL", message), Case("c", "FAIL", same), Case("d", "FAIL", same))
+    assert "FAIL: 0/3 points, 1 of 4 cases right" in out
+    assert "    | line 29\n" in out
+    assert out.count("it raised ValueError") == 1
+    assert "  [d] FAIL\n    the same as in [c]\n" in out
+    assert "[a]" not in out
+    assert "open:  cs336_kernels/rmsnorm.py: rmsnorm_forward, handout section 5" in out
+    assert "again: uv run grade.py --seed 1 --only test_rmsnorm.py::test_eps" in out
+
+
+def test_what_is_to_do_is_told_once():
+    message = "cs336_kernels/rmsnorm.py: rmsnorm_forward, handout section 5"
+    out = told(Case("a", "todo", message), Case("b", "todo", message))
+    assert out.startswith(f"todo: 0/3 points\n    | {message}\n  open:")
+
+
+def test_what_passes_is_told_in_a_line():
+    assert told(Case("a", "ok"), Case("b", "ok")).splitlines()[0] == "ok: 3/3 points, 2 of 2 cases right"
+
+
+def test_a_message_stays_behind_its_gutter():
+    out = told(Case("a", "FAIL", "\x1b[2J[bold]\nScore: 80/80"))
+    assert "\x1b" not in out
+    assert "    | Score: 80/80" in out
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """The reference, with an RMSNorm that leaves out its last row."""
+    shutil.copytree(ROOT / "assignment" / "reference" / "cs336_kernels", tmp_path / "cs336_kernels")
+    file = tmp_path / "cs336_kernels" / "rmsnorm.py"
+    code = "\n\n_right = rmsnorm_forward\n\n\ndef rmsnorm_forward(x, weight, eps=1e-5):\n"
+    file.write_text(file.read_text() + code + "    y, r = _right(x, weight, eps)\n    y[-1] = 0.0\n    return y, r\n")
+    return tmp_path
+
+
+def run(folder, *arguments):
+    command = [sys.executable, str(ROOT / "grade.py"), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=os.environ)
+
+
+def test_a_failure_is_explained(broken):
+    """Claim, docstring, section and the cases, and nothing beside"""
+    done = run(broken, "--explain", "test_rmsnorm.py::test_forward_values", "--seed", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    parts = [
+        "test_rmsnorm.py::test_forward_values\n",
+        "  rmsnorm_forward returns x · rstd · w and rstd in float32, for 4 points\n",
+        "tested by tests/test_rmsnorm.py:",
+        "The handout, section 5:",
+        "## 5. RMSNorm\n",
+        r"\sqrt{",
+        "FAIL: 0/4 points, 0 of 3 cases right",
+        "again: uv run grade.py --seed 3 --only test_rmsnorm.py::test_forward_values",
+    ]
+    places = [done.stdout.find(part) for part in parts]
+    assert -1 not in places, parts[places.index(-1)]
+    assert places == sorted(places)
+    assert "Score" not in done.stdout
+
+
+def test_a_check_that_needs_a_gpu_is_explained_without_one(broken):
+    done = run(broken, "--device", "cpu", "--explain", "test_speed.py::test_flash_forward")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "It needs a GPU" in done.stdout
+    assert "## 8. How it is graded" in done.stdout
+
+
+def test_an_unknown_check_ends_with_status_2(broken):
+    done = run(broken, "--explain", "test_forward_values")
+    assert done.returncode == 2
+    assert done.stderr.startswith("grade.py: --explain test_forward_values: expected one check, and 2 fit")
+    assert done.stdout == ""

@@ -1,0 +1,286 @@
+"""What somebody meets who has written nothing yet, or only the first of it: greeting, --next, progress."""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from assignment import release
+from assignment.compiling import memory
+from assignment.grading import checks, following, greeting, progress, run, score, where
+from assignment.grading.checks import Check
+from assignment.grading.pool import FUNCTIONS
+from assignment.grading.score import Case, CheckResult, Session
+
+ROOT = Path(__file__).resolve().parents[2]
+SESSION = Session("uv run grade.py --seed 1 --only", 1, "cpu-simulated", "none", "00", seconds=15.3)
+
+
+def grade(folder: Path, *arguments: str) -> str:
+    """What grade.py prints in a folder."""
+    command = [sys.executable, str(ROOT / "grade.py"), *arguments]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300,
+        env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache")},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture
+def stubs(tmp_path):
+    """A fresh copy."""
+    release.write_folder(release.kernels(release.read_folder(ROOT, release.REFERENCE), release.stub), tmp_path)
+    return tmp_path
+
+
+def report_of(*statuses):
+    """A report in which the first checks of all have these statuses, and the others, if any, are to do."""
+    declared = checks.without_a_gpu(checks.declared())
+    all_statuses = [*statuses, *["todo"] * (len(declared) - len(statuses))]
+    results = [
+        CheckResult(check, (Case("case", status),), 1) for check, status in zip(declared, all_statuses, strict=True)
+    ]
+    return score.report(SESSION, results)
+
+
+# Where things are.
+
+
+def test_the_stubs_name_the_same_files_functions_and_sections():
+    stubs = release.kernels(release.read_folder(ROOT, release.REFERENCE), release.stub)
+    said = {text for file in stubs.values() for text in re.findall(r'Error\("(.*)"\)', file.data.decode())}
+    for check in checks.without_a_gpu(checks.declared()):
+        assert str(where.place(check)) in said
+
+
+def test_a_claim_begins_with_its_function():
+    for check in checks.declared():
+        assert where.place(check).function in FUNCTIONS, check.claim
+
+
+def test_every_section_that_a_check_names_is_in_the_handout():
+    from assignment.grading import handout
+
+    for check in checks.declared():
+        number = where.place(check).section
+        assert re.match(rf"#+ {re.escape(number)}\.? ", handout.section(number)), number
+
+
+# The greeting.
+
+
+def test_who_has_written_nothing_is_greeted():
+    """With what to open, what this very run took, and commands that exist"""
+    lines = greeting.lines(report_of(), 4.2)
+    assert "cs336_kernels/weighted_sum.py and write weighted_sum_forward" in lines[1]
+    assert "this run took 15 s; its first verdict came after 4 s" in lines[2]
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("status", ["ok", "FAIL", "crashed", "timeout", "needs review", "grader error"])
+def test_who_has_begun_is_not_greeted(status):
+    assert greeting.lines(report_of(status), 4.2) == []
+    assert greeting.lines(report_of("todo", "todo", status), 4.2) == []
+
+
+@pytest.mark.slow
+def test_a_fresh_copy_is_greeted_and_its_total_stays_the_last_line(stubs):
+    out = grade(stubs)
+    assert "Welcome! Nothing is written yet" in out
+    assert out.splitlines()[-1] == "Score: 0/80 gradable here, 20 need a GPU"
+    assert "Welcome" not in grade(stubs, "--only", "test_value")
+
+
+# --next.
+
+
+def test_next_on_a_fresh_copy_is_the_first_stub(stubs):
+    out = grade(stubs, "--next", "--seed", "3").splitlines()[2:]
+    assert [line for line in out if line] == [
+        "test_weighted_sum.py::test_forward_values: to do, for 2 points",
+        "  weighted_sum_forward returns Σ_j x_ij w_j in float32",
+        "  open:  cs336_kernels/weighted_sum.py: weighted_sum_forward, handout section 4",
+        "  all of it: uv run grade.py --seed 3 --explain test_weighted_sum.py::test_forward_values",
+        "After it: weighted_sum_backward returns dy_i w_j and Σ_i dy_i x_ij in float32 (2 points), and 85 checks more",
+    ]
+
+
+@pytest.fixture
+def reference(tmp_path):
+    shutil.copytree(ROOT / "assignment" / "reference" / "cs336_kernels", tmp_path / "cs336_kernels")
+    return tmp_path
+
+
+def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
+    file = reference / "cs336_kernels" / "weighted_sum.py"
+    file.write_text(file.read_text() + "\n\ndef weighted_sum_backward(*arguments):\n    return 1 / 0\n")
+    out = grade(reference, "--next")
+    assert "1 check before it: all right." in out
+    assert "test_weighted_sum.py::test_backward_values: FAIL" in out
+    assert "it raised ZeroDivisionError" in out
+    assert "open:  cs336_kernels/weighted_sum.py: weighted_sum_backward, handout section 4" in out
+    assert out.count("FAIL") == 1
+    assert "Score" not in out
+
+
+def test_next_says_when_there_is_nothing_left(reference):
+    assert "All right: 2 checks. For the others, leave out --only." in grade(
+        reference, "--next", "--only", "test_value"
+    )
+    assert "Nothing here can be graded without a GPU" in grade(reference, "--next", "--only", "speed")
+
+
+CHECKS = [Check(f"test_x.py::test_{name}", "rmsnorm", f"rmsnorm {name}", 1.0) for name in "abc"]
+
+
+def first_of(*heard):
+    """What is known to be the first, after each of these verdicts; whether the run was stopped then."""
+    judge = following.First(CHECKS, Console(file=io.StringIO()), "uv run grade.py --only")
+    judge._session = SimpleNamespace(shouldstop="")
+    known = []
+    for name, status in heard:
+        judge.hear({"name": f"test_x.py::test_{name}", "status": status})
+        check = judge.unfinished()
+        assert bool(judge._session.shouldstop) == bool(check) == judge.has_enough
+        known.append(check and check.name[-1])
+    return known
+
+
+def test_the_first_is_known_when_all_before_it_are_finished():
+    """Verdicts come in any order"""
+    assert first_of(("b", "todo"), ("c", "FAIL"), ("a", "ok")) == [None, None, "b"]
+    assert first_of(("b", "todo"), ("a", "crashed")) == [None, "a"]
+    assert first_of(("a", "ok"), ("b", "needs review"), ("c", "ok")) == [None, None, None]
+
+
+# Progress.
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cs336-kernels" / "progress"
+
+
+def names(report):
+    return [check["name"] for problem in report["problems"] for check in problem["checks"]]
+
+
+def test_a_run_is_compared_with_the_last_and_the_best(tmp_path):
+    first, better, worse = report_of("ok", "FAIL"), report_of("ok", "ok", "ok"), report_of("FAIL", "ok")
+    a, b, c = names(first)[:3]
+    assert progress.lines(tmp_path, first) == []
+    assert progress.lines(tmp_path, better) == [
+        f"Newly passed since the last full run: {b}, {c}",
+        "Your best score so far; before, it was 2.",
+        "",
+    ]
+    assert progress.lines(tmp_path, worse) == [
+        f"Newly broken since the last full run: {a}, {c}",
+        "Your best score so far is 4.5.",
+        "",
+    ]
+    assert progress.lines(tmp_path, better)[:2] == [f"Newly passed since the last full run: {a}, {c}", ""]
+    assert progress.lines(tmp_path, better) == []
+    assert progress.lines(tmp_path / "elsewhere", better) == []
+
+
+def test_many_checks_are_counted():
+    before = progress.Kept(0.0, dict.fromkeys(names(report_of()), False))
+    (line, *_) = progress.compare(before, report_of(*["ok"] * 8))
+    assert line.endswith(", and 3 more")
+
+
+WRONG = {
+    "empty": "",
+    "cut off": '{"best": 3',
+    "a list": "[]",
+    "no best": '{"good": {}}',
+    "no verdicts": '{"best": 1, "good": []}',
+    "text": '{"best": "80/80", "good": {}}',
+    "NaN": '{"best": NaN, "good": {}}',
+    "infinite": '{"best": 1e999, "good": {}}',
+    "negative": '{"best": -1, "good": {}}',
+    "too good": '{"best": 101, "good": {}}',
+    "huge": '{"best": 1' + "0" * 4000 + ', "good": {}}',
+    "deep": "[" * 100_000,
+    "long": '{"best": 1, "good": {}}' + " " * (1 << 21),
+}
+
+
+@pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
+def test_what_is_not_of_the_form_was_never_there(tmp_path, cache, content):
+    """And the next run replaces it"""
+    report = report_of("ok")
+    progress.lines(tmp_path, report)
+    (file,) = cache.iterdir()
+    file.write_text(content)
+    assert progress.lines(tmp_path, report) == []
+    assert json.loads(file.read_text())["best"] == 2.0
+
+
+def test_verdicts_of_another_form_are_no_verdicts(tmp_path, cache):
+    """Nothing in the file is shown: names are the report's own"""
+    report = report_of("ok")
+    progress.lines(tmp_path, report)
+    (file,) = cache.iterdir()
+    file.write_text(json.dumps({"best": 2.0, "good": dict.fromkeys(names(report), "\x1b[2J") | {"\x1b": False}}))
+    assert progress.lines(tmp_path, report) == []
+
+
+def link(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, link], ids=["a pipe", "a folder", "a device"])
+def test_what_is_no_file_is_not_read(tmp_path, cache, make):
+    report = report_of("ok")
+    cache.mkdir(parents=True)
+    make(cache / f"{progress.key(tmp_path, report)}.json")
+    assert progress.lines(tmp_path, report) == []
+
+
+@pytest.mark.parametrize("home", ["a file", "nowhere"])
+def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch, home):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file") if home == "a file" else "/proc/nowhere")
+    assert [progress.lines(tmp_path, report_of("ok")) for _ in range(2)] == [[], []]
+    assert memory.folder("progress") is None
+
+
+OPTIONS = {"only": [], "inline": False, "json": None, "junit": None, "fail_under": None, "path": Path()}
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"only": ["rmsnorm"]},
+        {"inline": True},
+        {"json": Path("report.json")},
+        {"junit": Path("report.xml")},
+        {"fail_under": 0.0},
+        {"path": Path("submission.zip")},
+        {"path": Path("submissions/somebody")},
+    ],
+    ids=str,
+)
+def test_who_grades_others_keeps_nothing_and_is_told_nothing(tmp_path, monkeypatch, cache, different):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for _ in range(2):
+        assert run.remarks(Namespace(**OPTIONS | different), report_of("ok"), 1.0) == []
+    assert not cache.exists()
+    assert run.remarks(Namespace(**OPTIONS), report_of(), 1.0)[0].startswith("Welcome")
+    assert run.remarks(Namespace(**OPTIONS), report_of("ok"), 1.0) == []
+    assert run.remarks(Namespace(**OPTIONS), report_of("ok", "ok"), 1.0)[0].startswith("Newly passed")
+    assert not list((tmp_path / "work").iterdir())
