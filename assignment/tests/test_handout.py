@@ -32,7 +32,7 @@ from assignment.simulator import __main__ as simulator
 
 ROOT = Path(__file__).parents[2]
 HANDOUT = ROOT / "handout.md"
-DOCUMENTS = [HANDOUT, ROOT / "README.md", ROOT / "assignment" / "README.md"]
+DOCUMENTS = [HANDOUT, ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "assignment" / "README.md"]
 
 SECTIONS = [  # the stubs and the grader's messages refer to these numbers
     "1. Setup",
