@@ -42,7 +42,7 @@ def boxes_of_text(name: str) -> list[tuple[str, float, float, float, float]]:
     for text in ElementTree.parse(FOLDER / f"{name}.svg").iter(f"{NAMESPACE}text"):
         size, weight = float(text.attrib["font-size"]), text.attrib.get("font-weight", "normal")
         font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
-        width, _, _ = measure.get_text_width_height_descent(text.text, font, ismath=False)
+        width, _, _ = measure.get_text_width_height_descent(text.text or "", font, ismath=False)
         x, y = float(text.attrib["x"]), float(text.attrib["y"])
         left = x - width * {"start": 0, "middle": 0.5, "end": 1}[text.attrib.get("text-anchor", "start")]
         found.append((str(text.text), left, y - 0.75 * size, left + width, y + 0.2 * size))
