@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from rich.console import Console
-from rich.markdown import Markdown
 
 HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
 MAX_WIDTH = 100
@@ -35,6 +34,8 @@ def show(console: Console, markdown: str) -> None:
     if not console.is_terminal:
         console.print(markdown, markup=False)
         return
+    from rich.markdown import Markdown  # takes a moment to load, and most runs show nothing
+
     rendered = Markdown(with_readable_math(markdown), code_theme="ansi_dark")
     console.print(rendered, soft_wrap=False, width=min(console.width, MAX_WIDTH))
 

@@ -92,7 +92,9 @@ class Watch:
                 seen, changed = after, after.changes(seen)
                 self._console.print(Text(text.line(f"{time.strftime('%H:%M:%S')} saved: {', '.join(sorted(changed))}")))
         except KeyboardInterrupt:
-            print("grade.py: no longer watching", file=sys.stderr)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows is short
+            self._end()
+            print("\n" * self._console.is_terminal + "grade.py: no longer watching", file=sys.stderr)
             return run.INTERRUPTED
         finally:
             self._end()
