@@ -1,0 +1,56 @@
+"""The picture of where a result is wrong."""
+
+import dataclasses
+
+import pytest
+from matplotlib import image
+
+from assignment.grading import picture
+
+MAP = picture.TileMap("o[1, 0]", "77 queries, d 64, causal", (77, 64), (16, 32), ("..", "..", "x.", "N.", "uu"))
+
+
+def colours_in(file):
+    pixels = image.imread(file)[..., :3].reshape(-1, 3)
+    return {"#" + "".join(f"{round(255 * value):02x}" for value in pixel) for pixel in pixels.tolist()}
+
+
+def test_every_state_that_occurs_has_its_colour(tmp_path):
+    picture.draw(MAP, tmp_path / "all.png")
+    colours = {colour for _, colour in picture.STATES.values()}
+    assert colours <= colours_in(tmp_path / "all.png")
+    picture.draw(dataclasses.replace(MAP, cells=("..",) * 4 + ("xx",)), tmp_path / "wrong.png")
+    found = colours_in(tmp_path / "wrong.png")
+    assert picture.STATES[picture.WRONG][1] in found
+    assert picture.STATES[picture.NOT_A_NUMBER][1] not in found
+
+
+def test_a_tile_at_the_edge_is_as_small_as_it_is(tmp_path):
+    """Rows run downwards; the last 13 of 77 are a tile of their own"""
+    cells = ("xx",) + ("..",) * 4
+    picture.draw(dataclasses.replace(MAP, cells=cells), tmp_path / "top.png")
+    picture.draw(dataclasses.replace(MAP, cells=cells[::-1]), tmp_path / "bottom.png")
+    wrong = tuple(int(picture.STATES[picture.WRONG][1][i : i + 2], 16) / 255 for i in (1, 3, 5))
+    heights = []
+    for name in ("top", "bottom"):
+        pixels = image.imread(tmp_path / f"{name}.png")[..., :3]
+        middle = pixels[:, pixels.shape[1] // 3]
+        rows = [i for i, pixel in enumerate(middle) if abs(pixel - wrong).max() < 0.01 and i < 0.7 * len(middle)]
+        heights.append((rows[0], len(rows)))
+    assert heights[0][0] < heights[1][0]
+    assert heights[1][1] < heights[0][1]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (20_000, 1), (1, 20_000), (4096, 4096)], ids=str)
+def test_any_shape_fits_a_page(tmp_path, shape):
+    rows, columns = (-(-size // 128) for size in shape)
+    tiles = picture.TileMap("y", "a case", shape, (128, 128), ("x" * columns,) * rows)
+    picture.draw(tiles, tmp_path / "page.png")
+    assert max(image.imread(tmp_path / "page.png").shape) < 1600
+
+
+@pytest.mark.parametrize("cells", [(), ("..",), ("...",) * 5, ("?.",) * 5, ("..",) * 4 + (".",)], ids=str)
+def test_a_map_of_another_form_is_refused(tmp_path, cells):
+    with pytest.raises(ValueError, match="expected 5 × 2 cells"):
+        picture.draw(dataclasses.replace(MAP, cells=cells), tmp_path / "none.png")
+    assert not list(tmp_path.iterdir())
