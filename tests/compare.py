@@ -19,18 +19,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+MAP_LINES, MAP_COLUMNS = 8, 64
 FLOAT32_EPS = torch.finfo(torch.float32).eps
 
 
 class Mismatch(AssertionError):
     """A result that differs from the oracle; the message is written for the student.
 
-    margin is the largest error over its bound; infinite where the form is wrong or a value is not finite.
+    margin is the largest error over its bound; infinite where the form is wrong or a value is not finite. got and
+    expected are all outputs, if they have the right form.
     """
 
-    def __init__(self, message: str, margin: float = math.inf) -> None:
+    def __init__(
+        self,
+        message: str,
+        margin: float = math.inf,
+        got: Sequence[Tensor] = (),
+        expected: dict[str, "Expected"] | None = None,
+    ) -> None:
         super().__init__(message)
-        self.margin = margin
+        self.margin, self.got, self.expected = margin, got, expected or {}
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
     margins = [_margin(output, want) for want, output in zip(expected.values(), outputs, strict=True)]
     for (name, want), output, margin in zip(expected.items(), outputs, margins, strict=True):
         if margin > 1:
-            raise Mismatch(_explain(name, output, want), max(margins))
+            raise Mismatch(_explain(name, output, want), max(margins), outputs, expected)
     return max(margins)
 
 
@@ -144,7 +152,37 @@ def _explain(name: str, got: Tensor, want: Expected) -> str:
         f"± {allowed[first].item():.2g}",
     ]
     lines += _about_non_finite(got, want.rows) if not got.isfinite().all() else [_largest_error(name, got, want, over)]
+    lines += [] if wrong.all() or wrong.ndim == 0 else _map(name, got, wrong, want.rows)
     return "\n".join(lines)
+
+
+def _map(name: str, got: Tensor, wrong: Tensor, rows: bool) -> list[str]:
+    """Where the first batch with an error is wrong, drawn: a character for each tile of it."""
+    inner = min(2 if rows else 1, wrong.ndim)
+    batch = tuple(wrong.nonzero()[0].tolist())[: wrong.ndim - inner]
+    wrong, nan = (mask[batch].reshape(-1 if inner == 2 else 1, mask.shape[-1]) for mask in (wrong, got.isnan()))
+    height, width = (_tile(n, most) for n, most in zip(wrong.shape, (MAP_LINES, MAP_COLUMNS), strict=True))
+    where = f"{name}[{', '.join(map(str, batch))}]" if batch else name
+    drawn = [
+        "".join(
+            _mark(*(mask[top : top + height, left : left + width] for mask in (wrong, nan)))
+            for left in range(0, wrong.shape[1], width)
+        )
+        for top in range(0, wrong.shape[0], height)
+    ]
+    if len(set("".join(drawn))) == 1:
+        return []
+    of = f"{height} rows × {width} columns" if inner == 2 else f"{width} elements" if width > 1 else "an element"
+    return [f"  {where}, a sign for {of}: . right, + partly wrong, # wrong, N NaN", *(f"    {line}" for line in drawn)]
+
+
+def _tile(n: int, most: int) -> int:
+    """The least power of two that cuts n into at most so many."""
+    return 1 << max(0, -(-n // most) - 1).bit_length()
+
+
+def _mark(wrong: Tensor, nan: Tensor) -> str:
+    return "N" if nan.any() else "#" if wrong.all() else "+" if wrong.any() else "."
 
 
 def _largest_error(name: str, got: Tensor, want: Expected, over: Tensor) -> str:

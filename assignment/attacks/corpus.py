@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.attacks import bugs, cheats
+from assignment.attacks.bugs.named import NAMED
 from assignment.grading.checks import PROBLEMS
 from assignment.grading.pool import FUNCTIONS
 from assignment.grading.submission import Submission, read
@@ -31,6 +32,7 @@ class Entry:
     caught_by: str = ""  # of a bug: the check that must fail
     pays: tuple[str, ...] = ()  # of a variant: the checks of cost that its style must lose
     line: str = ""  # of a bug in its accesses, computed elsewhere, or not compiled: what caught_by's message must quote
+    named: str = ""  # of a bug: the misconception that its failure must name, or a part of the message
     misuses_memory: bool = False
     cheat: cheats.Cheat | None = None
 
@@ -112,6 +114,7 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
         problem=planted.problem,
         caught_by=check if "::" in check or not check else f"{file}::{check}",
         line=planted.bug.line or planted.bug.computed or planted.bug.compiled,
+        named=NAMED[planted.problem].get(planted.name.partition("/")[2], ""),
         misuses_memory=bool(planted.bug.line),
     )
 

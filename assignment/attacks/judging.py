@@ -21,8 +21,10 @@ from assignment.grading.run import run_pytest
 ROOT = Path(__file__).resolve().parents[2]
 JUDGED_BY = (  # what a result depends on, beside the submission
     *("tests", "assignment/grading", "assignment/simulator", "assignment/compiling"),
+    "assignment/diagnosis",
 )
 CHUNK = 5  # jobs that go to one judge together: seeds of one submission, whose kernels are then compiled once
+MOST_LOOKED_AT = 8  # cases of a check, for the sake of a hint
 CAUGHT = 2.0  # a bug that exceeds the bound by this much is caught for good
 
 
@@ -46,6 +48,7 @@ class Verdict:
     case: str = ""
     message: str = ""
     notes: list[str] = field(default_factory=list)  # what the simulator remarked during any of the cases
+    hints: list[str] = field(default_factory=list)  # what a wrong result may come from
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,7 @@ class Loop:
     def _run(self, job: Job, items: dict[str, list[pytest.Item]]) -> Result:
         start = time.monotonic()
         self._pool.replace(job.entry.submission, job.seed)
+        plugin.forget_hints(next(iter(items.values()))[0].config)
         own = [check.name for check in checks.declared() if check.problem in job.entry.problems]
         names = [job.only] if job.only else [name for name in own if name.partition("::")[0] != job.without]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
@@ -174,16 +178,18 @@ class Loop:
 
 
 def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
-    worst, notes = Verdict(score.OK, 0.0), []
+    worst, notes, hints = Verdict(score.OK, 0.0), [], []
     for item in items:
         verdict = judge_case(item)
+        hints.append(verdict.hints)
         notes += [note for note in verdict.notes if note not in notes]
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
-        if worst.status not in score.KEEPS_POINTS and worst.margin >= enough:
+        is_clear = len(hints[-1]) == 1 or not any(hints) or len(hints) > MOST_LOOKED_AT
+        if worst.status not in score.KEEPS_POINTS and worst.margin >= enough and is_clear:
             break
-    return replace(worst, notes=notes)
+    return replace(worst, notes=notes, hints=[score.likely(hints)])
 
 
 def judge_case(item: pytest.Item) -> Verdict:
@@ -197,5 +203,6 @@ def judge_case(item: pytest.Item) -> Verdict:
             is_judged_by_value = measured and not properties["cheated"]
             margin = plugin.margin(report) if is_judged_by_value or not failed else math.inf
             case = item.name.partition("[")[2].removesuffix("]")
-            return Verdict(properties["status"], margin, case, properties["message"], properties["notes"])
+            said = (properties[name] for name in ("message", "notes", "hints"))
+            return Verdict(properties["status"], margin, case, *said)
     raise RuntimeError(f"{item.nodeid}: no status")

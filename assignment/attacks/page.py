@@ -5,7 +5,7 @@ from pathlib import Path
 
 from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
-from assignment.attacks.verdicts import HONEST, Row, honest_margin, only_killer, weakest_bug
+from assignment.attacks.verdicts import HONEST, Row, honest_margin, naming, only_killer, weakest_bug
 from assignment.grading.checks import PROBLEMS, Check
 
 PAGE = Path(__file__).with_name("matrix.md")
@@ -46,7 +46,9 @@ def summary(rows: list[Row]) -> str:
     lines = []
     if bugs:
         caught = sum(row.kills.get(row.entry.caught_by, (0, 0.0))[0] == row.seeds(row.entry.caught_by) for row in bugs)
+        right, wrong = naming(rows)
         lines.append(f"{caught} of {len(bugs)} planted bugs caught by their own check on every seed")
+        lines.append(f"{len(right)} of them are told by their name or their line, {len(wrong)} get a wrong name")
     if variants:
         kept = sum(not set(row.kills) - set(row.entry.pays) for row in variants)
         margin, check, name = max((*row.worst, row.entry.name) for row in variants)

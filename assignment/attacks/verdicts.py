@@ -7,10 +7,13 @@ from functools import cached_property
 
 from assignment.attacks import held
 from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry
-from assignment.attacks.judging import CAUGHT, Result
+from assignment.attacks.judging import CAUGHT, Result, Verdict
+from assignment.diagnosis import matching
 from assignment.grading import score
 from assignment.grading.checks import Check
 
+NAMED, WRONGLY = 0.8, 0.02  # of all bugs: how many must be told by name or line, and how many may get another's name
+MANY = 100  # bugs; of fewer no share is asked for
 HONEST = 0.5  # the largest error over bound that a right submission may reach
 
 # flash_attention is graded in both problems, and its gradients go through the forward pass: a wrong o or lse costs
@@ -73,7 +76,7 @@ class Findings:
 
 def judge(rows: Iterable[Row], declared: list[Check]) -> list[str]:
     """Everything that is not as the corpus says."""
-    findings = Findings()
+    rows, findings = list(rows), Findings()
     problem_of = {check.name: check.problem for check in declared}
     for row in rows:
         if row.entry.kind == BUG:
@@ -82,6 +85,7 @@ def judge(rows: Iterable[Row], declared: list[Check]) -> list[str]:
             _judge_cheat(row, problem_of, findings)
         else:
             _judge_variant(row, findings)
+    _judge_naming(rows, findings.lines)
     return findings.lines
 
 
@@ -105,6 +109,10 @@ def _judge_variant(row: Row, findings: Findings) -> None:
         for name, verdict in result.verdicts.items():
             if verdict.status == score.NEEDS_REVIEW:
                 findings.add(row, f"is doubted in {name} on seed {result.seed}: {verdict.message}")
+    for hint in {
+        hint for result in row.results for verdict in result.verdicts.values() for hint in verdict.hints if hint
+    }:
+        findings.add(row, f"is right, and gets a hint: {hint}")
     remarks = {note for result in row.results for verdict in result.verdicts.values() for note in verdict.notes}
     for note in sorted(remarks):
         findings.add(row, f"is warned: {note}")
@@ -133,6 +141,42 @@ def _judge_bug(row: Row, problem_of: dict[str, str], findings: Findings) -> None
             findings.add(row, f"costs points in {problem_of[name]}: {name}")
     if any(v.status == score.GRADER_ERROR for result in row.results for v in result.verdicts.values()):
         findings.add(row, "the grader failed on it")
+
+
+def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
+    """Whether a failure names the bug, or quotes its line; and whether it names another."""
+    hint = "".join(verdict.hints)
+    said = "\n".join([verdict.message, *verdict.notes, hint])
+    is_right = bool(entry.line and entry.line in verdict.message) or (
+        bool(entry.named) and (matching.HINTS.get(hint) == entry.named or entry.named in said)
+    )
+    return is_right, bool(hint) and not is_right
+
+
+def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
+    """The bugs that are told on every seed, and those that get a wrong name on one."""
+    right, wrong = [], []
+    for row in rows:
+        if row.entry.kind == BUG:
+            failures = [
+                result.verdicts[row.entry.caught_by] for result in row.results if row.entry.caught_by in result.failed
+            ]
+            found = [told(row.entry, verdict) for verdict in failures]
+            right += [row.entry.name] * (bool(found) and all(is_right for is_right, _ in found))
+            wrong += [row.entry.name] * any(is_wrong for _, is_wrong in found)
+    return right, wrong
+
+
+def _judge_naming(rows: list[Row], findings: list[str]) -> None:
+    n_bugs, (right, wrong) = sum(row.entry.kind == BUG for row in rows), naming(rows)
+    if n_bugs < MANY:
+        return
+    if len(right) < NAMED * n_bugs:
+        findings.append(f"{len(right)} of {n_bugs} bugs are told by name or line: {NAMED:.0%} is asked for")
+    if len(wrong) > WRONGLY * n_bugs:
+        findings.append(
+            f"{len(wrong)} of {n_bugs} bugs get a wrong name, at most {WRONGLY:.0%} may: {', '.join(wrong)}"
+        )
 
 
 def _judge_line(row: Row, findings: Findings) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ class Run:
         self._pool, self._order = pool, order
         self._worker = pool.workers[pool.mine]
         self._call = ""
+        self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.doubts: list[str] = []  # what it leaves to the staff to judge
         self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
@@ -219,11 +221,15 @@ class Run:
     def _send(
         self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any], **more: Any
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        self._call = describe_call(function, tensors[: len(tensors) // 2] if kind == "again" else tensors, options)
+        shown = tensors[: len(tensors) // 2] if kind == "again" else tensors
+        self._call = describe_call(function, shown, options)
+        if words := in_words(function, shown, options):
+            self._call = f"{words}: {self._call}"
         if status := self._pool.given_up(function):
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(status, message, ran=False)
         request = {"kind": kind, "function": function, "options": options, "order": self._order, **more}
+        self.asked = {**request, "tensors": tensors}
         try:
             came, results = self._worker.ask(request, list(tensors))
         except WorkerDied as error:
@@ -295,6 +301,28 @@ def failure(reply: dict[str, Any]) -> SubmissionError:
     if is_todo(reply):
         return SubmissionError(score.TO_DO, str(reply["text"]))
     return SubmissionError(score.FAIL, f"it raised {message}" if reply["status"] == "raised" else message)
+
+
+def in_words(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
+    """The size of a call: "77 queries, 80 keys, d 64, 3 batches, causal, bfloat16"; "" where it has no usual form."""
+    try:
+        if function.startswith("flash"):
+            q, k = tensors[1:3] if "backward" in function else tensors[:2]
+            (n_queries, d), n_keys = q.shape[-2:], k.shape[-2]
+            parts = [counted(n_queries, "query", "queries"), counted(n_keys, "key", "keys"), f"d {d}"]
+            if (n_batches := math.prod(q.shape[:-2])) != 1:
+                parts.append(f"{n_batches} batches")
+        else:
+            x = tensors[1 if "backward" in function else 0]
+            parts, q = [f"{counted(math.prod(x.shape[:-1]), 'row', 'rows')} of {x.shape[-1]}"], x
+    except (IndexError, ValueError):
+        return ""
+    parts += ["causal"] if options.get("is_causal") else []
+    return ", ".join([*parts, str(q.dtype).removeprefix("torch.")])
+
+
+def counted(n: int, one: str, several: str) -> str:
+    return f"{n} {one if n == 1 else several}"
 
 
 def describe_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -28,6 +29,8 @@ from assignment.grading.submission import UnusableSubmission, read
 
 POOL = pytest.StashKey[Pool]()
 SPEED = pytest.StashKey[Any]()  # a speed.Session
+TRIED = pytest.StashKey[dict[str, float]]()  # by check, the seconds for which results were compared with misconceptions
+MAX_TRIED_S = 2.0
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
 WAKE_EVERY_S = 5.0  # what somebody has stopped
 STALL_S = 600.0  # without any verdict: longer than the calls of a test can take together
@@ -286,6 +289,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     notes, cheated = getattr(run, "notes", []), list(getattr(run, "evidence", ()))
     report.user_properties += [("status", status), ("message", message), ("ran", ran), ("notes", notes)]
     report.user_properties += [("cheated", cheated), ("measured", getattr(run, "measured", ""))]
+    size = sum(tensor.numel() for tensor in getattr(run, "asked", {}).get("tensors", ()))
+    report.user_properties += [("hints", hints(item, call)), ("size", size)]
     for name in ("margin", "share"):
         if call.excinfo and hasattr(call.excinfo.value, name):
             report.user_properties.append((name, getattr(call.excinfo.value, name)))
@@ -294,6 +299,29 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     elif report.failed and status != score.GRADER_ERROR and not item.config.getoption("inline"):
         report.longrepr = f"{status}: {message}\n  again: --seed {pool_of(item.config).seed}"
     return report
+
+
+def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str]:
+    """What a wrong result may come from, of the first few that a check has."""
+    from assignment import diagnosis
+    from tests import compare
+
+    error, spent_s = (
+        call.excinfo.value if call.excinfo else None,
+        item.config.stash.setdefault(TRIED, defaultdict(float)),
+    )
+    name = check_name(item)
+    if not isinstance(error, compare.Mismatch) or not error.expected or spent_s[name] >= MAX_TRIED_S:
+        return []
+    began = time.process_time()
+    found = diagnosis.causes(diagnosis.calls(door(item).asked), error.got, error.expected)
+    spent_s[name] += time.process_time() - began
+    return found
+
+
+def forget_hints(config: pytest.Config) -> None:
+    """For another submission."""
+    config.stash[TRIED] = defaultdict(float)
 
 
 def margin(report: pytest.TestReport) -> float:

@@ -1,6 +1,7 @@
 """The report on the screen and as JUnit XML, from the plain data that score.report() returns."""
 
 import json
+import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from typing import Any
@@ -21,8 +22,9 @@ STYLES = {
     score.NOT_GRADED: "dim",
     score.NEEDS_REVIEW: "cyan",
 }
-MAX_MESSAGE_LINES = 14  # on the screen
+MAX_MESSAGE_LINES = 15  # on the screen
 MAX_LINE = 180
+WIDTH = 80  # of prose
 MAX_NOTES = 5
 PLACES = ("at ", "computed at ", "called from ")
 GUTTER = "    | "  # before each line that a submission may have written
@@ -68,8 +70,12 @@ def print_failures(console: Console, report: dict[str, Any]) -> None:
         console.print(Text(f"{check['name']}: {check['status']}", STYLES[check["status"]]))
         console.print(Text(f"  {check['claim']}"))
         print_block(console, message if first == check["name"] else f"the same as for {first}")
+        if check["hint"]:
+            print_block(console, textwrap.fill(check["hint"], WIDTH), "likely cause: ", "yellow")
         if check["rerun"]:
             console.print(Text(f"  again: {check['rerun']}", "dim"))
+        if check.get("debug"):
+            console.print(Text(f"  debug: {check['debug']}", "dim"))
 
 
 def cause(message: str) -> Any:

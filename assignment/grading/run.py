@@ -83,6 +83,8 @@ class Judge:
             measured=properties.get("measured", ""),
             share=properties.get("share"),
             cheated=tuple(properties["cheated"]),
+            hints=tuple(properties["hints"]),
+            size=properties["size"],
         )
         self._add(f"{file.rpartition('/')[2]}::{function}", case)
 
@@ -245,6 +247,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
         seconds=time.monotonic() - start,
         versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
         only=tuple(only),
+        debug=_debug(options, seed),
     )
     results = score.without_cheated(judge.results())
     data = score.report(session, results)
@@ -292,6 +295,13 @@ def command_for(options: argparse.Namespace, seed: int) -> str:
     path = "" if options.path == Path() else f" {shlex.quote(str(options.path))}"
     device = "" if options.device == "auto" else f" --device {options.device}"
     return f"uv run grade.py{path}{device} --seed {seed} --only"
+
+
+def _debug(options: argparse.Namespace, seed: int) -> str:
+    """The command that opens a debugger where a case fails, up to the name of the case."""
+    path = "" if options.path == Path() else f" --submission {shlex.quote(str(options.path))}"
+    device = "" if options.device == "auto" else f" --device {options.device}"
+    return f"uv run pytest --inline --pdb{path}{device} --seed {seed}"
 
 
 def _device_name(device: str) -> str:

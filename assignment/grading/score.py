@@ -1,6 +1,8 @@
 """From the outcomes of single cases to a scored report: pure functions of data."""
 
-from collections.abc import Iterable
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +34,8 @@ class Case:
     measured: str = ""  # how fast it was, where that is what the case is about
     share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
+    hints: tuple[str, ...] = ()  # what a wrong result may come from
+    size: int = 0  # elements of its inputs
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,9 @@ class CheckResult:
 
     @property
     def worst(self) -> Case | None:
-        """The first case that has the status of the check, if possible one that was run."""
-        return min((case for case in self.cases if case.status == self.status), key=lambda c: not c.ran, default=None)
+        """The smallest case that has the status of the check, if possible one that was run."""
+        alike = (case for case in self.cases if case.status == self.status)
+        return min(alike, key=lambda case: (not case.ran, case.size), default=None)
 
     @property
     def margin(self) -> float:
@@ -108,6 +113,9 @@ class Session:
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
     only: tuple[str, ...] = ()
+    debug: str = (
+        ""  # the command that runs a case in a debugger, up to its name: "uv run pytest --inline --pdb --seed 7"
+    )
 
 
 def report(session: Session, results: Iterable[CheckResult]) -> dict[str, Any]:
@@ -131,7 +139,7 @@ def report(session: Session, results: Iterable[CheckResult]) -> dict[str, Any]:
 
 def _problem(name: str, results: list[CheckResult], session: Session) -> dict[str, Any]:
     title, points = PROBLEMS[name]
-    checks = [check_entry(result, session.command) for result in results]
+    checks = [check_entry(result, session.command, session.debug) for result in results]
     missing = points - sum(check["max_score"] for check in checks)
     if missing > 0 and (not session.only or name in session.only):
         checks.append(_not_graded(name, title, missing))
@@ -165,8 +173,8 @@ def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
     }
 
 
-def check_entry(result: CheckResult, command: str) -> dict[str, Any]:
-    """One check as the report shows it; command runs it again when its name is added."""
+def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str, Any]:
+    """One check as the report shows it; command runs it again when its name is added, debug a case of it."""
     good = result.status in KEEPS_POINTS
     return {
         "name": result.check.name,
@@ -177,12 +185,26 @@ def check_entry(result: CheckResult, command: str) -> dict[str, Any]:
         "cases": result.expected,
         "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
         "message": "" if result.status == OK else text.clean(_message(result)),
-        "hint": "",
+        "hint": text.clean(likely(case.hints for case in result.cases)),
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
+        "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
         "notes": _notes(result),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
     }
+
+
+def _node(result: CheckResult) -> str:
+    """The worst case as pytest calls it, for a shell."""
+    assert result.worst is not None
+    case = f"[{result.worst.name}]" if result.worst.name else ""
+    return shlex.quote(f"tests/{result.check.name}{case}")
+
+
+def likely(hints: Iterable[Sequence[str]]) -> str:
+    """Of what may explain each failed case, what explains the most of them; the likelier come first."""
+    votes = Counter(hint for of_case in hints for hint in of_case).most_common(1)
+    return votes[0][0] if votes else ""
 
 
 def _notes(result: CheckResult) -> list[str]:

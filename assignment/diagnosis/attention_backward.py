@@ -1,0 +1,544 @@
+"""What can go wrong in FlashAttention-2's backward pass, right by default."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assignment.diagnosis.attention import (
+    MASKS,
+    PAIRS,
+    Round,
+    Variants,
+    before_the_diagonal,
+    default_scale,
+    in_the_future,
+    past,
+    several,
+)
+from assignment.diagnosis.misconception import TILES, Call, Misconception, exact, exp, padded_width, rounded
+
+Gradients = Callable[["Pass"], tuple[Tensor, Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The tensors of one backward pass, in float64."""
+
+    grad_o: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    o: Tensor
+    lse: Tensor
+    p: Tensor
+    grad_p: Tensor
+    delta: Tensor
+    grad_s: Tensor
+    scale: float
+
+
+def usual(x: Pass) -> tuple[Tensor, Tensor, Tensor]:
+    return x.grad_s @ x.k * x.scale, x.grad_s.mT @ x.q * x.scale, x.p.mT @ x.grad_o
+
+
+def row_dots(grad_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor) -> Tensor:
+    return (grad_o * o).sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """Each field is a thing that can be wrong."""
+
+    recompute_scale: Callable[[int], float] = default_scale
+    scale: Callable[[int], float] = default_scale
+    base: float = 1.0
+    seen: Callable[..., Tensor] | None = past
+    hidden: float = -math.inf
+    lse: Callable[[Tensor], Tensor] = lambda lse: lse.unsqueeze(-1)
+    p_from: Callable[[Tensor, Tensor], Tensor] = lambda s, lse: torch.where(s == -math.inf, 0.0, exp(s - lse))
+    delta: Callable[..., Tensor] = row_dots
+    grad_p: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda grad_o, k, v: grad_o @ v.mT
+    sign: float = -1.0  # of D
+    gradients: Gradients = usual
+    logits: Round = exact
+    dp: Round = exact
+    d: Round = exact
+    p: Round = exact
+    ds: Round = exact
+    n_keys: Callable[[int, int], int] = lambda n_queries, n_keys: n_keys
+    clamp: float = math.inf
+    visited: tuple[int, int] | None = None
+
+    def __call__(self, call: Call) -> tuple[Tensor, ...]:
+        grad_o, q, k, v, o, lse = (tensor.double() for tensor in call.tensors)
+        n_queries, n_keys = q.shape[-2], k.shape[-2]
+        s = self.logits(q @ k.mT * self.recompute_scale(q.shape[-1]) * self.base)
+        if call.is_causal and self.seen:
+            seen = self.seen(torch.arange(n_queries)[:, None], torch.arange(n_keys), 0, n_queries, n_keys)
+            s = torch.where(seen, s, self.hidden)
+        p = self.p(self.p_from(s, self.lse(lse))).clamp(max=self.clamp)
+        p = torch.where(torch.arange(n_keys) < self.n_keys(n_queries, n_keys), p, 0.0)
+        if self.visited and call.is_causal:
+            p = torch.where(
+                in_the_future(torch.arange(n_queries)[:, None], torch.arange(n_keys), *self.visited), 0.0, p
+            )
+        grad_p = self.dp(self.grad_p(grad_o, k, v))
+        delta = self.d(self.delta(grad_o, q, k, v, o))
+        grad_s = self.ds(p * (grad_p + self.sign * delta))
+        p, grad_s = call.operand(p), call.operand(grad_s)
+        return self.gradients(Pass(grad_o, q, k, v, o, lse, p, grad_p, delta, grad_s, self.scale(q.shape[-1])))
+
+
+def one(**changes: Any) -> Variants:
+    return lambda call: iter([Recomputed(**changes)(call)])
+
+
+def masked(**changes: Any) -> Variants:
+    """A causal model: over everything, or over tiles up to the diagonal's."""
+    return lambda call: (Recomputed(visited=pair, **changes)(call) for pair in (None, *PAIRS) if call.is_causal)
+
+
+def in_dtype(*fields: str, **changes: Any) -> Variants:
+    def model(call: Call) -> Iterator[Sequence[Tensor]]:
+        if call.dtype != torch.float32:
+            yield Recomputed(**(dict.fromkeys(fields, rounded(call.dtype)) | changes))(call)
+
+    return model
+
+
+def parts(change: Callable[[tuple[Tensor, Tensor, Tensor], Pass], tuple[Tensor, Tensor, Tensor]]) -> Gradients:
+    """The usual gradients with something done to them."""
+    return lambda x: change(usual(x), x)
+
+
+def scaled(q: float = 0, k: float = 0, v: float = 0) -> Gradients:
+    """With more powers of the scale."""
+
+    def change(x: Pass) -> tuple[Tensor, Tensor, Tensor]:
+        return tuple(gradient * x.scale**power for gradient, power in zip(usual(x), (q, k, v), strict=True))
+
+    return change
+
+
+def tile_of(n: int, tile: int, which: int) -> slice:
+    """The first (0) or last (−1) tile of n."""
+    start = 0 if which == 0 else (n - 1) // tile * tile
+    return slice(start, start + tile)
+
+
+def of_one_tile(output: int, which: int) -> Variants:
+    """A gradient of the first or last tile only, of keys for q and of queries for k and v."""
+
+    def model(call: Call) -> Iterator[Sequence[Tensor]]:
+        for tile in TILES:
+
+            def change(x: Pass, tile: int = tile) -> tuple[Tensor, Tensor, Tensor]:
+                grads = [*usual(x)]
+                keys, queries = (tile_of(t.shape[-2], tile, which) for t in (x.k, x.q))
+                if output == 0:
+                    grads[0] = x.grad_s[..., keys] @ x.k[..., keys, :] * x.scale
+                if output == 1:
+                    grads[1] = x.grad_s[..., queries, :].mT @ x.q[..., queries, :] * x.scale
+                    dv = x.p[..., queries, :].mT @ x.grad_o[..., queries, :]
+                    grads[2] = dv
+                if output == 2:
+                    grads[1] = x.grad_s[..., queries, :].mT @ x.q[..., queries, :] * x.scale
+                return tuple(grads)  # type: ignore[return-value]
+
+            yield Recomputed(gradients=change)(call)
+
+    return model
+
+
+def accumulated(output: int) -> Variants:
+    """A gradient that is rounded to 16 bits after every tile."""
+
+    def model(call: Call) -> Iterator[Sequence[Tensor]]:
+        if call.dtype == torch.float32:
+            return
+        cast = rounded(call.dtype)
+        for tile in TILES:
+            for operands in (exact, cast):
+
+                def change(x: Pass, tile: int = tile, operands: Round = operands) -> tuple[Tensor, Tensor, Tensor]:
+                    grads = [*usual(x)]
+                    total = torch.zeros_like(grads[output])
+                    along = x.k if output == 0 else x.q
+                    for start in range(0, along.shape[-2], tile):
+                        part = slice(start, start + tile)
+                        added = (
+                            (
+                                operands(x.grad_s[..., part]) @ x.k[..., part, :] * x.scale,
+                                operands(x.grad_s[..., part, :]).mT @ x.q[..., part, :] * x.scale,
+                                operands(x.p[..., part, :]).mT @ x.grad_o[..., part, :],
+                            )[output]
+                            if output
+                            else operands(x.grad_s[..., part]) @ x.k[..., part, :] * x.scale
+                        )
+                        total = cast(total + added)
+                    grads[output] = total
+                    return tuple(grads)  # type: ignore[return-value]
+
+                yield Recomputed(gradients=change)(call)
+
+    return model
+
+
+def along_keys(lse: Tensor) -> Tensor:
+    """lse of query j subtracted from column j."""
+    return lse.unsqueeze(-2)
+
+
+def along_keys_of_tiles(call: Call) -> Iterator[Sequence[Tensor]]:
+    """The same within tiles: of a tile of queries lse is read along the columns."""
+    n_queries, n_keys = call.tensors[1].shape[-2], call.tensors[2].shape[-2]
+    for tile in TILES:
+        rows = torch.arange(n_queries)[:, None] // tile * tile + torch.arange(n_keys) % tile
+        yield Recomputed(lse=lambda lse, rows=rows: lse[..., rows.clamp(max=n_queries - 1)])(call)
+
+
+def only_square(model: Variants) -> Variants:
+    return lambda call: model(call) if call.tensors[1].shape[-2] == call.tensors[2].shape[-2] else iter(())
+
+
+def local_softmax(call: Call) -> Iterator[Sequence[Tensor]]:
+    """P normalised over each tile of keys by itself."""
+    for tile in TILES:
+
+        def p_from(s: Tensor, lse: Tensor, tile: int = tile) -> Tensor:
+            return torch.cat([part.softmax(-1).nan_to_num(0.0) for part in s.split(tile, -1)], -1)
+
+        yield Recomputed(p_from=p_from)(call)
+
+
+def behind_the_diagonal(rows: int, columns: int) -> Callable[..., Tensor]:
+    """Queries of whole tiles behind a tile of keys."""
+    return lambda q, k, *_: (k <= q) & (q // rows > k // columns * columns // rows)
+
+
+SQUARE = "7, the mathematics"
+RECOMPUTING = "7, recomputing P"
+NUMBERS = "7, watch out for"
+
+
+MISCONCEPTIONS = [
+    Misconception(
+        "d-missing",
+        "Your gradients equal those without D: dS = P∘dP",
+        "dS = P∘(dP − D): what is subtracted from each row of dP?",
+        SQUARE,
+        one(sign=0.0),
+    ),
+    Misconception(
+        "d-added",
+        "Your gradients equal those with D added instead of subtracted",
+        "dS = P∘(dP − D): check the sign.",
+        SQUARE,
+        one(sign=1.0),
+    ),
+    Misconception(
+        "d-from-the-wrong-tensors",
+        "Your gradients equal those with D taken from the wrong tensors",
+        "D_i is the sum over the row of dO_i times O_i.",
+        SQUARE,
+        several(
+            one(delta=lambda grad_o, q, k, v, o: o.sum(-1, keepdim=True)),
+            one(delta=lambda grad_o, q, k, v, o: grad_o.sum(-1, keepdim=True)),
+            one(delta=lambda grad_o, q, k, v, o: (o * o).sum(-1, keepdim=True)),
+            one(delta=lambda grad_o, q, k, v, o: (grad_o * grad_o).sum(-1, keepdim=True)),
+            one(delta=lambda grad_o, q, k, v, o: (grad_o * q).sum(-1, keepdim=True)),
+            only_square(one(delta=lambda grad_o, q, k, v, o: (grad_o * v).sum(-1, keepdim=True))),
+            one(delta=lambda grad_o, q, k, v, o: (grad_o * o).mean(-1, keepdim=True)),
+        ),
+    ),
+    Misconception(
+        "dp-from-k",
+        "Your gradients equal those with dP = dO Kᵀ",
+        "O = P V: which of k and v does dP meet?",
+        SQUARE,
+        one(grad_p=lambda grad_o, k, v: grad_o @ k.mT),
+    ),
+    Misconception(
+        "dv-from-ds",
+        "Your grad_v equals dSᵀ dO",
+        "O = P V: dV is a product with P, not with dS.",
+        SQUARE,
+        one(gradients=lambda x: (*usual(x)[:2], x.grad_s.mT @ x.grad_o)),
+    ),
+    Misconception(
+        "dv-from-o",
+        "Your grad_v equals Pᵀ O",
+        "dV = Pᵀ dO: which gradient comes in?",
+        SQUARE,
+        one(gradients=lambda x: (*usual(x)[:2], x.p.mT @ x.o)),
+    ),
+    Misconception(
+        "ds-without-p",
+        "Your gradients equal those with dS = dP − D, without the factor P",
+        "dS = P∘(dP − D).",
+        SQUARE,
+        one(
+            gradients=lambda x: (
+                (x.grad_p - x.delta) @ x.k * x.scale,
+                (x.grad_p - x.delta).mT @ x.q * x.scale,
+                x.p.mT @ x.grad_o,
+            )
+        ),
+    ),
+    Misconception(
+        "dq-without-the-scale",
+        "Your grad_q lacks the scale 1/√d",
+        "S = q kᵀ/√d: the chain rule brings the scale back once for grad_q.",
+        SQUARE,
+        one(gradients=scaled(q=-1)),
+    ),
+    Misconception(
+        "dk-without-the-scale",
+        "Your grad_k lacks the scale 1/√d",
+        "S = q kᵀ/√d: the chain rule brings the scale back once for grad_k.",
+        SQUARE,
+        one(gradients=scaled(k=-1)),
+    ),
+    Misconception(
+        "ds-without-the-scale",
+        "Your grad_q and grad_k lack the scale 1/√d",
+        "S = q kᵀ/√d: the chain rule brings the scale back once.",
+        SQUARE,
+        one(gradients=scaled(q=-1, k=-1)),
+    ),
+    Misconception(
+        "scaled-twice",
+        "Your grad_q or grad_k is scaled by 1/√d once too often",
+        "If q, or dS, is scaled already, its product is not scaled again.",
+        SQUARE,
+        several(*(one(gradients=scaled(q=q, k=k)) for q, k in ((1, 0), (0, 1), (1, 1)))),
+    ),
+    Misconception(
+        "p-without-the-scale",
+        "Your gradients equal those with P recomputed without the scale 1/√d",
+        "lse belongs to scaled logits: P = exp(q kᵀ/√d − lse).",
+        RECOMPUTING,
+        several(one(recompute_scale=lambda d: 1.0), one(recompute_scale=lambda d: 1.0, scale=lambda d: 1.0)),
+    ),
+    Misconception(
+        "backward-scale-of-the-padded-d",
+        "Your gradients equal those with the scale of the padded width instead of d",
+        "A tile is as wide as a power of two; the scale wants the d of the input.",
+        RECOMPUTING,
+        several(
+            *(
+                one(recompute_scale=way, scale=way)
+                for way in (
+                    lambda d: 1 / math.sqrt(padded_width(d)),
+                    lambda d: 1 / math.sqrt(max(16, padded_width(d))),
+                )
+            )
+        ),
+    ),
+    Misconception(
+        "backward-base-2",
+        "Your gradients equal those with P = 2^(S − lse)",
+        "exp2 wants both S and lse multiplied by log₂(e).",
+        RECOMPUTING,
+        several(
+            one(p_from=lambda s, lse: exp((s - lse) * math.log(2))),
+            one(p_from=lambda s, lse: exp(s - lse * math.log(2))),
+            one(p_from=lambda s, lse: exp(s * math.log(2) - lse)),
+        ),
+    ),
+    Misconception(
+        "p-not-normalised",
+        "Your gradients equal those with P = exp(S), without lse",
+        "P = exp(S − lse): what makes its rows sum to 1?",
+        RECOMPUTING,
+        one(p_from=lambda s, lse: exp(s)),
+    ),
+    Misconception(
+        "p-a-softmax-over-the-tile",
+        "Your gradients equal those with P a softmax over each tile of keys by itself",
+        "A row's sum runs over all keys, and lse knows it: P = exp(S − lse).",
+        RECOMPUTING,
+        local_softmax,
+    ),
+    Misconception(
+        "lse-along-the-keys",
+        "Your gradients equal those with lse subtracted along the wrong axis",
+        "lse belongs to queries: does its index run along the rows of the tile, or its columns?",
+        RECOMPUTING,
+        several(only_square(one(lse=along_keys)), along_keys_of_tiles),
+    ),
+    Misconception(
+        "gradients-in-the-wrong-order",
+        "Your gradients are right, but returned in the wrong order",
+        "The order is grad_q, grad_k, grad_v.",
+        "7, the interface",
+        lambda call: (
+            [grads[i] for i in order]
+            for grads in [Recomputed()(call)]
+            for order in ((0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+        ),
+    ),
+    Misconception(
+        "backward-only-whole-key-tiles",
+        "Your gradients equal those over whole tiles of keys only: those of the last, partial one are left out",
+        "How many tiles do n_keys keys need, if the last may be partial?",
+        "7, the algorithm",
+        lambda call: (
+            Recomputed(n_keys=lambda n_queries, n_keys, tile=tile: n_keys // tile * tile)(call) for tile in TILES
+        ),
+    ),
+    Misconception(
+        "backward-causal-ignored",
+        "Your gradients with is_causal equal those with P recomputed without the mask",
+        "What the forward pass hid has to be hidden again when P is recomputed.",
+        RECOMPUTING,
+        masked(seen=None),
+    ),
+    Misconception(
+        "backward-causal-diagonal-hidden",
+        "Your gradients equal those of causal attention in which a query does not see its own position",
+        "Query i sees keys j ≤ i: which comparison is that?",
+        MASKS,
+        masked(seen=lambda q, k, *_: k < q),
+    ),
+    Misconception(
+        "backward-causal-one-too-many",
+        "Your gradients equal those of causal attention in which a query sees one key of the future",
+        "Query i sees keys j ≤ i: look at the first query.",
+        MASKS,
+        masked(seen=lambda q, k, *_: k <= q + 1),
+    ),
+    Misconception(
+        "backward-causal-reversed",
+        "Your gradients equal those of causal attention in which a query sees the future and not the past",
+        "In which direction does the tile run: are its rows queries or keys?",
+        MASKS,
+        several(masked(seen=lambda q, k, *_: k >= q), masked(seen=lambda q, k, *_: k > q)),
+    ),
+    Misconception(
+        "backward-causal-bottom-right",
+        "Your gradients equal those of causal attention aligned at the bottom right",
+        "Query i sees keys j ≤ i, however many keys there are: nothing is added to i.",
+        MASKS,
+        masked(seen=lambda q, k, tile, n_queries, n_keys: k <= q + n_keys - n_queries),
+    ),
+    Misconception(
+        "backward-causal-hidden-by-a-number",
+        "Your gradients equal those of causal attention whose hidden logits are a large negative number",
+        "Where lse lies below that number, P overflows or is 1: what is lower than everything?",
+        MASKS,
+        several(*(masked(hidden=hidden) for hidden in (-1e3, -1e4, -1e5, -1e6, -1e9))),
+    ),
+    Misconception(
+        "backward-causal-diagonal-tile-skipped",
+        "Your gradients equal those of causal attention without the tiles on the diagonal",
+        "Where does the loop over queries begin for a tile of keys, and that over keys end for a tile of queries?",
+        MASKS,
+        lambda call: (
+            variant
+            for r in TILES
+            for c in TILES
+            for seen in (*before_the_diagonal(r, c), behind_the_diagonal(r, c))
+            if call.is_causal
+            for wrong, right in [(Recomputed(seen=seen)(call), Recomputed()(call))]
+            for variant in (wrong, (wrong[0], *right[1:]), (right[0], *wrong[1:]))
+        ),
+    ),
+    Misconception(
+        "dq-of-the-last-key-tile",
+        "Your grad_q is that of one tile of keys only",
+        "Every tile of keys adds to grad_q: is it overwritten where it should be added to?",
+        "7, the algorithm",
+        several(of_one_tile(0, -1), of_one_tile(0, 0)),
+    ),
+    Misconception(
+        "dk-of-the-last-query-tile",
+        "Your grad_k or grad_v is that of one tile of queries only",
+        "Every tile of queries adds to grad_k and grad_v: are they overwritten where they should be added to?",
+        "7, the algorithm",
+        several(of_one_tile(2, -1), of_one_tile(1, -1), of_one_tile(2, 0), of_one_tile(1, 0)),
+    ),
+    Misconception(
+        "backward-n-queries-for-n-keys",
+        "Your gradients equal those over as many keys as there are queries",
+        "Which length does the loop over keys run to, and which bounds their mask?",
+        "7, the algorithm",
+        one(n_keys=lambda n_queries, n_keys: n_queries),
+    ),
+    Misconception(
+        "d-in-16-bits",
+        "Your gradients equal those with D rounded to the inputs' 16 bits",
+        "D is a sum over a row: in float32, from products in float32.",
+        NUMBERS,
+        several(
+            in_dtype("d"),
+            lambda call: (
+                Recomputed(
+                    delta=lambda grad_o, q, k, v, o: rounded(call.dtype)(
+                        rounded(call.dtype)(grad_o * o).sum(-1, keepdim=True)
+                    )
+                )(call)
+                for _ in range(call.dtype != torch.float32)
+            ),
+            lambda call: (
+                Recomputed(delta=lambda grad_o, q, k, v, o: rounded(call.dtype)(grad_o * o).sum(-1, keepdim=True))(call)
+                for _ in range(call.dtype != torch.float32)
+            ),
+        ),
+    ),
+    Misconception(
+        "backward-lse-in-16-bits",
+        "Your gradients equal those with lse rounded to the inputs' 16 bits",
+        "lse is float32: what does it become after the load?",
+        NUMBERS,
+        lambda call: (
+            Recomputed(lse=lambda lse, dtype=dtype: rounded(dtype)(lse).unsqueeze(-1))(call)
+            for dtype in (torch.bfloat16, torch.float16)
+        ),
+    ),
+    Misconception(
+        "backward-logits-in-16-bits",
+        "Your gradients equal those whose logits are rounded to the inputs' 16 bits",
+        "What dtype has q kᵀ before lse is subtracted?",
+        NUMBERS,
+        in_dtype("logits"),
+    ),
+    Misconception(
+        "dp-in-16-bits",
+        "Your gradients equal those with dP rounded to the inputs' 16 bits before D is subtracted",
+        "dP − D cancels: both in float32; the cast comes after.",
+        NUMBERS,
+        several(in_dtype("dp"), in_dtype("dp", "d")),
+    ),
+    Misconception(
+        "gradient-accumulated-in-16-bits",
+        "Your gradients equal those with a gradient added up in the inputs' 16 bits",
+        "In which dtype is the accumulator made?",
+        NUMBERS,
+        several(accumulated(0), accumulated(1), accumulated(2)),
+    ),
+    Misconception(
+        "p-and-do-in-another-16-bits",
+        "Your grad_v equals Pᵀ dO with operands rounded to 16 bits whatever the inputs are",
+        "Products are made in the inputs' dtype: which cast comes before tl.dot?",
+        NUMBERS,
+        lambda call: (
+            Recomputed(gradients=lambda x, cast=cast: (*usual(x)[:2], cast(x.p).mT @ cast(x.grad_o)))(call)
+            for cast in (rounded(dtype) for dtype in (torch.bfloat16, torch.float16) if dtype != call.dtype)
+        ),
+    ),
+    Misconception(
+        "values-limited",
+        "Your gradients equal those in which large values are cut off",
+        "Nothing in the backward pass needs a limit: P is at most 1.",
+        NUMBERS,
+        lambda call: (
+            tuple(gradient.clamp(-limit, limit) for gradient in Recomputed()(call))
+            for limit in (1e2, 1e3, 1e4, 65504.0)
+        ),
+    ),
+]

@@ -1,0 +1,166 @@
+"""Which misconceptions explain a wrong result: their models agree with it, within the bound of the check itself."""
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assignment.diagnosis import attention, attention_backward, rmsnorm, strides, weighted_sum
+from assignment.diagnosis.misconception import Call, Misconception
+from tests import oracle
+from tests.compare import Expected
+
+BUDGET_S = 3.0  # for one result
+CLOSE, FARTHER = 0.1, 3.0  # of the bound: who is that close agrees; and of others who is no farther than the closest
+FAR, ROUGHLY = 10.0, 1e-3  # values so many times as large as the right ones need agree only so well
+LESS = 300.0  # times: a model that leaves so little of the error explains it, though errors grow with a wrong result
+MOST = 300.0  # times the bound, even then
+OF_ANOTHER_CALL = (
+    "Your result is right for the inputs of another call (handout, section 8, what may be called). Is a result kept or "
+    "looked up from one call to the next? The same tensors may hold other values by then."
+)
+MAX_ELEMENTS = 1 << 22  # of scores, or of x: what is larger is not looked at
+
+MISCONCEPTIONS: dict[str, list[Misconception]] = {
+    "weighted_sum_forward": weighted_sum.FORWARD,
+    "weighted_sum_backward": weighted_sum.BACKWARD,
+    "rmsnorm_forward": rmsnorm.FORWARD,
+    "rmsnorm_backward": rmsnorm.BACKWARD,
+    "flash_forward": attention.MISCONCEPTIONS,
+    "flash_backward": attention_backward.MISCONCEPTIONS,
+}
+HINTS = {one.hint: one.name for several in MISCONCEPTIONS.values() for one in several}
+DIFFERENTIABLE = {
+    "weighted_sum": "weighted_sum_forward",
+    "rmsnorm": "rmsnorm_forward",
+    "flash_attention": "flash_forward",
+}
+ORACLES = {"flash_forward": "attention_forward", "flash_backward": "attention_backward"}
+SECTIONS = {"weighted": "4", "rmsnorm": "5", "flash_forward": "6", "flash_backward": "7"}
+
+
+def causes(
+    calls: Iterable[Call], got: Sequence[Tensor], expected: dict[str, Expected], budget_s: float = BUDGET_S
+) -> list[str]:
+    """A sentence for each misconception that explains the result of one of the calls, the likelier first.
+
+    budget_s: seconds of this process, not of the clock, so that a busy machine gives no other answers.
+    """
+    until = time.process_time() + budget_s
+    found: dict[str, float] = {}
+    if not any(output.isfinite().any() for output in got):
+        return []
+    unexplained = distance(got, [want.value for want in expected.values()], expected)
+    enough = min(max(1.0, unexplained / LESS), MOST) if math.isfinite(unexplained) else 1.0
+    for call in calls:
+        if call.function not in MISCONCEPTIONS or too_large(call):
+            continue
+        if distance(got, call.chosen(right(call.function, call, call.tensors)), expected) <= 1:
+            return [OF_ANOTHER_CALL]
+        for hint, outputs in computed(call.function, call):
+            if time.process_time() > until:
+                break
+            if (error := distance(got, call.chosen(outputs), expected)) <= enough:
+                found[hint] = min(error, found.get(hint, math.inf))
+    least = min(found.values(), default=0.0)
+    return [hint for hint, error in found.items() if error <= max(CLOSE, FARTHER * least)]
+
+
+def calls(asked: dict[str, Any]) -> list[Call]:
+    """What a request of grading/calls.py has the submission compute, as calls of the functions that have models."""
+    function, tensors, options = asked["function"], list(asked["tensors"]), asked["options"]
+    name = function.removesuffix("_triton").removesuffix("_pytorch")
+    if asked["kind"] == "gradients":
+        return [gradients_of(name, tensors, options, asked)]
+    name = DIFFERENTIABLE.get(name, name + "_")
+    outputs = None if name.endswith("_") else (0,)
+    halves = [tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]] if asked["kind"] == "again" else [tensors]
+    return [Call(name.rstrip("_"), half, options, outputs) for half in halves]
+
+
+def gradients_of(name: str, tensors: list[Tensor], options: dict[str, Any], asked: dict[str, Any]) -> Call:
+    """The backward pass that asking for gradients amounts to."""
+    inputs = tensors[:-1] if asked["has_grad"] else tensors
+    forward = DIFFERENTIABLE[name]
+    came = getattr(oracle, ORACLES.get(forward, forward))(*inputs, **options)
+    o, *rest = came if isinstance(came, tuple) else (came,)
+    grad = tensors[-1] if asked["has_grad"] else torch.ones_like(o)
+    between = {"flash_attention": [o.to(inputs[0].dtype), *(x.float() for x in rest)]}.get(
+        name, [x.float() for x in rest]
+    )
+    return Call(forward.replace("forward", "backward"), [grad, *inputs, *between], options, tuple(asked["wrt"]))
+
+
+def too_large(call: Call) -> bool:
+    if call.function.startswith("flash"):
+        q, k = (call.tensors[i] for i in ((1, 2) if "backward" in call.function else (0, 1)))
+        return q[..., 0].numel() * k.shape[-2] > MAX_ELEMENTS
+    return max(tensor.numel() for tensor in call.tensors) > MAX_ELEMENTS
+
+
+def computed(function: str, call: Call) -> Iterator[tuple[str, Sequence[Tensor]]]:
+    """What each misconception says, and what it computes: once, or for each tile size."""
+    ways = [call]
+    if function.startswith("flash") and call.dtype != torch.float32:
+        ways = [replace(call, casts=True), call]
+    for way in ways:
+        for misconception in MISCONCEPTIONS[function]:
+            for outputs in misconception.model(way):
+                yield misconception.hint, outputs
+    names = strides.NAMES[function]
+    section = next(section for start, section in SECTIONS.items() if function.startswith(start))
+    for words, tensors in strides.misread(call, names):
+        hint = f"Your result is what comes out if {words} (handout, section {section}, watch out for). "
+        yield hint + "Every tensor has strides of its own: .stride() tells them.", right(function, call, tensors)
+    hint = f"Your result is right, but stored as if it were contiguous (handout, section {section}, watch out for). "
+    for outputs in strides.mislaid(right(function, call, call.tensors), call.tensors):
+        yield hint + "torch.empty_like(x) has x's strides: pass those of the result to the kernel.", outputs
+
+
+def right(function: str, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """What the function returns for these tensors."""
+    if function == "flash_forward":
+        q, k, v = tensors
+        return oracle.attention_forward(q, k, v, is_causal=call.is_causal)
+    if function == "flash_backward":
+        return attention_backward.Recomputed()(replace(call, tensors=tensors))
+    options = {} if "backward" in function else call.options
+    came = getattr(oracle, function)(*tensors, **options)
+    return came if isinstance(came, tuple) else (came,)
+
+
+def distance(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> float:
+    """The largest error of a model over its bound; infinite where it has another form."""
+    if len(got) != len(outputs):
+        return math.inf
+    together = zip(got, outputs, expected.values(), strict=True)
+    return max(error_over_bound(ours, theirs, want) for ours, theirs, want in together)
+
+
+def error_over_bound(got: Tensor, model: Tensor, want: Expected) -> float:
+    """The bound is that of the right value, wider where the wrong one is larger; what is not finite is so in both."""
+    if model.shape != got.shape:
+        return math.inf
+    if not got.numel():
+        return 0.0
+    model, theirs = cast(model, got.dtype), got.double()
+    finite = model.isfinite()
+    if not torch.equal(finite, theirs.isfinite()):
+        return math.inf
+    largest = row_max(torch.where(finite, model, 0.0).abs(), want.rows)
+    wider = (largest / row_max(want.value.abs(), want.rows)).nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0)
+    allowed = torch.where(wider > FAR, torch.maximum(want.allowed * wider, ROUGHLY * largest), want.allowed * wider)
+    return torch.where(finite, (theirs - model).abs() / allowed, 0.0).max().item()
+
+
+def cast(model: Tensor, dtype: torch.dtype) -> Tensor:
+    """Infinite where the dtype has no such number; rounded no further than the bound knows."""
+    return torch.where(model.abs() > torch.finfo(dtype).max, torch.inf * model.sign(), model)
+
+
+def row_max(x: Tensor, rows: bool) -> Tensor:
+    return x.amax(-1, keepdim=True) if rows and x.numel() else x

@@ -1,0 +1,79 @@
+"""A misconception: what a student plausibly computed, as a small model, and what to tell of it."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TILES = (16, 32, 64, 128)  # that kernels use
+FLOAT32_MAX = torch.finfo(torch.float32).max
+FLOAT32_LEAST = 2.0**-149
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the submission whose result was wrong."""
+
+    function: str
+    tensors: Sequence[Tensor]
+    options: dict[str, Any] = field(default_factory=dict)
+    outputs: tuple[int, ...] | None = None  # that were looked at; all
+    casts: bool = False  # P and dS are rounded to the inputs' 16 bits before they are multiplied, as they may be
+
+    def chosen(self, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return outputs if self.outputs is None else [outputs[i] for i in self.outputs]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the inputs: of a backward pass that of the incoming gradient."""
+        return self.tensors[0].dtype
+
+    @property
+    def operand(self) -> Callable[[Tensor], Tensor]:
+        """What is done to P and dS before they are multiplied."""
+        return rounded(self.dtype) if self.casts else exact
+
+    @property
+    def is_causal(self) -> bool:
+        return bool(self.options.get("is_causal"))
+
+
+# All that somebody may have computed instead: each the outputs in float64. More than one where it depends on tiles.
+Model = Callable[[Call], Iterable[Sequence[Tensor]]]
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """One way to be wrong."""
+
+    name: str  # unique
+    says: str  # "Your o equals …": what was computed, in one sentence
+    look: str  # where to look, without the solution
+    section: str  # of the handout
+    model: Model
+
+    @property
+    def hint(self) -> str:
+        return f"{self.says} (handout, section {self.section}). {self.look}"
+
+
+def exp(x: Tensor) -> Tensor:
+    """As float32 has it: infinite where that is too large, zero where it is too small."""
+    y = x.exp()
+    return torch.where(y > FLOAT32_MAX, math.inf, torch.where(y < FLOAT32_LEAST, 0.0, y))
+
+
+def rounded(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """To that dtype, and back to float64."""
+    return lambda x: x.to(dtype).double()
+
+
+def exact(x: Tensor) -> Tensor:
+    return x
+
+
+def padded_width(d: int) -> int:
+    return 1 << (d - 1).bit_length()

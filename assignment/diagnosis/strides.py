@@ -1,0 +1,76 @@
+"""Tensors that are read in other places than they are: strides of another tensor, or of a contiguous one."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from assignment.diagnosis.misconception import Call
+
+NAMES = {
+    "weighted_sum_forward": ("x", "weight"),
+    "weighted_sum_backward": ("grad_y", "x", "weight"),
+    "rmsnorm_forward": ("x", "weight"),
+    "rmsnorm_backward": ("grad_y", "x", "weight", "rstd"),
+    "flash_forward": ("q", "k", "v"),
+    "flash_backward": ("grad_o", "q", "k", "v", "o", "lse"),
+}
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    return torch.empty(shape, device="meta").stride()
+
+
+def misread(call: Call, names: Sequence[str]) -> Iterator[tuple[str, list[Tensor]]]:
+    """What was done in words, and the tensors as they then look."""
+    for i, (name, tensor) in enumerate(zip(names, call.tensors, strict=True)):
+        if tensor.ndim > 3:
+            swapped = tensor.transpose(0, -3).reshape(tensor.shape)
+            yield (
+                f"{name}'s batch dimensions are in another order",
+                [*call.tensors[:i], swapped, *call.tensors[i + 1 :]],
+            )
+        for words, strides in wrong_strides(i, names, call.tensors):
+            if strides != tensor.stride() and (seen := at(tensor, strides)) is not None:
+                yield words.format(name), [*call.tensors[:i], seen, *call.tensors[i + 1 :]]
+
+
+def wrong_strides(i: int, names: Sequence[str], tensors: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    tensor = tensors[i]
+    right, packed = tensor.stride(), contiguous(tensor.shape)
+    yield "{} is read as if it were contiguous", packed
+    if tensor.ndim:
+        yield "{} is read as if its last stride were 1", (*right[:-1], 1)
+    if tensor.ndim > 1:
+        yield "{} is read as if its rows followed one another: a row stride of d", (*right[:-2], packed[-2], right[-1])
+        yield "{}'s last two strides are swapped", (*right[:-2], right[-1], right[-2])
+        yield "{} is read as if its batch stride were that of a contiguous tensor", (*packed[:-2], *right[-2:])
+        yield "{}'s batch stride is taken for that of a contiguous tensor", (*packed[:-1], right[-1])
+    if tensor.ndim > 2:
+        yield "{}'s strides of batch and row are swapped", (*right[:-3], right[-2], right[-3], right[-1])
+    for other, name in zip(tensors, names, strict=True):
+        if other.ndim == tensor.ndim:
+            yield f"{{}} is read with {name}'s strides", other.stride()
+            for axis in range(tensor.ndim):
+                mixed = (*right[:axis], other.stride(axis), *right[axis + 1 :])
+                yield f"one of {{}}'s strides is {name}'s", mixed
+            if tensor.ndim > 2:
+                yield f"one of {{}}'s strides is {name}'s", (*other.stride()[:-2], *right[-2:])
+
+
+def at(tensor: Tensor, strides: tuple[int, ...]) -> Tensor | None:
+    """The tensor with other strides, if its memory reaches so far."""
+    last = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
+    if last >= tensor.untyped_storage().nbytes() // tensor.itemsize:
+        return None
+    return tensor.as_strided(tensor.shape, strides)
+
+
+def mislaid(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Results that are stored as contiguous, and seen through the strides of an input of the same shape."""
+    for i, output in enumerate(outputs):
+        for strides in dict.fromkeys(x.stride() for x in inputs if x.shape == output.shape):
+            dense = torch.empty_strided(output.shape, strides, dtype=output.dtype) if 0 not in strides else None
+            if dense is not None and dense.untyped_storage().nbytes() == output.numel() * output.itemsize:
+                seen = output.contiguous().as_strided(output.shape, strides)
+                yield [*outputs[:i], seen, *outputs[i + 1 :]]

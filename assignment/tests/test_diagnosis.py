@@ -1,0 +1,144 @@
+"""Misconceptions: each is recognised by its own results, and nothing else is."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from assignment.diagnosis import calls, causes, matching
+from assignment.diagnosis.misconception import Call
+from tests import inputs, models, oracle
+from tests.inputs import Attention, attention_inputs, normal, row_inputs
+
+HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
+EVERY = [(function, one) for function, several in matching.MISCONCEPTIONS.items() for one in several]
+IN_THE_BANK = (
+    "16-bits",
+    "inputs-rounded",
+    "values-limited",
+)  # seen on the inputs of the checks only: planted bugs show that they are
+PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
+SHAPES = [Attention((), 40, 50, 24), Attention((), 50, 40, 24), Attention((), 45, 45, 24, shift=-1e4)]
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def attention_calls(dtype):
+    """Ordinary ones, longer and shorter than there are keys, and logits far below and above zero."""
+    for shape in SHAPES:
+        for is_causal in (False, True):
+            yield attention_inputs(rng(), shape, dtype), is_causal
+    q, k, v = attention_inputs(rng(), SHAPES[0], dtype)
+    yield [10 * q, 10 * k, v], False
+
+
+def row_calls(dtype):
+    """Narrow and wide rows, small ones and large ones."""
+    for shape in ((70, 40), (3, 17, 300), (2, 5000)):
+        for factor in (1e-3, 1.0, 30.0):
+            x, weight = row_inputs(rng(), shape, dtype)
+            yield factor * x, weight
+
+
+def all_calls(function, dtype):
+    """Calls of a function, with what is expected of each."""
+    if function == "flash_forward":
+        for qkv, is_causal in attention_calls(dtype):
+            q, k, v = qkv
+            yield Call(function, qkv, {"is_causal": is_causal}), models.attention_forward(q, k, v, is_causal)
+    elif function == "flash_backward":
+        for qkv, is_causal in attention_calls(dtype):
+            tensors = inputs.backward_inputs(rng(1), qkv, is_causal)
+            expected = models.attention_backward(*tensors, is_causal=is_causal)  # type: ignore[misc, arg-type]
+            yield Call(function, tensors, {"is_causal": is_causal}), expected
+    else:
+        for x, weight in row_calls(dtype):
+            for options in ({}, {"eps": 0.1}) if function == "rmsnorm_forward" else ({},):
+                grad = normal(rng(1), *x.shape[: None if "rmsnorm" in function else -1], dtype=dtype)
+                rows = [grad, x, weight] if "backward" in function else [x, weight]
+                if function == "rmsnorm_backward":
+                    rows.append(oracle.rmsnorm_forward(x, weight)[1].float())
+                yield Call(function, rows, options), getattr(models, function)(*rows, **options)
+
+
+def is_wrong(outputs, expected):
+    return matching.distance(outputs, [want.value for want in expected.values()], expected) > 2
+
+
+@pytest.mark.parametrize(("function", "misconception"), PLAIN, ids=[one.name for _, one in PLAIN])
+def test_a_misconception_is_recognised(function, misconception):
+    for call, expected in all_calls(function, torch.float32):
+        for outputs in misconception.model(call):
+            got = [output.to(want.dtype) for output, want in zip(outputs, expected.values(), strict=True)]
+            if any(output.isfinite().any() for output in got) and is_wrong(got, expected):
+                if misconception.hint in causes([call], got, expected, budget_s=60):
+                    return
+                break
+    pytest.fail("none of its results is recognised, or none is wrong")
+
+
+@pytest.mark.parametrize("function", matching.MISCONCEPTIONS)
+@pytest.mark.parametrize("seed", range(3))
+def test_silence_is_better_than_a_guess(function, seed):
+    """Results that are wrong in no way that is known"""
+    for call, expected in [*all_calls(function, torch.float32)][seed::3]:
+        noise = rng(seed + 10)
+        got = [
+            want.value + 0.3 * want.value.abs().max() * normal(noise, *want.value.shape) for want in expected.values()
+        ]
+        got = [output.to(want.dtype) for output, want in zip(got, expected.values(), strict=True)]
+        assert not is_wrong(got, expected) or causes([call], got, expected, budget_s=60) == []
+        half = [want.value.clone() for want in expected.values()]
+        half[0].view(-1)[::7] *= 1.5
+        got = [output.to(want.dtype) for output, want in zip(half, expected.values(), strict=True)]
+        assert not is_wrong(got, expected) or causes([call], got, expected, budget_s=60) == []
+
+
+def test_a_result_of_another_call():
+    first, second = ([normal(rng(seed), 64, 40), normal(rng(seed + 5), 40)] for seed in range(2))
+    asked = {"kind": "again", "function": "weighted_sum_forward", "tensors": [*first, *second], "options": {}}
+    got = [oracle.weighted_sum_forward(*first).float()]
+    assert causes(calls(asked), got, models.weighted_sum_forward(*second)) == [matching.OF_ANOTHER_CALL]
+
+
+def test_a_tensor_read_in_the_wrong_place():
+    x = normal(rng(), 40, 64).T
+    call = Call("weighted_sum_forward", [x, normal(rng(1), 40)])
+    misread = x.as_strided(x.shape, (40, 1))
+    (found,) = causes(
+        [call],
+        [oracle.weighted_sum_forward(misread, call.tensors[1]).float()],
+        models.weighted_sum_forward(*call.tensors),
+    )
+    assert "x is read as if it were contiguous" in found
+
+
+def test_gradients_are_those_of_a_backward_pass():
+    x, weight = row_inputs(rng(), (33, 40))
+    asked = {"kind": "gradients", "function": "rmsnorm", "tensors": [x, weight], "options": {"eps": 0.1}, "wrt": [0]}
+    (call,) = calls(asked | {"has_grad": False})
+    rstd = oracle.rmsnorm_forward(x, weight, 0.1)[1].float()
+    backward = (torch.ones_like(x), x, weight, rstd)
+    expected = {"grad_x": models.rmsnorm_backward(*backward)["grad_x"]}
+    x_hat = x * rstd[:, None]
+    (found,) = causes(
+        [call], [(rstd[:, None] * (weight + x_hat * (weight * x_hat).mean(-1, keepdim=True))).float()], expected
+    )
+    assert "added instead of subtracted" in found
+
+
+def test_there_are_models_enough_and_each_has_a_name_of_its_own():
+    names = [one.name for _, one in EVERY]
+    assert len(set(names)) == len(names) >= 35
+    assert len({one.hint for _, one in EVERY}) == len(names)
+
+
+@pytest.mark.parametrize(("function", "misconception"), EVERY, ids=[one.name for _, one in EVERY])
+def test_the_section_is_there(function, misconception):
+    number, _, title = misconception.section.partition(", ")
+    chapter = re.search(rf"^## {number}\. .*?(?=^## )", HANDOUT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert chapter
+    assert re.search(rf"^### (\d\.\d )?{re.escape(title)}$", chapter[0], re.MULTILINE | re.IGNORECASE)
