@@ -247,7 +247,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
         seconds=time.monotonic() - start,
         versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
         only=tuple(only),
-        debug=_debug(options, seed),
+        debug=debug_for(options, pool.seed),
     )
     results = score.without_cheated(judge.results())
     data = score.report(session, results)
@@ -297,7 +297,7 @@ def command_for(options: argparse.Namespace, seed: int) -> str:
     return f"uv run grade.py{path}{device} --seed {seed} --only"
 
 
-def _debug(options: argparse.Namespace, seed: int) -> str:
+def debug_for(options: argparse.Namespace, seed: int) -> str:
     """The command that opens a debugger where a case fails, up to the name of the case."""
     path = "" if options.path == Path() else f" --submission {shlex.quote(str(options.path))}"
     device = "" if options.device == "auto" else f" --device {options.device}"
