@@ -136,6 +136,12 @@ def test_every_case_that_failed_is_told_in_full():
     assert "again: uv run grade.py --seed 1 --only test_rmsnorm.py::test_eps" in out
 
 
+def test_the_case_that_the_report_shows_comes_first():
+    """One that was run, before those that were not"""
+    out = told(Case("a", "timeout", "not run", ran=False), Case("b", "timeout", "no answer"))
+    assert out.index("[b]") < out.index("[a]")
+
+
 def test_what_is_to_do_is_told_once():
     message = "cs336_kernels/rmsnorm.py: rmsnorm_forward, handout section 5"
     out = told(Case("a", "todo", message), Case("b", "todo", message))

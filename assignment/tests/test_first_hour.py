@@ -195,6 +195,10 @@ def test_a_run_is_compared_with_the_last_and_the_best(tmp_path):
     assert progress.lines(tmp_path / "elsewhere", better) == []
 
 
+def test_a_check_that_was_not_there_before_is_no_news():
+    assert progress.compare(progress.Kept(2.0, {}), report_of("ok")) == []
+
+
 def test_many_checks_are_counted():
     before = progress.Kept(0.0, dict.fromkeys(names(report_of()), False))
     (line, *_) = progress.compare(before, report_of(*["ok"] * 8))

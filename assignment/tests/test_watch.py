@@ -59,13 +59,21 @@ def test_a_forked_process_leaves_the_pool_to_its_maker(pool):
     assert closed
 
 
+def comes_to_an_end(call):
+    """Whether a call comes to its end, in a thread of its own."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(5)
+    return not thread.is_alive()
+
+
 def test_a_lock_that_a_killed_judge_held_stops_nobody(pool):
     pool.stage = type("Stage", (), {"replace": lambda self, submission: None})()
     pool.unsimulated = pool.uncompiled = pool.tried_dry = set()
     for _ in range(2):
         pool.died(FUNCTIONS[0], FATAL[0])
-    pool._deaths.get_lock().acquire()
-    pool.replace(None, 1)
+    comes_to_an_end(pool._deaths.get_lock().acquire)
+    assert comes_to_an_end(lambda: pool.replace(None, 1)), "it waits for the lock"
     assert pool.given_up(FUNCTIONS[0]) is None
 
 
@@ -108,9 +116,9 @@ def test_a_folder_that_is_gone_is_told_and_comes_back(folder):
 
 
 def test_what_is_still_being_written_is_waited_for(folder, monkeypatch):
-    """One look while an editor writes, one after it"""
-    before, half, whole = (watch.Seen(None, why) for why in ("before", "half", "whole"))
-    looks = iter([half, whole, whole])
+    """Two looks while an editor writes, two after it"""
+    before, half, more, whole = (watch.Seen(None, why) for why in ("before", "half", "more", "whole"))
+    looks = iter([half, more, whole, whole])
     monkeypatch.setattr(watch, "look", lambda path: next(looks))
     assert watch.settled(folder, before) == whole
 
