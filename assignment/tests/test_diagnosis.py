@@ -14,10 +14,6 @@ from tests.inputs import Attention, attention_inputs, normal, row_inputs
 HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
 EVERY = [(function, one) for function, several in matching.MISCONCEPTIONS.items() for one in several]
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
-    "16-bits",
-    "inputs-rounded",
-    "values-limited",
-)  # seen on the inputs of the checks only: planted bugs show that they are
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
 SHAPES = [Attention((), 40, 50, 24), Attention((), 50, 40, 24), Attention((), 45, 45, 24, shift=-1e4)]
 
@@ -68,6 +64,7 @@ def is_wrong(outputs, expected):
     return matching.distance(outputs, [want.value for want in expected.values()], expected) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "misconception"), PLAIN, ids=[one.name for _, one in PLAIN])
 def test_a_misconception_is_recognised(function, misconception):
     for call, expected in all_calls(function, torch.float32):
@@ -80,6 +77,7 @@ def test_a_misconception_is_recognised(function, misconception):
     pytest.fail("none of its results is recognised, or none is wrong")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", matching.MISCONCEPTIONS)
 @pytest.mark.parametrize("seed", range(3))
 def test_silence_is_better_than_a_guess(function, seed):
