@@ -23,7 +23,13 @@ def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[r
     if options.watch and (options.inline or not options.path.is_dir()):
         raise UnusableSubmission("--watch needs a folder to save to, and workers: leave out --inline, unpack the zip")
     if options.explain:
-        return explain.explain, [explain.named(options.explain, checks.declared())]
+        selected = [explain.named(options.explain, checks.declared())]
+    if options.watch:  # who is timed wants to be alone, and not forked from who uses CUDA
+        selected = checks.without_a_gpu(selected)
+        if not selected:
+            raise UnusableSubmission("--watch times nothing: leave it out for the checks of speed")
+    if options.explain:
+        return explain.explain, selected
     return following.Following() if options.next else run.grade, selected
 
 

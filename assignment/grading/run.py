@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import importlib.metadata
 import math
 import os
@@ -204,7 +205,7 @@ def runnable(options: argparse.Namespace, selected: list[checks.Check], pool: Po
 
 
 def introduce(options: argparse.Namespace, pool: Pool, console: Console) -> None:
-    where = f"{options.path.absolute()} on {_device_name(pool.device)}"
+    where = f"{options.path.absolute()} on {device_name(pool.device)}"
     console.print(Text(text.line(f"Grading {where}, seed {pool.seed}")))
     console.print(Text(rungs.announcement(pool.rung, pool.device)))
 
@@ -241,7 +242,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     session = score.Session(
         command=command,
         seed=pool.seed,
-        device=_device_name(pool.device),
+        device=device_name(pool.device),
         sandbox=pool.rung,
         submission_sha256=pool.submission.sha256,
         seconds=time.monotonic() - start,
@@ -268,7 +269,7 @@ def bench(options: argparse.Namespace, submission: Submission, console: Console)
     """Time the submission beside its peers."""
     from assignment.grading import speed
 
-    console.print(Text(text.line(f"Timing {options.path.absolute()} on {_device_name('cuda')}")))
+    console.print(Text(text.line(f"Timing {options.path.absolute()} on {device_name('cuda')}")))
     stage = Stage(submission, "cuda")
     stage.deadline = math.inf
     session = speed.Session(stage, rungs.choose(options.sandbox, "cuda"), submission)
@@ -304,7 +305,8 @@ def debug_for(options: argparse.Namespace, seed: int) -> str:
     return f"uv run pytest --inline --pdb{path}{device} --seed {seed}"
 
 
-def _device_name(device: str) -> str:
+@functools.cache  # a process that --watch has forked could not ask CUDA
+def device_name(device: str) -> str:
     if device == "cpu":
         return "cpu-simulated"
     import torch

@@ -104,6 +104,7 @@ class Watch:
 
     def _load(self) -> None:
         """What every run needs, while the workers load what they need."""
+        run.device_name(self._pool.device)
         for library in LIBRARIES:
             importlib.import_module(library)
 
