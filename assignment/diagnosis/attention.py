@@ -21,8 +21,9 @@ def default_scale(d: int) -> float:
     return 1 / math.sqrt(d)
 
 
-def running(old: Tensor, s: Tensor) -> Tensor:
-    return torch.maximum(old, s.amax(-1, keepdim=True))
+def running(largest: Tensor, first: float) -> Tensor:
+    """After each tile the maximum so far, from those of the tiles."""
+    return largest.clamp(min=first).cummax(-1).values
 
 
 def factor(old: Tensor, new: Tensor) -> Tensor:
@@ -46,11 +47,11 @@ def natural(m: Tensor, total: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Tiled:
-    """Tiled attention; each field is a thing that can be wrong."""
+    """What tiled attention returns; each field is a thing that can be wrong."""
 
     scale: Callable[[int], float] = default_scale
     base: float = 1.0  # what the logits are multiplied with before exp
-    maximum: Callable[[Tensor, Tensor], Tensor] = running
+    maximum: Callable[[Tensor, float], Tensor] = running
     first_maximum: float = -math.inf
     keep_acc: Callable[[Tensor, Tensor], Tensor] = factor
     keep_sum: Callable[[Tensor, Tensor], Tensor] = factor
@@ -71,51 +72,67 @@ class Tiled:
     total: Round = exact
     clamp: float = math.inf
     guarded: bool = False  # −∞ − −∞ is taken for −∞
-    visited: tuple[int, int] | None = (
-        None  # causal: tiles of queries and keys, of which those of the future are left out
-    )
+    visited: tuple[int, int] | None = None  # where causal: rows and columns of tiles; those of the future are left out
 
     def __call__(self, call: Call, tile: int) -> tuple[Tensor, Tensor]:
+        """o and lse. All logits at once: what happens tile by tile is in the maxima and in the factors of each tile."""
         q, k, v = (tensor.double() for tensor in call.tensors)
         n_queries, n_keys = q.shape[-2], k.shape[-2]
-        queries = torch.arange(n_queries)[:, None]
-        acc = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=torch.float64)
-        total = acc.new_zeros(*q.shape[:-1], 1)
-        m = torch.full_like(total, self.first_maximum)
-        stop = min(n_keys, self.last_key(n_queries, n_keys, tile))
-        for start in range(self.first_key(n_keys, tile), stop, tile):
-            end = min(start + tile, stop)
-            s = self.operands(q) @ self.operands(k[..., start:end, :]).mT * self.scale(q.shape[-1])
-            s, values = self.logits(s), self.v(v[..., start:end, :])
-            keys = torch.arange(start, end)
-            if self.padded and end == n_keys and end < start + tile:
-                more = start + tile - end
-                s = torch.nn.functional.pad(s, (0, more))
-                values = torch.nn.functional.pad(values, (0, 0, 0, more))
-                keys = torch.arange(start, start + tile)
-            if call.is_causal and self.seen:
-                seen = self.seen(queries, keys, tile, n_queries, n_keys)
-                s = torch.where(seen, s, self.hidden)
-            left_out = (
-                None if self.visited is None or not call.is_causal else in_the_future(queries, keys, *self.visited)
-            )
-            s = (s * self.base).clamp(max=self.clamp)
-            shown = s if left_out is None else torch.where(left_out, -math.inf, s)
-            new = self.maximum(m, shown)
-            p = exp(s - new)
-            p = torch.where(s == -math.inf, 0.0, p) if self.guarded else p
-            p = self.p(p if left_out is None else torch.where(left_out, 0.0, p))
-            is_first = start == self.first_key(n_keys, tile)
-            old_acc = acc if is_first else self.keep_acc(m, new) * acc
-            acc = self.acc(old_acc + self.added(call.operand(self.p_for_v(p)) @ values))
-            total = self.total((total if is_first else self.keep_sum(m, new) * total) + p.sum(-1, keepdim=True))
-            m = new
-        o = acc / total if self.divided else acc
-        return o, self.lse(m, total).squeeze(-1)
+        first, stop = self.first_key(n_keys, tile), min(n_keys, self.last_key(n_queries, n_keys, tile))
+        n_padded = max(1, -(-(stop - first) // tile)) * tile
+        queries, keys = torch.arange(n_queries)[:, None], first + torch.arange(n_padded)
+        s = self.logits(self.operands(q) @ self.operands(k).mT * self.scale(q.shape[-1]))
+        s, values = (x[..., first:stop] for x in (s, self.v(v).mT))
+        s, values = (torch.nn.functional.pad(x, (0, n_padded - x.shape[-1])) for x in (s, values))
+        if call.is_causal and self.seen:
+            s = torch.where(self.seen(queries, keys, tile, n_queries, n_keys), s, self.hidden)
+        s = (s * self.base).clamp(max=self.clamp)
+        visited = keys < (keys[-1] + 1 if self.padded and stop == n_keys else stop)
+        if self.visited and call.is_causal:
+            visited = visited & ~in_the_future(queries, keys, *self.visited)
+        return self.over_tiles(s, values.mT, visited.expand(n_queries, n_padded), tile, call)
+
+    def over_tiles(self, s: Tensor, values: Tensor, visited: Tensor, tile: int, call: Call) -> tuple[Tensor, Tensor]:
+        """From logits (…, n_queries, keys), and whether they are looked at."""
+        s, visited = (x.unflatten(-1, (-1, tile)) for x in (s, visited))  # (…, queries, tiles, keys)
+        m = self.maximum(torch.where(visited, s, -math.inf).amax(-1), self.first_maximum)  # (…, queries, tiles)
+        last = visited.any(-1).sum(-1, keepdim=True).sub(1).clamp(min=0).expand(*m.shape[:-1], 1)
+        m = torch.where(visited.any(-1), m, m.gather(-1, last))  # what is not visited changes nothing
+        p = exp(s - m.unsqueeze(-1))
+        p = torch.where(s == -math.inf, 0.0, p) if self.guarded else p
+        p = self.p(torch.where(visited, p, 0.0))
+        unchanged = ~visited.any(-1)[..., 1:] | (self.guarded & (m[..., :-1] == m[..., 1:]))
+        keep_acc, keep_sum = (
+            torch.where(unchanged, 1.0, keep(m[..., :-1], m[..., 1:])) for keep in (self.keep_acc, self.keep_sum)
+        )
+        weights = call.operand(self.p_for_v(p))
+        if {self.acc, self.added, self.total} == {exact}:
+            acc = (weights * later(keep_acc).unsqueeze(-1)).flatten(-2) @ values
+            total = (p.sum(-1) * later(keep_sum)).sum(-1)
+        else:
+            parts = self.added(weights.transpose(-3, -2) @ values.unflatten(-2, (-1, tile)))  # (…, tiles, queries, d)
+            acc = rounded_sum(parts.unbind(-3), keep_acc.unsqueeze(-1).unbind(-2), self.acc)
+            total = rounded_sum(p.sum(-1).unbind(-1), keep_sum.unbind(-1), self.total)
+        o = acc / total.unsqueeze(-1) if self.divided else acc
+        return o, self.lse(m[..., -1], total)
 
 
-def local(old: Tensor, s: Tensor) -> Tensor:
-    return s.amax(-1, keepdim=True)
+def later(keep: Tensor) -> Tensor:
+    """For each tile the product of all factors that come after it."""
+    ones = torch.ones_like(keep[..., :1]) if keep.shape[-1] else keep.new_ones(*keep.shape[:-1], 1)
+    return torch.cat([keep.flip(-1).cumprod(-1).flip(-1), ones], -1)
+
+
+def rounded_sum(parts: Sequence[Tensor], keep: Sequence[Tensor], cast: Round) -> Tensor:
+    """What is added up tile by tile, rounded each time."""
+    total = cast(parts[0])
+    for part, factor in zip(parts[1:], keep, strict=True):
+        total = cast(total * factor + part)
+    return total
+
+
+def local(largest: Tensor, first: float) -> Tensor:
+    return largest
 
 
 def ones(old: Tensor, new: Tensor) -> Tensor:
@@ -123,27 +140,17 @@ def ones(old: Tensor, new: Tensor) -> Tensor:
 
 
 def inverse(old: Tensor, new: Tensor) -> Tensor:
-    return torch.where(old == -math.inf, 0.0, exp(new - old))
+    return exp(new - old)
 
 
-def none(old: Tensor, s: Tensor) -> Tensor:
-    return torch.zeros_like(old)
+def none(largest: Tensor, first: float) -> Tensor:
+    return torch.zeros_like(largest)
 
 
-def of_all_rows(old: Tensor, s: Tensor, tile: int) -> Tensor:
+def of_all_rows(largest: Tensor, first: float, tile: int) -> Tensor:
     """One maximum for each tile of rows."""
-    rows = old.shape[-2]
-    largest = s.amax(-1, keepdim=True)
-    parts = [
-        largest[..., i : i + tile, :].amax(-2, keepdim=True).expand(*largest.shape[:-2], min(tile, rows - i), 1)
-        for i in range(0, rows, tile)
-    ]
-    return torch.maximum(old, torch.cat(parts, -2))
-
-
-def by_tiles(shift: int) -> Callable[..., Tensor]:
-    """Whole tiles only: query tiles see key tiles up to the diagonal's, or so many before it."""
-    return lambda queries, keys, tile, n_queries, n_keys: keys // tile <= queries // tile - shift
+    together = [part.amax(-2, keepdim=True).expand_as(part) for part in largest.split(tile, -2)]
+    return running(torch.cat(together, -2), first)
 
 
 def each(**changes: Any) -> Variants:
