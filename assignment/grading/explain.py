@@ -3,6 +3,7 @@
 import argparse
 import ast
 import difflib
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
     if not results:
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
         return run.GRADED
-    show_result(console, results[0], score.check_entry(results[0], command))
+    show_result(console, results[0], score.check_entry(results[0], command, run.debug_for(options, pool.seed)))
     return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
 
 
@@ -91,10 +92,12 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
     console.print(Text(": ".join([result.status, ", ".join(filter(None, (earned, counts)))]), style))
     show_cases(console, result)
     if entry["hint"]:
-        report.print_block(console, entry["hint"], "  likely: ")
+        report.print_block(console, textwrap.fill(entry["hint"], report.WIDTH), "likely cause: ", "yellow")
     console.print(Text(f"  open:  {where.place(result.check)}"))
     if entry["rerun"]:
         console.print(Text(f"  again: {entry['rerun']}", "dim"))
+    if entry["debug"]:
+        console.print(Text(f"  debug: {entry['debug']}", "dim"))
 
 
 def show_cases(console: Console, result: score.CheckResult) -> None:

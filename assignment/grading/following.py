@@ -69,24 +69,24 @@ class Following:
         if check is None:
             console.print(Text(all_finished(options, order), "bold green"))
             return run.GRADED
-        show(console, judge, order, check, command)
-        return run.BROKEN if judge.entries[check.name]["status"] == score.GRADER_ERROR else run.GRADED
+        (result,) = (result for result in judge.results() if result.check == check)
+        show(console, judge, order, check, score.check_entry(result, command, run.debug_for(options, pool.seed)))
+        console.print(Text(f"  open:  {where.place(check)}"))
+        console.print(Text(text.line(f"  all of it: {command.removesuffix('--only')}--explain {check.name}"), "dim"))
+        console.print()
+        console.print(Text(f"After it: {coming(order[order.index(check) + 1 :])}"))
+        return run.BROKEN if result.status == score.GRADER_ERROR else run.GRADED
 
 
-def show(console: Console, judge: First, order: list[Check], check: Check, command: str) -> None:
-    """The check, what to open, and what comes after it."""
-    entry = judge.entries[check.name]
-    before, after = order[: order.index(check)], order[order.index(check) + 1 :]
+def show(console: Console, judge: First, order: list[Check], check: Check, entry: dict[str, Any]) -> None:
+    """What is wrong with the check, or to do."""
+    before = order[: order.index(check)]
     if before and all(judge.is_finished(other) for other in before):
         console.print(Text(f"{counted(len(before))} before it: all right.", "green"))
     if entry["status"] == score.TO_DO:
         show_todo(console, entry, where.place(check))
     else:
         report.print_failures(console, {"problems": [{"checks": [entry]}]})
-    console.print(Text(f"  open:  {where.place(check)}"))
-    console.print(Text(text.line(f"  all of it: {command.removesuffix('--only')}--explain {check.name}"), "dim"))
-    console.print()
-    console.print(Text(f"After it: {coming(after)}"))
 
 
 def show_todo(console: Console, entry: dict[str, Any], place: where.Place) -> None:

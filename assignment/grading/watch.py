@@ -29,7 +29,7 @@ from assignment.grading.submission import PACKAGE, Submission, UnusableSubmissio
 POLL_EVERY_S = 0.1
 SETTLED_S = 0.05  # unchanged for so long: an editor has written all of it
 TO_END_S = 5.0
-LIBRARIES = ("triton", "assignment.grading.calls", "tests.models")  # what takes seconds to load
+LIBRARIES = ("triton", "assignment.grading.calls", "assignment.diagnosis", "tests.models")  # what takes seconds to load
 
 
 @dataclass(frozen=True)

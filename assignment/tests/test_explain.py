@@ -117,7 +117,7 @@ def told(*cases):
     check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 3.0)
     result = CheckResult(check, cases, len(cases))
     console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, color_system=None, width=100)
-    explain.show_result(console, result, score.check_entry(result, "uv run grade.py --seed 1 --only"))
+    explain.show_result(console, result, score.check_entry(result, "uv run grade.py --seed 1 --only", "uv run pytest"))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -140,6 +140,12 @@ def test_the_case_that_the_report_shows_comes_first():
     """One that was run, before those that were not"""
     out = told(Case("a", "timeout", "not run", ran=False), Case("b", "timeout", "no answer"))
     assert out.index("[b]") < out.index("[a]")
+
+
+def test_the_likely_cause_and_the_debugger_are_named():
+    out = told(Case("a", "FAIL", "wrong", hints=("Your y lacks eps.",)))
+    assert "likely cause: Your y lacks eps.\n" in out
+    assert "  debug: uv run pytest" in out
 
 
 def test_what_is_to_do_is_told_once():

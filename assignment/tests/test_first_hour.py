@@ -128,6 +128,7 @@ def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
     assert "1 check before it: all right." in out
     assert "test_weighted_sum.py::test_backward_values: FAIL" in out
     assert "it raised ZeroDivisionError" in out
+    assert "debug: uv run pytest --inline --pdb" in out
     assert "open:  cs336_kernels/weighted_sum.py: weighted_sum_backward, handout section 4" in out
     assert out.count("FAIL") == 1
     assert "Score" not in out
