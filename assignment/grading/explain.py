@@ -56,8 +56,8 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
     (check,) = selected
     runnable = run.runnable(options, selected, pool)
     run.introduce(options, pool, console)
-    command = run.command_for(options, pool.seed)
-    judge = Quiet(runnable, console, command)
+    commands = run.command_for(options, pool.seed), run.debug_for(options, pool.seed)
+    judge = Quiet(runnable, console, *commands)
     if (failed := run.judged(judge, runnable, pool)) is not None:
         return failed
     results = score.without_cheated(judge.results())
@@ -65,7 +65,7 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
     if not results:
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
         return run.GRADED
-    show_result(console, results[0], score.check_entry(results[0], command, run.debug_for(options, pool.seed)))
+    show_result(console, results[0], score.check_entry(results[0], *commands))
     return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
 
 
@@ -91,13 +91,9 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
     earned = f"{report.points(result.score)}/{counted(result.check.points, 'point')}"
     console.print(Text(": ".join([result.status, ", ".join(filter(None, (earned, counts)))]), style))
     show_cases(console, result)
-    if entry["hint"]:
-        report.print_block(console, textwrap.fill(entry["hint"], report.WIDTH), "likely cause: ", "yellow")
+    report.print_hint(console, entry)
     console.print(Text(f"  open:  {where.place(result.check)}"))
-    if entry["rerun"]:
-        console.print(Text(f"  again: {entry['rerun']}", "dim"))
-    if entry["debug"]:
-        console.print(Text(f"  debug: {entry['debug']}", "dim"))
+    report.print_commands(console, entry)
 
 
 def show_cases(console: Console, result: score.CheckResult) -> None:

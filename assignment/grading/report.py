@@ -70,12 +70,20 @@ def print_failures(console: Console, report: dict[str, Any]) -> None:
         console.print(Text(f"{check['name']}: {check['status']}", STYLES[check["status"]]))
         console.print(Text(f"  {check['claim']}"))
         print_block(console, message if first == check["name"] else f"the same as for {first}")
-        if check["hint"]:
-            print_block(console, textwrap.fill(check["hint"], WIDTH), "likely cause: ", "yellow")
-        if check["rerun"]:
-            console.print(Text(f"  again: {check['rerun']}", "dim"))
-        if check.get("debug"):
-            console.print(Text(f"  debug: {check['debug']}", "dim"))
+        print_hint(console, check)
+        print_commands(console, check)
+
+
+def print_hint(console: Console, check: dict[str, Any]) -> None:
+    if check["hint"]:
+        print_block(console, textwrap.fill(check["hint"], WIDTH), "  likely cause: ", "yellow")
+
+
+def print_commands(console: Console, check: dict[str, Any]) -> None:
+    """How to run it again, and in a debugger."""
+    for name, key in (("again", "rerun"), ("debug", "debug")):
+        if check.get(key):
+            console.print(Text(f"  {name}: {check[key]}", "dim"))
 
 
 def cause(message: str) -> Any:

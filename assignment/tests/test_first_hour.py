@@ -147,7 +147,7 @@ CHECKS = [Check(f"test_x.py::test_{name}", "rmsnorm", f"rmsnorm {name}", 1.0) fo
 def first_of(*heard):
     """What is known to be the first, after each of these verdicts; whether the run was stopped then."""
     judge = following.First(CHECKS, Console(file=io.StringIO()), "uv run grade.py --only")
-    judge._session = SimpleNamespace(shouldstop="")
+    judge._session = SimpleNamespace(shouldstop="")  # type: ignore[assignment]
     known = []
     for name, status in heard:
         judge.hear({"name": f"test_x.py::test_{name}", "status": status})

@@ -1,5 +1,6 @@
 """What the report looks like, with hostile texts in every place that a submission can fill."""
 
+import dataclasses
 import io
 import json
 import math
@@ -11,6 +12,7 @@ from argparse import Namespace
 import pytest
 from rich.console import Console
 
+from assignment.diagnosis import matching
 from assignment.grading import report, run, score, text
 from assignment.grading.checks import Check, declared
 from assignment.grading.score import Case, CheckResult, Session
@@ -201,3 +203,19 @@ def test_one_cause_is_told_once():
         "f(float32 (4,)):\nit raised ValueError"
     )
     assert report.cause("f(float32 (3,)):\nrow 1 is wrong") != report.cause("f(float32 (3,)):\nrow 2 is wrong")
+
+
+def test_a_failure_fits_a_screen():
+    """25 lines of 100 columns, the longest message, hint and name included"""
+    lines = [f"flash_forward_triton({'float32 (3, 200, 300), ' * 6}is_causal=True):", *["  " + "x" * 90] * 20]
+    hint = max(matching.HINTS, key=len)
+    check = Check("test_flash_forward.py::test_triton_properties", "flash_forward_triton", "c" * 95, 1.0)
+    case = Case("one token past a tile-causal", "FAIL", "\n".join(lines), hints=(hint,))
+    session = Session("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
+    session = dataclasses.replace(session, debug="uv run pytest --inline --pdb --seed 123456789")
+    data = score.report(session, [CheckResult(check, (case,), 1)])
+    page = io.StringIO()
+    report.print_failures(Console(highlight=False, soft_wrap=True, file=page, width=100), data)
+    shown = [line for line in page.getvalue().splitlines() if line]
+    assert any(line.startswith("  likely cause: ") for line in shown)
+    assert sum(max(1, -(-len(line) // 100)) for line in shown) <= 25
