@@ -27,7 +27,7 @@ class Mismatch(AssertionError):
     """A result that differs from the oracle; the message is written for the student.
 
     margin is the largest error over its bound; infinite where the form is wrong or a value is not finite. got and
-    expected are all outputs, if they have the right form.
+    expected are all outputs, if they have the right form; map tells where the wrong one is wrong.
     """
 
     def __init__(
@@ -36,9 +36,10 @@ class Mismatch(AssertionError):
         margin: float = math.inf,
         got: Sequence[Tensor] = (),
         expected: dict[str, "Expected"] | None = None,
+        drawn: "Map | None" = None,
     ) -> None:
         super().__init__(message)
-        self.margin, self.got, self.expected = margin, got, expected or {}
+        self.margin, self.got, self.expected, self.map = margin, got, expected or {}, drawn
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
     margins = [_margin(output, want) for want, output in zip(expected.values(), outputs, strict=True)]
     for (name, want), output, margin in zip(expected.items(), outputs, margins, strict=True):
         if margin > 1:
-            raise Mismatch(_explain(name, output, want), max(margins), outputs, expected)
+            drawn = where_wrong(name, output, _over(output, want) > 1, want.rows)
+            raise Mismatch(_explain(name, output, want, drawn), max(margins), outputs, expected, drawn)
     return max(margins)
 
 
@@ -140,7 +142,7 @@ def _over(got: Tensor, want: Expected) -> Tensor:
     return torch.where(error == 0, 0.0, error / want.allowed).nan_to_num(nan=math.inf, posinf=math.inf)
 
 
-def _explain(name: str, got: Tensor, want: Expected) -> str:
+def _explain(name: str, got: Tensor, want: Expected, drawn: "Map | None") -> str:
     over = _over(got, want)
     wrong = over > 1
     first = tuple(wrong.nonzero()[0].tolist())
@@ -152,28 +154,48 @@ def _explain(name: str, got: Tensor, want: Expected) -> str:
         f"± {allowed[first].item():.2g}",
     ]
     lines += _about_non_finite(got, want.rows) if not got.isfinite().all() else [_largest_error(name, got, want, over)]
-    lines += [] if wrong.all() or wrong.ndim == 0 else _map(name, got, wrong, want.rows)
+    lines += drawn.lines if drawn else []
     return "\n".join(lines)
 
 
-def _map(name: str, got: Tensor, wrong: Tensor, rows: bool) -> list[str]:
-    """Where the first batch with an error is wrong, drawn: a character for each tile of it."""
+@dataclass(frozen=True)
+class Map:
+    """Where one matrix of a result is wrong, a sign for each tile; a vector is a row."""
+
+    name: str  # "o[1, 0]"
+    shape: tuple[int, int]
+    tile: tuple[int, int]
+    cells: tuple[str, ...]  # . right, + partly wrong, # wrong, N NaN
+
+    @property
+    def lines(self) -> list[str]:
+        (n_rows, _), (height, width) = self.shape, self.tile
+        of = f"{height} rows × {width} columns" if n_rows > 1 else f"{width} elements" if width > 1 else "an element"
+        return [
+            f"  {self.name}, a sign for {of}: . right, + partly wrong, # wrong, N NaN",
+            *(f"    {line}" for line in self.cells),
+        ]
+
+
+def where_wrong(name: str, got: Tensor, wrong: Tensor, rows: bool) -> Map | None:
+    """The map of the first batch with an error; None where all of it is alike."""
+    if wrong.ndim == 0:
+        return None
     inner = min(2 if rows else 1, wrong.ndim)
     batch = tuple(wrong.nonzero()[0].tolist())[: wrong.ndim - inner]
     wrong, nan = (mask[batch].reshape(-1 if inner == 2 else 1, mask.shape[-1]) for mask in (wrong, got.isnan()))
     height, width = (_tile(n, most) for n, most in zip(wrong.shape, (MAP_LINES, MAP_COLUMNS), strict=True))
-    where = f"{name}[{', '.join(map(str, batch))}]" if batch else name
-    drawn = [
+    cells = tuple(
         "".join(
             _mark(*(mask[top : top + height, left : left + width] for mask in (wrong, nan)))
             for left in range(0, wrong.shape[1], width)
         )
         for top in range(0, wrong.shape[0], height)
-    ]
-    if len(set("".join(drawn))) == 1:
-        return []
-    of = f"{height} rows × {width} columns" if inner == 2 else f"{width} elements" if width > 1 else "an element"
-    return [f"  {where}, a sign for {of}: . right, + partly wrong, # wrong, N NaN", *(f"    {line}" for line in drawn)]
+    )
+    if len(set("".join(cells))) == 1:
+        return None
+    where = f"{name}[{', '.join(map(str, batch))}]" if batch else name
+    return Map(where, (wrong.shape[0], wrong.shape[1]), (height, width), cells)
 
 
 def _tile(n: int, most: int) -> int:

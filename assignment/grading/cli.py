@@ -40,6 +40,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--next", action="store_true", help="show the first check that is not finished, and stop there")
     parser.add_argument("--watch", action="store_true", help="run again whenever a file of the submission is saved")
     parser.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
+    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="with --explain: draw where a result is wrong")
     parser.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")
     parser.add_argument("--list", action="store_true", help="list the problems and checks with their points, and stop")
     parser.add_argument("--bench", action="store_true", help="time it beside its peers on a GPU, and stop")

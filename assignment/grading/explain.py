@@ -3,14 +3,14 @@
 import argparse
 import ast
 import difflib
-import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from assignment.grading import checks, handout, report, run, score, text, where
+from assignment.grading import checks, handout, picture, report, run, score, text, where
 from assignment.grading.following import counted
 from assignment.grading.pool import Pool
 from assignment.grading.submission import UnusableSubmission
@@ -57,7 +57,7 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
     runnable = run.runnable(options, selected, pool)
     run.introduce(options, pool, console)
     commands = run.command_for(options, pool.seed), run.debug_for(options, pool.seed)
-    judge = Quiet(runnable, console, *commands)
+    judge = Quiet(runnable, console, commands[0])
     if (failed := run.judged(judge, runnable, pool)) is not None:
         return failed
     results = score.without_cheated(judge.results())
@@ -66,6 +66,8 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
         return run.GRADED
     show_result(console, results[0], score.check_entry(results[0], *commands))
+    if options.picture:
+        show_picture(console, results[0], options.picture)
     return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
 
 
@@ -94,6 +96,20 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
     report.print_hint(console, entry)
     console.print(Text(f"  open:  {where.place(result.check)}"))
     report.print_commands(console, entry)
+
+
+def show_picture(console: Console, result: score.CheckResult, file: Path) -> None:
+    """Of the first failing case that has a map."""
+    mapped = [case for case in result.cases if case.map]
+    case = result.worst if result.worst in mapped else next(iter(mapped), None)
+    if case is None or case.map is None:
+        console.print(Text("  no picture: no result here is wrong in some places and right in others"))
+        return
+    try:
+        picture.draw(picture.TileMap(case=case.name, **case.map), file)
+        console.print(Text(text.line(f"  picture of [{case.name}]: {file}")))
+    except OSError as error:
+        console.print(Text(text.line(f"  no picture: {file} cannot be written: {error.strerror}")))
 
 
 def show_cases(console: Console, result: score.CheckResult) -> None:

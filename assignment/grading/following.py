@@ -18,8 +18,8 @@ NOWHERE = -1
 class First(run.Judge):
     """Ends the run when the first check is known, in the order of those selected, that is not finished."""
 
-    def __init__(self, selected: list[Check], console: Console, command: str, debug: str = "") -> None:
-        super().__init__(selected, console, command, debug)
+    def __init__(self, selected: list[Check], console: Console, command: str) -> None:
+        super().__init__(selected, console, command)
         self._selected = selected
         self.entries: dict[str, dict[str, Any]] = {}  # of the checks that are complete
 
@@ -60,7 +60,7 @@ class Following:
         current = [order[self._at.value]] if self._at.value != NOWHERE else []
         turns = [*current, *(check for check in order if check not in current)]
         command = run.command_for(options, pool.seed)
-        judge = First(turns, console, command, run.debug_for(options, pool.seed))
+        judge = First(turns, console, command)
         run.introduce(options, pool, console)
         if (failed := run.judged(judge, turns, pool)) is not None:
             return failed

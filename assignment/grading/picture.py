@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RIGHT, WRONG, NOT_A_NUMBER, UNWRITTEN = ".", "x", "N", "u"
+RIGHT, PARTLY, WRONG, NOT_A_NUMBER = ".", "+", "#", "N"
 STATES = {  # what a cell says, and its colour: told apart without seeing red from green, on white and on black
     RIGHT: ("right", "#c8d6e5"),
+    PARTLY: ("partly wrong", "#f0a868"),
     WRONG: ("wrong", "#d35400"),
-    NOT_A_NUMBER: ("NaN or infinite", "#8e44ad"),
-    UNWRITTEN: ("never written", "#222222"),
+    NOT_A_NUMBER: ("NaN, or never written", "#5b2c6f"),
 }
 MAX_INCHES = 9.0
 INCHES = 0.28  # of a cell, where there is room
@@ -21,7 +21,7 @@ class TileMap:
 
     name: str  # "o[1, 0]"
     case: str  # "77 queries, 77 keys, d 64, causal, bfloat16"
-    shape: tuple[int, int]  # of the matrix; a vector is a column
+    shape: tuple[int, int]  # of the matrix; a vector is a row
     tile: tuple[int, int]
     cells: tuple[str, ...]  # a string for each row of tiles, a character of STATES for each tile: the worst inside
 

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -290,7 +291,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     report.user_properties += [("status", status), ("message", message), ("ran", ran), ("notes", notes)]
     report.user_properties += [("cheated", cheated), ("measured", getattr(run, "measured", ""))]
     size = sum(tensor.numel() for tensor in getattr(run, "asked", {}).get("tensors", ()))
-    report.user_properties += [("hints", hints(item, call)), ("size", size)]
+    report.user_properties += [("hints", hints(item, call)), ("size", size), ("map", map_of(call))]
     for name in ("margin", "share"):
         if call.excinfo and hasattr(call.excinfo.value, name):
             report.user_properties.append((name, getattr(call.excinfo.value, name)))
@@ -317,6 +318,14 @@ def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str]:
     found = diagnosis.causes(diagnosis.calls(door(item).asked), error.got, error.expected)
     spent_s[name] += time.process_time() - began
     return found
+
+
+def map_of(call: pytest.CallInfo) -> dict[str, Any] | None:
+    """Where a result is wrong, as plain data."""
+    from tests import compare
+
+    error = call.excinfo.value if call.excinfo else None
+    return asdict(error.map) if isinstance(error, compare.Mismatch) and error.map else None
 
 
 def forget_hints(config: pytest.Config) -> None:

@@ -34,8 +34,8 @@ Mode = Callable[[argparse.Namespace, list[checks.Check], Pool, Console], int]
 class Judge:
     """A pytest plugin that gathers the outcomes of the cases and says each check's verdict when it is complete."""
 
-    def __init__(self, selected: list[checks.Check], console: Console, command: str, debug: str = "") -> None:
-        self._command, self._debug = command, debug
+    def __init__(self, selected: list[checks.Check], console: Console, command: str) -> None:
+        self._command = command
         self._checks = {check.name: check for check in selected}
         self._expected: dict[str, int] = defaultdict(int)
         self._cases: dict[str, list[score.Case]] = defaultdict(list)
@@ -86,6 +86,7 @@ class Judge:
             cheated=tuple(properties["cheated"]),
             hints=tuple(properties["hints"]),
             size=properties["size"],
+            map=properties["map"],
         )
         self._add(f"{file.rpartition('/')[2]}::{function}", case)
 
@@ -95,7 +96,7 @@ class Judge:
         self._progress.refresh()
         if len(self._cases[name]) == self._expected[name]:
             self.first_verdict = self.first_verdict or time.monotonic()
-            self.hear(score.check_entry(self._result(name), self._command, self._debug))
+            self.hear(score.check_entry(self._result(name), self._command))
 
     def hear(self, entry: dict[str, Any]) -> None:
         """A check is complete."""
@@ -236,7 +237,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     selected = runnable(options, selected, pool)  # the report says that the others were not graded
     introduce(options, pool, console)
     command = command_for(options, pool.seed)
-    judge = Judge(selected, console, command, debug_for(options, pool.seed))
+    judge = Judge(selected, console, command)
     if (failed := judged(judge, selected, pool)) is not None:
         return failed
     session = score.Session(

@@ -36,6 +36,7 @@ class Case:
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
     hints: tuple[str, ...] = ()  # what a wrong result may come from
     size: int = 0  # elements of its inputs
+    map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from matplotlib import image
 
 from assignment.grading import picture
 
-MAP = picture.TileMap("o[1, 0]", "77 queries, d 64, causal", (77, 64), (16, 32), ("..", "..", "x.", "N.", "uu"))
+MAP = picture.TileMap("o[1, 0]", "77 queries, d 64, causal", (77, 64), (16, 32), ("..", "..", "#.", "N.", "++"))
 
 
 def colours_in(file):
@@ -19,7 +19,7 @@ def test_every_state_that_occurs_has_its_colour(tmp_path):
     picture.draw(MAP, tmp_path / "all.png")
     colours = {colour for _, colour in picture.STATES.values()}
     assert colours <= colours_in(tmp_path / "all.png")
-    picture.draw(dataclasses.replace(MAP, cells=("..",) * 4 + ("xx",)), tmp_path / "wrong.png")
+    picture.draw(dataclasses.replace(MAP, cells=("..",) * 4 + ("##",)), tmp_path / "wrong.png")
     found = colours_in(tmp_path / "wrong.png")
     assert picture.STATES[picture.WRONG][1] in found
     assert picture.STATES[picture.NOT_A_NUMBER][1] not in found
@@ -27,7 +27,7 @@ def test_every_state_that_occurs_has_its_colour(tmp_path):
 
 def test_a_tile_at_the_edge_is_as_small_as_it_is(tmp_path):
     """Rows run downwards; the last 13 of 77 are a tile of their own"""
-    cells = ("xx",) + ("..",) * 4
+    cells = ("##",) + ("..",) * 4
     picture.draw(dataclasses.replace(MAP, cells=cells), tmp_path / "top.png")
     picture.draw(dataclasses.replace(MAP, cells=cells[::-1]), tmp_path / "bottom.png")
     wrong = tuple(int(picture.STATES[picture.WRONG][1][i : i + 2], 16) / 255 for i in (1, 3, 5))
@@ -44,7 +44,7 @@ def test_a_tile_at_the_edge_is_as_small_as_it_is(tmp_path):
 @pytest.mark.parametrize("shape", [(1, 1), (20_000, 1), (1, 20_000), (4096, 4096)], ids=str)
 def test_any_shape_fits_a_page(tmp_path, shape):
     rows, columns = (-(-size // 128) for size in shape)
-    tiles = picture.TileMap("y", "a case", shape, (128, 128), ("x" * columns,) * rows)
+    tiles = picture.TileMap("y", "a case", shape, (128, 128), ("#" * columns,) * rows)
     picture.draw(tiles, tmp_path / "page.png")
     assert max(image.imread(tmp_path / "page.png").shape) < 1600
 
