@@ -121,6 +121,7 @@ def reference(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
     file = reference / "cs336_kernels" / "weighted_sum.py"
     file.write_text(file.read_text() + "\n\ndef weighted_sum_backward(*arguments):\n    return 1 / 0\n")
@@ -134,6 +135,7 @@ def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
     assert "Score" not in out
 
 
+@pytest.mark.slow
 def test_next_says_when_there_is_nothing_left(reference):
     assert "All right: 2 checks. For the others, leave out --only." in grade(
         reference, "--next", "--only", "test_value"
