@@ -170,9 +170,9 @@ class Map:
     @property
     def lines(self) -> list[str]:
         (n_rows, _), (height, width) = self.shape, self.tile
-        of = f"{height} rows × {width} columns" if n_rows > 1 else f"{width} elements" if width > 1 else "an element"
+        of = f"{height} × {width}" if n_rows > 1 else f"{width}"
         return [
-            f"  {self.name}, a sign for {of}: . right, + partly wrong, # wrong, N NaN",
+            f"  {self.name}, a sign for every {of} elements: . right, + partly wrong, # wrong, N NaN",
             *(f"    {line}" for line in self.cells),
         ]
 
@@ -192,7 +192,7 @@ def where_wrong(name: str, got: Tensor, wrong: Tensor, rows: bool) -> Map | None
         )
         for top in range(0, wrong.shape[0], height)
     )
-    if len(set("".join(cells))) == 1:
+    if len(signs := set("".join(cells))) == 1 or signs == {"+", "#"}:
         return None
     where = f"{name}[{', '.join(map(str, batch))}]" if batch else name
     return Map(where, (wrong.shape[0], wrong.shape[1]), (height, width), cells)
@@ -220,7 +220,7 @@ def _about_non_finite(got: Tensor, rows: bool) -> list[str]:
     lines = []
     if nan.any():
         lines.append(
-            f"  {nan.sum()} NaN{_region(nan, rows)}: read outside of a tensor or never written, else 0/0 or ∞ − ∞"
+            f"  {nan.sum()} NaN{_region(nan, rows)}: read outside of a tensor or never written, or 0/0, 0 · ∞, ∞ − ∞"
         )
     if inf.any():
         lines.append(

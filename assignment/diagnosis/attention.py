@@ -246,7 +246,7 @@ MISCONCEPTIONS = [
     ),
     Misconception(
         "maximum-starts-at-0",
-        "Your result equals attention whose running maximum starts at 0",
+        "Your result equals attention whose running maximum starts at a number, such as 0",
         "A row whose logits are all far below 0 never sees a maximum of its own: with what does m begin?",
         ONLINE,
         several(each(first_maximum=0.0), once(first_maximum=0.0)),

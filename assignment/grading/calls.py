@@ -300,7 +300,10 @@ def failure(reply: dict[str, Any]) -> SubmissionError:
     message = str(reply.get("message", ""))
     if is_todo(reply):
         return SubmissionError(score.TO_DO, str(reply["text"]))
-    return SubmissionError(score.FAIL, f"it raised {message}" if reply["status"] == "raised" else message)
+    message = f"it raised {message}" if reply["status"] == "raised" else message
+    if reply.get("in_kernel") and "UnboundLocalError" in reply.get("types", ()):
+        message += "\n  in Triton a name that is first assigned in a loop ends with it: assign it before the loop"
+    return SubmissionError(score.FAIL, message)
 
 
 def in_words(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
@@ -366,6 +369,9 @@ class InlineWorker:
 
     def output(self) -> str:
         return ""
+
+    def forget_output(self) -> None:
+        """Nothing is kept: it is on this process's own output."""
 
     def close(self) -> None:
         """Nothing to end."""

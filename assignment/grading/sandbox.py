@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from assignment.grading.start import Referee
 
 WAKE_EVERY_S = 2.0
+CATCH_UP_S = 0.5
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
@@ -121,7 +122,6 @@ class Worker:
         self._had_large = is_large or (self._had_large and self._channel is not None)
         if self._channel is None:
             self._connect()
-        self._clear_output()
         return self._exchange(request, tensors, referee)
 
     def _exchange(
@@ -248,14 +248,24 @@ class Worker:
                     self._printed_size -= len(self._printed.popleft())
         os.close(output)
 
-    def _clear_output(self) -> None:
+    def forget_output(self) -> None:
+        """What was printed so far belongs to somebody else."""
+        self._catch_up()
         self._printed.clear()
         self._printed_size = 0
 
     def output(self) -> str:
-        """What the submission printed during the last request, as far as it was kept."""
-        time.sleep(0.02)  # the reader may still be at it
+        """What the submission has printed since then, as far as it was kept."""
+        self._catch_up()
         return b"".join(self._printed).decode(errors="replace")
+
+    def _catch_up(self) -> None:
+        """Wait until the reader has taken what a worker that has answered had printed before."""
+        until = time.monotonic() + CATCH_UP_S
+        with suppress(OSError, ValueError):  # the reader is through, and has closed it
+            while self._reader and select.select([self._output], [], [], 0)[0] and time.monotonic() < until:
+                time.sleep(0.001)
+        time.sleep(0.005)  # it may have read and not yet put away
 
     def _end_process(self) -> None:
         """End the worker, and with it all that it started; its first process sees to that if it can."""

@@ -186,7 +186,7 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "cases": result.expected,
         "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
         "message": "" if result.status == OK else text.clean(_message(result)),
-        "hint": text.clean(likely(case.hints for case in result.cases)),
+        "hint": text.clean(hint_of(result)),
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
@@ -200,6 +200,15 @@ def _node(result: CheckResult) -> str:
     assert result.worst is not None
     case = f"[{result.worst.name}]" if result.worst.name else ""
     return shlex.quote(f"tests/{result.check.name}{case}")
+
+
+def hint_of(result: CheckResult) -> str:
+    """What is likely, and in which case that was seen, if not in the one that is shown."""
+    hint = likely(case.hints for case in result.cases)
+    if not hint or result.worst is None or hint in result.worst.hints:
+        return hint
+    seen = next(case.name for case in result.cases if hint in case.hints)
+    return f"In case [{seen}]: {hint}"
 
 
 def likely(hints: Iterable[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -211,3 +212,28 @@ def test_an_unknown_check_ends_with_status_2(broken):
     assert done.returncode == 2
     assert done.stderr.startswith("grade.py: --explain test_forward_values: expected one check, and 2 fit")
     assert done.stdout == ""
+
+
+def test_what_a_case_printed_stands_under_it(broken):
+    """However late it was read, and whatever was called beside it"""
+    init = broken / "cs336_kernels" / "__init__.py"
+    init.write_text(
+        init.read_text()
+        + """
+import sys
+
+right = sys.modules["cs336_kernels.rmsnorm"].rmsnorm_forward
+
+def rmsnorm_forward(x, weight, eps=1e-5):
+    print("given", tuple(x.shape))
+    return tuple(result.view(result.shape) for result in right(2 * x, weight, eps=eps))
+"""
+    )
+    came = run(broken, "--explain", "test_rmsnorm.py::test_forward_values")
+    shown = re.findall(r"rmsnorm_forward\(float32 (\(.*?\)), |printed: given (\(.*?\))", came.stdout)
+    called, printed = "", 0
+    for call, given in shown:
+        called = call or called
+        printed += bool(given)
+        assert not given or given == called
+    assert printed >= sum(bool(call) for call, _ in shown) > 1

@@ -115,3 +115,12 @@ def test_what_was_measured_is_told():
     entry = score.check_entry(timed(("ok", None), ("FAIL", 0.5)), COMMAND)
     assert entry["measured"] == ["0: fast", "1: fast"]
     assert (entry["status"], entry["passed"]) == ("FAIL", 1)
+
+
+def test_a_hint_says_in_which_case_it_was_seen():
+    small = Case("small", "FAIL", "a message", size=1)
+    large = Case("large", "FAIL", "a message", size=9, hints=("It is this.",))
+    assert score.check_entry(CheckResult(CHECK, (small, large), 2), COMMAND)["hint"] == "In case [large]: It is this."
+    own = dataclasses.replace(small, hints=("It is this.", "Or that."))
+    assert score.check_entry(CheckResult(CHECK, (own, large), 2), COMMAND)["hint"] == "It is this."
+    assert score.check_entry(CheckResult(CHECK, (small,), 1), COMMAND)["hint"] == ""
