@@ -14,7 +14,6 @@ from assignment.diagnosis.misconception import Call, Misconception
 from tests import oracle
 from tests.compare import Expected
 
-BUDGET_S = 3.0  # for one result
 CLOSE, FARTHER = 0.1, 3.0  # of the bound: who is that close agrees; and of others who is no farther than the closest
 FAR, ROUGHLY = 10.0, 1e-3  # values so many times as large as the right ones need agree only so well
 LESS = 300.0  # times: a model that leaves so little of the error explains it, though errors grow with a wrong result
@@ -44,7 +43,7 @@ SECTIONS = {"weighted": "4", "rmsnorm": "5", "flash_forward": "6", "flash_backwa
 
 
 def causes(
-    calls: Iterable[Call], got: Sequence[Tensor], expected: dict[str, Expected], budget_s: float = BUDGET_S
+    calls: Iterable[Call], got: Sequence[Tensor], expected: dict[str, Expected], budget_s: float = math.inf
 ) -> list[str]:
     """A sentence for each misconception that explains the result of one of the calls, the likelier first.
 

@@ -317,7 +317,8 @@ def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str]:
     if not isinstance(error, compare.Mismatch) or not error.expected or spent_s[name] >= MAX_TRIED_S:
         return []
     began = time.process_time()
-    found = diagnosis.causes(diagnosis.calls(door(item).asked), error.got, error.expected)
+    left_s = MAX_TRIED_S - spent_s[name]
+    found = diagnosis.causes(diagnosis.calls(door(item).asked), error.got, error.expected, left_s)
     spent_s[name] += time.process_time() - began
     return found
 
