@@ -79,10 +79,10 @@ def test_a_misconception_is_recognised(function, misconception, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", matching.MISCONCEPTIONS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_silence_is_better_than_a_guess(function, seed):
     """Results that are wrong in no way that is known"""
-    for call, expected in [*all_calls(function, torch.float32)][seed::3]:
+    for call, expected in [*all_calls(function, torch.float32)][seed::4]:
         noise = rng(seed + 10)
         got = [
             want.value + 0.3 * want.value.abs().max() * normal(noise, *want.value.shape) for want in expected.values()

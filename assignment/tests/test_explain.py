@@ -180,6 +180,7 @@ def run(folder, *arguments):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=os.environ)
 
 
+@pytest.mark.slow
 def test_a_failure_is_explained(broken):
     """Claim, docstring, section and the cases, and nothing beside"""
     done = run(broken, "--explain", "test_rmsnorm.py::test_forward_values", "--seed", "3")
@@ -200,6 +201,7 @@ def test_a_failure_is_explained(broken):
     assert "Score" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_check_that_needs_a_gpu_is_explained_without_one(broken):
     done = run(broken, "--device", "cpu", "--explain", "test_speed.py::test_flash_forward")
     assert (done.returncode, done.stderr) == (0, "")
@@ -214,6 +216,7 @@ def test_an_unknown_check_ends_with_status_2(broken):
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_what_a_case_printed_stands_under_it(broken):
     """However late it was read, and whatever was called beside it"""
     init = broken / "cs336_kernels" / "__init__.py"

@@ -104,6 +104,7 @@ def test_a_fresh_copy_is_greeted_and_its_total_stays_the_last_line(stubs):
 # --next.
 
 
+@pytest.mark.slow
 def test_next_on_a_fresh_copy_is_the_first_stub(stubs):
     out = grade(stubs, "--next", "--seed", "3").splitlines()[2:]
     assert [line for line in out if line] == [

@@ -196,6 +196,7 @@ def watching(folder):
 CLAIM = "weighted_sum_forward returns Σ_j"
 
 
+@pytest.mark.slow
 def test_a_watch_answers_every_save_and_nothing_but_an_interrupt_ends_it(watching, folder):
     """Good code, code that does not parse, a hang that is mended, no folder, and Ctrl-C at last"""
     file = folder / "cs336_kernels" / "weighted_sum.py"
