@@ -139,6 +139,11 @@ def test_the_checks_of_a_changed_file_come_first(changed, first):
     assert sorted(map(repr, in_turn)) == sorted(map(repr, checks.declared()))
 
 
+def heed_interrupts():
+    """Whoever runs the tests in the background of a shell has them ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Watching:
     """A watch in a process of its own, and what it prints."""
 
@@ -149,6 +154,7 @@ class Watching:
             [sys.executable, str(ROOT / "grade.py"), "--watch", *arguments],
             cwd=folder, env=os.environ | {"TMPDIR": str(temporary)},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            preexec_fn=heed_interrupts,
         )  # fmt: skip
         self.lines: queue.Queue[str] = queue.Queue()
         self.seen: list[str] = []
