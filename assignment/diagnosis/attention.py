@@ -209,10 +209,6 @@ def one_maximum(call: Call) -> Iterator[Sequence[Tensor]]:
             yield Tiled(maximum=functools.partial(of_all_rows, tile=rows))(call, tile)
 
 
-def other_lse(change: Callable[[Tensor, Tensor], Tensor]) -> Variants:
-    return once(lse=change)
-
-
 ONLINE, MASKS, NUMBERS = "6, online softmax", "6, the algorithm", "6, watch out for"
 
 MISCONCEPTIONS = [

@@ -55,7 +55,6 @@ class Recomputed:
 
     recompute_scale: Callable[[int], float] = default_scale
     scale: Callable[[int], float] = default_scale
-    base: float = 1.0
     seen: Callable[..., Tensor] | None = past
     hidden: float = -math.inf
     lse: Callable[[Tensor], Tensor] = lambda lse: lse.unsqueeze(-1)
@@ -70,17 +69,16 @@ class Recomputed:
     p: Round = exact
     ds: Round = exact
     n_keys: Callable[[int, int], int] = lambda n_queries, n_keys: n_keys
-    clamp: float = math.inf
     visited: tuple[int, int] | None = None
 
     def __call__(self, call: Call) -> tuple[Tensor, ...]:
         grad_o, q, k, v, o, lse = (tensor.double() for tensor in call.tensors)
         n_queries, n_keys = q.shape[-2], k.shape[-2]
-        s = self.logits(q @ k.mT * self.recompute_scale(q.shape[-1]) * self.base)
+        s = self.logits(q @ k.mT * self.recompute_scale(q.shape[-1]))
         if call.is_causal and self.seen:
             seen = self.seen(torch.arange(n_queries)[:, None], torch.arange(n_keys), 0, n_queries, n_keys)
             s = torch.where(seen, s, self.hidden)
-        p = self.p(self.p_from(s, self.lse(lse))).clamp(max=self.clamp)
+        p = self.p(self.p_from(s, self.lse(lse)))
         p = torch.where(torch.arange(n_keys) < self.n_keys(n_queries, n_keys), p, 0.0)
         if self.visited and call.is_causal:
             p = torch.where(
@@ -108,11 +106,6 @@ def in_dtype(*fields: str, **changes: Any) -> Variants:
             yield Recomputed(**(dict.fromkeys(fields, rounded(call.dtype)) | changes))(call)
 
     return model
-
-
-def parts(change: Callable[[tuple[Tensor, Tensor, Tensor], Pass], tuple[Tensor, Tensor, Tensor]]) -> Gradients:
-    """The usual gradients with something done to them."""
-    return lambda x: change(usual(x), x)
 
 
 def scaled(q: float = 0, k: float = 0, v: float = 0) -> Gradients:
@@ -166,20 +159,11 @@ def accumulated(output: int) -> Variants:
 
                 def change(x: Pass, tile: int = tile, operands: Round = operands) -> tuple[Tensor, Tensor, Tensor]:
                     grads = [*usual(x)]
+                    products = (x.grad_s, x.scale * x.k), (x.grad_s.mT, x.scale * x.q), (x.p.mT, x.grad_o)
+                    left, right = products[output]
                     total = torch.zeros_like(grads[output])
-                    along = x.k if output == 0 else x.q
-                    for start in range(0, along.shape[-2], tile):
-                        part = slice(start, start + tile)
-                        added = (
-                            (
-                                operands(x.grad_s[..., part]) @ x.k[..., part, :] * x.scale,
-                                operands(x.grad_s[..., part, :]).mT @ x.q[..., part, :] * x.scale,
-                                operands(x.p[..., part, :]).mT @ x.grad_o[..., part, :],
-                            )[output]
-                            if output
-                            else operands(x.grad_s[..., part]) @ x.k[..., part, :] * x.scale
-                        )
-                        total = cast(total + added)
+                    for columns, rows in zip(left.split(tile, -1), right.split(tile, -2), strict=True):
+                        total = cast(total + operands(columns) @ rows)
                     grads[output] = total
                     return tuple(grads)  # type: ignore[return-value]
 

@@ -118,10 +118,6 @@ def gradients(call: Call) -> tuple[Tensor, Tensor]:
     return grad_y.unsqueeze(-1) * weight, (grad_y.unsqueeze(-1) * x).reshape(-1, x.shape[-1])
 
 
-def weight_gradient(change: Callable[[Tensor], Tensor]) -> Variants:
-    return lambda call: iter([[gradients(call)[0], change(gradients(call)[1])]])
-
-
 BACKWARD = [
     Misconception(
         "grad-x-without-the-weight",

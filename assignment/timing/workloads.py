@@ -42,10 +42,6 @@ class Workload:
         """What must be read and written at least."""
         return sum(spec.nbytes for spec in (*self.inputs.values(), *self.outputs.values()))
 
-    @property
-    def input_nbytes(self) -> int:
-        return sum(spec.nbytes for spec in self.inputs.values())
-
     def fill(self, tensors: Sequence[Tensor], memory: Memory, generator: torch.Generator) -> None:
         """New values in one slot: what a forward pass would have left, where a backward pass needs it."""
         named = dict(zip(self.inputs, tensors, strict=True))
