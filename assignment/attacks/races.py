@@ -2,7 +2,7 @@
 
 Without --times: each cheat of cheats/racing.py beside the honest reference, both in this session. A cheat is held where
 it gets no points, or no more than GAIN above what it is without the cheat, or where the staff are told. With --times:
-one submission, timed again and again, and how far its ratios spread.
+one submission, timed again and again, and how far its ratios spread; with --near, made as slow as full points allow.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 import _pytest.outcomes
 import torch
 
-from assignment.attacks.cheats.racing import RACERS, Racer
+from assignment.attacks.cheats.racing import RACERS, SLOWED, Racer
 from assignment.grading import rungs
 from assignment.grading.speed import Session, Speed
 from assignment.grading.stage import Stage
@@ -24,13 +24,13 @@ from assignment.grading.submission import Submission, read
 
 REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 GAIN = 0.05  # of the honest ratio: twice what two timings of one submission differ by
-CASES = {  # by function: shape, peer and options of the race
-    "weighted_sum_forward": ((65536, 4096), "copying", {}),
-    "weighted_sum_backward": ((65536, 4096), "copying", {}),
-    "rmsnorm_forward": ((65536, 4096), "copying", {}),
-    "rmsnorm_backward": ((65536, 4096), "copying", {}),
-    "flash_forward_triton": ((4096, 64), "flash2", {"is_causal": False}),
-    "flash_backward_triton": ((4096, 128), "flash2", {"is_causal": True}),
+CASES = {  # by function: shape, peer, fraction of its speed for full points (tests/test_speed.py), and options
+    "weighted_sum_forward": ((65536, 4096), "copying", 0.8, {}),
+    "weighted_sum_backward": ((65536, 4096), "copying", 0.75, {}),
+    "rmsnorm_forward": ((65536, 4096), "copying", 0.75, {}),
+    "rmsnorm_backward": ((65536, 4096), "copying", 0.6, {}),
+    "flash_forward_triton": ((4096, 64), "flash2", 0.85, {"is_causal": False}),
+    "flash_backward_triton": ((4096, 128), "flash2", 0.75, {"is_causal": True}),
 }
 
 
@@ -48,7 +48,7 @@ def opened(submission: Submission) -> Iterator[Session]:
 
 def raced(session: Session, function: str) -> tuple[float, bool, str]:
     """The ratio to the peer, 0 for what gets no points; whether the staff will look at it; and what was said."""
-    shape, peer, options = CASES[function]
+    shape, peer, _, options = CASES[function]
     speed = Speed(session)
     try:
         speed(function, shape, torch.bfloat16, against=peer, reach=0.0, **options)
@@ -82,11 +82,14 @@ def laid_over(reference: Submission, racer: Racer) -> Submission:
     return Submission(files)
 
 
-def spread(path: Path, times: int, names: list[str]) -> int:
-    with opened(read(path)) as session:
-        for function in CASES:
-            if names and function not in names:
-                continue
+def spread(path: Path, times: int, names: list[str], is_near: bool) -> int:
+    submission = read(path)
+    with opened(submission) as session:
+        for function in names or CASES:
+            if is_near:
+                session.replace(submission)
+                share = raced(session, function)[0] / CASES[function][2] - 1
+                session.replace(laid_over(submission, slowed(function, share)))
             ratios = sorted(raced(session, function)[0] for _ in range(times))
             low, middle, high = statistics.quantiles(ratios, n=4)
             print(
@@ -97,12 +100,18 @@ def spread(path: Path, times: int, names: list[str]) -> int:
     return 0
 
 
+def slowed(function: str, share: float) -> Racer:
+    """The same work, and so much of it once more."""
+    return Racer("slowed", function, SLOWED.replace("SHARE", f"{max(share, 0.0):.4f}"))
+
+
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m assignment.attacks.races", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("names", nargs="*", help="parts of names of cheats; with --times, functions")
     parser.add_argument("--times", type=int, metavar="N", help="time one submission so often, and no cheat")
+    parser.add_argument("--near", action="store_true", help="with --times: made as slow as full points allow")
     parser.add_argument("--path", type=Path, default=REFERENCE, help="that submission (default: the reference)")
     return parser.parse_args(arguments)
 
@@ -112,7 +121,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("races are run on a GPU, and PyTorch finds none", file=sys.stderr)
         return 2
-    return spread(options.path, options.times, options.names) if options.times else cheats(options.names)
+    return spread(options.path, options.times, options.names, options.near) if options.times else cheats(options.names)
 
 
 if __name__ == "__main__":
