@@ -39,6 +39,14 @@ BACKWARD_SIZES = {  # with four warps no more than 64 × 64 at d = 128: more wou
     16: {128: (64, 64, 4, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
 }
+LARGE_BACKWARD_KV_SIZES = {  # 1.02 to 1.12 × as fast at d = 64 (H200)
+    16: {64: (128, 64, 4, 2), **BACKWARD_SIZES[16]},
+    32: BACKWARD_SIZES[32],
+}
+LARGE_BACKWARD_Q_SIZES = {  # 1.05 to 1.13 × as fast at d = 128, 1.02 × at d = 64 (H200)
+    16: {128: (128, 64, 8, 3), 256: (64, 64, 8, 1)},
+    32: BACKWARD_SIZES[32],
+}
 GROUP_BYTES = tl.constexpr(16 << 20)
 LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x · log₂ e), and exp2 is an instruction
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -222,29 +230,31 @@ def flash_backward_triton(
     o_, lse_ = o.reshape(q_.shape), lse.reshape(-1, n_queries)
     delta = q.new_empty(n_batches, n_queries, dtype=torch.float32)
     grad_q, grad_k, grad_v = (q.new_empty(x.shape) for x in (q_, k_, v_))
-    sizes = _launch_sizes(BACKWARD_SIZES, d, q.dtype)
-    query_grid = (n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)
-    key_grid = (n_batches * triton.cdiv(n_keys, sizes["K_TILE_SIZE"]),)
+    is_large = _has_large_shared_memory(q)
+    kv_sizes = _launch_sizes(LARGE_BACKWARD_KV_SIZES if is_large else BACKWARD_SIZES, d, q.dtype)
+    q_sizes = _launch_sizes(LARGE_BACKWARD_Q_SIZES if is_large else BACKWARD_SIZES, d, q.dtype)
+    query_grid = (n_batches * triton.cdiv(n_queries, q_sizes["Q_TILE_SIZE"]),)
+    key_grid = (n_batches * triton.cdiv(n_keys, kv_sizes["K_TILE_SIZE"]),)
     if n_batches > 0:
         _flash_delta_kernel[query_grid](
             grad_o_, o_, delta,
             *grad_o_.stride(), *o_.stride(), *delta.stride(),
             n_queries, d,
-            Q_TILE_SIZE=sizes["Q_TILE_SIZE"], D_TILE_SIZE=sizes["D_TILE_SIZE"],
+            Q_TILE_SIZE=q_sizes["Q_TILE_SIZE"], D_TILE_SIZE=q_sizes["D_TILE_SIZE"],
         )  # fmt: skip
         _flash_backward_kv_kernel[key_grid](
             grad_o_, q_, k_, v_, lse_, delta, grad_k, grad_v,
             *grad_o_.stride(), *q_.stride(), *k_.stride(), *v_.stride(), *lse_.stride(), *delta.stride(),
             *grad_k.stride(), *grad_v.stride(),
             n_queries, n_keys, d, d**-0.5,
-            IS_CAUSAL=is_causal, **sizes,
+            IS_CAUSAL=is_causal, **kv_sizes,
         )  # fmt: skip
         _flash_backward_q_kernel[query_grid](
             grad_o_, q_, k_, v_, lse_, delta, grad_q,
             *grad_o_.stride(), *q_.stride(), *k_.stride(), *v_.stride(), *lse_.stride(), *delta.stride(),
             *grad_q.stride(),
             n_queries, n_keys, d, d**-0.5,
-            IS_CAUSAL=is_causal, **sizes,
+            IS_CAUSAL=is_causal, **q_sizes,
         )  # fmt: skip
     return grad_q.reshape(q.shape), grad_k.reshape(k.shape), grad_v.reshape(v.shape)
     # END SOLUTION

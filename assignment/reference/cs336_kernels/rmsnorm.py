@@ -247,7 +247,7 @@ def _rmsnorm_forward_kernel(
         tile_mask = row_mask[:, None] & col_mask[None, :]
         if not IS_ONE_TILE:
             x_ptrs = x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd
-            x = tl.load(x_ptrs, mask=tile_mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+            x = tl.load(x_ptrs, mask=tile_mask, other=0.0).to(tl.float32)
         w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)
         y = x * rstd[:, None] * w[None, :]
         y_ptrs = y_ptr + rows[:, None] * stride_yr + cols[None, :] * stride_yd
