@@ -51,16 +51,26 @@ def test_a_table_for_each_function(sweep):
     assert {row.function for row in found} == {work.function for work in bench.sweep([])}
     for function in ("weighted_sum_forward", "rmsnorm_backward", "flash_forward_triton"):
         assert page.count(f"{function}: ") == 1
-    assert "n 4,096, d 80" in page
-    assert "n 16,384, d 128, causal" in page
-    assert "n 4,096, d 64 float32" in page
+    assert "4,096 × 80 " in page
+    assert "16,384 × 128 causal" in page
+    assert "4,096 × 64 float32" in page
+
+
+def test_a_table_fits_a_terminal_of_80_columns():
+    work = bench.attention(16384, 128, bench.torch.bfloat16, True)
+    names = ("submission", *bench.PEERS["flash_forward"])
+    page = io.StringIO()
+    Console(file=page, width=80).print(bench.table([row(work, name, 2000.0) for name in names]))
+    assert page.getvalue().count(" 550 69%") == len(names)
+    assert "16,384 × 128 causal" in page.getvalue()
+    assert "…" not in page.getvalue()
 
 
 def test_what_was_timed_before_it_was_stopped_is_shown(sweep):
     found, page = sweep(["rmsnorm"], stop_after=4)
     assert len(found) == 4
     assert "131,072 × 2,048" in page
-    assert "4,096 bfloat16" not in page
+    assert "65,536 × 4,096" not in page
 
 
 def test_what_is_kept(sweep, tmp_path):

@@ -39,10 +39,20 @@ TITLES = {
     "flex": "FlexAttention",
     "flash3": "FlashAttention-3",
 }
-PEERS = {
+HEADINGS = TITLES | {  # where a column is as wide as a number
+    SUBMISSION: "this",
+    "compiled": "torch.\ncompile",
+    "torch_norm": "F.rms_\nnorm",
+    "flash2": "FA-2",
+    "flex": "Flex",
+    "flash3": "FA-3",
+}
+PEERS = {  # Liger, FlexAttention and FlashAttention-3 have no backward that can be called by itself
     "weighted_sum": (COPYING, "naive", "compiled"),
-    "rmsnorm": (COPYING, "naive", "compiled", "torch_norm", "liger"),
-    "flash": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
+    "rmsnorm_forward": (COPYING, "naive", "compiled", "torch_norm", "liger"),
+    "rmsnorm_backward": (COPYING, "naive", "compiled", "torch_norm"),
+    "flash_forward": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
+    "flash_backward": ("flash2", "cudnn", "compiled", "naive"),
 }
 ENOUGH = 3.0  # times as slow as the best: such a peer is left out of larger sizes
 
@@ -67,10 +77,8 @@ class Row:
 
     @property
     def size(self) -> str:
-        if self.function.startswith("flash"):
-            dtype = "" if self.dtype == "bfloat16" else f" {self.dtype}"
-            return f"n {self.n:,}, d {self.d}{', causal' if self.is_causal else ''}{dtype}"
-        return f"{self.n:,} × {self.d:,} {self.dtype}"
+        dtype = "" if self.dtype == "bfloat16" else f" {self.dtype}"
+        return f"{self.n:,} × {self.d:,}{' causal' if self.is_causal else ''}{dtype}"
 
 
 def sweep(only: Sequence[str]) -> list[Workload]:
@@ -190,10 +198,11 @@ def table(rows: list[Row]) -> Table:
     """Sizes down, contestants across; with the share of the roof."""
     names = [name for name in TITLES if any(row.contestant == name for row in rows)]
     is_product = any(row.tflops for row in rows)
-    made = Table(title=f"{rows[0].function}: {'TFLOP/s' if is_product else 'TB/s'} (% of the roof)")
-    made.add_column("")
+    unit = "TFLOP/s" if is_product else "TB/s"
+    made = Table(title=f"{rows[0].function}: {unit}, % of the roof", box=None, padding=(0, 1, 0, 0))
+    made.add_column("n × d", no_wrap=True)
     for name in names:
-        made.add_column(TITLES[name], justify="right")
+        made.add_column(HEADINGS[name], justify="right", no_wrap=True)
     for size in dict.fromkeys(row.size for row in rows):
         cells = {row.contestant: row for row in rows if row.size == size}
         made.add_row(size, *(_cell(cells.get(name), is_product) for name in names))
@@ -203,7 +212,7 @@ def table(rows: list[Row]) -> Table:
 def _cell(row: Row | None, is_product: bool) -> str:
     if row is None:
         return "–"
-    return f"{row.tflops:.0f} ({row.roof:.0%})" if is_product else f"{row.tb_per_s:.2f} ({row.roof:.0%})"
+    return f"{row.tflops:.0f} {row.roof:.0%}" if is_product else f"{row.tb_per_s:.2f} {row.roof:.0%}"
 
 
 def write_csv(path: Path, rows: list[Row]) -> None:
