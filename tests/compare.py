@@ -104,8 +104,14 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
     for (name, want), output, margin in zip(expected.items(), outputs, margins, strict=True):
         if margin > 1:
             drawn = where_wrong(name, output, _over(output, want) > 1, want.rows)
-            raise Mismatch(_explain(name, output, want, drawn), max(margins), outputs, expected, drawn)
+            others = [_said(*other) for other in zip(expected, outputs, margins, strict=True) if other[0] != name]
+            message = _explain(name, output, want, drawn, others)
+            raise Mismatch(message, max(margins), outputs, expected, drawn)
     return max(margins)
+
+
+def _said(name: str, got: Tensor, margin: float) -> str:
+    return f"{name} is right" if margin <= 1 else f"{name} has NaN" if got.isnan().any() else f"{name} is wrong"
 
 
 def in_form(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]) -> tuple[Tensor, ...]:
@@ -142,7 +148,7 @@ def _over(got: Tensor, want: Expected) -> Tensor:
     return torch.where(error == 0, 0.0, error / want.allowed).nan_to_num(nan=math.inf, posinf=math.inf)
 
 
-def _explain(name: str, got: Tensor, want: Expected, drawn: "Map | None") -> str:
+def _explain(name: str, got: Tensor, want: Expected, drawn: "Map | None", others: list[str]) -> str:
     over = _over(got, want)
     wrong = over > 1
     first = tuple(wrong.nonzero()[0].tolist())
@@ -150,12 +156,19 @@ def _explain(name: str, got: Tensor, want: Expected, drawn: "Map | None") -> str
     index = f"[{', '.join(map(str, first))}]" if first else ""
     lines = [
         f"{name}: {wrong.sum()} of {wrong.numel()} elements wrong{_region(wrong, want.rows)}",
-        f"  first one: {name}{index} = {got[first].item():.7g}, expected {want.value[first].item():.7g} "
+        f"  first one: {name}{index} = {in_digits(got[first].item(), want.value[first].item())} "
         f"± {allowed[first].item():.2g}",
     ]
-    lines += _about_non_finite(got, want.rows) if not got.isfinite().all() else [_largest_error(name, got, want, over)]
+    lines += [f"  the others: {', '.join(others)}"] if others else []
+    lines += _about_non_finite(got, want.rows) if not got.isfinite().all() else [_farthest_off(name, got, want, over)]
     lines += drawn.lines if drawn else []
     return "\n".join(lines)
+
+
+def in_digits(got: float, want: float) -> str:
+    """Both, with as many digits as tell them apart."""
+    digits = next((digits for digits in (7, 10, 14) if f"{got:.{digits}g}" != f"{want:.{digits}g}"), 7)
+    return f"{got:.{digits}g}, expected {want:.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -207,11 +220,12 @@ def _mark(wrong: Tensor, nan: Tensor) -> str:
     return "N" if nan.any() else "#" if wrong.all() else "+" if wrong.any() else "."
 
 
-def _largest_error(name: str, got: Tensor, want: Expected, over: Tensor) -> str:
-    worst = int(over.argmax())
+def _farthest_off(name: str, got: Tensor, want: Expected, over: Tensor) -> str:
+    worst = torch.unravel_index(over.argmax(), over.shape)
+    index = f"[{', '.join(str(int(i)) for i in worst)}]" if worst else ""
     return (
-        f"  largest error: {(got.double() - want.value).abs().flatten()[worst].item():.3g}, "
-        f"{over.flatten()[worst].item():.3g} times what float32 accumulation and {name}'s dtype explain"
+        f"  farthest off: {name}{index}, by {(got.double() - want.value).abs()[worst].item():.3g}, "
+        f"{over[worst].item():.3g} times what float32 accumulation and {name}'s dtype explain"
     )
 
 

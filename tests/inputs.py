@@ -77,7 +77,7 @@ RAGGED_ATTENTION = {
 }
 
 
-FAR_BELOW_ZERO = {"logits near -1e4, where a mask of -1e4 hides nothing": Attention((3,), 70, 70, 32, shift=-1e4)}
+FAR_BELOW_ZERO = {"logits near -1e4, which only -inf hides": Attention((3,), 70, 70, 32, shift=-1e4)}
 
 
 causal = pytest.mark.parametrize("is_causal", [pytest.param(False, id="full"), pytest.param(True, id="causal")])

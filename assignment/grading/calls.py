@@ -51,6 +51,7 @@ class Run:
         self._call = ""
         self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
         self.notes: list[str] = []  # what the simulator remarked during all calls
+        self.nans: list[str] = []  # where kernels of the last call made a NaN of numbers
         self.doubts: list[str] = []  # what it leaves to the staff to judge
         self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
 
@@ -201,7 +202,7 @@ class Run:
 
     def in_context(self, message: str) -> str:
         """The message with the call that it is about, and what the submission printed during it."""
-        printed = self._worker.output().rstrip().splitlines()[-MAX_PRINTED_LINES:]
+        printed = beginning_and_end(self._worker.output().rstrip().splitlines())
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
         return text.clean("\n".join(line for line in lines if line))
@@ -229,6 +230,7 @@ class Run:
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(status, message, ran=False)
         request = {"kind": kind, "function": function, "options": options, "order": self._order, **more}
+        self.nans = []
         self.asked = {**request, "tensors": tensors}
         try:
             came, results = self._worker.ask(request, list(tensors))
@@ -248,6 +250,7 @@ class Run:
         """What the simulator said beside the results."""
         if reply.get("evidence"):
             self._accuse(function, reply["evidence"])
+        self.nans += reply.get("nans", ())
         self.notes += [note for note in reply.get("notes", ()) if note not in self.notes]
         self.doubts += [doubt for doubt in reply.get("doubts", ()) if doubt not in self.doubts]
 
@@ -271,6 +274,13 @@ class Run:
             why = reply["message"] if reply else why
             reply = {"doubts": [f"right on the GPU, but the simulator could not follow {function}: {why}"]}
         self._hear(function, reply)
+
+
+def beginning_and_end(lines: list[str]) -> list[str]:
+    if len(lines) <= MAX_PRINTED_LINES:
+        return lines
+    half = MAX_PRINTED_LINES // 2
+    return [*lines[:half], f"… {len(lines) - 2 * half} lines more …", *lines[-half:]]
 
 
 def is_telling(result: Tensor) -> bool:

@@ -304,8 +304,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     return report
 
 
-def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str]:
-    """What a wrong result may come from, of the first few that a check has."""
+def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str] | None:
+    """What a wrong result may come from, of the first few that a check has; None without a look at it."""
     from assignment import diagnosis
     from tests import compare
 
@@ -315,12 +315,12 @@ def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str]:
     )
     name = check_name(item)
     if not isinstance(error, compare.Mismatch) or not error.expected or spent_s[name] >= MAX_TRIED_S:
-        return []
+        return None
     began = time.process_time()
     left_s = MAX_TRIED_S - spent_s[name]
     found = diagnosis.causes(diagnosis.calls(door(item).asked), error.got, error.expected, left_s)
     spent_s[name] += time.process_time() - began
-    return found
+    return found if found or spent_s[name] < MAX_TRIED_S else None
 
 
 def map_of(call: pytest.CallInfo) -> dict[str, Any] | None:
@@ -368,12 +368,21 @@ def outcome(item: pytest.Item, call: pytest.CallInfo, run: Any) -> tuple[str, st
     if isinstance(error, SubmissionError) and run is not None:
         return error.status, str(error)
     if isinstance(error, AssertionError) and run is not None:
-        return score.FAIL, str(error)
+        return score.FAIL, "\n".join([str(error), *origin_of_nan(error, run)])
     if item.config.getoption("inline") and isinstance(error, NotImplementedError):
         return score.TO_DO, str(error)
     if item.config.getoption("inline"):
         return score.FAIL, f"{type(error).__name__}: {error}"
     return score.GRADER_ERROR, f"{type(error).__name__}: {error}\nThis is not your code: please report it to the staff."
+
+
+def origin_of_nan(error: AssertionError, run: Any) -> list[str]:
+    """Where a kernel has made the first NaN, if a result has any."""
+    from tests import compare
+
+    if not isinstance(error, compare.Mismatch) or not run.nans or not any(x.isnan().any() for x in error.got):
+        return []
+    return ["  a kernel makes a NaN of numbers, ∞ − ∞, 0 · ∞, 0 / 0 or ∞ / ∞,", *run.nans]
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:

@@ -20,7 +20,7 @@ MAX_GROUPS = 64
 MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
 LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
-SAID = ("notes", "evidence", "doubts")  # beside the results
+SAID = ("notes", "evidence", "doubts", "nans")  # beside the results
 
 
 def read(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:

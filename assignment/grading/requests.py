@@ -27,6 +27,16 @@ MAX_KERNELS = 100  # names of them, in a reply
 clone, multiply, copy = torch.Tensor.clone, torch.Tensor.mul_, torch.Tensor.copy_  # as they are before a submission
 
 
+RESULTS = {  # by how a function's name begins
+    "weighted_sum_forward": ("y",),
+    "weighted_sum_backward": ("grad_x", "grad_weight"),
+    "rmsnorm_forward": ("y", "rstd"),
+    "rmsnorm_backward": ("grad_x", "grad_weight"),
+    "flash_forward": ("o", "lse"),
+    "flash_backward": ("grad_q", "grad_k", "grad_v"),
+}
+
+
 class WrongReturn(Exception):
     """A function returned something else than a plain tensor or a tuple of them."""
 
@@ -59,8 +69,9 @@ def answer(
     if header["kind"] == "call":
         groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    remarks = [*never_stored(groups[result_groups], device), *seen.warnings]
+    remarks = [*never_stored(header["function"], groups[result_groups], device), *seen.warnings]
     reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare, "notes": told(remarks, folder)}
+    reply["nans"] = told(seen.nans.values(), folder)
     if header["kind"] == "dry":
         reply["kernels"] = sorted(seen.kernels)[:MAX_KERNELS]
     if tracker := seen.provenance:
@@ -135,7 +146,7 @@ def refuse_shared_memory(inputs: Inputs, results: list) -> None:
 def watched(tensors: list, header: dict[str, Any], device: str, folder: Path) -> Iterator[Any]:
     """What the simulator says of the launches inside: faults and warnings; nothing on a GPU."""
     if device != "cpu":
-        yield types.SimpleNamespace(faults=[], warnings=[], provenance=None)
+        yield types.SimpleNamespace(faults=[], warnings=[], nans={}, provenance=None)
         return
     from assignment.simulator import calls
 
@@ -161,19 +172,22 @@ def told(texts: Iterable[str], folder: Path) -> list[str]:
     return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
 
 
-def never_stored(groups: list[list], device: str) -> list[str]:
-    """A line for each result with elements that nobody wrote."""
+def never_stored(function: str, groups: list[list], device: str) -> list[str]:
+    """A line for each result of the function with elements that nobody wrote."""
     if device != "cpu":
         return []
     from assignment.simulator.undefined import unwritten_in
 
-    found = [(i, len(group), result, unwritten_in(result)) for group in groups for i, result in enumerate(group, 1)]
-    return [
-        f"never stored: {where[0]} of the {result.numel()} elements of result {i} of {count}, "
-        f"the first at {list(where[1])}"
-        for i, count, result, where in found
-        if where
-    ]
+    known = next((names for start, names in RESULTS.items() if function.startswith(start)), ())
+    lines = []
+    for group in groups:
+        names = known if len(known) == len(group) else [f"result {i} of {len(group)}" for i in range(1, len(group) + 1)]
+        for name, result in zip(names, group, strict=True):
+            if where := unwritten_in(result):
+                line = f"never stored: {where[0]} of the {result.numel()} elements of {name}, the first at {where[1]}"
+                is_all = where[0] == result.numel()
+                lines.append(line + (": was something stored to a copy of it, as reshape may make?" if is_all else ""))
+    return lines
 
 
 def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .faults import MemoryFault
+from .faults import MemoryFault, Place
 from .trace import LaunchCost
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Call:
     launches: list[LaunchCost] = field(default_factory=list)  # if traced
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
+    nans: dict[Place, str] = field(default_factory=dict)  # where an operation of a kernel made a NaN of numbers
     n_launches: int = 0
     kernels: set[str] = field(default_factory=set)  # the names of those launched
     provenance: "Provenance | None" = None  # hears of launches and of what they load and store

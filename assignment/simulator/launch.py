@@ -68,8 +68,9 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
 
 def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Program, options: dict[str, Any]) -> None:
     call = calls.current()
-    with _one_at_a_time, np.errstate(all="ignore"):
-        builder.watch = watch = Watch(self.__name__, sizes, kernel.waits, call)
+    watch = Watch(self.__name__, sizes, kernel.waits, call)
+    with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
+        builder.watch = watch
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
         builder.set_debug(bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug))
         builder.grid_dim = sizes

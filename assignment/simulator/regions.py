@@ -19,6 +19,7 @@ from .numerics import ADDRESS
 from .origins import Memory
 from .races import Shadow
 
+WRAPPED = 1 << 32  # elements that an offset of 32 bits loses
 NUMBER_AT = 48  # bits: user addresses have 47
 _MAPPED_WHOLE = 1 << 24  # elements of a storage up to which all of it has a shadow
 
@@ -202,8 +203,18 @@ class Regions:
         return OutOfBounds(
             f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} {index}, "
             f"but {region.name} is {describe(region.tensor)}\n"
-            f"{at(place())}\n  {lanes}"
+            f"{at(place())}\n  {lanes}{_reason(region.layout, outside[:1], width)}"
         )
+
+
+def _reason(layout: Layout, offset: np.ndarray, width: int) -> str:
+    """Why an offset that no element has may have come about, where that can be told; begins a line of its own."""
+    if layout.holds(offset + WRAPPED * layout.itemsize, width).all():
+        return "\n  an offset of 32 bits has wrapped around: the element lies 2³¹ or more further, use .to(tl.int64)"
+    index = layout.coordinates(int(offset[0]))
+    if all(0 <= i < n for i, n in zip(index, layout.shape, strict=True)):
+        return f"\n  it lies beside that element: is every index multiplied by its own stride of {layout.strides}?"
+    return ""
 
 
 def _holds(tensor: torch.Tensor, region: Region, addresses: np.ndarray, width: int) -> np.ndarray:

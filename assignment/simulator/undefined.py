@@ -6,6 +6,7 @@ place, and only if that changes what it stores is the value used.
 """
 
 import ctypes
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,7 +21,10 @@ PATTERN = {2: 0x7FDA, 4: 0x7FDADADA, 8: 0x7FDADADADADADADA}  # by bytes of an el
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
 _FORGET_AT = 4096  # of them, after which those that are gone are dropped
-_PROBES = (3e4, -3e4, 1.5)  # what takes the place of undefined values: the largest, the smallest, an ordinary one
+_PROBES = {  # what takes the place of undefined values: the largest, the smallest, an ordinary one
+    True: (3e4, -3e4, 1.5),
+    False: (3e4, -3e4, 1.5, math.nan),  # of a masked-out lane, which a factor of zero does not hide
+}
 _ENOUGH = {True: 64, False: 3}  # programs run again for one line: with unwritten values, and with masked-out lanes
 
 
@@ -140,7 +144,7 @@ class Undefined:
         found = []
         for about, met in self.met.items():
             tried, enough = self._tried.get(about, 0), _ENOUGH[about[1]]
-            if tried < enough and any(self._changes(first, again, about, value) for value in _PROBES):
+            if tried < enough and any(self._changes(first, again, about, value) for value in _PROBES[about[1]]):
                 found.append(met)
                 tried = enough
             self._tried[about] = tried + 1
@@ -169,6 +173,8 @@ def _is_used(first: Write, second: Write, value: float) -> bool:
 
 
 def _something_else(dtype: np.dtype, value: float) -> Any:
+    if dtype.kind in "iu" and math.isnan(value):
+        return dtype.type(0)
     if dtype.kind in "iu":  # not so large that a loop of as many turns would never end
         return (
             np.array(max(-100.0, min(100.0, value)) if dtype.itemsize == 1 else value / 7)

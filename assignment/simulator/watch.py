@@ -15,6 +15,7 @@ from .trace import LaunchCost, Traffic
 from .undefined import Undefined, Write, began_fresh, is_unwritten
 
 _PATIENCE = 20_000  # times that a program asks for one lock or flag
+_MAX_NANS = 3  # places: the first is mostly where it begins
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
 
@@ -103,6 +104,11 @@ class Watch:
             written, self.is_rehearsal, self._journal = self._journal, False, None
             _take_back(written)
         return written
+
+    def makes_nan(self, *_: Any) -> None:
+        """NumPy calls this at an operation such as ∞ − ∞, 0 · ∞ or 0 / 0."""
+        if not self.is_rehearsal and len(self._call.nans) < _MAX_NANS and (where := place()) not in self._call.nans:
+            self._call.nans[where] = at(where)
 
     # accesses: addresses of active lanes only, at least one
 

@@ -10,7 +10,7 @@ from assignment.grading import replies, text
 
 OK = {
     **{"status": "ok", "groups": [2, 1], "bare": False},
-    **{"notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": []},
+    **{"notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": [], "nans": []},
 }
 RAISED = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", "BaseException", "object"],
           "message": "KeyError: 'q'\n  at cs336_kernels/x.py:3", "text": "'q'", "by_submission": True,

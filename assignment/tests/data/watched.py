@@ -2,6 +2,7 @@
 
 # mypy: disable-error-code="attr-defined"
 
+import math
 import resource
 import warnings
 
@@ -83,6 +84,25 @@ def check_padding_between_rows():
     says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 16, ROWS=8, COLS=16), "x_ptr[0, 12]", "between its el")
     with calls.call([x]):
         says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 13, ROWS=8, COLS=16), "7 between its elements")
+
+
+def check_an_index_without_its_stride():
+    """An offset between two columns would be given the name of the first of them."""
+    x = torch.ones(4, 32)[:, ::2]
+    fault = raised(OutOfBounds, rows_kernel[(1,)], x, torch.zeros(4), 32, 4, 16, ROWS=4, COLS=16)
+    says(fault, "x_ptr[0, 0]", "beside that element", "its own stride of (32, 2)")
+
+
+def check_an_offset_of_32_bits():
+    """Row times stride is beyond 2³¹ elements, and comes out negative."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, stride, SIZE: tl.constexpr):
+        tl.store(y_ptr + tl.arange(0, SIZE), tl.load(x_ptr + tl.arange(0, SIZE) * stride))
+
+    x = torch.empty(1 << 32, dtype=torch.int8).as_strided((4,), (1 << 30,))  # memory that nobody touches
+    fault = raised(OutOfBounds, kernel[(1,)], x, torch.zeros(4, dtype=torch.int8), x.stride(0), SIZE=4)
+    says(fault, "an offset of 32 bits has wrapped around", ".to(tl.int64)")
 
 
 def check_a_view_reaches_its_tensor():
@@ -695,6 +715,39 @@ def check_masked_load_without_other():
         assert len(seen.warnings) == is_used
         if is_used:
             says(Exception(seen.warnings[0]), "masked load without other=", "# no other", "say other=0.0")
+
+
+def check_a_factor_of_zero_hides_nothing():
+    """A masked-out lane may hold NaN on a GPU, and 0 · NaN is NaN; a choice between two values does not mind."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr, IS_FACTOR: tl.constexpr):
+        at = tl.arange(0, SIZE)
+        x = tl.load(x_ptr + at, mask=at < n)  # no other
+        x = x * (at < n).to(tl.float32) if IS_FACTOR else tl.where(at < n, x, 0.0)
+        tl.store(y_ptr, tl.sum(x))
+
+    for is_factor in (True, False):
+        with calls.call() as seen:
+            kernel[(1,)](torch.ones(5), torch.zeros(1), 5, SIZE=8, IS_FACTOR=is_factor)
+        assert len(seen.warnings) == is_factor
+
+
+def check_where_a_nan_is_made():
+    """The line that makes a NaN of numbers is known, not those that hand it on."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr):
+        x = tl.load(x_ptr)
+        nothing = x - x  # ∞ − ∞
+        tl.store(y_ptr, tl.exp(nothing) * 2.0 + tl.zeros((1,), tl.float32).sum())
+
+    for x, is_made in ((math.inf, True), (math.nan, False), (1.0, False)):
+        with calls.call() as seen:
+            kernel[(1,)](torch.tensor([x]), torch.zeros(1))
+        assert len(seen.nans) == is_made
+        if is_made:
+            says(Exception(*seen.nans.values()), "in kernel: nothing = x - x  # ∞ − ∞")
 
 
 def check_outputs_never_stored():
