@@ -61,18 +61,19 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
     if (failed := run.judged(judge, runnable, pool)) is not None:
         return failed
     results = score.without_cheated(judge.results())
-    show_check(console, check)
+    entries = [score.check_entry(result, *commands) for result in results]
+    show_check(console, check, *handout.cited(entries[0]["hint"] if entries else ""))
     if not results:
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
         return run.GRADED
-    show_result(console, results[0], score.check_entry(results[0], *commands))
+    show_result(console, results[0], entries[0])
     if options.picture:
         show_picture(console, results[0], options.picture)
     return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
 
 
-def show_check(console: Console, check: checks.Check) -> None:
-    """What is claimed and tested, and what the handout says about it."""
+def show_check(console: Console, check: checks.Check, number: str, title: str) -> None:
+    """What is claimed and tested, and the part of the handout that a hint points to, or the check's section."""
     test, place = source(check), where.place(check)
     console.print()
     console.print(Text(check.name, "bold"))
@@ -80,8 +81,9 @@ def show_check(console: Console, check: checks.Check) -> None:
     for line in test.docstring:
         console.print(Text(f"  {line}"))
     console.print(Text(f"  tested by {test.file}:{test.line}"))
-    if section := handout.section(place.section):
-        console.print(Text(f"\nThe handout, section {place.section}:\n", "bold"))
+    part = handout.section(number, title=title)
+    if section := part or handout.section(place.section):
+        console.print(Text(f"\nThe handout, section {number if part else place.section}:\n", "bold"))
         handout.show(console, section)
     console.print()
 

@@ -15,6 +15,15 @@ from assignment.grading.pool import Pool
 NOWHERE = -1
 
 
+def by_function(selected: list[Check]) -> list[Check]:
+    """All that a problem asks of one function, before the next function's."""
+    firsts: dict[tuple[str, str], int] = {}
+    for i, check in enumerate(selected):
+        firsts.setdefault((check.problem, check.function), i)
+    problems = {check.problem: i for i, check in reversed([*enumerate(selected)])}
+    return sorted(selected, key=lambda check: (problems[check.problem], firsts[check.problem, check.function]))
+
+
 class First(run.Judge):
     """Ends the run when the first check is known, in the order of those selected, that is not finished."""
 
@@ -56,7 +65,7 @@ class Following:
         self._at = multiprocessing.get_context("fork").Value("i", NOWHERE, lock=False)
 
     def __call__(self, options: argparse.Namespace, selected: list[Check], pool: Pool, console: Console) -> int:
-        order = run.runnable(options, selected, pool)
+        order = by_function(run.runnable(options, selected, pool))
         current = [order[self._at.value]] if self._at.value != NOWHERE else []
         turns = [*current, *(check for check in order if check not in current)]
         command = run.command_for(options, pool.seed)

@@ -9,24 +9,40 @@ HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
 MAX_WIDTH = 100
 
 
-def section(number: str, document: Path = HANDOUT) -> str:
-    """The section with its heading and all below it, as Markdown; empty where there is none."""
+def section(number: str, document: Path = HANDOUT, title: str = "") -> str:
+    """The section with its heading and all below it, as Markdown; empty where there is none.
+
+    title: of the one part of it that is wanted.
+    """
     try:
         lines = document.read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
     found: list[str] = []
-    depth, is_code = 0, False
+    depth, is_code, is_inside = 0, False, False
     for line in lines:
         is_code ^= line.startswith("```")
         heading = None if is_code else re.match(r"(#+) (\S+)", line)
         if heading and depth and len(heading[1]) <= depth:
             break
         if heading and not depth and heading[2].rstrip(".") == number:
-            depth = len(heading[1])
+            is_inside, depth = True, len(heading[1]) * (not title)
+        elif heading and not depth and is_inside:
+            is_inside = len(heading[1]) > 2
+            depth = len(heading[1]) * (is_inside and is_titled(line, title))
         if depth:
             found.append(line)
     return "\n".join(found).rstrip()
+
+
+def is_titled(heading: str, title: str) -> bool:
+    return re.sub(r"^#+ ([\d.]+ )?", "", heading).casefold() == title.casefold()
+
+
+def cited(hint: str) -> tuple[str, str]:
+    """The number and the part of the section that a hint points to."""
+    found = re.search(r"\(handout, section ([\d.]+)(?:, ([^)]+))?\)", hint)
+    return (found[1], found[2] or "") if found else ("", "")
 
 
 def show(console: Console, markdown: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from assignment.diagnosis import matching
 from assignment.grading import checks, explain, handout, score
 from assignment.grading.checks import Check
 from assignment.grading.score import Case, CheckResult
@@ -78,6 +79,20 @@ def test_a_section_that_is_not_there_is_empty(tmp_path):
     assert handout.section("1", tmp_path / "gone.md") == ""
     (tmp_path / "handout.md").write_text(DOCUMENT)
     assert handout.section("2", tmp_path / "handout.md") == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "title", "found"), [("1", "inside", True), ("10", "inside", False), ("1", "x", False)]
+)
+def test_a_part_of_a_section_is_found_by_its_title(tmp_path, number, title, found):
+    (tmp_path / "handout.md").write_text(DOCUMENT)
+    assert handout.section(number, tmp_path / "handout.md", title).startswith("### 1.1 Inside") == found
+
+
+def test_every_part_that_a_hint_cites_is_there():
+    for hint in matching.HINTS:
+        number, title = handout.cited(hint)
+        assert handout.section(number, title=title), hint
 
 
 MATHEMATICS = r"With $\frac{x_i}{y_i}\,z_i$ of `$HOME` and `a_b`:" + "\n\n```math\n\\sum_i x_i\\,w_i\n```\n"
