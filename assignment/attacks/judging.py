@@ -48,7 +48,7 @@ class Verdict:
     case: str = ""
     message: str = ""
     notes: list[str] = field(default_factory=list)  # what the simulator remarked during any of the cases
-    hints: list[str] = field(default_factory=list)  # what a wrong result may come from
+    hints: list[str] | None = None  # what a wrong result may come from
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
-        is_clear = len(hints[-1]) == 1 or not any(hints) or len(hints) > MOST_LOOKED_AT
+        is_clear = len(hints[-1] or ()) == 1 or not any(hints) or len(hints) > MOST_LOOKED_AT
         if worst.status not in score.KEEPS_POINTS and worst.margin >= enough and is_clear:
             break
     return replace(worst, notes=notes, hints=[score.likely(hints)])

@@ -110,7 +110,7 @@ def _judge_variant(row: Row, findings: Findings) -> None:
             if verdict.status == score.NEEDS_REVIEW:
                 findings.add(row, f"is doubted in {name} on seed {result.seed}: {verdict.message}")
     for hint in {
-        hint for result in row.results for verdict in result.verdicts.values() for hint in verdict.hints if hint
+        hint for result in row.results for verdict in result.verdicts.values() for hint in verdict.hints or () if hint
     }:
         findings.add(row, f"is right, and gets a hint: {hint}")
     remarks = {note for result in row.results for verdict in result.verdicts.values() for note in verdict.notes}
@@ -145,7 +145,7 @@ def _judge_bug(row: Row, problem_of: dict[str, str], findings: Findings) -> None
 
 def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
     """Whether a failure names the bug, or quotes its line; and whether it names another."""
-    hint = "".join(verdict.hints)
+    hint = "".join(verdict.hints or ())
     said = "\n".join([verdict.message, *verdict.notes, hint])
     is_right = bool(entry.line and entry.line in verdict.message) or (
         bool(entry.named) and (matching.HINTS.get(hint) == entry.named or entry.named in said)
@@ -154,7 +154,7 @@ def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
 
 
 def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
-    """The bugs that are told on every seed, and those that get a wrong name on one."""
+    """The bugs that are told on every seed, and those that get a wrong name on one, by any check."""
     right, wrong = [], []
     for row in rows:
         if row.entry.kind == BUG:
@@ -163,7 +163,8 @@ def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
             ]
             found = [told(row.entry, verdict) for verdict in failures]
             right += [row.entry.name] * (bool(found) and all(is_right for is_right, _ in found))
-            wrong += [row.entry.name] * any(is_wrong for _, is_wrong in found)
+            all_failures = (result.verdicts[name] for result in row.results for name in result.failed)
+            wrong += [row.entry.name] * any(told(row.entry, verdict)[1] for verdict in all_failures)
     return right, wrong
 
 

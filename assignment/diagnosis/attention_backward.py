@@ -123,8 +123,8 @@ def tile_of(n: int, tile: int, which: int) -> slice:
     return slice(start, start + tile)
 
 
-def of_one_tile(output: int, which: int) -> Variants:
-    """A gradient of the first or last tile only, of keys for q and of queries for k and v."""
+def of_one_tile(outputs: tuple[int, ...], which: int) -> Variants:
+    """Gradients of the first or last tile only, of keys for q and of queries for k and v."""
 
     def model(call: Call) -> Iterator[Sequence[Tensor]]:
         for tile in TILES:
@@ -132,14 +132,12 @@ def of_one_tile(output: int, which: int) -> Variants:
             def change(x: Pass, tile: int = tile) -> tuple[Tensor, Tensor, Tensor]:
                 grads = [*usual(x)]
                 keys, queries = (tile_of(t.shape[-2], tile, which) for t in (x.k, x.q))
-                if output == 0:
+                if 0 in outputs:
                     grads[0] = x.grad_s[..., keys] @ x.k[..., keys, :] * x.scale
-                if output == 1:
+                if 1 in outputs:
                     grads[1] = x.grad_s[..., queries, :].mT @ x.q[..., queries, :] * x.scale
-                    dv = x.p[..., queries, :].mT @ x.grad_o[..., queries, :]
-                    grads[2] = dv
-                if output == 2:
-                    grads[1] = x.grad_s[..., queries, :].mT @ x.q[..., queries, :] * x.scale
+                if 2 in outputs:
+                    grads[2] = x.p[..., queries, :].mT @ x.grad_o[..., queries, :]
                 return tuple(grads)  # type: ignore[return-value]
 
             yield Recomputed(gradients=change)(call)
@@ -172,21 +170,76 @@ def accumulated(output: int) -> Variants:
     return model
 
 
-def along_keys(lse: Tensor) -> Tensor:
-    """lse of query j subtracted from column j."""
-    return lse.unsqueeze(-2)
-
-
-def along_keys_of_tiles(call: Call) -> Iterator[Sequence[Tensor]]:
-    """The same within tiles: of a tile of queries lse is read along the columns."""
-    n_queries, n_keys = call.tensors[1].shape[-2], call.tensors[2].shape[-2]
-    for tile in TILES:
-        rows = torch.arange(n_queries)[:, None] // tile * tile + torch.arange(n_keys) % tile
-        yield Recomputed(lse=lambda lse, rows=rows: lse[..., rows.clamp(max=n_queries - 1)])(call)
-
-
 def only_square(model: Variants) -> Variants:
     return lambda call: model(call) if call.tensors[1].shape[-2] == call.tensors[2].shape[-2] else iter(())
+
+
+def along_keys(change: Callable[[Callable[[Tensor], Tensor]], dict[str, Any]]) -> Variants:
+    """A value of each query that stands in its column: over all of them, or within tiles."""
+
+    def of_tiles(call: Call) -> Iterator[Sequence[Tensor]]:
+        n_queries, n_keys = call.tensors[1].shape[-2], call.tensors[2].shape[-2]
+        for tile in TILES:
+            rows = torch.arange(n_queries)[:, None] // tile * tile + torch.arange(n_keys) % tile
+            yield Recomputed(**change(lambda x, rows=rows: x[..., rows.clamp(max=n_queries - 1)]))(call)
+
+    return several(only_square(one(**change(lambda x: x.unsqueeze(-2)))), of_tiles)
+
+
+def not_transposed(output: int) -> Variants:
+    """The tiles of dS, or of P, multiplied as they are where their transposes belong."""
+
+    def model(call: Call) -> Iterator[Sequence[Tensor]]:
+        for tile in TILES:
+
+            def change(x: Pass, tile: int = tile) -> tuple[Tensor, Tensor, Tensor]:
+                grads = [*usual(x)]
+                left, right = ((x.grad_s, x.scale * x.q), (x.p, x.grad_o))[output - 1]
+                grads[output] = turned(left, tile).mT[..., : x.k.shape[-2], : x.q.shape[-2]] @ right
+                return tuple(grads)  # type: ignore[return-value]
+
+            yield Recomputed(gradients=change)(call)
+
+    return model
+
+
+def turned(x: Tensor, tile: int) -> Tensor:
+    """Each square tile of x transposed in its place, with zeros up to whole tiles."""
+    n_rows, n_cols = (-(-n // tile) for n in x.shape[-2:])
+    whole = torch.nn.functional.pad(x, (0, n_cols * tile - x.shape[-1], 0, n_rows * tile - x.shape[-2]))
+    return (
+        whole.unflatten(-1, (n_cols, tile)).unflatten(-3, (n_rows, tile)).transpose(-1, -3).flatten(-4, -3).flatten(-2)
+    )
+
+
+def swapped(call: Call) -> Iterator[Sequence[Tensor]]:
+    """lse in D's place, and D in that of lse."""
+    grad_o, *_, o, lse = (tensor.double() for tensor in call.tensors)
+    delta = (grad_o * o).sum(-1, keepdim=True)
+    yield Recomputed(lse=lambda _: delta, delta=lambda *_: lse.unsqueeze(-1))(call)
+
+
+def of_first_batch(x: Tensor) -> Tensor:
+    """The first batch's value in all of them."""
+    return x.flatten(0, -2)[0].expand_as(x) if x.ndim > 1 else x
+
+
+def replaced(by: Callable[[Tensor], Tensor], *outputs: int) -> Gradients:
+    def change(x: Pass) -> tuple[Tensor, Tensor, Tensor]:
+        return tuple(by(gradient) if i in outputs else gradient for i, gradient in enumerate(usual(x)))  # type: ignore
+
+    return change
+
+
+def up_to_the_diagonal(call: Call) -> Iterator[Sequence[Tensor]]:
+    """A tile of keys meets the queries of the tiles before it, and its own."""
+    if call.is_causal:
+        right = Recomputed()(call)
+        for tile in TILES:
+            seen: Any = lambda q, k, *_, tile=tile: (k <= q) & (q // tile <= k // tile)  # noqa: E731
+            wrong = Recomputed(seen=seen)(call)
+            yield wrong
+            yield right[0], *wrong[1:]
 
 
 def local_softmax(call: Call) -> Iterator[Sequence[Tensor]]:
@@ -353,7 +406,65 @@ MISCONCEPTIONS = [
         "Your gradients equal those with lse subtracted along the wrong axis",
         "lse belongs to queries: does its index run along the rows of the tile, or its columns?",
         RECOMPUTING,
-        several(only_square(one(lse=along_keys)), along_keys_of_tiles),
+        along_keys(lambda place: {"lse": place}),
+    ),
+    Misconception(
+        "d-along-the-keys",
+        "Your gradients equal those with D subtracted along the wrong axis",
+        "D belongs to queries: does its index run along the rows of the tile, or its columns?",
+        SQUARE,
+        along_keys(lambda place: {"delta": lambda grad_o, q, k, v, o: place((grad_o * o).sum(-1))}),
+    ),
+    Misconception(
+        "lse-and-d-swapped",
+        "Your gradients equal those with lse and D in each other's place",
+        "P = exp(S − lse) and dS = P∘(dP − D): in which order does the kernel get them?",
+        SQUARE,
+        swapped,
+    ),
+    Misconception(
+        "lse-of-the-first-batch",
+        "Your gradients equal those with lse or D of the first batch in every batch",
+        "Each pointer moves on by its own batch stride, those of lse and D too.",
+        NUMBERS,
+        several(
+            one(lse=lambda lse: of_first_batch(lse).unsqueeze(-1)),
+            one(delta=lambda grad_o, q, k, v, o: of_first_batch((grad_o * o).sum(-1)).unsqueeze(-1)),
+        ),
+    ),
+    Misconception(
+        "dk-not-transposed",
+        "Your grad_k equals dS q where dSᵀ q belongs, tile by tile",
+        "grad_k has a row for each key: along which axis of dS do the keys run?",
+        SQUARE,
+        not_transposed(1),
+    ),
+    Misconception(
+        "dv-not-transposed",
+        "Your grad_v equals P dO where Pᵀ dO belongs, tile by tile",
+        "grad_v has a row for each key: along which axis of P do the keys run?",
+        SQUARE,
+        not_transposed(2),
+    ),
+    Misconception(
+        "log2-e-in-the-gradients",
+        "Your grad_q or grad_k is log₂(e) times too large, or too small",
+        "log₂(e) belongs into the exponent of exp2 alone; the gradients are scaled by 1/√d.",
+        "13, powers of two",
+        several(
+            *(
+                one(gradients=replaced(lambda gradient, factor=factor: factor * gradient, *outputs))
+                for factor in (math.log2(math.e), math.log(2))
+                for outputs in ((0, 1), (0,), (1,))
+            )
+        ),
+    ),
+    Misconception(
+        "a-gradient-of-zeros",
+        "One of your gradients is zero everywhere, and the others are right",
+        "Is it stored, and to the tensor that is returned?",
+        "7, the algorithm",
+        several(*(one(gradients=replaced(torch.zeros_like, output)) for output in range(3))),
     ),
     Misconception(
         "gradients-in-the-wrong-order",
@@ -433,18 +544,25 @@ MISCONCEPTIONS = [
         ),
     ),
     Misconception(
+        "backward-causal-bounds-of-the-forward",
+        "Your grad_k and grad_v are those of the queries up to each tile of keys, where those from it on belong",
+        "A key is seen by the queries that come after it: where does the loop over queries begin, and where end?",
+        MASKS,
+        up_to_the_diagonal,
+    ),
+    Misconception(
         "dq-of-the-last-key-tile",
         "Your grad_q is that of one tile of keys only",
         "Every tile of keys adds to grad_q: is it overwritten where it should be added to?",
         "7, the algorithm",
-        several(of_one_tile(0, -1), of_one_tile(0, 0)),
+        several(of_one_tile((0,), -1), of_one_tile((0,), 0)),
     ),
     Misconception(
         "dk-of-the-last-query-tile",
         "Your grad_k or grad_v is that of one tile of queries only",
         "Every tile of queries adds to grad_k and grad_v: are they overwritten where they should be added to?",
         "7, the algorithm",
-        several(of_one_tile(2, -1), of_one_tile(1, -1), of_one_tile(2, 0), of_one_tile(1, 0)),
+        several(*(of_one_tile(outputs, which) for which in (-1, 0) for outputs in ((1,), (2,), (1, 2)))),
     ),
     Misconception(
         "backward-n-queries-for-n-keys",

@@ -16,6 +16,7 @@ from tests.compare import Expected
 
 CLOSE, FARTHER = 0.1, 3.0  # of the bound: who is that close agrees; and of others who is no farther than the closest
 FAR, ROUGHLY = 10.0, 1e-3  # values so many times as large as the right ones need agree only so well
+NEAR = 0.03  # of a row's largest value: what differs by more than that and by more than the check allows is not alike
 LESS = 300.0  # times: a model that leaves so little of the error explains it, though errors grow with a wrong result
 MOST = 300.0  # times the bound, even then
 OF_ANOTHER_CALL = (
@@ -153,7 +154,10 @@ def error_over_bound(got: Tensor, model: Tensor, want: Expected) -> float:
     largest = row_max(torch.where(finite, model, 0.0).abs(), want.rows)
     wider = (largest / row_max(want.value.abs(), want.rows)).nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0)
     allowed = torch.where(wider > FAR, torch.maximum(want.allowed * wider, ROUGHLY * largest), want.allowed * wider)
-    return torch.where(finite, (theirs - model).abs() / allowed, 0.0).max().item()
+    error = torch.where(finite, (theirs - model).abs(), 0.0)
+    if ((error > want.allowed) & (error > NEAR * largest)).any():
+        return math.inf
+    return torch.where(finite, error / allowed, 0.0).max().item()
 
 
 def cast(model: Tensor, dtype: torch.dtype) -> Tensor:

@@ -5,6 +5,7 @@ that is not collected still counts.
 """
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,12 @@ class Check:
     problem: str
     claim: str
     points: float
+
+    @property
+    def function(self) -> str:
+        """That it is about: a claim begins with its name."""
+        match = re.match(r"\w+", self.claim)
+        return match[0] if match else ""
 
 
 def declared(folder: Path = TESTS) -> list[Check]:

@@ -84,7 +84,7 @@ class Judge:
             measured=properties.get("measured", ""),
             share=properties.get("share"),
             cheated=tuple(properties["cheated"]),
-            hints=tuple(properties["hints"]),
+            hints=None if properties["hints"] is None else tuple(properties["hints"]),
             size=properties["size"],
             map=properties["map"],
         )
@@ -251,7 +251,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
         only=tuple(only),
         debug=debug_for(options, pool.seed),
     )
-    results = score.without_cheated(judge.results())
+    results = score.settled(score.without_cheated(judge.results()))
     data = score.report(session, results)
     unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
     report.print_failures(console, data)

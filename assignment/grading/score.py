@@ -34,7 +34,7 @@ class Case:
     measured: str = ""  # how fast it was, where that is what the case is about
     share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
-    hints: tuple[str, ...] = ()  # what a wrong result may come from
+    hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked
     size: int = 0  # elements of its inputs
     map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
 
@@ -205,16 +205,40 @@ def _node(result: CheckResult) -> str:
 def hint_of(result: CheckResult) -> str:
     """What is likely, and in which case that was seen, if not in the one that is shown."""
     hint = likely(case.hints for case in result.cases)
-    if not hint or result.worst is None or hint in result.worst.hints:
+    if not hint or result.worst is None or hint in (result.worst.hints or ()):
         return hint
-    seen = next(case.name for case in result.cases if hint in case.hints)
+    seen = next(case.name for case in result.cases if hint in (case.hints or ()))
     return f"In case [{seen}]: {hint}"
 
 
-def likely(hints: Iterable[Sequence[str]]) -> str:
-    """Of what may explain each failed case, what explains the most of them; the likelier come first."""
-    votes = Counter(hint for of_case in hints for hint in of_case).most_common(1)
-    return votes[0][0] if votes else ""
+def likely(hints: Iterable[Sequence[str] | None]) -> str:
+    """Of what may explain each failed case, what explains the most of them; the likelier come first.
+
+    Nothing where it explains fewer than half of those that somebody has looked into: it is chance then.
+    """
+    looked_into = [of_case for of_case in hints if of_case is not None]
+    votes = Counter(hint for of_case in looked_into for hint in of_case).most_common(1)
+    return votes[0][0] if votes and 2 * votes[0][1] >= len(looked_into) else ""
+
+
+def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
+    """Where a function's first check, the plainest, is wrong, another hint than there is no explanation."""
+    firsts: dict[str, CheckResult] = {}
+    for result in results:
+        firsts.setdefault(result.check.function, result)
+    return [_settled(result, firsts[result.check.function]) for result in results]
+
+
+def _settled(result: CheckResult, first: CheckResult) -> CheckResult:
+    looked_into = [case.hints for case in first.cases if case.hints is not None]
+    if result is first or not looked_into or hint_of(first) == likely(case.hints for case in result.cases):
+        return result
+    known = {hint for hints in looked_into for hint in hints}
+    cases = (
+        replace(case, hints=tuple(hint for hint in case.hints or () if hint in known)) if case.hints else case
+        for case in result.cases
+    )
+    return replace(result, cases=tuple(cases))
 
 
 def _notes(result: CheckResult) -> list[str]:

@@ -1,6 +1,5 @@
 """Where a student finds what a check is about: the file to open, the function, the section of the handout."""
 
-import re
 from dataclasses import dataclass
 
 from assignment.grading.checks import SPEED, Check
@@ -28,9 +27,7 @@ class Place:
 
 
 def place(check: Check) -> Place:
-    """A check's claim begins with the function that it is about."""
-    match = re.match(r"\w+", check.claim)
-    function = match[0] if match else ""
+    function = check.function
     if check.problem != SPEED:
         file, section = FILES[check.problem]
         return Place(file, function, section)

@@ -15,7 +15,12 @@ HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
 EVERY = [(function, one) for function, several in matching.MISCONCEPTIONS.items() for one in several]
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
-SHAPES = [Attention((), 40, 50, 24), Attention((), 50, 40, 24), Attention((), 45, 45, 24, shift=-1e4)]
+SHAPES = [
+    Attention((), 40, 50, 24),
+    Attention((), 50, 40, 24),
+    Attention((), 45, 45, 24, shift=-1e4),
+    Attention((2,), 33, 33, 24),
+]
 
 
 def rng(seed=0):
@@ -139,4 +144,4 @@ def test_the_section_is_there(function, misconception):
     number, _, title = misconception.section.partition(", ")
     chapter = re.search(rf"^## {number}\. .*?(?=^## )", HANDOUT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert chapter
-    assert re.search(rf"^### (\d\.\d )?{re.escape(title)}$", chapter[0], re.MULTILINE | re.IGNORECASE)
+    assert re.search(rf"^### (\d+\.\d )?{re.escape(title)}$", chapter[0], re.MULTILINE | re.IGNORECASE)

@@ -124,3 +124,31 @@ def test_a_hint_says_in_which_case_it_was_seen():
     own = dataclasses.replace(small, hints=("It is this.", "Or that."))
     assert score.check_entry(CheckResult(CHECK, (own, large), 2), COMMAND)["hint"] == "It is this."
     assert score.check_entry(CheckResult(CHECK, (small,), 1), COMMAND)["hint"] == ""
+
+
+def test_a_hint_that_explains_few_of_the_cases_is_chance():
+    """Of those that somebody has looked into"""
+    seen, not_seen, unknown = (("It is this.",), (), None)
+    assert score.likely([seen, not_seen]) == "It is this."
+    assert score.likely([seen, unknown, unknown]) == "It is this."
+    assert score.likely([seen, not_seen, not_seen]) == ""
+    assert score.likely([unknown]) == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ((), ("It is this.",), ""),  # what explains the plain values not at all is not what is wrong elsewhere
+        (("Or that.",), ("It is this.",), ""),
+        (("It is this.",), ("It is this.", "Or that."), "It is this."),
+        (None, ("It is this.",), "It is this."),  # right there, or nobody has looked
+    ],
+)
+def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, second, told):
+    plain = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_plain")
+    results = [
+        CheckResult(check, (Case("a", "FAIL", hints=hints),), 1) for check, hints in ((plain, first), (CHECK, second))
+    ]
+    assert score.hint_of(score.settled(results)[1]) == told
+    elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, claim="rmsnorm_other is right"))
+    assert score.hint_of(score.settled([elsewhere, results[1]])[1]) == second[0]

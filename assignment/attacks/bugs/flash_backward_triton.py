@@ -325,4 +325,70 @@ RARE = (
     ),
 )
 
-BUGS = (*GRADIENTS, *CAUSAL, *ADDRESSES, *TILES, *PRECISION, *CONTRACT, *AUTOGRAD, *SHORTCUTS, *RARE)
+MIXED_UP = (  # some of which no misconception explains: they are not to be given the name of another
+    bug("dS not transposed for dK", "test_triton_values", "tl.dot(tl.trans(grad_s.to → tl.dot((grad_s.to"),
+    bug("P not transposed for dV", "test_triton_values", "tl.dot(tl.trans(p.to → tl.dot((p.to"),
+    bug(
+        "the logarithm's base left in dQ and dK",
+        "test_triton_values",
+        "scale = 1 / math.sqrt(d) → scale = 1.4426950408889634 / math.sqrt(d)",
+        "p = tl.exp(s - lse[:, None]) → p = tl.exp2(s - 1.4426950408889634 * lse[:, None])",
+    ),
+    bug(
+        "lse and D swapped",
+        "test_triton_values",
+        "            grad_o, q, k, v, lse, delta →             grad_o, q, k, v, delta, lse",
+    ),
+    bug("lse of the first batch", "test_triton_values", "lse_ptr + batch * stride_lb + → lse_ptr +"),
+    bug("D along the keys", "test_triton_values", "(grad_p - delta[:, None]) → (grad_p - delta[None, :])"),
+    bug("D twice", "test_triton_values", "(grad_p - delta[:, None]) → (grad_p - 2.0 * delta[:, None])"),
+    bug("dV overwritten", "test_triton_values", "grad_v += tl.dot → grad_v = tl.dot"),
+    bug(
+        "dK and dV begun anew in each tile",
+        "test_triton_values",
+        "        query_mask = queries < n_queries\n        q_mask →         grad_k *= 0.0\n        grad_v *= 0.0\n"
+        "        query_mask = queries < n_queries\n        q_mask",
+    ),
+    bug(
+        "no dQ",
+        "test_triton_values",
+        "grad_q = tl.dot(grad_s.to(k.dtype), k) * scale → grad_q = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), tl.float32)",
+    ),
+    bug(
+        "dK from k",
+        "test_triton_values",
+        "tl.dot(tl.trans(grad_s.to(q.dtype)), q) → tl.dot(tl.trans(grad_s.to(q.dtype)), k)",
+    ),
+    bug("P squared", "test_triton_values", "grad_s = p * ( → grad_s = p * p * ("),
+    bug("half of P", "test_triton_values", "p = tl.exp(s - lse[:, None]) → p = 0.5 * tl.exp(s - lse[:, None])"),
+    bug(
+        "dV from o",
+        "test_triton_values",
+        "            grad_o, q, k, v, lse, delta →             o, q, k, v, lse, delta",
+    ),
+    bug(
+        "dK of P and dP",
+        "test_triton_values",
+        "grad_k += tl.dot(tl.trans(grad_s.to(q.dtype)) → grad_k += tl.dot(tl.trans((p * grad_p).to(q.dtype))",
+    ),
+    bug(
+        "causal: the mask transposed",
+        "test_triton_causal",
+        "keys[None, :] <= queries[:, None] → keys[None, :] >= queries[:, None]",
+    ),
+    bug(
+        "causal: the loop over queries as one over keys",
+        "test_triton_causal",
+        "    for first_query in range(start, n_queries, Q_TILE_SIZE): →     stop = n_queries\n    if IS_CAUSAL:\n"
+        "        start = 0\n        stop = tl.minimum(n_queries, first_key + K_TILE_SIZE)\n"
+        "    for first_query in range(start, stop, Q_TILE_SIZE):",
+    ),
+    bug(
+        "what is hidden multiplied by zero",
+        "test_triton_ragged",
+        's = tl.where(visible, s, float("-inf"))\n        p = tl.exp(s - lse[:, None]) → '
+        "p = tl.exp(s - lse[:, None]) * visible.to(tl.float32)",
+    ),
+)
+
+BUGS = (*GRADIENTS, *MIXED_UP, *CAUSAL, *ADDRESSES, *TILES, *PRECISION, *CONTRACT, *AUTOGRAD, *SHORTCUTS, *RARE)
