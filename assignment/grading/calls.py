@@ -51,7 +51,7 @@ class Run:
         self._call = ""
         self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
         self.notes: list[str] = []  # what the simulator remarked during all calls
-        self.nans: list[str] = []  # where kernels of the last call made a NaN of numbers
+        self.nans: list[str] = []  # where kernels made a NaN of numbers
         self.doubts: list[str] = []  # what it leaves to the staff to judge
         self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
 
@@ -230,7 +230,6 @@ class Run:
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(status, message, ran=False)
         request = {"kind": kind, "function": function, "options": options, "order": self._order, **more}
-        self.nans = []
         self.asked = {**request, "tensors": tensors}
         try:
             came, results = self._worker.ask(request, list(tensors))
@@ -250,7 +249,7 @@ class Run:
         """What the simulator said beside the results."""
         if reply.get("evidence"):
             self._accuse(function, reply["evidence"])
-        self.nans += reply.get("nans", ())
+        self.nans += [nan for nan in reply.get("nans", ()) if nan not in self.nans]
         self.notes += [note for note in reply.get("notes", ()) if note not in self.notes]
         self.doubts += [doubt for doubt in reply.get("doubts", ()) if doubt not in self.doubts]
 

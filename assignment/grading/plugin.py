@@ -368,7 +368,7 @@ def outcome(item: pytest.Item, call: pytest.CallInfo, run: Any) -> tuple[str, st
     if isinstance(error, SubmissionError) and run is not None:
         return error.status, str(error)
     if isinstance(error, AssertionError) and run is not None:
-        return score.FAIL, "\n".join([str(error), *origin_of_nan(error, run)])
+        return score.FAIL, with_origin_of_nan(error, run)
     if item.config.getoption("inline") and isinstance(error, NotImplementedError):
         return score.TO_DO, str(error)
     if item.config.getoption("inline"):
@@ -376,13 +376,16 @@ def outcome(item: pytest.Item, call: pytest.CallInfo, run: Any) -> tuple[str, st
     return score.GRADER_ERROR, f"{type(error).__name__}: {error}\nThis is not your code: please report it to the staff."
 
 
-def origin_of_nan(error: AssertionError, run: Any) -> list[str]:
-    """Where a kernel has made the first NaN, if a result has any."""
+def with_origin_of_nan(error: AssertionError, run: Any) -> str:
+    """The message, with the lines of kernels that have made a NaN if a result has any; the map comes last."""
     from tests import compare
 
-    if not isinstance(error, compare.Mismatch) or not run.nans or not any(x.isnan().any() for x in error.got):
-        return []
-    return ["  a kernel makes a NaN of numbers, ∞ − ∞, 0 · ∞, 0 / 0 or ∞ / ∞,", *run.nans]
+    text, nans = str(error), getattr(run, "nans", [])
+    if not isinstance(error, compare.Mismatch) or not nans or not any(x.isnan().any() for x in error.got):
+        return text
+    drawn = error.map.lines if error.map else []
+    before = text.splitlines()[: -len(drawn) or None]
+    return "\n".join([*before, "  a kernel makes a NaN of numbers, ∞ − ∞, 0 · ∞, 0 / 0 or ∞ / ∞:", *nans, *drawn])
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:

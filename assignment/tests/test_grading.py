@@ -194,6 +194,20 @@ def flash_forward_triton(q, k, v, is_causal=False):
 
 
 @pytest.mark.slow
+def test_the_line_that_makes_a_nan_is_quoted(submission):
+    """Before the map, which may be cut"""
+    path = submission / "cs336_kernels" / "flash_attention.py"
+    source = path.read_text()
+    assert source.count("tl.exp2(row_max - new_max)") == 1
+    path.write_text(source.replace("tl.exp2(row_max - new_max)", "tl.exp2(new_max - row_max)"))
+    message = grade(submission, "--only", "test_triton_values").check("test_flash_forward.py::test_triton_values")[
+        "message"
+    ]
+    assert "a kernel makes a NaN of numbers" in message
+    assert "in _attend: row_sum = rescale * row_sum + tl.sum(p, axis=1)" in message
+
+
+@pytest.mark.slow
 def test_a_decoy_kernel_fails_its_problem(submission):
     """PyTorch's attention behind a kernel whose result is thrown away: every check, with the line that computed"""
     append(submission, "flash_attention.py", f"_right = flash_forward_triton\n{SDPA}")
