@@ -6,6 +6,7 @@ The fenced blocks of a document mean:
     ```output    is exactly what the python block before it prints
     ```python script scale.py    is a script of its own, and
     ```report OPTIONS            what `python -m assignment.simulator OPTIONS` says of the last one, or the named one
+    ```solved NAME=VALUE         what it says of the last one with the reference as cs336_kernels, in that environment
     ```python compile scale.py   is a script of its own, too,
     ```compiled OPTIONS          what `python -m assignment.compiling OPTIONS` says of the last one, and
     ```ptx scale_kernel.h100.1   lines of a listing that it writes, in their order; … stands for anything
@@ -18,7 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ SECTIONS = [  # the stubs and the grader's messages refer to these numbers
     "References",
 ]
 LANGUAGES = {"python", "output", "sh", "text", "math", "json"}
-WITH_ARGUMENTS = ["python script", "report", "python compile", "compiled", "ptx"]
+WITH_ARGUMENTS = ["python script", "report", "solved", "python compile", "compiled", "ptx"]
 COMPILED_BY = "3.7.1"  # the version of Triton that the handout shows
 BEFORE_A_BLOCK = "\x1e"  # printed before each python block, to tell whose output is whose
 HEADER = "import torch; from assignment.simulator import install; install(); torch.set_num_threads(1)"
@@ -155,15 +156,16 @@ def shown_as(language: str) -> list:
     return [pytest.param(block, id=" ".join([script_of(block), *block.arguments])) for block in shown]
 
 
-def said_of(program: str, shown: Block, folder: Path, *options: str) -> tuple[int, str]:
+def said_of(program: str, shown: Block, folder: Path, *options: str, **environment: str) -> tuple[int, str]:
     """Exit status and output of a program of ours, called for a script of the handout in a folder of its own."""
     script = script_of(shown)
     (folder / script).write_text(SCRIPTS[script].content, encoding="utf-8")
     arguments = [argument for argument in (*options, *shown.arguments) if argument != script]
     command = [*arguments, script] if program == "assignment.simulator" else [script, *arguments]
+    settings = {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(folder / "triton")} | environment
     done = subprocess.run(
         [sys.executable, "-m", program, *command],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(folder / "triton")},
+        cwd=folder, env=os.environ | settings,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
@@ -175,6 +177,15 @@ def test_the_simulator_says_what_the_handout_shows(report, tmp_path):
     status, said = said_of("assignment.simulator", report, tmp_path)
     assert "\n".join(line.rstrip() for line in said.rstrip("\n").splitlines()) == report.content
     assert status == ("launched at" in report.content), "a finding, and nothing else, is a failure"
+
+
+@pytest.mark.parametrize("shown", shown_as("solved"))
+def test_a_solution_says_what_the_handout_shows(shown, tmp_path):
+    """A script that calls cs336_kernels prints this for a right solution"""
+    settings = dict(argument.split("=") for argument in shown.arguments)
+    settings["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT / "assignment" / "reference", ROOT)))
+    status, said = said_of("assignment.simulator", replace(shown, arguments=()), tmp_path, **settings)
+    assert (status, said.rstrip("\n")) == (0, shown.content)
 
 
 @pytest.fixture(scope="module")
