@@ -64,7 +64,8 @@ def causes(
         for hint, outputs in computed(call.function, call):
             if time.process_time() > until:
                 break
-            if (error := distance(got, call.chosen(outputs), expected)) <= enough:
+            error = distance(got, call.chosen(outputs), expected)
+            if error <= enough and are_near(got, call.chosen(outputs), expected):
                 found[hint] = min(error, found.get(hint, math.inf))
     least = min(found.values(), default=0.0)
     return [hint for hint, error in found.items() if error <= max(CLOSE, FARTHER * least)]
@@ -154,10 +155,16 @@ def error_over_bound(got: Tensor, model: Tensor, want: Expected) -> float:
     largest = row_max(torch.where(finite, model, 0.0).abs(), want.rows)
     wider = (largest / row_max(want.value.abs(), want.rows)).nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0)
     allowed = torch.where(wider > FAR, torch.maximum(want.allowed * wider, ROUGHLY * largest), want.allowed * wider)
-    error = torch.where(finite, (theirs - model).abs(), 0.0)
-    if ((error > want.allowed) & (error > NEAR * largest)).any():
-        return math.inf
-    return torch.where(finite, error / allowed, 0.0).max().item()
+    return torch.where(finite, (theirs - model).abs() / allowed, 0.0).max().item()
+
+
+def are_near(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
+    """Whether no element differs by more than the check allows and by more than a part of its row's largest."""
+    for ours, theirs, want in zip(got, outputs, expected.values(), strict=True):
+        error = (ours.double() - theirs).abs()
+        if ((error > want.allowed) & (error > NEAR * row_max(theirs.nan_to_num().abs(), want.rows))).any():
+            return False
+    return True
 
 
 def cast(model: Tensor, dtype: torch.dtype) -> Tensor:
