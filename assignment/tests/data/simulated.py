@@ -290,6 +290,24 @@ def logic_kernel(y_ptr, a, b, n, flag):
     tl.store(y_ptr + 5, max(a, b) + LIMIT * a + min(a, 2))
 
 
+def check_breakpoint() -> None:
+    """A debugger stops in the kernel itself, for every program."""
+
+    @triton.jit
+    def kernel(y_ptr):
+        program = tl.program_id(0)
+        breakpoint()
+        tl.store(y_ptr + program, program)
+
+    stops: list[str] = []
+    before, sys.breakpointhook = sys.breakpointhook, lambda: stops.append(sys._getframe(1).f_code.co_name)
+    try:
+        kernel[(3,)](torch.zeros(3))
+    finally:
+        sys.breakpointhook = before
+    assert stops == ["kernel"] * 3, stops
+
+
 def check_logic() -> None:
     """and, or, not, if else, early return and bool arguments on scalar tensors."""
     y = torch.zeros(6, dtype=torch.int64)
