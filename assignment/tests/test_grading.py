@@ -104,9 +104,9 @@ def test_a_function_that_hangs_is_stopped_and_given_up(submission):
     ("file", "code"),
     [
         pytest.param("rmsnorm.py", "def rmsnorm_forward(:", id="a syntax error"),
-        pytest.param("rmsnorm.py", None, id="a missing file"),
+        pytest.param("rmsnorm.py", None, id="a missing file", marks=pytest.mark.slow),
         pytest.param("rmsnorm.py", "import os\nos._exit(1)", id="a file that ends the process"),
-        pytest.param("rmsnorm.py", "import a_module_that_nobody_has", id="a missing module"),
+        pytest.param("rmsnorm.py", "import a_module_that_nobody_has", id="a missing module", marks=pytest.mark.slow),
     ],
 )
 def test_a_broken_file_costs_only_its_own_points(submission, file, code):
@@ -238,6 +238,7 @@ def test_a_blinded_simulator_does_not_help(submission):
     assert "with kernels that do nothing it returns the same" in got.out
 
 
+@pytest.mark.slow
 def test_what_staff_must_judge_keeps_its_points(submission):
     code = "import torch\n_right = rmsnorm_forward\ndef rmsnorm_forward(x, weight, eps=1e-5):\n"
     code += "    y, rstd = _right(x, weight, eps)\n    return torch.nan_to_num(y), rstd"

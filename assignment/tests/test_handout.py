@@ -203,6 +203,7 @@ def compiled(tmp_path_factory):
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("report", shown_as("compiled"))
 def test_the_compiler_says_what_the_handout_shows(report, compiled):
     """The report on the launches; another version of Triton may allocate other registers"""
@@ -215,6 +216,7 @@ def test_the_compiler_says_what_the_handout_shows(report, compiled):
     assert status == ("Does not run on such a GPU" in report.content)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(triton.__version__ != COMPILED_BY, reason="another version of Triton numbers registers otherwise")
 @pytest.mark.parametrize("page", shown_as("ptx"))
 def test_the_page_of_ptx_is_written_by_the_compiler(page, compiled):

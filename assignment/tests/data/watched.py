@@ -50,7 +50,7 @@ def check_past_the_end():
     x, y = torch.ones(100), torch.zeros(256)
     fault = raised(OutOfBounds, copy_kernel[(2,)], x, y, 120, 0, SIZE=64)
     says(fault, "out of bounds: program (1, 0, 0) of copy_kernel loads x_ptr[100]", "float32 (100,), strides (1,)")
-    says(fault, "data/watched.py:27 in copy_kernel: x = tl.load(x_ptr + at", "20 of 56 active lanes: 20 past its last")
+    says(fault, "data/watched.py:28 in copy_kernel: x = tl.load(x_ptr + at", "20 of 56 active lanes: 20 past its last")
 
 
 @triton.jit

@@ -95,6 +95,7 @@ def weighted_sum_forward(x, weight):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("instead", "status", "words"),
     [
