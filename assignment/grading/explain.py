@@ -12,6 +12,7 @@ from rich.text import Text
 
 from assignment.grading import checks, handout, picture, report, run, score, text, where
 from assignment.grading.following import counted
+from assignment.grading.judge import Judge
 from assignment.grading.pool import Pool
 from assignment.grading.submission import UnusableSubmission
 
@@ -44,7 +45,7 @@ def listed(names: list[str]) -> str:
     return "".join(f"\n  {line}" for line in [*names[:MAX_NAMED], *more])
 
 
-class Quiet(run.Judge):
+class Quiet(Judge):
     """Keeps its verdict to itself."""
 
     def hear(self, entry: dict[str, Any]) -> None:

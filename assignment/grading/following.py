@@ -10,6 +10,7 @@ from rich.text import Text
 
 from assignment.grading import report, run, score, text, where
 from assignment.grading.checks import Check
+from assignment.grading.judge import Judge
 from assignment.grading.pool import Pool
 
 NOWHERE = -1
@@ -24,7 +25,7 @@ def by_function(selected: list[Check]) -> list[Check]:
     return sorted(selected, key=lambda check: (problems[check.problem], firsts[check.problem, check.function]))
 
 
-class First(run.Judge):
+class First(Judge):
     """Ends the run when the first check is known, in the order of those selected, that is not finished."""
 
     def __init__(self, selected: list[Check], console: Console, command: str) -> None:

@@ -300,7 +300,11 @@ def check_breakpoint() -> None:
         tl.store(y_ptr + program, program)
 
     stops: list[str] = []
-    before, sys.breakpointhook = sys.breakpointhook, lambda: stops.append(sys._getframe(1).f_code.co_name)
+
+    def stop() -> None:
+        stops.append(sys._getframe(1).f_code.co_name)
+
+    before, sys.breakpointhook = sys.breakpointhook, stop
     try:
         kernel[(3,)](torch.zeros(3))
     finally:
