@@ -157,8 +157,8 @@ def callee(function: Any) -> Any:
     return functools.partial(_on_constants, function)
 
 
-# CodeGenerator.builtin_namespace, of which others are replaced; and the debugger, which is to stop in the kernel
-_PYTHONS = (len, list, float, int, isinstance, hasattr, breakpoint)
+_PYTHONS = (len, list, float, int, isinstance, hasattr)  # CodeGenerator.builtin_namespace; others are replaced
+stop = breakpoint  # of nothing and for nothing, so that it hands no values on
 
 
 def _is_triton_code(function: Any) -> bool:
