@@ -26,7 +26,9 @@ def main() -> int:
         print(f"{options.script}: {problem}", file=sys.stderr)
         return 2
     install()
-    from assignment.simulator import script
+    from assignment.simulator import control, script
+
+    control.let_stop()
 
     done = script.run(options.script, options.args, options.seed, bool(options.report or options.plot))
     if options.report:

@@ -158,7 +158,6 @@ def callee(function: Any) -> Any:
 
 
 _PYTHONS = (len, list, float, int, isinstance, hasattr)  # CodeGenerator.builtin_namespace; others are replaced
-stop = breakpoint  # of nothing and for nothing, so that it hands no values on
 
 
 def _is_triton_code(function: Any) -> bool:
@@ -215,6 +214,25 @@ def show(*args: Any) -> None:
 def unsupported(code: str) -> NoReturn:
     """Python that the compiler does not know."""
     raise TypeError(f"Triton's compiler does not support `{code}` in a kernel")
+
+
+def stop() -> None:
+    """`breakpoint()` where nobody is there to use a debugger."""
+    unknown("breakpoint")
+
+
+def let_stop() -> None:
+    """From now on `breakpoint()` stops in kernels: somebody is debugging."""
+    global stop
+    stop = breakpoint
+
+
+def unknown(name: str) -> NoReturn:
+    """One of Python's own functions that the compiler does not know."""
+    raise NameError(f"{name} is not defined: of Python's functions Triton's compiler knows {', '.join(BUILTINS)}")
+
+
+BUILTINS = (*(function.__name__ for function in _PYTHONS), "range", "getattr", "print", "min", "max")
 
 
 def forbidden_global(name: str) -> NoReturn:

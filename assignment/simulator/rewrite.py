@@ -284,6 +284,9 @@ class _Rewriter(ast.NodeTransformer):
         if node.id in _BUILTINS and self._is_builtin(node.id):
             function = ast.Attribute(ast.Name(_CONTROL, ast.Load()), _BUILTINS[node.id], ast.Load())
             return ast.fix_missing_locations(ast.copy_location(function, node))
+        is_pythons = node.id not in self.locals and node.id not in self.globals and hasattr(builtins, node.id)
+        if is_pythons and node.id not in control.BUILTINS:
+            return self._call("unknown", [ast.Constant(node.id)], node)
         if node.id not in self.locals and not _is_readable(self.globals.get(node.id, tl)):
             return self._call("forbidden_global", [ast.Constant(node.id)], node)
         return node
@@ -303,6 +306,5 @@ def _is_readable(value: Any) -> bool:
         or getattr(value, "__triton_aggregate__", False)
         or str(getattr(value, "__module__", "")).startswith(("triton.", "assignment.simulator."))
         or hasattr(value, "_fields")
-        or getattr(value, "__module__", None) == "builtins"
         or bool(knobs.compilation.allow_non_constexpr_globals)
     )

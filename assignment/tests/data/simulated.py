@@ -27,6 +27,8 @@ from triton import language as aliased
 from triton.language import arange, load, store
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from assignment.simulator import control
+
 LIMIT = tl.constexpr(3)
 plain_global = 5
 
@@ -291,7 +293,7 @@ def logic_kernel(y_ptr, a, b, n, flag):
 
 
 def check_breakpoint() -> None:
-    """A debugger stops in the kernel itself, for every program."""
+    """A debugger stops in the kernel itself, for every program, where somebody is debugging."""
 
     @triton.jit
     def kernel(y_ptr):
@@ -304,12 +306,30 @@ def check_breakpoint() -> None:
     def stop() -> None:
         stops.append(sys._getframe(1).f_code.co_name)
 
-    before, sys.breakpointhook = sys.breakpointhook, stop
+    forbidden, hook, sys.breakpointhook = control.stop, sys.breakpointhook, stop
     try:
+        assert "breakpoint is not defined" in str(raised(NameError, kernel[(3,)], torch.zeros(3)))
+        control.let_stop()
         kernel[(3,)](torch.zeros(3))
     finally:
-        sys.breakpointhook = before
+        sys.breakpointhook, control.stop = hook, forbidden
     assert stops == ["kernel"] * 3, stops
+
+
+def check_what_python_has_and_the_compiler_has_not() -> None:
+    """As when it is compiled; a global with such a name is another matter."""
+
+    @triton.jit
+    def absolute(y_ptr):
+        tl.store(y_ptr, abs(tl.load(y_ptr)))
+
+    @triton.jit
+    def executed(y_ptr):
+        exec("1")
+        tl.store(y_ptr, 1.0)
+
+    for kernel, name in ((absolute, "abs"), (executed, "exec")):
+        assert f"{name} is not defined" in str(raised(NameError, kernel[(1,)], torch.zeros(1)))
 
 
 def check_logic() -> None:
