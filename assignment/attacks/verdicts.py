@@ -154,7 +154,7 @@ def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
 
 
 def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
-    """The bugs that are told on every seed, and those that get a wrong name on one, by any check."""
+    """The bugs that are told on every seed, and those that get a wrong name on one."""
     right, wrong = [], []
     for row in rows:
         if row.entry.kind == BUG:
@@ -163,8 +163,7 @@ def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
             ]
             found = [told(row.entry, verdict) for verdict in failures]
             right += [row.entry.name] * (bool(found) and all(is_right for is_right, _ in found))
-            all_failures = (result.verdicts[name] for result in row.results for name in result.failed)
-            wrong += [row.entry.name] * any(told(row.entry, verdict)[1] for verdict in all_failures)
+            wrong += [row.entry.name] * any(is_wrong for _, is_wrong in found)
     return right, wrong
 
 

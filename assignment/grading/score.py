@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -211,34 +211,40 @@ def hint_of(result: CheckResult) -> str:
     return f"In case [{seen}]: {hint}"
 
 
-def likely(hints: Iterable[Sequence[str] | None]) -> str:
+def likely(hints: Iterable[Sequence[str] | None], everywhere: Mapping[str, int] | None = None) -> str:
     """Of what may explain each failed case, what explains the most of them; the likelier come first.
 
     Nothing where it explains fewer than half of those that somebody has looked into: it is chance then.
+    everywhere: how many cases each explains in all, which goes before.
     """
     looked_into = [of_case for of_case in hints if of_case is not None]
-    votes = Counter(hint for of_case in looked_into for hint in of_case).most_common(1)
-    return votes[0][0] if votes and 2 * votes[0][1] >= len(looked_into) else ""
+    votes = Counter(hint for of_case in looked_into for hint in of_case)
+    enough = [hint for hint, count in votes.most_common() if 2 * count >= len(looked_into)]
+    return max(enough, key=(everywhere or votes).__getitem__, default="")
 
 
 def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Where a function's first check, the plainest, is wrong, another hint than there is no explanation."""
-    firsts: dict[str, CheckResult] = {}
+    """Each check with one hint at most: of those that explain it the one that explains the most of its function.
+
+    Where a function's first check, the plainest, is wrong, what does not explain it explains nothing else.
+    """
+    by_function: dict[str, list[CheckResult]] = {}
     for result in results:
-        firsts.setdefault(result.check.function, result)
-    return [_settled(result, firsts[result.check.function]) for result in results]
+        by_function.setdefault(result.check.function, []).append(result)
+    return [_settled(result, by_function[result.check.function]) for result in results]
 
 
-def _settled(result: CheckResult, first: CheckResult) -> CheckResult:
-    looked_into = [case.hints for case in first.cases if case.hints is not None]
-    if result is first or not looked_into or hint_of(first) == likely(case.hints for case in result.cases):
-        return result
-    known = {hint for hints in looked_into for hint in hints}
-    cases = (
-        replace(case, hints=tuple(hint for hint in case.hints or () if hint in known)) if case.hints else case
+def _settled(result: CheckResult, of_function: list[CheckResult]) -> CheckResult:
+    everywhere = Counter(hint for other in of_function for case in other.cases for hint in case.hints or ())
+    plain = [case.hints for case in of_function[0].cases if case.hints is not None]
+    chosen = likely((case.hints for case in result.cases), everywhere)
+    if plain and not any(chosen in hints for hints in plain):
+        chosen = ""
+    kept = (
+        case if case.hints is None else replace(case, hints=(chosen,) if chosen in case.hints else ())
         for case in result.cases
     )
-    return replace(result, cases=tuple(cases))
+    return replace(result, cases=tuple(kept))
 
 
 def _notes(result: CheckResult) -> list[str]:

@@ -152,3 +152,15 @@ def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, secon
     assert score.hint_of(score.settled(results)[1]) == told
     elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, claim="rmsnorm_other is right"))
     assert score.hint_of(score.settled([elsewhere, results[1]])[1]) == second[0]
+
+
+def test_a_hint_that_explains_more_of_its_function_goes_before():
+    """In the check of its own two explain the same; of these the one that is seen elsewhere too is likelier"""
+    both, one = Case("a", "FAIL", hints=("Or that.", "It is this.")), Case("b", "FAIL", hints=("It is this.",))
+    right = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_plain")
+    other = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_other")
+    results = [
+        CheckResult(right, (Case("a", "ok"),), 1), CheckResult(CHECK, (both,), 1), CheckResult(other, (one,), 1)
+    ]  # fmt: skip
+    assert score.hint_of(results[1]) == "Or that."
+    assert [score.hint_of(result) for result in score.settled(results)] == ["", "It is this.", "It is this."]
