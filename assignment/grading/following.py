@@ -25,6 +25,11 @@ def by_function(selected: list[Check]) -> list[Check]:
     return sorted(selected, key=lambda check: (problems[check.problem], firsts[check.problem, check.function]))
 
 
+def number_of(check: Check, selected: list[Check]) -> int:
+    """The same in whatever order: --watch puts first what a change concerns."""
+    return sorted(other.name for other in selected).index(check.name)
+
+
 class First(Judge):
     """Ends the run when the first check is known, in the order of those selected, that is not finished."""
 
@@ -67,7 +72,7 @@ class Following:
 
     def __call__(self, options: argparse.Namespace, selected: list[Check], pool: Pool, console: Console) -> int:
         order = by_function(run.runnable(options, selected, pool))
-        current = [order[self._at.value]] if self._at.value != NOWHERE else []
+        current = [check for check in order if number_of(check, order) == self._at.value]
         turns = [*current, *(check for check in order if check not in current)]
         command = run.command_for(options, pool.seed)
         judge = First(turns, console, command)
@@ -75,7 +80,7 @@ class Following:
         if (failed := run.judged(judge, turns, pool)) is not None:
             return failed
         check = judge.unfinished()
-        self._at.value = order.index(check) if check else NOWHERE
+        self._at.value = number_of(check, order) if check else NOWHERE
         if check is None:
             console.print(Text(all_finished(options, order), "bold green"))
             return run.GRADED

@@ -231,12 +231,15 @@ def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
     by_function: dict[str, list[CheckResult]] = {}
     for result in results:
         by_function.setdefault(result.check.function, []).append(result)
-    return [_settled(result, by_function[result.check.function]) for result in results]
+    everywhere = {
+        function: Counter(hint for other in group for case in other.cases for hint in case.hints or ())
+        for function, group in by_function.items()
+    }
+    return [_settled(r, by_function[r.check.function][0], everywhere[r.check.function]) for r in results]
 
 
-def _settled(result: CheckResult, of_function: list[CheckResult]) -> CheckResult:
-    everywhere = Counter(hint for other in of_function for case in other.cases for hint in case.hints or ())
-    plain = [case.hints for case in of_function[0].cases if case.hints is not None]
+def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[str, int]) -> CheckResult:
+    plain = [case.hints for case in first.cases if case.hints is not None]
     chosen = likely((case.hints for case in result.cases), everywhere)
     if plain and not any(chosen in hints for hints in plain):
         chosen = ""

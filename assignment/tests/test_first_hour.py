@@ -293,3 +293,9 @@ def test_who_grades_others_keeps_nothing_and_is_told_nothing(tmp_path, monkeypat
     assert run.remarks(Namespace(**OPTIONS), report_of("ok"), 1.0) == []
     assert run.remarks(Namespace(**OPTIONS), report_of("ok", "ok"), 1.0)[0].startswith("Newly passed")
     assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_check_keeps_its_number_in_another_order():
+    declared = checks.declared()
+    for check in declared:
+        assert following.number_of(check, declared) == following.number_of(check, declared[::-1])

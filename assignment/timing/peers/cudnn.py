@@ -8,19 +8,22 @@ aten = torch.ops.aten
 
 
 def flash_forward_triton(q, k, v, is_causal=False):
-    if q.dtype == torch.float32:  # which it takes for 16 bits
-        raise RuntimeError("cuDNN's attention takes bfloat16 and float16")
+    _refuse_float32(q)
     o, lse, *_ = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, is_causal)
     return o, lse.reshape(q.shape[:-1])
 
 
 def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
-    if q.dtype == torch.float32:
-        raise RuntimeError("cuDNN's attention takes bfloat16 and float16")
+    _refuse_float32(q)
     lengths, seed, offset = _bookkeeping(q.shape, q.dtype, q.device, is_causal)
     return aten._scaled_dot_product_cudnn_attention_backward(
         grad_o, q, k, v, o, lse.unsqueeze(-1), seed, offset, None, *lengths, 0.0, is_causal
     )
+
+
+def _refuse_float32(q):
+    if q.dtype == torch.float32:  # it would take it for 16 bits
+        raise RuntimeError("cuDNN's attention takes bfloat16 and float16")
 
 
 @functools.cache
