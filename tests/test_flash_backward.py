@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests import inputs, layouts, models, precision, properties
-from tests.compare import Mismatch
+from tests.compare import Mismatch, worst_margin
 from tests.inputs import Attention, attention_inputs, backward_inputs
 
 BACKWARD_OUTLIERS = {
@@ -27,7 +27,7 @@ def backward(check, rng, function, qkv, is_causal=False):
 
 
 def backward_of(check, function, tensors, is_causal=False):
-    check(function, *tensors, is_causal=is_causal, expected=expected(function, tensors, is_causal))
+    check(function, *tensors, is_causal=is_causal, expected=lambda: expected(function, tensors, is_causal))
 
 
 def expected(function, tensors, is_causal=False):
@@ -122,7 +122,7 @@ def test_triton_16_bit(check, rng, dtype, build):
 def strides(check, rng, memory_bytes, function, layout):
     tensors = backward_inputs(rng, attention_inputs(rng, layouts.ATTENTION_SHAPE), is_causal=False)
     tensors = layout(tensors, memory_bytes)
-    check(function, *tensors, expected=expected(function, tensors))
+    check(function, *tensors, expected=lambda: expected(function, tensors))
 
 
 @pytorch
@@ -245,13 +245,25 @@ def test_attention_16_bit(check_gradients, rng, dtype):
     check_gradients("flash_attention", *qkv, grad=grad_o, expected=gradients, options={"is_causal": True})
 
 
+@pytest.fixture
+def kept(run, rng, record_property):
+    """What flash_attention keeps for its backward pass, in bytes; raises Mismatch if the gradients are wrong."""
+
+    def kept(qkv):
+        nbytes, gradients = run.kept_bytes("flash_attention", *qkv)
+        _, *others = backward_inputs(rng, qkv, is_causal=False)
+        right = expected("flash_attention", (torch.ones_like(qkv[0]), *others))
+        record_property("margin", worst_margin(gradients, right))
+        return nbytes
+
+    return kept
+
+
 @triton
 @pytest.mark.points(0.25)
-def test_attention_memory(run, rng):
+def test_attention_memory(kept, rng):
     """flash_attention keeps nothing of n_queries × n_keys for its backward pass"""
-    once, twice = (
-        run.kept_bytes("flash_attention", *attention_inputs(rng, Attention((1,), n, n, 16))) for n in (512, 1024)
-    )
+    once, twice = (kept(attention_inputs(rng, Attention((1,), n, n, 16))) for n in (512, 1024))
     if twice > 3 * once:
         raise Mismatch(
             f"beside q, k, v and o {once:,} bytes are kept for the backward pass of 512 queries and keys, and "

@@ -19,7 +19,7 @@ def backward_inputs(rng, shape, dtype=torch.float32):
 def test_forward_values(check, rng, shape):
     """weighted_sum_forward returns Σ_j x_ij w_j in float32"""
     x, weight = row_inputs(rng, shape)
-    check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
+    check("weighted_sum_forward", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(2)
@@ -27,7 +27,7 @@ def test_forward_values(check, rng, shape):
 def test_backward_values(check, rng, shape):
     """weighted_sum_backward returns dy_i w_j and Σ_i dy_i x_ij in float32"""
     tensors = backward_inputs(rng, shape)
-    check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
+    check("weighted_sum_backward", *tensors, expected=lambda: models.weighted_sum_backward(*tensors))
 
 
 @pytest.mark.points(0.5)
@@ -35,7 +35,7 @@ def test_backward_values(check, rng, shape):
 def test_forward_ragged(check, rng, shape):
     """weighted_sum_forward is right for every shape: no size is a multiple of a tile"""
     x, weight = row_inputs(rng, shape)
-    check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
+    check("weighted_sum_forward", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(0.5)
@@ -43,7 +43,7 @@ def test_forward_ragged(check, rng, shape):
 def test_backward_ragged(check, rng, shape):
     """weighted_sum_backward is right for every shape: no size is a multiple of a tile"""
     tensors = backward_inputs(rng, shape)
-    check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
+    check("weighted_sum_backward", *tensors, expected=lambda: models.weighted_sum_backward(*tensors))
 
 
 @pytest.mark.points(0.25)
@@ -52,7 +52,7 @@ def test_backward_ragged(check, rng, shape):
 def test_forward_16_bit(check, rng, dtype, build):
     """weighted_sum_forward takes bfloat16 and float16, adds in float32 and returns the input's dtype"""
     x, weight = build(rng, dtype)
-    check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
+    check("weighted_sum_forward", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(0.25)
@@ -61,7 +61,7 @@ def test_forward_16_bit(check, rng, dtype, build):
 def test_backward_16_bit(check, rng, dtype, build):
     """weighted_sum_backward takes bfloat16 and float16, adds in float32 and returns the input's dtype"""
     tensors = build(rng, dtype)
-    check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
+    check("weighted_sum_backward", *tensors, expected=lambda: models.weighted_sum_backward(*tensors))
 
 
 @pytest.mark.points(0.5)
@@ -70,7 +70,7 @@ def test_backward_16_bit(check, rng, dtype, build):
 def test_forward_strides(check, rng, memory_bytes, shape, layout):
     """weighted_sum_forward reads x and weight through their strides, in 64-bit offsets"""
     x, weight = layout(row_inputs(rng, shape), memory_bytes)
-    check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
+    check("weighted_sum_forward", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(0.5)
@@ -79,7 +79,7 @@ def test_forward_strides(check, rng, memory_bytes, shape, layout):
 def test_backward_strides(check, rng, memory_bytes, shape, layout):
     """weighted_sum_backward reads every input through its strides, the stride 0 of an expanded gradient included"""
     tensors = layout(backward_inputs(rng, shape), memory_bytes)
-    check("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
+    check("weighted_sum_backward", *tensors, expected=lambda: models.weighted_sum_backward(*tensors))
 
 
 @pytest.mark.points(0.25)
@@ -90,7 +90,7 @@ def test_outliers(check, rng, scale):
     weight[64:] = weight[:64]
     x[:, 64:] = -x[:, :64] + x[:, 64:] / 64
     x[::2] *= scale
-    check("weighted_sum_forward", x, weight, expected=models.weighted_sum_forward(x, weight))
+    check("weighted_sum_forward", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(0.5)
@@ -131,7 +131,7 @@ def test_backward_mistakes(run, rng):
 def test_value(check, rng):
     """weighted_sum returns what weighted_sum_forward does"""
     x, weight = row_inputs(rng, (4, 16, 64))
-    check("weighted_sum", x, weight, expected=models.weighted_sum_forward(x, weight))
+    check("weighted_sum", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
 @pytest.mark.points(0.5)

@@ -20,7 +20,14 @@ from assignment.grading.run import run_pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 JUDGED_BY = (  # what a result depends on, beside the submission
-    *("tests", "assignment/grading", "assignment/simulator", "assignment/compiling"),
+    *(
+        "tests",
+        "assignment/grading",
+        "assignment/recorder",
+        "assignment/player",
+        "assignment/simulator",
+        "assignment/compiling",
+    ),
     "assignment/diagnosis",
 )
 CHUNK = 5  # jobs that go to one judge together: seeds of one submission, whose kernels are then compiled once
@@ -198,6 +205,8 @@ def judge_case(item: pytest.Item) -> Verdict:
     for report in runtestprotocol(item, log=False, nextitem=None):
         properties: dict[str, Any] = dict(report.user_properties)
         if "status" in properties:
+            if properties["staff"]:
+                raise RuntimeError(f"{item.nodeid}: {properties['staff'][0]}")
             failed = properties["status"] not in score.KEEPS_POINTS
             measured = any(name == "margin" for name, _ in report.user_properties)
             is_judged_by_value = measured and not properties["cheated"]

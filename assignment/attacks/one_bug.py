@@ -104,6 +104,7 @@ def pool(folder: Path, engine: str) -> Any:
         seed=0,
         memory_bytes=0,
         given_up=lambda function: None,
+        import_error=lambda: "",
         close=lambda: None,
     )
 
@@ -112,20 +113,19 @@ class Here:
     """A worker's interface on this process."""
 
     def __init__(self, folder: Path, engine: str) -> None:
-        from assignment.grading.worker import Submission
+        from assignment.grading.direct import Session
 
-        self._submission = Submission(folder)
-        self._device = "cuda" if engine == "cuda" else "cpu"
+        self._session = Session(folder, "cuda" if engine == "cuda" else "cpu")
         self._guard = 0 if engine in ("interpreter", "cuda") else GUARD
 
     def ask(self, request: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
         """The answer to a request, as a worker gives it."""
-        from assignment.grading import protocol, worker
+        from assignment.grading import protocol
 
         specs, storages, payload = protocol.encode(tensors)
         copies = protocol.decode(specs, storages, bytearray(payload), guard=self._guard)
         with warnings.catch_warnings(action="ignore"):  # of NumPy, about garbage: nobody would stop there
-            return worker.safe_answer(self._submission, request, copies, self._device)
+            return self._session.answer(request, copies)
 
     def output(self) -> str:
         """What the submission printed: it is on this process's own output."""

@@ -55,7 +55,7 @@ class Notes:
 
 
 _notes: Notes | None = None
-_tunings = itertools.count()
+tunings = itertools.count()
 
 
 def install() -> None:
@@ -76,6 +76,17 @@ def recorded(target: Target) -> Iterator[list[Launch]]:
         yield _notes.launches
     finally:
         _notes = before
+
+
+@contextlib.contextmanager
+def tuned(config: str, tuning: int) -> Iterator[None]:
+    """Launches inside are of an autotuned kernel with this configuration."""
+    assert _notes is not None
+    _notes.config, _notes.tuning = config, tuning
+    try:
+        yield
+    finally:
+        _notes.config, _notes.tuning = "", -1
 
 
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -103,7 +114,7 @@ def tune(self: Any, *args: Any, **kwargs: Any) -> None:
         raise RuntimeError(f"{self.base_fn.__name__} is launched while nothing is being compiled")
     self.nargs = dict(zip(self.arg_names, args, strict=False))
     configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
-    _notes.tuning = next(_tunings)
+    _notes.tuning = next(tunings)
     try:
         for config in configs:
             if conflicts := kwargs.keys() & config.kwargs.keys():

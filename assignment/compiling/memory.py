@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 OURS = Path(__file__).resolve().parents[1]
-CODE = (*sorted((OURS / "compiling").glob("*.py")), OURS / "grading" / "compilations.py")
+CODE = (*sorted((OURS / "compiling").glob("*.py")), *sorted((OURS / "player").glob("*.py")))
 COMPILED = "compiled"  # the kind of what is remembered, and its folder; the grader remembers a student's progress too
 MAX_FILES = 4096  # of a kind
 MAX_FILE = 1 << 20  # bytes

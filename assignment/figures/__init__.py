@@ -27,5 +27,5 @@ FIGURES: dict[str, Callable[[], Drawing]] = {
     "formats": numerics.formats,
     "number_line": numerics.number_line,
     "sum_error": numerics.sum_error,
-    "two_processes": grader.two_processes,
+    "processes": grader.processes,
 }

@@ -1,30 +1,46 @@
-"""The grader: two processes and what passes between them."""
+"""The grader: three processes and what passes between them."""
 
 from assignment.figures.svg import Drawing
 
+WIDE, GAP = 194, 78  # a process, and what lies between two
+TOP, BOTTOM = 14, 236
+LEFT = [14, 14 + WIDE + GAP, 14 + 2 * (WIDE + GAP)]
+NOTE = "Without a GPU no graded value reaches the process that imports your files."
 
-def two_processes() -> Drawing:
-    """The judge never runs the submission: tensors go over, tensors come back."""
-    drawing = Drawing(720, 316, "The grader's two processes: tests and score in one, your kernels in the other")
-    drawing.rect(14, 14, 300, 250, "none", "green-line", radius=8, thick=2)
-    drawing.text(30, 40, "the grader’s process", bold=True)
-    for row, words in enumerate(["inputs, drawn from the seed", "oracle in float64", "comparison and tolerance",
-                                 "deadline of each call", "score and report"]):  # fmt: skip
-        drawing.box(30, 54 + 40 * row, 268, 32, words, "green", size=12)
-    drawing.rect(424, 14, 282, 250, "none", "orange-line", radius=8, thick=2)
-    drawing.text(440, 40, "the worker, in a sandbox", bold=True)
-    for row, (words, colour) in enumerate(
-        [("cs336_kernels/: your code", "orange"), ("simulator, or a GPU", "grey"), ("every access checked", "grey"),
-         ("bytes and origins counted", "grey")]
-    ):  # fmt: skip
-        drawing.box(440, 54 + 40 * row, 250, 32, words, colour, size=12)
-    drawing.text(440, 240, "what it says of time and score is ignored", size=12, colour="soft")
-    drawing.arrow(316, 92, 422, 92, "green-line", thick=2)
-    drawing.text(369, 82, "inputs", anchor="middle", size=12)
-    drawing.arrow(422, 152, 316, 152, "orange-line", thick=2)
-    drawing.text(369, 142, "results", anchor="middle", size=12)
-    drawing.text(369, 176, "as bytes,", anchor="middle", size=12, colour="soft")
-    drawing.text(369, 192, "never as code", anchor="middle", size=12, colour="soft")
-    drawing.text(14, 292, "A worker that crashes, hangs or exits is replaced, and costs its own checks only.", size=12,
-                 colour="soft")  # fmt: skip
+
+def processes() -> Drawing:
+    """The judge never runs the submission: steps come from one process, tensors from the other."""
+    drawing = Drawing(28 + 3 * WIDE + 2 * GAP, 284, "The grader's three processes: recorder, judge, player")
+    steps, checks = "what it does becomes\na list of steps", "simulator: checks each\naccess, counts bytes"
+    _process(drawing, 0, "recorder, in a sandbox", "orange")
+    _parts(drawing, 0, ("your host code", "orange"), ("launches only noted", "grey"), (steps, "grey"))
+    _process(drawing, 1, "judge", "green")
+    verdict = "comparison, deadlines,\nscore"
+    _parts(drawing, 1, ("inputs from the seed", "green"), ("oracle in float64", "green"), (verdict, "green"))
+    _process(drawing, 2, "player, in a sandbox", "blue")
+    _parts(drawing, 2, ("your kernels’ text", "orange"), ("steps are repeated", "blue"), (checks, "blue"))
+    _message(drawing, LEFT[1], LEFT[0] + WIDE, 90, "stand-ins", "green-line")
+    _message(drawing, LEFT[0] + WIDE, LEFT[1], 160, "steps", "orange-line")
+    _message(drawing, LEFT[1] + WIDE, LEFT[2], 90, "steps,\ninputs", "green-line")
+    _message(drawing, LEFT[2], LEFT[1] + WIDE, 160, "results,\nfindings", "blue-line")
+    drawing.text(14, 264, NOTE, size=12, colour="soft")
     return drawing
+
+
+def _process(drawing: Drawing, place: int, name: str, colour: str) -> None:
+    drawing.rect(LEFT[place], TOP, WIDE, BOTTOM - TOP, "none", f"{colour}-line", radius=8, thick=2)
+    drawing.text(LEFT[place] + 14, TOP + 28, name, bold=True)
+
+
+def _parts(drawing: Drawing, place: int, *parts: tuple[str, str]) -> None:
+    """What a process has and does, one box below the other."""
+    for row, (words, colour) in enumerate(parts):
+        height = 52 if "\n" in words else 36
+        drawing.box(LEFT[place] + 14, TOP + 46 + 54 * row, WIDE - 28, height, words, colour, size=12)
+
+
+def _message(drawing: Drawing, start: float, end: float, y: float, words: str, colour: str) -> None:
+    """An arrow from one process to another, with the words above it."""
+    inset = 2 if start < end else -2
+    drawing.arrow(start + inset, y, end - inset, y, colour, thick=2)
+    drawing.text((start + end) / 2, y - 10 - 16 * words.count("\n"), words, anchor="middle", size=12)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ import _pytest.outcomes
 import torch
 from torch import Tensor
 
-from assignment.grading import compiled, protocol, replies, score, text
+from assignment.grading import compiled, protocol, replies, score, text, transcript
 from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import WorkerDied
 
 MAX_PRINTED_LINES = 8
+READ = "host code runs on other values than these, and what it read was one of those (handout, section 8):"
 NOT_THE_WORK = (  # by whether the problem is one of PyTorch's
-    'not computed by your kernels: see the handout, "What may be called"',
-    'not FlashAttention in PyTorch: see the handout, "What may be called"',
+    'not computed by your kernels: compute it in one; the handout\'s "What may be called" lists what PyTorch may do',
+    'not FlashAttention in PyTorch: use its ordinary operations; see the handout, "What may be called"',
 )
 
 
@@ -52,6 +53,7 @@ class Run:
         self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.nans: list[str] = []  # where kernels made a NaN of numbers
+        self.reads: list[str] = []  # where host code read the value of a stand-in, or had what is not played
         self.doubts: list[str] = []  # what it leaves to the staff to judge
         self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
 
@@ -63,21 +65,7 @@ class Run:
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Tensor | tuple[Tensor, ...]:
         """The result of function(*tensors, **options)."""
         header, (results,) = self._ask("call", function, tensors, options)
-        is_untried = function not in self._pool.tried_dry and not function.endswith("_pytorch")
-        if is_untried and any(map(is_telling, results)):
-            self._pool.tried_dry.add(function)
-            self._refuse_answer_without_kernels(function, tensors, options, results)
         return results[0] if header["bare"] else tuple(results)
-
-    def _refuse_answer_without_kernels(
-        self, function: str, tensors: Sequence[Tensor], options: dict[str, Any], results: list[Tensor]
-    ) -> None:
-        """Call once more with kernels that do nothing: what comes must not be the answer."""
-        with self._simulating():
-            reply, without = self._send("dry", function, tensors, options)
-        came = zip(results, without, strict=False) if reply["status"] == "ok" else ()
-        if any(is_telling(a) and is_same_answer(a, b) for a, b in came):
-            self._accuse(function, ["with kernels that do nothing it returns the same"])
 
     def _accuse(self, function: str, evidence: list[str]) -> None:
         """Remember what a call has shown; the check fails for it when its own assertions are through."""
@@ -105,10 +93,10 @@ class Run:
         _, groups = self._ask("gradients", function, sent, options or {}, **more)
         return [tuple(group) for group in groups]
 
-    def kept_bytes(self, function: str, *tensors: Tensor, **options: Any) -> int:
-        """The memory that a differentiable call holds on to, beside its inputs and its result."""
-        _, ((kept,),) = self._ask("kept", function, tensors, options)
-        return int(kept)
+    def kept_bytes(self, function: str, *tensors: Tensor, **options: Any) -> tuple[int, tuple[Tensor, ...]]:
+        """The memory that a differentiable call holds on to, beside its inputs and its result; its sum's gradients."""
+        _, ((kept,), gradients) = self._ask("kept", function, tensors, options)
+        return int(kept), tuple(gradients)
 
     def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
         """What the call moves, counted in the simulator, whatever device the values are graded on."""
@@ -120,17 +108,21 @@ class Run:
         results, (largest,) = self._simulated("largest", function, tensors, options)
         if function == "flash_forward_pytorch" and int(largest) >= (whole := scores_of(*tensors[:2])):
             made = f"a tensor of {int(largest):,} elements is made, where all scores together are {whole:,}"
-            self._accuse(function, [f"{made}: they must never be held"])
+            self._accuse(function, [f"{made}: hold a tile of them at a time"])
         return results, int(largest)
 
-    def compiled(self, function: str, *tensors: Tensor, **options: Any) -> list[str]:
-        """What keeps the kernels of a call from being compiled, or from fitting, on each target; a text each."""
-        launched = self._launched(function, tensors, options)
+    def compiled(
+        self, function: str, *tensors: Tensor, right: Callable[[Any], object] = lambda results: None, **options: Any
+    ) -> list[str]:
+        """What keeps the kernels of a call from being compiled, or from fitting, on each target; a text each.
+
+        Kernels are compiled of calls whose results are right: `right` raises something if they are not.
+        """
         if self._pool.uncompiled[function] >= MAX_DEATHS:
             message = f"not compiled: that has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(score.TIMEOUT, message, ran=False)
         try:
-            reply = compiled.ask(self._pool, function, tensors, options)
+            reply = compiled.ask(self._pool, function, tensors, options, functools.partial(self._judged, right))
         except WorkerDied as error:
             self._pool.uncompiled[function] += 1
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
@@ -138,16 +130,15 @@ class Run:
             raise SubmissionError(score.CRASHED, replies.UNREADABLE)
         if reply["status"] != "compiled":
             raise failure(reply)
-        self.doubts += compiled.doubts(function, launched, reply)
         return compiled.problems(reply)
 
-    def _launched(self, function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> list[str]:
-        """The names of the kernels that a call launches; nothing where it cannot go on without what they compute."""
-        with self._simulating():
-            reply, _ = self._send("dry", function, tensors, options)
-        if is_todo(reply):
-            raise failure(reply)
-        return reply.get("kernels", [])
+    def _judged(self, right: Callable[[Any], object], came: dict[str, Any], results: list[Tensor]) -> None:
+        """Have the results of a program that is to be compiled judged."""
+        reply = replies.read(came, len(results))
+        if reply is None or reply["status"] != "ok" or len(reply["groups"]) != 1:
+            raise SubmissionError(score.CRASHED, replies.UNREADABLE)
+        self._hear(self.asked.get("function", ""), reply)
+        right(results[0] if reply["bare"] else tuple(results))
 
     def _simulated(
         self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any]
@@ -200,10 +191,16 @@ class Run:
         came = {"ok": "it returned a result"}.get(reply["status"], f"it raised {reply.get('message')}")
         raise SubmissionError(score.FAIL, f"expected a {expected.__name__} before any launch, but {came}")
 
+    def steps(self) -> list[str]:
+        """What host code did in the last call, step by step; nothing where it was not recorded."""
+        program = getattr(self._worker, "last", {})
+        return [text.line(step) for step in transcript.lines(program)] if program else []
+
     def in_context(self, message: str) -> str:
         """The message with the call that it is about, and what the submission printed during it."""
         printed = beginning_and_end(self._worker.output().rstrip().splitlines())
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
+        notes += [f"  note: {READ}\n  {read}" if read.startswith(" ") else f"  note: {read}" for read in self.reads]
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
         return text.clean("\n".join(line for line in lines if line))
 
@@ -250,6 +247,7 @@ class Run:
         if reply.get("evidence"):
             self._accuse(function, reply["evidence"])
         self.nans += [nan for nan in reply.get("nans", ()) if nan not in self.nans]
+        self.reads += [read for read in reply.get("reads", ()) if read not in self.reads]
         self.notes += [note for note in reply.get("notes", ()) if note not in self.notes]
         self.doubts += [doubt for doubt in reply.get("doubts", ()) if doubt not in self.doubts]
 
@@ -280,20 +278,6 @@ def beginning_and_end(lines: list[str]) -> list[str]:
         return lines
     half = MAX_PRINTED_LINES // 2
     return [*lines[:half], f"… {len(lines) - 2 * half} lines more …", *lines[-half:]]
-
-
-def is_telling(result: Tensor) -> bool:
-    """Whether a result cannot be met by chance: not all alike."""
-    return result.numel() > 1 and bool((result != result.flatten()[0]).any())
-
-
-def is_same_answer(result: Tensor, other: Tensor) -> bool:
-    """Whether nearly all elements that are not zero agree within a percent."""
-    if result.shape != other.shape or result.dtype != other.dtype:
-        return False
-    where = result != 0
-    result, other = result[where].double(), other[where].double()
-    return bool(((result - other).abs() <= 0.01 * result.abs()).double().mean() > 0.9)
 
 
 def scores_of(q: Tensor, k: Tensor) -> int:
@@ -359,26 +343,41 @@ def share_memory(some: list[Tensor], others: list[Tensor]) -> bool:
     return any(tensor.untyped_storage().data_ptr() in storages for tensor in some if tensor.numel())
 
 
+@contextlib.contextmanager
+def _gpu_on_cpu() -> Iterator[None]:
+    """Host code inside hears of a GPU, as it does where it is recorded."""
+    from assignment.recorder import bodies
+    from assignment.simulator.cuda import CudaOnCpu
+
+    with bodies.everywhere([CudaOnCpu()]):
+        yield
+
+
 class InlineWorker:
     """A worker's interface on this very process: exceptions of the submission pass through, for a debugger."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        from assignment.grading import worker
+        from assignment.grading import direct, worker
 
-        self._device = device
         worker.prepare(device)
+        self._gpu: Any = contextlib.nullcontext  # host code hears of one here, too
         if device == "cpu":
-            from assignment.simulator import control
+            from assignment.simulator import control, cuda
 
             control.let_stop()
-        self._submission = worker.Submission(folder)
-        self._answer = worker.answer
+            cuda.patch()
+            self._gpu = _gpu_on_cpu
+        self._session = direct.Session(folder, device)
         self._decode = functools.partial(protocol.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
 
     def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
         specs, storages, payload = protocol.encode(tensors)
-        copies = self._decode(specs, storages, bytearray(payload))
-        return self._answer(self._submission, request, copies, self._device)
+        with self._gpu():
+            return self._session.let_raise(request, self._decode(specs, storages, bytearray(payload)))
+
+    @property
+    def import_error(self) -> str:
+        return self._session.import_error
 
     def output(self) -> str:
         return ""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import traceback
 from pathlib import Path
 
-from assignment.grading import doctor, rungs
+from assignment.grading import doctor, failure, rungs
 
 INTERRUPTED = 130
+MAX_DIGITS = 40  # of a number: a seed has 20
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -52,8 +54,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a natural number, got {text!r}")
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise argparse.ArgumentTypeError(f"expected a natural number of up to {MAX_DIGITS} digits, got {text[:50]!r}")
     return int(text)
 
 
@@ -62,11 +64,18 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # in the C locale a × must not cost the score
             stream.reconfigure(errors="replace")
+    try:
+        return answer(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception:  # exit status 1, which Python would give it, means graded
+        return failure.tell([traceback.format_exc()])
+
+
+def answer(options: argparse.Namespace) -> int:
+    """Do what is asked for; returns the exit status."""
     if options.doctor:
-        try:
-            return doctor.main(options.path)
-        except KeyboardInterrupt:
-            return INTERRUPTED
+        return doctor.main(options.path)
     try:
         from assignment.grading import run
     except ImportError as error:

@@ -14,23 +14,27 @@ from assignment.compiling.targets import TARGETS
 from assignment.grading import protocol, replies
 
 if TYPE_CHECKING:
+    from assignment.grading.pair import Judgement
     from assignment.grading.pool import Pool
 
 REFUSED = "LaunchRefused: "
 
 
-def ask(pool: "Pool", function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> dict[str, Any] | None:
+def ask(
+    pool: "Pool", function: str, tensors: Sequence[Tensor], options: dict[str, Any], right: "Judgement"
+) -> dict[str, Any] | None:
     """The reply of a worker that compiles, or one like it from before; None where there is none to be read.
 
-    Raises WorkerDied.
+    `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.
     """
     request = {"kind": "compile", "function": function, "options": options, "targets": list(TARGETS)}
-    specs, storages, payload = protocol.encode(list(tensors))
-    key = memory.key([pool.submission.sha256, request, specs, storages], payload)
+    specs, _, _ = protocol.encode(list(tensors))
+    key = memory.key([pool.submission.sha256, request, specs], b"")
     if reply := _recall(key):
         return reply
     share = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
-    came, results = pool.compiler().ask({**request, "processes": share}, list(tensors))
+    asked = {**request, "processes": share}
+    came, results = pool.pair().compile(asked, list(tensors), pool.compiler(), pool.stage.sources, right)
     reply = replies.read(came, len(results))
     if reply and _is_success(reply):
         memory.remember(key, {name: came[name] for name in ("status", "kernels", "stopped")})
@@ -66,12 +70,3 @@ def problems(reply: dict[str, Any]) -> list[str]:
     if not reply["kernels"] and not found:
         found.append("the call launches no kernel, so there is none to compile")
     return found
-
-
-def doubts(function: str, launched: Sequence[str], reply: dict[str, Any]) -> list[str]:
-    """What is compiled must be what runs: a line where the simulator saw a kernel that was not compiled."""
-    compiled = {kernel.name for kernel in reply["kernels"]}
-    missing = sorted(set(launched) - compiled)
-    if not missing or reply["stopped"]:
-        return []
-    return [f"{function} launches {', '.join(missing)} in the simulator, and not where its kernels are compiled"]

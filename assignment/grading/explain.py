@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from assignment.grading import checks, handout, picture, report, run, score, text, where
+from assignment.grading import checks, failure, handout, picture, report, run, score, text, where
 from assignment.grading.following import counted
 from assignment.grading.judge import Judge
 from assignment.grading.pool import Pool
@@ -59,8 +59,10 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
     run.introduce(options, pool, console)
     commands = run.command_for(options, pool.seed), run.debug_for(options, pool.seed)
     judge = Quiet(runnable, console, commands[0])
-    if (failed := run.judged(judge, runnable, pool)) is not None:
-        return failed
+    if not run.judged(judge, runnable, pool):
+        return run.INTERRUPTED
+    if judge.problems:
+        return failure.tell(judge.problems)
     results = score.without_cheated(judge.results())
     entries = [score.check_entry(result, *commands) for result in results]
     show_check(console, check, *handout.cited(entries[0]["hint"] if entries else ""))
@@ -97,6 +99,9 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
     console.print(Text(": ".join([result.status, ", ".join(filter(None, (earned, counts)))]), style))
     show_cases(console, result)
     report.print_hint(console, entry)
+    if result.worst and result.worst.steps:
+        console.print(Text(text.line(f"  what host code did in the last call of [{result.worst.name}]:")))
+        report.print_block(console, "\n".join(result.worst.steps))
     console.print(Text(f"  open:  {where.place(result.check)}"))
     report.print_commands(console, entry)
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from assignment.grading import report, run, score, text, where
+from assignment.grading import failure, report, run, score, text, where
 from assignment.grading.checks import Check
 from assignment.grading.judge import Judge
 from assignment.grading.pool import Pool
@@ -77,8 +77,10 @@ class Following:
         command = run.command_for(options, pool.seed)
         judge = First(turns, console, command)
         run.introduce(options, pool, console)
-        if (failed := run.judged(judge, turns, pool)) is not None:
-            return failed
+        if not run.judged(judge, turns, pool):
+            return run.INTERRUPTED
+        if judge.problems:
+            return failure.tell(judge.problems)
         check = judge.unfinished()
         self._at.value = number_of(check, order) if check else NOWHERE
         if check is None:

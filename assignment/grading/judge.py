@@ -33,6 +33,7 @@ class Judge:
         self._task = self._progress.add_task("", total=None)
         self.has_enough = False  # and has stopped pytest itself
         self.problems: list[str] = []  # what went wrong in the grader itself
+        self.import_error = ""  # what kept the package from being imported
         self.first_verdict = 0.0  # when it came
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -45,13 +46,15 @@ class Judge:
         if report.failed:
             self.problems.append(f"{report.nodeid}: {report.longreprtext}")
 
-    def pytest_internalerror(self, excrepr: Any) -> None:
+    def pytest_internalerror(self, excrepr: Any) -> bool:
         self.problems.append(str(excrepr))
+        return True  # pytest need not print it
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         properties: dict[str, Any] = dict(report.user_properties)
         if "status" not in properties:
             return
+        self.hear_import_error(properties["import_error"])
         file, _, test = report.nodeid.partition("::")
         function, _, parameters = test.partition("[")
         case = score.Case(
@@ -67,6 +70,8 @@ class Judge:
             hints=None if properties["hints"] is None else tuple(properties["hints"]),
             size=properties["size"],
             map=properties["map"],
+            steps=tuple(properties.get("steps", ())),
+            staff=tuple(properties["staff"]),
         )
         self._add(f"{file.rpartition('/')[2]}::{function}", case)
 
@@ -77,6 +82,12 @@ class Judge:
         if len(self._cases[name]) == self._expected[name]:
             self.first_verdict = self.first_verdict or time.monotonic()
             self.hear(score.check_entry(self._result(name), self._command))
+
+    def hear_import_error(self, said: str) -> None:
+        """Of some case; it is told once, before any verdict."""
+        if said and not self.import_error:
+            self.import_error = said
+            report.print_import_error(self._progress.console, said)
 
     def hear(self, entry: dict[str, Any]) -> None:
         """A check is complete."""

@@ -1,6 +1,8 @@
 """What a run is for: a grade, the first check that is not finished, or all about one check; once, or on every save."""
 
 import argparse
+import contextlib
+import traceback
 
 from rich.console import Console
 
@@ -42,8 +44,13 @@ def start(
     submission: Submission,
     console: Console,
 ) -> int:
-    """Do it, once or until Ctrl-C; returns the exit status."""
-    pool = run.new_pool(options, submission)
-    if options.watch:
-        return watch.Watch(options, mode, selected, pool, console).run()
-    return mode(options, selected, pool, console)
+    """Do it, once or until Ctrl-C; returns the exit status. Raises UnusableSubmission."""
+    try:
+        with contextlib.closing(run.new_pool(options, submission)) as pool:
+            if options.watch:
+                return watch.Watch(options, mode, selected, pool, console).run()
+            return mode(options, selected, pool, console)
+    except UnusableSubmission:
+        raise
+    except Exception:
+        return run.without_verdicts(options, selected, submission, traceback.format_exc())

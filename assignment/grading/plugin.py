@@ -7,12 +7,12 @@ it are spread over several processes, forked once the tests are collected, each 
 import concurrent.futures
 import contextlib
 import ctypes
-import hashlib
+import functools
 import multiprocessing
 import os
-import random
 import signal
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -24,12 +24,13 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from assignment.grading import rungs, score
-from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
+from assignment.grading import failure, rungs, score, streams
+from assignment.grading.pool import Pool, default_jobs, pick_device
 from assignment.grading.submission import UnusableSubmission, read
 
 POOL = pytest.StashKey[Pool]()
 SPEED = pytest.StashKey[Any]()  # a speed.Session
+STAFF = pytest.StashKey[list[str]]()  # of a case: what failed in the grader while it looked for a cause
 TRIED = pytest.StashKey[dict[str, float]]()  # by check, the seconds for which results were compared with misconceptions
 MAX_TRIED_S = 2.0
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
@@ -76,31 +77,40 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pool_of(config: pytest.Config) -> Pool:
     """The run's pool, made at its first use from the command line's options."""
     if POOL not in config.stash:
-        path = config.getoption("submission") or config.rootpath / config.getini("submission")
         try:
-            submission = read(path)
+            config.stash[POOL] = pool_for(config)
         except UnusableSubmission as error:
             raise pytest.UsageError(str(error)) from error
-        inline = config.getoption("inline")
-        alone = inline or config.getoption("usepdb", False)
-        seed = config.getoption("seed")
-        config.stash[POOL] = Pool(
-            submission,
-            pick_device(config.getoption("device")),
-            new_seed() if seed is None else seed,
-            1 if alone else config.getoption("jobs") or default_jobs(),
-            path if inline else None,
-            config.getoption("sandbox"),
-        )
     return config.stash[POOL]
+
+
+def pool_for(config: pytest.Config) -> Pool:
+    """A new one; raises UnusableSubmission."""
+    path = config.getoption("submission") or config.rootpath / config.getini("submission")
+    inline = config.getoption("inline")
+    alone = inline or config.getoption("usepdb", False)
+    seed = config.getoption("seed")
+    return Pool(
+        read(path),
+        pick_device(config.getoption("device")),
+        streams.new_seed() if seed is None else seed,
+        1 if alone else config.getoption("jobs") or default_jobs(),
+        path if inline else None,
+        config.getoption("sandbox"),
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Shuffle the cases of each check, so that none can tell by its turn what is coming."""
     if any(uses_submission(item) for item in items):
         order = {name: i for i, name in enumerate(dict.fromkeys(check_name(item) for item in items))}
-        shuffled = random.Random(pool_of(config).seed)
-        items.sort(key=lambda item: (order[check_name(item)], shuffled.random() if uses_submission(item) else 0))
+        seed = pool_of(config).seed
+        items.sort(key=lambda item: (order[check_name(item)], uses_submission(item) and turn(seed, item)))
+
+
+def turn(seed: int, item: pytest.Item) -> int:
+    """Where a case comes among those of its check, whichever of them are run."""
+    return streams.number(seed, "turn", case_name(item))
 
 
 def uses_submission(item: pytest.Item) -> bool:
@@ -114,6 +124,10 @@ def is_judged(item: pytest.Item) -> bool:
 
 def check_name(item: pytest.Item) -> str:
     return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+
+
+def case_name(item: pytest.Item) -> str:
+    return f"{item.path.name}::{item.name}"
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
@@ -203,9 +217,13 @@ def first_of(pending: Iterable[Future], executor: ProcessPoolExecutor) -> set[Fu
     raise BrokenProcessPool("no verdict for too long")
 
 
-def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, Any]]) -> None:
-    """Tell pytest of a test that a judging process has run."""
+def hand_on(session: pytest.Session, item: pytest.Item, reports: list[dict[str, Any]] | str) -> None:
+    """Tell pytest of a test that a judging process has run, or of what kept it from a verdict."""
     hook = session.config.hook
+    if isinstance(reports, str):
+        session.testsfailed += 1
+        hook.pytest_internalerror(excrepr=f"{item.nodeid}:\n{reports}", excinfo=None)
+        return
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for data in reports:
         hook.pytest_runtest_logreport(report=hook.pytest_report_from_serializable(config=session.config, data=data))
@@ -235,10 +253,16 @@ def become_judge(session: pytest.Session, numbers: Any) -> None:
     torch.set_num_threads(1)
 
 
-def judge(index: int) -> list[dict[str, Any]]:
+def judge(index: int) -> list[dict[str, Any]] | str:
+    """The reports of a case, as plain data; where the grader fails at it a traceback, which costs no other case."""
     item = _session.items[index]
-    reports = runtestprotocol(item, log=False, nextitem=None)
-    return [item.config.hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
+    try:
+        reports = runtestprotocol(item, log=False, nextitem=None)
+        return [item.config.hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
+    except Exception:
+        problem = traceback.format_exc()
+        item.session._setupstate.teardown_exact(None)  # it would be in the way of the next case
+        return problem
 
 
 @pytest.fixture
@@ -248,7 +272,7 @@ def run(request: pytest.FixtureRequest) -> Any:
 
     pool = pool_of(request.config)
     pool.workers[pool.mine].forget_output()
-    return Run(pool, order=number_of(request, "order"))
+    return Run(pool, order=streams.number(pool.seed, "order of programs", case_name(request.node)))
 
 
 @pytest.fixture
@@ -269,15 +293,7 @@ def speed(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> Any:
     """A torch.Generator that depends on the run's seed and the test's id alone."""
-    import torch
-
-    return torch.Generator().manual_seed(number_of(request))
-
-
-def number_of(request: pytest.FixtureRequest, purpose: str = "") -> int:
-    """A number that depends on the run's seed, the test's id and the purpose, and gives none of them away."""
-    text = f"{pool_of(request.config).seed} {request.node.name} {request.node.originalname}{purpose}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
+    return streams.generator(pool_of(request.config).seed, "inputs", case_name(request.node))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -286,6 +302,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     report = yield
     if not uses_submission(item) or (call.when != "call" and not report.failed):
         return report
+    staff: list[str] = []
+    item.stash[STAFF] = staff
     status, message = verdict(item, call)
     ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
     run = door(item)
@@ -293,7 +311,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     report.user_properties += [("status", status), ("message", message), ("ran", ran), ("notes", notes)]
     report.user_properties += [("cheated", cheated), ("measured", getattr(run, "measured", ""))]
     size = sum(tensor.numel() for tensor in getattr(run, "asked", {}).get("tensors", ()))
-    report.user_properties += [("hints", hints(item, call)), ("size", size), ("map", map_of(call))]
+    causes = failure.diagnosed("no likely cause was found", lambda: hints(item, call), None, staff)
+    drawn = failure.diagnosed("no map was drawn", lambda: map_of(call), None, staff)
+    report.user_properties += [("hints", causes), ("size", size), ("map", drawn), ("staff", staff)]
+    report.user_properties.append(("import_error", import_error(item.config)))
+    if status == score.FAIL and hasattr(run, "steps"):
+        report.user_properties.append(("steps", run.steps()))
     for name in ("margin", "share"):
         if call.excinfo and hasattr(call.excinfo.value, name):
             report.user_properties.append((name, getattr(call.excinfo.value, name)))
@@ -302,6 +325,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     elif report.failed and status != score.GRADER_ERROR and not item.config.getoption("inline"):
         report.longrepr = f"{status}: {message}\n  again: --seed {pool_of(item.config).seed}"
     return report
+
+
+def import_error(config: pytest.Config) -> str:
+    """What kept the package from being imported, as far as the workers of this process know."""
+    timed = config.stash[SPEED].worker.import_error if SPEED in config.stash else ""
+    return pool_of(config).import_error() or timed
 
 
 def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str] | None:
@@ -318,8 +347,10 @@ def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str] | None:
         return None
     began = time.process_time()
     left_s = MAX_TRIED_S - spent_s[name]
-    found = diagnosis.causes(diagnosis.calls(door(item).asked), error.got, error.expected, left_s)
-    spent_s[name] += time.process_time() - began
+    try:
+        found = diagnosis.causes(diagnosis.calls(door(item).asked), error.got, error.expected, left_s)
+    finally:
+        spent_s[name] += time.process_time() - began
     return found if found or spent_s[name] < MAX_TRIED_S else None
 
 
@@ -368,7 +399,8 @@ def outcome(item: pytest.Item, call: pytest.CallInfo, run: Any) -> tuple[str, st
     if isinstance(error, SubmissionError) and run is not None:
         return error.status, str(error)
     if isinstance(error, AssertionError) and run is not None:
-        return score.FAIL, with_origin_of_nan(error, run)
+        look, plain = functools.partial(with_origin_of_nan, error, run), str(error)
+        return score.FAIL, failure.diagnosed("the origin of a NaN was not found", look, plain, item.stash[STAFF])
     if item.config.getoption("inline") and isinstance(error, NotImplementedError):
         return score.TO_DO, str(error)
     if item.config.getoption("inline"):
@@ -377,7 +409,7 @@ def outcome(item: pytest.Item, call: pytest.CallInfo, run: Any) -> tuple[str, st
 
 
 def with_origin_of_nan(error: AssertionError, run: Any) -> str:
-    """The message, with the lines of kernels that have made a NaN if a result has any; the map comes last."""
+    """Return the message, with the lines of kernels that have made a NaN if a result has any; the map comes last."""
     from tests import compare
 
     text, nans = str(error), getattr(run, "nans", [])

@@ -1,14 +1,15 @@
 """What the judging processes of one run share: the staged submission, a worker each, and how often functions died."""
 
+import contextlib
 import multiprocessing
 import os
-import secrets
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from assignment.grading import rungs, score
 from assignment.grading.confinement import ADDRESS_SPACE
+from assignment.grading.pair import Pair
 from assignment.grading.sandbox import Stage, Worker
 from assignment.grading.submission import Submission
 
@@ -36,41 +37,67 @@ class Pool:
         inline: Path | None = None,
         sandbox: str = rungs.AUTO,
     ) -> None:
-        """Raises rungs.Unavailable where that sandbox does not work."""
+        """Raises rungs.Unavailable where that sandbox does not work, and UnusableSubmission."""
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
         self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
         self._deaths = no_deaths()
+        self._closed, self._owner = False, os.getpid()
+        self.mine = 0  # the index of this process's worker
+        self.memory_bytes = _memory_bytes(device)
+        self._pair: Any = None  # beside a worker with a GPU, or in this process: one that simulates
+        self._compiler: Any = None  # this process's worker that compiles
+        self.unsimulated: Counter[str] = Counter()  # how often a function has ended the one that simulates
+        self.uncompiled: Counter[str] = Counter()  # and the one that compiles
         self.stage = Stage(submission, device)
-        self.workers: list[Any]  # Worker or calls.InlineWorker
+        self.workers: list[Any] = []  # Worker, Pair or calls.InlineWorker
+        try:
+            self._employ(inline)
+        except BaseException:
+            self.close()
+            raise
+
+    def _employ(self, inline: Path | None) -> None:
         if inline:
             from assignment.grading.calls import InlineWorker
 
             folder = inline.resolve() if inline.is_dir() else self.stage.submission
-            self.workers = [InlineWorker(folder, device)]
+            self.workers.append(InlineWorker(folder, self.device))
         else:
-            self.workers = [Worker(self.stage, device, self.rung) for _ in range(jobs)]
-        self._closed, self._owner = False, os.getpid()
-        self.mine = 0  # the index of this process's worker
-        self.memory_bytes = _memory_bytes(device)
-        self._simulator: Any = None  # beside a worker with a GPU: one that simulates
-        self._compiler: Any = None  # this process's worker that compiles
-        self.unsimulated: Counter[str] = Counter()  # how often a function has ended the one that simulates
-        self.uncompiled: Counter[str] = Counter()  # and the one that compiles
-        self.tried_dry: set[str] = set()  # functions that this process has called without their kernels
+            for _ in range(self.jobs):
+                self.workers.append(self._new_worker())
+
+    def _new_worker(self) -> Any:
+        """What answers the requests of one judging process."""
+        if self.device == "cpu":
+            return Pair(self.stage, self._sandbox)
+        return Worker(self.stage, self.device, self.rung)
+
+    @property
+    def _sandbox(self) -> str | None:
+        return None if self.rung == NO_RUNG else self.rung
 
     def simulator(self) -> Any:
-        """This process's worker, or beside it one that simulates."""
-        if self.device == "cpu":
+        """This process's worker, or beside it a pair that simulates."""
+        return self.workers[self.mine] if self.device == "cpu" else self.pair()
+
+    def pair(self) -> Pair:
+        """This process's recorder and player, started at their first use."""
+        if isinstance(self.workers[self.mine], Pair):
             return self.workers[self.mine]
-        if self._simulator is None:
-            self._simulator = Worker(self.stage, "cpu", self.rung)
-        return self._simulator
+        if self._pair is None:
+            self._pair = Pair(self.stage, self._sandbox)
+        return self._pair
 
     def compiler(self) -> Worker:
         """This process's worker that compiles, started at its first use."""
         if self._compiler is None:
-            self._compiler = Worker(self.stage, "compile", None if self.rung == NO_RUNG else self.rung)
+            self._compiler = Worker(self.stage, "compile", self._sandbox)
         return self._compiler
+
+    def import_error(self) -> str:
+        """What kept the package from being imported, where this process has seen that; its files are, one by one."""
+        workers = (worker for worker in (*self.workers, self._pair) if worker is not None)
+        return next((worker.import_error for worker in workers if worker.import_error), "")
 
     def died(self, function: str, status: str) -> None:
         with self._deaths.get_lock():
@@ -88,8 +115,7 @@ class Pool:
         self._deaths = no_deaths()  # a judge that was killed may have held the lock of the old ones
         self.unsimulated.clear()
         self.uncompiled.clear()
-        self.tried_dry.clear()
-        for worker in [*self.workers, self._simulator, self._compiler]:
+        for worker in [*self.workers, self._pair, self._compiler]:
             if worker is not None:
                 worker.restart()
         self.stage.replace(submission)
@@ -98,7 +124,7 @@ class Pool:
         """New workers, for new judges: the old ones were lost with whatever they were at, perhaps with a lock."""
         for worker in self.workers:
             worker.close()
-        self.workers = [Worker(self.stage, self.device, self.rung) for _ in self.workers]
+        self.workers = [self._new_worker() for _ in self.workers]
         self._deaths = multiprocessing.get_context("fork").Array("i", self._deaths.get_obj()[:])
 
     def close(self) -> None:
@@ -106,10 +132,11 @@ class Pool:
         if self._closed or self._owner != os.getpid():
             return
         self._closed = True
-        for worker in [*self.workers, self._simulator, self._compiler]:
-            if worker is not None:
-                worker.close()
-        self.stage.close()
+        with contextlib.ExitStack() as closing:  # the folder goes whatever becomes of the workers
+            closing.callback(self.stage.close)
+            for worker in [*self.workers, self._pair, self._compiler]:
+                if worker is not None:
+                    closing.callback(worker.close)
 
 
 def no_deaths() -> Any:
@@ -138,7 +165,3 @@ def pick_device(asked: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def new_seed() -> int:
-    return secrets.randbelow(2**31)

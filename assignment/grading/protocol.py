@@ -135,7 +135,7 @@ def receive(
     text = _read(connection, header_size, deadline)
     payload = _read(connection, payload_size, deadline)
     try:
-        header = _parse(text)
+        header = parse(text)
         if is_reply_to is not None and header.get("id") != is_reply_to:
             raise ProtocolError("an answer to another question")
         return header, decode(header["tensors"], header["storages"], payload, largest_storage, guard)
@@ -177,7 +177,7 @@ def remaining(deadline: float | None) -> float | None:
     return seconds
 
 
-def _parse(text: bytearray) -> dict[str, Any]:
+def parse(text: bytearray) -> dict[str, Any]:
     """JSON as the standard has it: no NaN, no number that is infinite or endless, no key twice."""
     header = json.loads(
         text.decode(), object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_refuse

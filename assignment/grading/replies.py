@@ -12,15 +12,16 @@ from torch import Tensor
 
 from assignment.compiling import kernel
 from assignment.compiling.targets import TARGETS
-from assignment.grading import compilations, text
+from assignment.grading import text
 from assignment.grading.requests import MAX_KERNELS, MAX_NOTES
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MAX_GROUPS = 64
+MAX_COMPILED = 300  # kernels
 MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
 LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
-SAID = ("notes", "evidence", "doubts", "nans")  # beside the results
+SAID = ("notes", "evidence", "doubts", "nans", "reads")  # beside the results
 
 
 def read(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
@@ -39,6 +40,18 @@ def read(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
     return None
 
 
+def recorded(reply: dict[str, Any]) -> dict[str, Any] | None:
+    """What a recorder says beside its program; None where it is none."""
+    asked = bool(reply.get("asked"))
+    said = {"status": "ok"} if reply.get("status") == "ok" else read(reply, 0)
+    return {**said, "asked": asked} if said else None
+
+
+def is_program(tensors: list[Tensor]) -> bool:
+    """Whether these are what goes with such a reply: bytes."""
+    return len(tensors) == 1 and tensors[0].dtype == torch.uint8
+
+
 def _ok(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
     groups, bare = reply.get("groups"), reply.get("bare")
     said = {name: reply.get(name, []) for name in SAID}
@@ -49,10 +62,6 @@ def _ok(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
     if (bare and groups[:1] != [1]) or not all(_are_texts(texts, MAX_NOTES) for texts in said.values()):
         return None
     cleaned = {name: [text.clean(line) for line in texts if line] for name, texts in said.items()}
-    if not _are_texts(kernels := reply.get("kernels", []), MAX_KERNELS):
-        return None
-    if kernels:
-        cleaned["kernels"] = [text.line(name[:MAX_NAME]) for name in kernels]
     return {"status": "ok", "groups": groups, "bare": bare, **cleaned, **_timed(reply)}
 
 
@@ -70,7 +79,7 @@ def _timed(reply: dict[str, Any]) -> dict[str, Any]:
 
 def _compiled(reply: dict[str, Any]) -> dict[str, Any] | None:
     listed, stopped = reply.get("kernels"), reply.get("stopped")
-    if not isinstance(listed, list) or len(listed) > compilations.MAX_KERNELS or not isinstance(stopped, dict):
+    if not isinstance(listed, list) or len(listed) > MAX_COMPILED or not isinstance(stopped, dict):
         return None
     if not stopped.keys() <= TARGETS.keys() or not _are_texts([*stopped.values()], len(TARGETS)):
         return None
@@ -120,7 +129,7 @@ def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[st
     if kind == "largest":
         return len(sizes) == 2 and are_figures(groups[1], [()])
     if kind == "kept":
-        return len(sizes) == 1 and are_figures(groups[0], [()])
+        return len(sizes) == 2 and are_figures(groups[0], [()]) and sizes[1] == n_tensors
     return len(sizes) == 1
 
 

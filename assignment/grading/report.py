@@ -1,6 +1,8 @@
 """The report on the screen and as JUnit XML, from the plain data that score.report() returns."""
 
 import json
+import os
+import sys
 import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
@@ -30,6 +32,14 @@ PLACES = ("at ", "computed at ", "called from ")
 GUTTER = "    | "  # before each line that a submission may have written
 
 
+class Screen(Console):
+    """A terminal or a pipe. Where nobody reads it any more the grade goes on: rich would exit with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def points(value: float) -> str:
     return f"{value:g}"
 
@@ -43,6 +53,12 @@ def print_block(console: Console, message: str, first: str = GUTTER, style: str 
     width = console.width if console.is_terminal else text.MAX_LINE * 2
     for row in text.block(message, width, GUTTER, first):
         console.print(Text(row, style))
+
+
+def print_import_error(console: Console, said: str) -> None:
+    console.print(Text("cs336_kernels cannot be imported; each of its files is graded by itself:", "bold red"))
+    print_block(console, short(said))
+    console.print()
 
 
 def verdict_line(check: dict[str, Any]) -> Text:
@@ -101,6 +117,13 @@ def print_notes(console: Console, report: dict[str, Any]) -> None:
     for note in list(notes)[:MAX_NOTES]:
         console.print()
         print_block(console, short(note), "warning: ", "yellow")
+
+
+def print_staff_notes(console: Console, report: dict[str, Any]) -> None:
+    """What failed in the grader itself and cost no points."""
+    for note in report["notes_to_staff"]:
+        console.print()
+        print_block(console, short(note), "note to staff, not your code: ", "magenta")
 
 
 def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str] = ()) -> None:

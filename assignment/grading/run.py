@@ -4,12 +4,12 @@ import argparse
 import contextlib
 import functools
 import importlib.metadata
-import math
 import os
 import shlex
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,26 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from assignment.grading import checks, greeting, plugin, progress, report, rungs, score, supervisor, text
+from assignment.grading import (
+    checks,
+    failure,
+    greeting,
+    plugin,
+    progress,
+    report,
+    rungs,
+    score,
+    streams,
+    supervisor,
+    text,
+)
 from assignment.grading.judge import Judge
-from assignment.grading.pool import Pool, default_jobs, new_seed, pick_device
+from assignment.grading.pool import Pool, default_jobs, pick_device
 from assignment.grading.stage import Stage
 from assignment.grading.submission import Submission, UnusableSubmission, pack, read
 
 ROOT = Path(__file__).resolve().parents[2]
-GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
+GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, failure.BROKEN, 130
 PACKED = "submission.zip"
 
 Mode = Callable[[argparse.Namespace, list[checks.Check], Pool, Console], int]
@@ -34,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
     """What the command line asks for; returns the exit status."""
     from assignment.grading import modes  # they build on this module
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = report.Screen(highlight=False, soft_wrap=True)
     try:
         options.only = [name for names in options.only for name in names.split(",")]
         selected = checks.select(checks.declared(), options.only) if options.only else checks.declared()
@@ -49,17 +61,16 @@ def main(options: argparse.Namespace) -> int:
         _check_outputs(options)
         _check_bench(options)
         _check_sandbox(options)
-        mode, selected = modes.choose(options, selected)
         submission = read(options.path.absolute())
-    except UnusableSubmission as error:
-        print(f"grade.py: {text.clean(str(error))}", file=sys.stderr)
-        return UNUSABLE
-    if options.pack:
-        return write_pack(console, submission)
-    try:
+        mode, selected = modes.choose(options, selected)
+        if options.pack:
+            return write_pack(console, submission)
         if options.bench:
             return bench(options, submission, console)
         return modes.start(options, mode, selected, submission, console)
+    except UnusableSubmission as error:
+        print(f"grade.py: {text.clean(str(error))}", file=sys.stderr)
+        return UNUSABLE
     except KeyboardInterrupt:
         print("grade.py: interrupted, no score", file=sys.stderr)
         return INTERRUPTED
@@ -87,11 +98,14 @@ def _check_sandbox(options: argparse.Namespace) -> None:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    for path in (options.json, options.junit, options.csv, options.plot):
-        if path and not path.absolute().parent.is_dir():
-            raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
-        if path and path.is_dir():
-            raise UnusableSubmission(f"{path}: cannot be written: it is a folder; expected a file")
+    for path in filter(None, (options.json, options.junit, options.csv, options.plot)):
+        try:
+            if not path.absolute().parent.is_dir():
+                raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
+            if path.is_dir():
+                raise UnusableSubmission(f"{path}: cannot be written: it is a folder; expected a file")
+        except OSError as error:
+            raise UnusableSubmission(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def print_list(console: Console, selected: list[checks.Check]) -> None:
@@ -104,7 +118,10 @@ def print_list(console: Console, selected: list[checks.Check]) -> None:
 
 
 def write_pack(console: Console, submission: Submission) -> int:
-    Path(PACKED).write_bytes(pack(submission))
+    try:
+        Path(PACKED).write_bytes(pack(submission))
+    except OSError as error:
+        raise UnusableSubmission(f"{PACKED}: cannot be written here: {error.strerror}") from error
     console.print(Text(text.clean(f"wrote {PACKED}: {', '.join(sorted(submission.files))}")))
     return GRADED
 
@@ -112,7 +129,7 @@ def write_pack(console: Console, submission: Submission) -> int:
 def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
     """Workers for this submission, which begin to load."""
     supervisor.adopt_orphans()
-    seed = new_seed() if options.seed is None else options.seed
+    seed = streams.new_seed() if options.seed is None else options.seed
     jobs = 1 if options.inline else options.jobs or default_jobs()
     inline = options.path if options.inline else None
     return Pool(submission, pick_device(options.device), seed, jobs, inline, options.sandbox)
@@ -128,23 +145,23 @@ def introduce(options: argparse.Namespace, pool: Pool, console: Console) -> None
     console.print(Text(rungs.announcement(pool.rung, pool.device)))
 
 
-def judged(judge: Judge, selected: list[checks.Check], pool: Pool) -> int | None:
-    """Run the checks and close the pool. The exit status where that has led to nothing: it has been said why."""
-    try:
-        status = run_pytest(selected, [judge, plugin.Starter(pool)]) if selected else pytest.ExitCode.OK
-    finally:
-        pool.close()
-        if pool.rung in rungs.UNSAFE:  # there a submission can kill those who would have ended what it started
-            supervisor.end_descendants()
+def judged(judge: Judge, selected: list[checks.Check], pool: Pool) -> bool:
+    """Run the checks and close the pool; False where somebody has stopped it. Failures join the judge's problems."""
+    status: int = pytest.ExitCode.OK
+    with failure.kept(judge.problems):
+        try:
+            status = run_pytest(selected, [judge, plugin.Starter(pool)]) if selected else status
+        finally:
+            pool.close()
+            if pool.rung in rungs.UNSAFE:  # there a submission can kill those who would have ended what it started
+                supervisor.end_descendants()
     if status == pytest.ExitCode.INTERRUPTED and not judge.problems and not judge.has_enough:
         print("grade.py: interrupted, no score", file=sys.stderr)
-        return INTERRUPTED
+        return False
     good = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
-    if judge.problems or status not in good:
-        problems = [text.clean(problem) for problem in judge.problems]
-        print("grade.py: the grader failed; this is not your code:", *problems, sep="\n", file=sys.stderr)
-        return BROKEN
-    return None
+    if status not in good and not judge.problems:
+        judge.problems.append(f"pytest ended with exit status {status}")
+    return True
 
 
 def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool, console: Console) -> int:
@@ -155,32 +172,65 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     introduce(options, pool, console)
     command = command_for(options, pool.seed)
     judge = Judge(selected, console, command)
-    if (failed := judged(judge, selected, pool)) is not None:
-        return failed
-    session = score.Session(
-        command=command,
-        seed=pool.seed,
-        device=device_name(pool.device),
-        sandbox=pool.rung,
-        submission_sha256=pool.submission.sha256,
-        seconds=time.monotonic() - start,
-        versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
-        only=tuple(only),
-        debug=debug_for(options, pool.seed),
+    if not judged(judge, selected, pool):
+        return INTERRUPTED
+    session = replace(
+        session_of(options, only, pool.submission, pool.seed, device_name(pool.device), pool.rung), jobs=pool.jobs
     )
-    results = score.settled(score.without_cheated(judge.results()))
-    data = score.report(session, results)
+    results = judge.results()
+    with failure.kept(judge.problems):
+        results = score.settled(score.without_cheated(results))
+    session = replace(session, seconds=time.monotonic() - start, import_error=judge.import_error)
+    data = score.report(session, results, judge.problems)
     unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
-    report.print_failures(console, data)
-    report.print_notes(console, data)
-    if pool.rung in rungs.UNSAFE:
-        console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
-    report.print_summary(console, data, remarks(options, data, judge.first_verdict - start))
+    with failure.kept(judge.problems):
+        show(options, data, pool, console, judge.first_verdict - start)
     for reason in unwritten:
         print(f"grade.py: {reason}", file=sys.stderr)
+    if judge.problems:
+        return failure.tell(judge.problems)
     if unwritten or any(result.status == score.GRADER_ERROR for result in results):
         return BROKEN
     return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
+
+
+def show(
+    options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console, first_verdict_s: float
+) -> None:
+    """The report, for the screen."""
+    report.print_failures(console, data)
+    report.print_notes(console, data)
+    report.print_staff_notes(console, data)
+    if pool.rung in rungs.UNSAFE:
+        console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
+    report.print_summary(console, data, remarks(options, data, first_verdict_s))
+
+
+def session_of(
+    options: argparse.Namespace, only: list[str], submission: Submission, seed: int, device: str, rung: str
+) -> score.Session:
+    return score.Session(
+        command=command_for(options, seed),
+        seed=seed,
+        device=device,
+        sandbox=rung,
+        submission_sha256=submission.sha256,
+        versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
+        only=tuple(only),
+        debug=debug_for(options, seed),
+    )
+
+
+def without_verdicts(
+    options: argparse.Namespace, selected: list[checks.Check], submission: Submission, problem: str
+) -> int:
+    """Write the files of a report in which the grader has failed at every check; returns the exit status."""
+    problems = [problem]
+    with failure.kept(problems):
+        session = session_of(options, options.only, submission, options.seed or 0, options.device, "")
+        results = [score.CheckResult(check, (), 0) for check in checks.without_a_gpu(selected)]
+        write_reports(options, score.report(session, results, problems))
+    return failure.tell(problems)
 
 
 def bench(options: argparse.Namespace, submission: Submission, console: Console) -> int:
@@ -189,7 +239,7 @@ def bench(options: argparse.Namespace, submission: Submission, console: Console)
 
     console.print(Text(text.line(f"Timing {options.path.absolute()} on {device_name('cuda')}")))
     stage = Stage(submission, "cuda")
-    stage.deadline = math.inf
+    stage.is_endless = True
     session = speed.Session(stage, rungs.choose(options.sandbox, "cuda"), submission)
     try:
         speed.bench(session, console, options.only, options.csv, options.plot)
@@ -212,8 +262,14 @@ def remarks(options: argparse.Namespace, data: dict[str, Any], first_verdict_s: 
 def command_for(options: argparse.Namespace, seed: int) -> str:
     """The command that repeats this run for some of its checks."""
     path = "" if options.path == Path() else f" {shlex.quote(str(options.path))}"
+    return f"uv run grade.py{path}{where(options)} --seed {seed} --only"
+
+
+def where(options: argparse.Namespace) -> str:
+    """The options that say where a submission runs, as far as they were given."""
     device = "" if options.device == "auto" else f" --device {options.device}"
-    return f"uv run grade.py{path}{device} --seed {seed} --only"
+    sandbox = "" if options.sandbox == rungs.AUTO else f" --sandbox {options.sandbox}"
+    return f"{device}{sandbox} --jobs {options.jobs}" if options.jobs else f"{device}{sandbox}"
 
 
 def debug_for(options: argparse.Namespace, seed: int) -> str:
@@ -235,7 +291,18 @@ def device_name(device: str) -> str:
 def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
     """Run the checks by pytest with nobody's settings but ours."""
     tests = [f"{checks.TESTS}/{check.name}" for check in selected]
-    settings = ["-p", "no:terminal", "-p", "no:cacheprovider", "--capture=no", "-o", "addopts=", "--strict-markers"]
+    settings = [
+        "-p",
+        "no:terminal",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:logging",
+        "--capture=no",
+        "-o",
+        "addopts=",
+        "--strict-markers",
+    ]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
@@ -250,7 +317,7 @@ def write_reports(options: argparse.Namespace, data: dict[str, Any]) -> list[str
         try:
             if path:
                 _write(path, form(data))
-        except (OSError, ValueError) as error:
+        except Exception as error:
             unwritten.append(text.line(f"{path} was not written: {error}"))
     return unwritten
 

@@ -1,5 +1,6 @@
 """The grader's end of a worker: start it, ask it, keep its deadlines, and replace it when it dies."""
 
+import fcntl
 import json
 import os
 import re
@@ -7,14 +8,13 @@ import select
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from assignment.grading import rungs
+from assignment.grading import rungs, text
 from assignment.grading.stage import Stage, remove
 from assignment.grading.supervisor import descendants
 
@@ -24,21 +24,19 @@ if TYPE_CHECKING:
     from assignment.grading.start import Referee
 
 WAKE_EVERY_S = 2.0
-CATCH_UP_S = 0.5
+PIPE = 1 << 20  # bytes that can be printed while nobody reads
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
-CALL_TIMEOUT_S = {"cpu": 30.0, "cuda": 120.0, "compile": 120.0}  # the reference takes 2 s, and as long to compile
+CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "cuda": 120.0}  # the reference takes 2 s to play
+WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
+LOOK_EVERY_S = 0.5
 END_TIMEOUT_S = 5.0
 PATIENCE_S = 0.5  # for a child that only closed its connection
-LARGE = 1 << 30  # bytes: of the 12 GiB that a child can address, a tensor that it keeps takes too much
 MAX_ANSWER = 64 << 10  # bytes
 MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dropped
-PASSED_ON = {
-    "cpu": ("LANG", "LD_LIBRARY_PATH", "TZ"),
-    "cuda": ("LANG", "LD_LIBRARY_PATH", "TZ", "PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC"),  # and a compiler
-    "compile": ("LANG", "LD_LIBRARY_PATH", "TZ"),
-}
+PASSED_ON = ("LANG", "LD_LIBRARY_PATH", "TZ")
+FOR_CUDA = ("PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC")  # and a compiler
 
 
 class WorkerDied(Exception):
@@ -63,10 +61,10 @@ class Worker:
         self._channel: socket.socket | None = None
         self.seconds = 0.0  # of the last request that was timed, from start to finish, by our clock
         self._isolated = False
-        self._had_large = False  # whether this child was sent a tensor over gigabytes
+        self._spent_s = self._idle_s = 0.0  # of the call that is waited for: in all, and doing nothing
+        self.import_error = ""  # what kept the package from being imported: its files are, one by one
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
-        self._reader: threading.Thread | None = None
         self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten by who did not start it
         self._last_words = ""  # what a process printed that never got to its first child
         self._start()
@@ -75,9 +73,13 @@ class Worker:
         self._owner = os.getpid()  # who waits for the worker; processes forked from this one only talk to it
         self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._output, write_end = os.pipe()
-        self._reader = None
+        with suppress(OSError):  # the most that this user may have
+            fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE)
+        self._has_had_child = False
         self._scratch = self._stage.new_scratch()
-        folders = rungs.Folders(str(self._stage.runtime), str(self._stage.submission), str(self._scratch))
+        folders = rungs.Folders(
+            str(self._stage.runtime(self._device)), str(self._stage.seen_by(self._device)), str(self._scratch)
+        )
         env = self._environment(rungs.seen(self._rung, folders).scratch)
         try:
             self._process = subprocess.Popen(
@@ -96,7 +98,8 @@ class Worker:
         self._processes.append(self._process)
 
     def _environment(self, scratch: str) -> dict[str, str]:
-        env = {name: os.environ[name] for name in PASSED_ON[self._device] if name in os.environ}
+        names = PASSED_ON + (FOR_CUDA if self._device == "cuda" else ())
+        env = {name: os.environ[name] for name in names if name in os.environ}
         env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         if self._device != "cuda":
             env |= {
@@ -107,6 +110,11 @@ class Worker:
             }
         return env
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the child that answered last is there."""
+        return self._channel is not None
+
     def ask(
         self, request: dict[str, Any], tensors: list["Tensor"], referee: "Referee | None" = None
     ) -> tuple[dict[str, Any], list["Tensor"]]:
@@ -114,12 +122,8 @@ class Worker:
 
         With a referee it is timed: see start.py.
         """
-        if time.monotonic() > self._stage.deadline:
+        if self._stage.is_over:
             raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
-        is_large = any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
-        if is_large and self._had_large and self._device != "cuda":
-            self.end_child()  # one that keeps what it was sent has no room for another
-        self._had_large = is_large or (self._had_large and self._channel is not None)
         if self._channel is None:
             self._connect()
         return self._exchange(request, tensors, referee)
@@ -130,13 +134,17 @@ class Worker:
         from assignment.grading import protocol, start  # loads PyTorch, which a worker's start must not wait for
 
         assert self._channel is not None
-        timeout_s = max(1.0, min(CALL_TIMEOUT_S[self._device], self._stage.deadline - time.monotonic()))
+        timeout_s = CALL_TIMEOUT_S[self._device]
+        began = time.monotonic()
         results: list[Tensor] = []
         try:
             if referee:
                 header, self.seconds = start.exchange(self._channel, request, referee, timeout_s)
             else:
-                header, results = protocol.exchange(self._channel, request, tensors, timeout_s)
+                until = began + WALL_TIMES * timeout_s
+                number = protocol.ask(self._channel, request, tensors, until)
+                self._await_reply(timeout_s)
+                header, results = protocol.answer_to(number, self._channel, until)
         except protocol.DeadlineExceeded:
             where = self._interrupt()
             self._bury(patience_s=0)
@@ -146,13 +154,51 @@ class Worker:
         except protocol.ProtocolError as error:
             self._bury(patience_s=0)
             raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
-        left = header.pop("left", "")
+        finally:
+            self._stage.spend(self._spent_s or time.monotonic() - began)
+            self._spent_s = 0.0
+        left, sticks = header.pop("left", ""), header.pop("sticks", False)
         if request["kind"] != "run":  # of what is timed they are looked for when it gives its results
             self._refuse_leftovers(left)
+        if sticks:  # an error of the GPU's, with which every later call of this child would fail
+            self.end_child()
+            if request["kind"] == "load":
+                raise WorkerDied("crashed", "the GPU was left unusable when it was imported")
         return header, results
+
+    def _await_reply(self, timeout_s: float) -> None:
+        """Wait for a reply's first byte; raises DeadlineExceeded.
+
+        What counts is the processor's time that the child takes, and the time for which it waits for nobody but itself:
+        a machine that is busy with others changes no verdict.
+        """
+        from assignment.grading import protocol
+
+        channel, output = self._channel, self._output
+        assert channel is not None
+        began = last = time.monotonic()
+        before: float | None = None
+        while channel not in (ready := readable(channel, output)):
+            now = time.monotonic()
+            if ready:
+                self._catch_up()
+                if now - last < LOOK_EVERY_S:
+                    continue
+            used = self._supervisor("used")
+            processor_s = used.get("processor_s", 0.0)
+            before = max(0.0, processor_s - (now - began)) if before is None else before
+            idle_s = now - last if self._device == "cuda" or used.get("is_idle", True) else 0.0
+            self._idle_s, last = self._idle_s + idle_s, now
+            self._spent_s = max(processor_s - before, 0.0) + self._idle_s
+            if self._spent_s > timeout_s or now - began > WALL_TIMES * timeout_s:
+                self._idle_s = 0.0
+                raise protocol.DeadlineExceeded
+        self._idle_s = 0.0
 
     def _refuse_leftovers(self, thread: Any) -> None:
         """A call must be over when it returns; raises WorkerDied where a thread or a process goes on."""
+        if self._device in ("play", "compile"):  # nothing of a submission's runs there but kernels
+            return
         strays = self._supervisor("strays").get("strays", ["the worker's own, which was killed"])
         if not thread and not strays:
             return
@@ -164,12 +210,15 @@ class Worker:
         """A new child of the worker, with the submission imported; without __init__.py where that is what kills it."""
         self._fork_child()
         try:
-            self._exchange({"kind": "load", "isolated": self._isolated}, [])
-        except WorkerDied:
+            load = {"sources": self._stage.sources} if self._device in ("play", "compile") else {}
+            header, _ = self._exchange({"kind": "load", "isolated": self._isolated, **load}, [])
+        except WorkerDied as error:
             if self._isolated:
                 raise
-            self._isolated = True
+            self._isolated, self.import_error = True, text.clean(str(error))
             self._connect()
+        else:
+            self.import_error = self.import_error or import_error_in(header)
 
     def _fork_child(self) -> None:
         for attempt in range(1, MAX_STARTS + 1):
@@ -182,9 +231,7 @@ class Worker:
             if attempt == MAX_STARTS or (attempt > 1 and self._last_words):  # it says why: another will say the same
                 raise WorkerUnavailable(f"the worker process did not start: {self._last_words or 'it was killed'}")
         self._channel = ours
-        if self._reader is None:
-            self._reader = threading.Thread(target=self._drain, args=(self._output,), daemon=True)
-            self._reader.start()
+        self._has_had_child = True
 
     def _supervisor(
         self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: Any
@@ -236,17 +283,17 @@ class Worker:
     def _place(self) -> str:
         """The innermost line of the submission in the stack that faulthandler printed last, if it did."""
         stack = self.output().rpartition("most recent call first")[2]
-        frame = re.search(r'File "[^"\n]*/(cs336_kernels/[^"\n]+)", line (\d+) in (\w+)', stack)
+        frame = re.search(r'File "[^"\n]*/(cs336_kernels/[^"\n]+)", line (\d+) in ([\w<>]+)', stack)
         return f"\n  at {frame[1]}:{frame[2]} in {frame[3]}" if frame else ""
 
-    def _drain(self, output: int) -> None:
-        with suppress(OSError):
-            while data := os.read(output, 1 << 16):
+    def _catch_up(self) -> None:
+        """Take what has been printed: whoever has answered has printed it before."""
+        with suppress(OSError, ValueError):  # it is closed
+            while select.select([self._output], [], [], 0)[0] and (data := os.read(self._output, PIPE)):
                 self._printed.append(data)
                 self._printed_size += len(data)
                 while self._printed_size - len(self._printed[0]) > MAX_OUTPUT:
                     self._printed_size -= len(self._printed.popleft())
-        os.close(output)
 
     def forget_output(self) -> None:
         """What was printed so far belongs to somebody else."""
@@ -259,14 +306,6 @@ class Worker:
         self._catch_up()
         return b"".join(self._printed).decode(errors="replace")
 
-    def _catch_up(self) -> None:
-        """Wait until the reader has taken what a worker that has answered had printed before."""
-        until = time.monotonic() + CATCH_UP_S
-        with suppress(OSError, ValueError):  # the reader is through, and has closed it
-            while self._reader and select.select([self._output], [], [], 0)[0] and time.monotonic() < until:
-                time.sleep(0.001)
-        time.sleep(0.005)  # it may have read and not yet put away
-
     def _end_process(self) -> None:
         """End the worker, and with it all that it started; its first process sees to that if it can."""
         with suppress(OSError):
@@ -277,15 +316,15 @@ class Worker:
                 os.killpg(self._process.pid, signal.SIGKILL)
         if self._owner == os.getpid():
             self._process.wait()
-        if self._reader is None:
-            self._last_words = tail(self._output)
-            os.close(self._output)
+        self._last_words = "" if self._has_had_child else tail(self._output)
+        self._catch_up()
+        os.close(self._output)
         remove(self._scratch)
 
     def restart(self) -> None:
         """End the child; the next call finds a new one, with what the stage then holds, and empty scratch space."""
         self.end_child()
-        self._isolated = False
+        self._isolated, self.import_error = False, ""
         self._supervisor("wipe", START_TIMEOUT_S)
 
     def end_child(self) -> None:
@@ -298,6 +337,17 @@ class Worker:
             self._channel.close()
             self._channel = None
         self._end_process()
+
+
+def import_error_in(header: dict[str, Any]) -> str:
+    """What a worker says of the import of the package, made safe to show; empty where all is well."""
+    said = header.get("import_error")
+    return text.clean(said) if isinstance(said, str) else ""
+
+
+def readable(*ends: Any) -> list[Any]:
+    """Those that can be read from, as soon as there are some, or nothing after a while."""
+    return select.select(ends, [], [], LOOK_EVERY_S)[0]
 
 
 def has_ended(pid: int, timeout_s: float) -> bool:

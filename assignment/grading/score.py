@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assignment.grading import text
+from assignment.grading import failure, text
 from assignment.grading.checks import PROBLEMS, Check
 
 OK, FAIL, TO_DO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
@@ -19,6 +19,7 @@ NO_POINTS = "the problem earns no points: "
 LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
 MAX_NOTE_LINES = 6
+MAX_STAFF_NOTES = 20
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Case:
     hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked
     size: int = 0  # elements of its inputs
     map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
+    steps: tuple[str, ...] = ()  # what host code did in its last call
+    staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class Session:
     sandbox: str
     submission_sha256: str
     seconds: float = 0.0
+    import_error: str = ""  # what kept the package from being imported
+    jobs: int = 1  # processes that judged
     versions: dict[str, str] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     debug: str = (
@@ -119,8 +124,9 @@ class Session:
     )
 
 
-def report(session: Session, results: Iterable[CheckResult]) -> dict[str, Any]:
-    """The report as it is written to --json: plain data."""
+def report(session: Session, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> dict[str, Any]:
+    """The report as it is written to --json: plain data; failures are those of the grader itself."""
+    results = list(results)
     problems = [_problem(name, [r for r in results if r.check.problem == name], session) for name in PROBLEMS]
     problems = [problem for problem in problems if problem["checks"]]
     return {
@@ -133,9 +139,23 @@ def report(session: Session, results: Iterable[CheckResult]) -> dict[str, Any]:
         "seconds": round(session.seconds, 1),
         "versions": session.versions,
         "sandbox": session.sandbox,
+        "jobs": session.jobs,
         "submission_sha256": session.submission_sha256,
+        "import_error": text.clean(session.import_error),
+        "grader_failures": [failure.end_of(problem) for problem in failures][:MAX_STAFF_NOTES],
+        "notes_to_staff": _notes_to_staff(results)[:MAX_STAFF_NOTES],
         "problems": problems,
     }
+
+
+def _notes_to_staff(results: list[CheckResult]) -> list[str]:
+    """Each remark once, with the first case that it was made of."""
+    said: dict[str, str] = {}
+    for result in results:
+        for case in result.cases:
+            for note in case.staff:
+                said.setdefault(note, f"{result.check.name}[{case.name}]" if case.name else result.check.name)
+    return [text.line(f"{where}: {note}") for note, where in said.items()]
 
 
 def _problem(name: str, results: list[CheckResult], session: Session) -> dict[str, Any]:

@@ -2,50 +2,89 @@
 
 import compileall
 import contextlib
+import multiprocessing
 import os
 import select
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from assignment.grading.submission import Submission
 
 OURS = Path(__file__).resolve().parents[1]
-RUNTIME = (  # all that a worker may import, and itself
-    *("__init__.py", "simulator", "compiling", "grading/__init__.py", "grading/protocol.py"),
-    *("grading/probes.py", "grading/requests.py", "grading/compilations.py"),
-    *("grading/timed.py", "grading/start.py"),
-    *("grading/worker.py", "grading/supervisor.py", "grading/confinement.py", "grading/landlock.py"),
-    *("grading/seccomp.py", "grading/leftovers.py"),
+COMMON = (  # all that a process may import, whatever its role
+    *("__init__.py", "grading/__init__.py", "grading/protocol.py", "grading/probes.py", "grading/worker.py"),
+    *("grading/supervisor.py", "grading/confinement.py", "grading/landlock.py", "grading/seccomp.py"),
 )
-SUBMISSION_TIMEOUT_S = {"cpu": 600.0, "cuda": 1800.0}  # the reference takes 30 s on two cores
+RUNTIME = {  # and what it may in its role
+    "record": (
+        *("recorder", "grading/requests.py", "grading/submitted.py", "compiling/__init__.py", "compiling/targets.py"),
+        *("simulator/__init__.py", "simulator/host.py", "simulator/gpu.py"),
+    ),
+    "play": ("player", "simulator", "compiling/__init__.py", "compiling/launches.py", "compiling/targets.py"),
+    "compile": ("player", "simulator", "compiling"),
+    "cuda": (
+        *("grading/requests.py", "grading/submitted.py", "grading/direct.py", "grading/timed.py", "grading/start.py"),
+        *("grading/leftovers.py", "grading/sticky.py"),
+    ),
+}
+SUBMISSION_TIMEOUT_S = {"cpu": 600.0, "cuda": 1800.0}  # in its processes; the reference takes 40 s
 WORKERS_END_S = 10.0
 
 
 class Stage:
-    """A temporary folder with one submission, copies of what a worker may import beside it, and scratch space.
+    """A temporary folder with one submission, copies of what each role may import beside it, and scratch space.
 
     It keeps the submission's time too, which all workers share.
     """
 
+    is_endless = False  # whether time does not count
+
     def __init__(self, submission: Submission, device: str = "cpu") -> None:
+        """Raises UnusableSubmission where its files cannot be written; nothing is left then."""
         self._root, self._device = Path(tempfile.mkdtemp(prefix="grade-")).resolve(), device
-        self.submission, self.runtime, self._scratch = (
+        self.submission, self._runtime, self._scratch = (
             self._root / name for name in ("submission", "runtime", "scratch")
         )
-        self._scratch.mkdir()
-        for name in RUNTIME:
-            copy(OURS / name, self.runtime / OURS.name / name)
+        self._nothing = self._root / "nothing"
+        self._spent_s = multiprocessing.get_context("fork").Value("d", 0.0)
+        try:
+            for role in ("record", "play", "compile", *(["cuda"] if device == "cuda" else [])):
+                for name in (*COMMON, *RUNTIME[role]):
+                    copy(OURS / name, self.runtime(role) / OURS.name / name)
+            for folder in (self._scratch, self._nothing):
+                folder.mkdir()
+            self._hold(submission)
+        except BaseException:
+            remove(self._root)
+            raise
         self._all_gone, self.living = os.pipe()  # a worker holds `living` as long as it, or its supervisor, lives
-        self._hold(submission)
 
     def _hold(self, submission: Submission) -> None:
         submission.stage(self.submission)
         self.caches = submission.sha256[:16]  # a name for what is compiled
-        self.deadline = time.monotonic() + SUBMISSION_TIMEOUT_S[self._device]
+        self.sources = submission.sources
+        self._spent_s.value = 0.0
+
+    def spend(self, seconds: float) -> None:
+        """Count time that the submission has taken."""
+        with self._spent_s.get_lock():
+            self._spent_s.value += seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is over."""
+        return self._spent_s.value > SUBMISSION_TIMEOUT_S[self._device] and not self.is_endless
+
+    def runtime(self, role: str) -> Path:
+        """The folder of what a role may import."""
+        return self._runtime / role
+
+    def seen_by(self, role: str) -> Path:
+        """The folder of the submission, or an empty one for a role that must not have it."""
+        return self.submission if role in ("record", "cuda") else self._nothing
 
     def new_scratch(self) -> Path:
         """An empty folder for one worker."""

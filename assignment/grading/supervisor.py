@@ -44,7 +44,7 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., dict[str, Any]]]
         handlers = {"fork": self._fork, "bury": self._bury, "interrupt": self._interrupt, "strays": self._strays}
-        handlers["wipe"] = self._wipe
+        handlers |= {"wipe": self._wipe, "used": self._used}
         while received := self._next():
             message, descriptors = received
             number = message.pop("number")
@@ -88,6 +88,12 @@ class Supervisor:
             self._watch()
         self._end_all()
         return {"status": self._status, "why": self._why}
+
+    def _used(self) -> dict[str, Any]:
+        """The processor's time that the child and its descendants have taken, and whether none of them is running."""
+        self._reap()
+        figures = [figure for pid in self._living() if (figure := usage_of(pid))]
+        return {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
 
     def _strays(self) -> dict[str, Any]:
         """The names of processes beside the child, that its last call left behind."""
@@ -188,6 +194,16 @@ def children_of(pid: int) -> list[int]:
         for task in Path(f"/proc/{pid}/task").iterdir():
             found += map(int, (task / "children").read_text().split())
     return found
+
+
+def usage_of(pid: int) -> tuple[float, bool] | None:
+    """The processor's time of a process and of those that it has waited for, and whether all its threads sleep."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+        tasks = [path.read_text().rpartition(") ")[2][:1] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return ticks / os.sysconf("SC_CLK_TCK"), not any(state in "RD" for state in tasks)
+    return None
 
 
 def name_of(pid: int) -> str:

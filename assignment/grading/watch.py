@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -20,9 +21,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from assignment.grading import run, rungs, supervisor, text, where
+from assignment.grading import failure, run, rungs, streams, supervisor, text, where
 from assignment.grading.checks import Check
-from assignment.grading.pool import Pool, new_seed
+from assignment.grading.pool import Pool
 from assignment.grading.sandbox import has_ended
 from assignment.grading.submission import PACKAGE, Submission, UnusableSubmission, read
 
@@ -114,7 +115,11 @@ class Watch:
             return
         if self._process or seen.submission != self._pool.submission:
             seed = self._options.seed
-            self._pool.replace(seen.submission, new_seed() if seed is None else seed)
+            try:
+                self._pool.replace(seen.submission, streams.new_seed() if seed is None else seed)
+            except UnusableSubmission as error:
+                self._console.print(Text(text.clean(str(error)), "yellow"))
+                return
         self._process = multiprocessing.get_context("fork").Process(target=self._run_once, args=(changed,))
         self._process.start()
 
@@ -124,7 +129,10 @@ class Watch:
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that watches
         supervisor.adopt_orphans()
-        sys.exit(self._mode(self._options, in_turn(self._selected, changed), self._pool, self._console))
+        try:
+            sys.exit(self._mode(self._options, in_turn(self._selected, changed), self._pool, self._console))
+        except Exception:
+            sys.exit(failure.tell([traceback.format_exc()]))
 
     def _next_save(self, seen: Seen) -> Seen:
         """What is there after the next save; meanwhile the run may come to its end."""

@@ -9,11 +9,9 @@ kernel as Python, once per program) and replaces its parts:
     semantic    Triton's typing rules, without a compiler's bookkeeping
     memory      load, store and atomic by masks: the only place that touches tensors
     watch       checks and counts every access of a launch: `regions` knows which tensor an address belongs to and
-                `layout` which addresses are elements, `races` what happened before what, `undefined` what nobody wrote,
-                `trace` the bytes; `faults` are its verdicts, and `calls` gathers them by call
-    provenance  follows who computed what: `origins` labels memory by element, `derivations` says what PyTorch's
-                operations make of labels, `steps` what host code does in which
-                order, `verdicts` puts it into words; `interception` and `dispatcher` know the ways around it
+                `layout` which addresses are elements, `races` what happened before what (marked in a `shadow` of the
+                memory; `acquired` tells which atomics a program looked at), `undefined` what nobody wrote, `trace` the
+                bytes; `faults` are its verdicts, and `calls` gathers them by call
     costs       what PyTorch moves between launches, and the sum of it all
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder
@@ -53,10 +51,9 @@ def install() -> None:
     if loaded and not isinstance(tl.sum, InterpretedFunction):
         raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
 
-    from . import autotune, device, dispatcher, language, launch
+    from . import autotune, device, language, launch
 
     language.install()
     launch.install()
     autotune.install()
     device.install()
-    dispatcher.install()

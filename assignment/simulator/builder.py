@@ -17,6 +17,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime._allocation import NullAllocator, _allocator
 
 from . import memory, numerics
+from .acquired import remember
 from .elementwise import Elementwise, Handle
 from .libdevice import extern_function
 from .numerics import BFLOAT16, convert, numpy_type
@@ -31,21 +32,21 @@ class Builder(Elementwise):
     def __init__(self) -> None:
         super().__init__()
         backend: Any = CUDABackend(TARGET)
-        self.options = self._options = backend.parse_options({"sanitize_overflow": False, "debug": False})
-        self._debug_options = dataclasses.replace(self.options, debug=True)
+        self.options = backend.parse_options({"sanitize_overflow": False, "debug": False})
         self.codegen_fns["min_dot_size"] = backend.get_codegen_implementation(self.options)["min_dot_size"]
         self.grid_idx: tuple[int, int, int] | None = None  # None while no kernel runs
         self.grid_dim = (0, 0, 0)
         self.watch: Watch  # of the launch that runs
 
-    def set_debug(self, debug: bool) -> None:
-        """Whether `tl.device_assert` and `assert` are compiled in."""
-        self.options = self._debug_options if debug else self._options
+    def set_options(self, debug: bool, num_warps: int) -> None:
+        """Whether `tl.device_assert` and `assert` are compiled in, and how many warps a program has."""
+        if (debug, num_warps) != (self.options.debug, self.options.num_warps):
+            self.options = dataclasses.replace(self.options, debug=debug, num_warps=num_warps)
 
     # shapes
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
-        data = np.empty(tuple(ret_ty.shape), arg.data.dtype)
+        data = np.empty_like(arg.data, shape=tuple(ret_ty.shape))
         data.fill(arg.data[0])
         return Handle(data, arg.dtype)
 
@@ -93,16 +94,19 @@ class Builder(Elementwise):
         is_volatile: bool,
     ) -> Handle:
         ty = ptrs.get_element_ty()
-        if is_volatile:
-            self.watch.polled(ptrs.data)
+        acquired = self.watch.polled(ptrs.data) if is_volatile else frozenset()
         fill = None if other is None else other.data
-        return Handle(memory.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty)), ty)
+        values = memory.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty))
+        return Handle(remember(values, acquired), ty)
 
     def create_masked_store(
         self, ptrs: Handle, value: Handle, mask: Any, cache_modifier: Any, eviction_policy: Any
     ) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
         memory.store(self.watch, ptrs.data, values, _array(mask))
+
+    def create_barrier(self) -> None:
+        self.watch.barrier()
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         bits = f"u{val.data.itemsize}"
@@ -144,8 +148,11 @@ class Builder(Elementwise):
         return Handle(np.asarray(result).astype(numpy_type(ret_type)), ret_type.scalar)
 
     def create_inline_asm(self, asm: str, *args: Any) -> Any:
+        code = " ".join(asm.split())
+        code = code if len(code) < 60 else f"{code[:57]}..."
         raise NotImplementedError(
-            f'inline assembly, "{asm.strip()}", is not supported by the simulator, run with --device cuda'
+            f'tl.inline_asm_elementwise: inline assembly, "{code}", is not supported by the simulator, '
+            "run with --device cuda"
         )
 
     def create_print(self, *args: Any, **kwargs: Any) -> None:

@@ -3,13 +3,23 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .faults import MemoryFault, Place
 from .trace import LaunchCost
 
-if TYPE_CHECKING:
-    from .provenance import Provenance
+
+class Follower(Protocol):
+    """Who follows where the values in memory come from, and hears of launches: the player's Work."""
+
+    def admit(self, tensor: Any) -> Any:
+        """The memory of a launch's argument, with an `address` and `kernel_wrote`; None where nothing is followed."""
+
+    def is_suspect(self, memory: Any) -> bool:
+        """Whether it holds a value that no kernel may load."""
+
+    def loaded(self, memory: Any, offsets: Any, kernel: str, element: Callable[[int], str]) -> None:
+        """A kernel loaded elements at these offsets in bytes, of memory that is suspect."""
 
 
 @dataclass
@@ -24,9 +34,7 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     nans: dict[Place, str] = field(default_factory=dict)  # where an operation of a kernel made a NaN of numbers
     n_launches: int = 0
-    kernels: set[str] = field(default_factory=set)  # the names of those launched
-    provenance: "Provenance | None" = None  # hears of launches and of what they load and store
-    is_dry: bool = False  # kernels do nothing
+    follower: Follower | None = None
     on_store: Callable[[str, Any], None] | None = None  # hears of each store: the argument's name and the tensor
 
     def __post_init__(self) -> None:
@@ -34,6 +42,10 @@ class Call:
         self.storages: dict[int, list[Any]] = {}
         for tensor in self.inputs:
             self.storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
+
+    def begin_again(self) -> None:
+        """The function is called a second time: programs run in the order of the first call."""
+        self.n_launches = 0
 
     def position(self, tensor: Any) -> int:
         """Of the first input that shares its storage with the tensor."""
@@ -57,7 +69,7 @@ def current() -> Call:
 
 @contextlib.contextmanager
 def call(
-    inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False, provenance: "Provenance | None" = None
+    inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False, follower: Follower | None = None
 ) -> Iterator[Call]:
     """Launches inside belong to this call.
 
@@ -66,7 +78,7 @@ def call(
     print(seen.warnings)
     """
     global _current
-    before, _current = _current, Call(inputs, seed, is_traced, provenance=provenance)
+    before, _current = _current, Call(inputs, seed, is_traced, follower=follower)
     try:
         yield _current
     finally:

@@ -13,7 +13,6 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction
 
-from . import calls
 from .elementwise import Handle
 from .faults import is_ours
 from .language import semantic
@@ -46,11 +45,14 @@ def value_of(value: Any) -> Any:
 
 def truth(condition: Any) -> bool:
     """The condition of `if`, `while` and `assert`."""
+    if isinstance(condition, tl.condition):  # of `while`, with a hint for the compiler
+        condition = condition.condition
     if not isinstance(condition, tensor):
         return bool(condition)
     data = condition.handle.data
     if data.size != 1:
         raise BlockTruthError(f"a block of shape {data.shape} has no single truth value; use & | or tl.where")
+    semantic.builder.watch.decide(data)
     return bool(data.item())
 
 
@@ -63,6 +65,7 @@ def loop(*bounds: Any) -> Iterator[Any]:
             raise TypeError(f"for loop bounds and step must all be ints, got {bound.dtype}")
         if bound.handle.data.size != 1:
             raise TypeError(f"for loop bounds and step must be scalars, got {bound.type}")
+        semantic.builder.watch.decide(bound.handle.data)
     ty = semantic.integer_promote_impl(tensors[0].dtype, tensors[1].dtype)
     ty = semantic.integer_promote_impl(ty, tensors[2].dtype)
     dtype = numpy_type(ty)
@@ -187,8 +190,6 @@ def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
     if key not in _called_before:
         _called_before[key] = function(*args, **kwargs)
     result = _called_before[key]
-    if tracker := calls.current().provenance:
-        tracker.brought(name, result)
     if not _is_constant(result):
         raise TypeError(f"a kernel cannot use what {name} returns, a {type(result).__name__}")
     return result

@@ -36,10 +36,11 @@ class HostTraffic(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self._note(func, tensors_in((args, kwargs)), tensors_in(result))
+        self.note(func, tensors_in((args, kwargs)), tensors_in(result))
         return result
 
-    def _note(self, func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    def note(self, func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        """Count what an operation reads and writes."""
         self._kept += outputs
         self.largest = max([self.largest, *map(held, outputs)])
         changed = _changed(func, inputs, outputs)

@@ -58,6 +58,20 @@ def _compare(function: Callable) -> Callable[[Any, Handle, Handle], Handle]:
     return lambda self, lhs, rhs: Handle(function(lhs.data, rhs.data), tl.int1)
 
 
+def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[[Any, Handle], Handle]:
+    """An operation that the compiler knows for floating point alone; 16-bit numbers are computed with in float32."""
+
+    def create(self: Any, arg: Handle) -> Handle:
+        is_short = arg.data.dtype.itemsize == 2
+        if not arg.dtype.is_floating() or (precise and is_short):
+            raise ValueError(f"{name} expects {'float32' if precise else 'floating point'} numbers, got {arg.dtype}")
+        if is_short:
+            return Handle(convert(function(arg.data.astype(np.float32)), arg.data.dtype), arg.dtype)
+        return Handle(function(arg.data), arg.dtype)
+
+    return create
+
+
 def _with_torch(function: Callable) -> Callable[[np.ndarray], np.ndarray]:
     return lambda x: function(torch.from_numpy(np.ascontiguousarray(x))).numpy()
 
@@ -111,6 +125,9 @@ class Elementwise(interpreter.InterpreterBuilder):
             return Handle(numerics.truncate(src.data, numpy_type(dst)), dst)
         return self.cast_impl(src, dst_type)
 
+    def create_fp_trunc(self, src: Handle, dst_type: Any) -> Handle:
+        return self.create_fp_to_fp(src, dst_type, None)
+
     def create_bitcast(self, src: Handle, dst_type: Any) -> Handle:
         return Handle(src.data.view(numpy_type(dst_type)), dst_type.scalar)
 
@@ -142,18 +159,18 @@ class Elementwise(interpreter.InterpreterBuilder):
     create_maximumf = _binary(np.maximum)
 
     create_fabs = create_iabs = _unary(np.abs)
-    create_exp = _unary(np.exp)
-    create_exp2 = _unary(lambda x: flush_subnormals(np.exp2(x)))
-    create_log = _unary(np.log)
-    create_log2 = _unary(np.log2)
-    create_precise_sqrt = _unary(np.sqrt)
-    create_sqrt = _unary(lambda x: np.sqrt(flush_subnormals(x)))
-    create_rsqrt = _unary(lambda x: (1 / np.sqrt(flush_subnormals(x))).astype(x.dtype))
-    create_sin = _unary(np.sin)
-    create_cos = _unary(np.cos)
-    create_floor = _unary(lambda x: np.floor(flush_subnormals(x)))
-    create_ceil = _unary(lambda x: np.ceil(flush_subnormals(x)))
-    create_erf = _unary(_with_torch(torch.erf))
+    create_exp = _of_floats("exp", np.exp)
+    create_exp2 = _of_floats("exp2", lambda x: flush_subnormals(np.exp2(x)))
+    create_log = _of_floats("log", np.log)
+    create_log2 = _of_floats("log2", np.log2)
+    create_precise_sqrt = _of_floats("sqrt_rn", np.sqrt, precise=True)
+    create_sqrt = _of_floats("sqrt", lambda x: np.sqrt(flush_subnormals(x)))
+    create_rsqrt = _of_floats("rsqrt", lambda x: (1 / np.sqrt(flush_subnormals(x))).astype(x.dtype))
+    create_sin = _of_floats("sin", np.sin)
+    create_cos = _of_floats("cos", np.cos)
+    create_floor = _of_floats("floor", lambda x: np.floor(flush_subnormals(x)))
+    create_ceil = _of_floats("ceil", lambda x: np.ceil(flush_subnormals(x)))
+    create_erf = _of_floats("erf", _with_torch(torch.erf))
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
         """One rounding: the product of two floats of up to 32 bits is exact in float64."""

@@ -95,5 +95,5 @@ def describe(tensor: Any) -> str:
 
 
 def element(name: str, index: tuple[int, ...]) -> str:
-    """ "x[3, 17]" """
-    return f"{name}[{', '.join(map(str, index))}]"
+    """ "x[3, 17]"; the name alone for a tensor without dimensions."""
+    return f"{name}[{', '.join(map(str, index))}]" if index else name

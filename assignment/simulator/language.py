@@ -28,34 +28,50 @@ def install() -> None:
     interpreter.interpreter_builder = builder
     interpreter.interpreter_semantic = semantic
     for ty in (tl.dtype, tl.pointer_type, tl.block_type):
-        ty.to_ir = lambda self, builder: self
+        ty.to_ir = _type_itself
     _patch_special_functions()
     for namespace in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base, tl.core.tensor_descriptor):
         _bind_builtins(namespace)
     _bind_libdevice()
+    _bind_hardware()
     _patch_tensor()
     _patch_constexpr()
     _patch_ranges()
 
 
+def _type_itself(self: Any, builder: Any) -> Any:
+    """What stands for a type in the compiler's language; raises ValueError for one that the GPU has not."""
+    name, known = self.scalar.name, builder.options.supported_fp8_dtypes
+    if name.startswith("fp8") and name not in known:
+        raise ValueError(f"type {name} not supported in this architecture. The supported fp8 dtypes are {known}")
+    return self
+
+
 def _bind_builtins(namespace: Any) -> None:
     for name, member in list(vars(namespace).items()):
-        if tl.core.is_builtin(member) and not inspect.isclass(member):
-            setattr(namespace, name, _bound(member))
+        if _asks_for_semantic(member, is_method=inspect.isclass(namespace)):
+            setattr(namespace, name, _bound(name, member))
 
 
-def _bound(member: Callable) -> Callable:
+def _asks_for_semantic(member: Any, is_method: bool) -> bool:
+    """Whether the compiler passes `_semantic`: to what is marked as a builtin, and to every method that takes it."""
+    if inspect.isclass(member):
+        return False
+    takes = is_method and inspect.isfunction(member) and "_semantic" in inspect.signature(member).parameters
+    return takes or tl.core.is_builtin(member)
+
+
+def _bound(name: str, member: Callable) -> Callable:
     """A builtin that finds the semantic by itself."""
     function = getattr(member, "__wrapped__", member)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if builder.grid_idx is None:
-            raise ValueError(f"{member.__name__} can only be called in a function decorated with @triton.jit")
+            raise ValueError(f"{name} can only be called in a function decorated with @triton.jit")
         kwargs["_semantic"] = semantic
         return function(*args, **kwargs)
 
-    call.__name__ = member.__name__
-    call.__doc__ = member.__doc__
+    call.__name__, call.__doc__ = name, member.__doc__
     return call
 
 
@@ -100,12 +116,48 @@ def _bind_libdevice() -> None:
             setattr(libdevice, name, member)
 
 
+def _bind_hardware() -> None:
+    """`tl.extra.cuda`: how many threads there are, and to wait for the launch before, which is over; no more."""
+    from triton.language.extra import cuda, hip
+
+    for module in (cuda, hip):
+        for name, member in list(vars(module).items()):
+            if not tl.core.is_builtin(member):
+                continue
+            if name in ("num_warps", "num_threads"):
+                setattr(module, name, _bound(name, member))
+            elif name.startswith("gdc_"):
+                setattr(module, name, lambda: None)
+            else:
+                setattr(module, name, _unsupported(f"tl.extra.{module.__name__.rpartition('.')[2]}.{name}"))
+
+
+def _unsupported(name: str) -> Callable:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{name} is not supported by the simulator, run with --device cuda")
+
+    return refuse
+
+
 def _patch_tensor() -> None:
     cls = tl.tensor
     cls.__bool__ = _truth
     cls.__index__ = lambda self: int(self.handle.data.item())
     cls.__repr__ = cls.__str__ = lambda self: str(self.handle.data)
     cls.T = property(lambda self: semantic.permute(self, (1, 0)))
+    for name, member in list(vars(cls).items()):
+        is_own = inspect.isfunction(member) and member.__qualname__ == f"tensor.{name}"
+        if is_own and not name.startswith("_") and not tl.core.is_builtin(member):
+            setattr(cls, name, _without_body(name))
+
+
+def _without_body(name: str) -> Callable:
+    """A method that Triton declares and forgot: the compiler goes on with None."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"x.{name}() is not supported by Triton, which gives None: call tl.{name}(x)")
+
+    return refuse
 
 
 def _truth(self: Any) -> bool:

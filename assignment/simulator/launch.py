@@ -3,8 +3,8 @@
 What a kernel raises leaves the launch as it is, with the student's file and line in its traceback.
 """
 
-import contextlib
 import functools
+import hashlib
 import inspect
 import itertools
 import random
@@ -17,16 +17,17 @@ import numpy as np
 import triton.language as tl
 from triton import knobs
 from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import KernelParam
+from triton.runtime.jit import JITFunction, KernelParam
 
 from . import calls
 from .arguments import typed
 from .calls import Call
 from .faults import MemoryFault, Program
 from .language import builder
-from .rewrite import has_while, read_by, rewrite
+from .rewrite import has_while, rewrite
 from .watch import Watch
 
+_N_WARPS = 4  # unless a launch says otherwise
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
 
@@ -46,6 +47,14 @@ def install() -> None:
     """Replace how Triton's interpreter runs kernels and device functions."""
     InterpretedFunction.run = run
     InterpretedFunction.__call__ = call
+    JITFunction.run = refuse
+
+
+def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+    """What is compiled even where Triton interprets: Gluon."""
+    raise NotImplementedError(
+        f"{self.__name__} is written in Gluon, not supported by the simulator, run with --device cuda"
+    )
 
 
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -56,14 +65,7 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     values = _bind(kernel, args, kwargs)
     if warmup:
         return
-    sizes = _grid_sizes(grid, values)
-    call = calls.current()
-    call.kernels.add(self.__name__)
-    if call.provenance:
-        call.provenance.launched(self.__name__, values, sizes, read_by(self.fn))
-    if not call.is_dry:
-        with call.provenance.launching() if call.provenance else contextlib.nullcontext():
-            _run_programs(self, kernel, values, sizes, kwargs)
+    _run_programs(self, kernel, values, _grid_sizes(grid, values), kwargs)
 
 
 def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Program, options: dict[str, Any]) -> None:
@@ -72,7 +74,8 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
-        builder.set_debug(bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug))
+        is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
+        builder.set_options(is_debug, options.get("num_warps", _N_WARPS))
         builder.grid_dim = sizes
         body = functools.partial(kernel.function, **arguments)
         try:
@@ -151,10 +154,10 @@ def _programs(sizes: Program, kernel: _Kernel, call: Call) -> Iterator[Program]:
     """The program ids of a grid; none if a size is zero.
 
     A GPU promises no order, so here it is a shuffled one. Programs that wait for others are run x fastest, as a GPU
-    starts them: one after the other, each must find done what it waits for.
+    starts them: one after the other, each must find done what it waits for. The order does not give the seed away.
     """
     ids = [(x, y, z) for z, y, x in itertools.product(*(range(size) for size in reversed(sizes)))]
     call.n_launches += 1
     if not kernel.waits:
-        random.Random(f"{call.seed} {call.n_launches}").shuffle(ids)
+        random.Random(hashlib.sha512(f"{call.seed} {call.n_launches}".encode()).digest()).shuffle(ids)
     return iter(ids)

@@ -90,8 +90,11 @@ class Layout:
     def coordinates(self, offset: int) -> Coordinates:
         """The index of the element at an offset; outside of the tensor an index that is out of its range.
 
-        What no index of the smaller strides reaches goes to the widest dimension, below zero if it must.
+        What no index of the smaller strides reaches goes to the widest dimension, below zero if it must. An element
+        beside a tensor without dimensions has one index all the same.
         """
+        if not self.shape:
+            return (offset // self.itemsize,) if offset else ()
         index, rest = [0] * len(self.shape), offset // self.itemsize
         by_stride = sorted((i for i, size in enumerate(self.shape) if size > 1), key=lambda i: -self.strides[i])
         for i in by_stride or range(len(self.shape) - 1, len(self.shape)):

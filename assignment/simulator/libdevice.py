@@ -11,6 +11,11 @@ def _with_torch(function: Callable) -> Callable[..., np.ndarray]:
     return lambda *args: function(*(torch.from_numpy(np.ascontiguousarray(x)) for x in args)).numpy()
 
 
+def _wide(x: np.ndarray) -> np.ndarray:
+    """With more digits, so that what is computed rounds once."""
+    return x.astype(np.float64 if x.dtype == np.float32 else np.longdouble)
+
+
 _FUNCTIONS: dict[str, Callable] = {
     "abs": np.abs,
     "acos": np.arccos,
@@ -31,9 +36,13 @@ _FUNCTIONS: dict[str, Callable] = {
     "exp10": lambda x: np.power(x.dtype.type(10), x),
     "exp2": np.exp2,
     "expm1": np.expm1,
+    "add_rn": np.add,
+    "div_rn": np.divide,
     "fabs": np.abs,
+    "fast_fdividef": np.divide,
     "floor": np.floor,
-    "fma": lambda x, y, z: x.astype(np.float64) * y + z,
+    "fma": lambda x, y, z: _wide(x) * y + z,
+    "fma_rn": lambda x, y, z: _wide(x) * y + z,
     "fmax": np.fmax,
     "fmin": np.fmin,
     "fmod": np.fmod,
@@ -52,18 +61,23 @@ _FUNCTIONS: dict[str, Callable] = {
     "pow": np.power,
     "powi": np.power,
     "rint": np.rint,
+    "mul_rn": np.multiply,
     "nearbyint": np.rint,
+    "rcp_rn": lambda x: 1 / x,
     "round": lambda x: np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x),
     "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rsqrt_rn": lambda x: 1 / np.sqrt(_wide(x)),
     "signbit": np.signbit,
     "sin": np.sin,
     "sinh": np.sinh,
     "sqrt": np.sqrt,
+    "sqrt_rn": np.sqrt,
+    "sub_rn": np.subtract,
     "tan": np.tan,
     "tanh": np.tanh,
     "trunc": np.trunc,
 }
-_FAST = {"fast_expf": "exp", "fast_logf": "log", "fast_sinf": "sin", "fast_cosf": "cos", "fast_powf": "pow"}
+_FAST = {f"fast_{name}f": name for name in ("cos", "exp", "exp10", "log", "log10", "log2", "pow", "sin", "tan")}
 
 
 def extern_function(symbol: str) -> Callable[..., np.ndarray]:
@@ -73,7 +87,7 @@ def extern_function(symbol: str) -> Callable[..., np.ndarray]:
     """
     name = symbol.removeprefix("__nv_")
     name = _FAST.get(name, name)
-    function = _FUNCTIONS.get(name) or _FUNCTIONS.get(name.removesuffix("f"))
+    function = next((_FUNCTIONS[short] for short in _short(name) if short in _FUNCTIONS), None)
     if function is None:
         raise NotImplementedError(
             f"libdevice.{_as_called(name)} is not supported by the simulator, run with --device cuda"
@@ -83,4 +97,9 @@ def extern_function(symbol: str) -> Callable[..., np.ndarray]:
 
 def _as_called(name: str) -> str:
     """Triton's name for a function that libdevice has once for each type: "sqrt_rn" for `fsqrt_rn`."""
-    return next((short for short in (name, name.removesuffix("f"), name[1:]) if hasattr(libdevice, short)), name)
+    return next((short for short in _short(name) if hasattr(libdevice, short)), name)
+
+
+def _short(name: str) -> tuple[str, ...]:
+    """What a function may be called that libdevice has once for each type: "sinf", "fsqrt_rn", "fmaf_rn"."""
+    return name, name.removesuffix("f"), *((name.replace("f_", "_"), name[1:]) if "_r" in name else ())

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .acquired import plain, remember
+from .races import Lanes
 from .watch import Order, Watch
 
 
@@ -16,14 +18,15 @@ def load(
     watch: Watch, addresses: np.ndarray, mask: np.ndarray | None, other: np.ndarray | None, dtype: np.dtype
 ) -> np.ndarray:
     """The elements at `addresses`; `other` (zero without one) where the mask is false."""
+    addresses, mask = watch.choose(addresses, mask)
     if mask is not None and other is None:
         watch.expect_undefined()
     if mask is None or mask.all():
-        return watch.read(addresses, dtype)
+        return watch.read(addresses, dtype, lambda: np.arange(addresses.size))
     mask = np.broadcast_to(mask, addresses.shape)
     values = np.zeros(addresses.shape, dtype) if other is None else np.array(np.broadcast_to(other, addresses.shape))
     if mask.any():
-        values[mask] = watch.read(addresses[mask], dtype)
+        values[mask] = watch.read(addresses[mask], dtype, lambda: np.flatnonzero(mask))
     if other is None:
         watch.dead_lanes(values, ~mask)
     return values
@@ -31,12 +34,14 @@ def load(
 
 def store(watch: Watch, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None) -> None:
     """Write `values` at `addresses`; of several lanes at one address the last stays."""
-    values = np.broadcast_to(values, addresses.shape)
+    addresses, mask = watch.choose(addresses, mask)
+    values = np.broadcast_to(plain(values), addresses.shape)
+    lanes: Lanes = lambda: np.arange(addresses.size)  # noqa: E731
     if mask is not None and not mask.all():
-        mask = np.broadcast_to(mask, addresses.shape)
-        addresses, values = addresses[mask], values[mask]
+        active = np.broadcast_to(mask, addresses.shape)
+        addresses, values, lanes = addresses[active], values[active], lambda: np.flatnonzero(active)
     if addresses.size:
-        watch.write(addresses, values)
+        watch.write(addresses, values, lanes)
 
 
 def update(
@@ -51,16 +56,17 @@ def update(
 
     The elements have the type of the operands. Lanes outside the mask return zero.
     """
-    shape, dtype = addresses.shape, operands[0].dtype
+    addresses, mask = watch.choose(addresses, mask)
+    shape, dtype, acquired = addresses.shape, operands[0].dtype, frozenset[int]()
     active = np.arange(addresses.size) if mask is None else np.flatnonzero(np.broadcast_to(mask, shape))
     addresses = addresses.ravel()
-    operands = tuple(np.broadcast_to(x, shape).ravel() for x in operands)
+    operands = tuple(np.broadcast_to(plain(x), shape).ravel() for x in operands)
     old = np.zeros(addresses.size, dtype)
     if active.size:
-        watch.begin_update(addresses[active], dtype, order)
+        acquired = watch.begin_update(addresses[active], dtype, order)
     for lanes in _without_duplicates(addresses, active):
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))
-    return old.reshape(shape)
+    return remember(old.reshape(shape), acquired)
 
 
 def _without_duplicates(addresses: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:

@@ -2,17 +2,24 @@
 
 The simulator runs one program after the other; a GPU runs them at once. Two accesses of one element by two programs,
 at least one of them a store, are a race unless an atomic orders them: the earlier program must have released a counter
-or a lock (an atomic on one element, after its access) that the later one acquired (before its own).
+or a lock (an atomic on one element, after its access) that the later one acquired (before its own), and the later one
+must have looked: what its atomic returned decided a branch, a loop, or which elements it touches.
+
+The threads of one program do not wait for each other either: what one lane stores another may load after a barrier.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .acquired import Locks
 from .faults import Place, Program, Race, at, place
+from .shadow import Shadow
 
 Name = Callable[[int], str]  # of the element in a lane
+Lanes = Callable[[], np.ndarray]  # their numbers in the block
+_REMEMBERED = 256  # stores of a program
 
 
 class Event(NamedTuple):
@@ -23,33 +30,6 @@ class Event(NamedTuple):
     where: Place
 
 
-class Shadow:
-    """Who touched each piece of a stretch of memory in this launch: numbers of events, 0 for nobody.
-
-    A piece is `unit` bytes: the smallest element that was accessed so far.
-    """
-
-    def __init__(self, n_bytes: int, unit: int) -> None:
-        self._n_bytes, self.unit = n_bytes, unit
-        self.marks: dict[str, np.ndarray] = {}
-
-    def of(self, action: str) -> np.ndarray:
-        """The mark that one kind of access leaves; memory for it is taken when it is first asked for."""
-        if action not in self.marks:
-            self.marks[action] = np.zeros(-(-self._n_bytes // self.unit), np.int32)
-        return self.marks[action]
-
-    def pieces(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """The pieces of accesses of `width` bytes at these byte offsets, lane by lane."""
-        if width < self.unit:
-            self.marks = {action: np.repeat(mark, self.unit // width) for action, mark in self.marks.items()}
-            self.unit = width
-        first = offsets.ravel() // self.unit
-        if width == self.unit:
-            return first
-        return (first[:, None] + np.arange(width // self.unit)).ravel()
-
-
 class Races:
     """The events of one launch, in the order in which its programs were run."""
 
@@ -58,16 +38,36 @@ class Races:
         self._kernel, self._waits, self._warn = kernel, waits, warn
         self._events = [Event((0, 0, 0), "", ())]
         self._released: dict[int, dict[Program, int]] = {}  # address of a lock → program → its last event before
-        self._acquired: list[dict[Program, int]] = []
+        self._offered: Locks = frozenset()  # what atomics of this program acquired, whether it looked or not
+        self._seen: Locks = frozenset()  # those whose value has decided what the program does
+        self._seen_now: Locks = frozenset()  # those whose value decides what the access of the moment touches
         self._program: Program = (0, 0, 0)
         self._first = 1  # event of the program that runs
+        self._barrier = 1  # event of it after its last barrier
+        self._recent: dict[int, tuple[int, np.ndarray, Lanes | None]] = {}  # its stores since then: unit, pieces, lanes
 
     def begin(self, program: Program) -> None:
         """The next program starts."""
-        self._program, self._first, self._acquired = program, len(self._events), []
+        self._program, self._first = program, len(self._events)
+        self._offered = self._seen = self._seen_now = frozenset()
+        self.barrier()
 
-    def load(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
+    def barrier(self) -> None:
+        """All threads of the program have come so far."""
+        self._barrier, self._recent = len(self._events), {}
+
+    def look(self, locks: Locks) -> None:
+        """What the program does from now on depends on what these locks said."""
+        self._seen |= locks
+
+    def look_for_now(self, locks: Locks) -> None:
+        """Which elements the next access touches depends on what these locks said."""
+        self._seen_now = locks
+
+    def load(self, shadow: Shadow, index: np.ndarray, name: Name, lanes: Lanes | None) -> None:
         """The program reads elements; of each the first reader and the last one after it are remembered."""
+        if "store" in shadow.marks and lanes:
+            self._check_lanes(shadow, index, name, lanes)
         if "store" in shadow.marks or "same" in shadow.marks:
             own = shadow.of("same").take(index) >= self._first  # stored again by this program, unchanged
             self._check(shadow, index, ("store",), "loads", name, but=own)
@@ -79,11 +79,14 @@ class Races:
         if is_foreign.any():
             shadow.of("load again")[index[is_foreign]] = self._event("loaded")
 
-    def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray) -> None:
+    def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray, lanes: Lanes | None) -> None:
         """The program writes elements; `is_same` tells which of them had these values already."""
         self._check(shadow, index, ("store", "same", "load", "load again", "atomic"), "stores to", name, is_same)
         event = self._event("stored to")
         shadow.of("store")[index[~is_same]] = event
+        self._recent[event] = shadow.unit, index, lanes
+        if len(self._recent) > _REMEMBERED:
+            del self._recent[next(iter(self._recent))]
         if is_same.any():
             shadow.of("same")[index[is_same]] = event
 
@@ -92,21 +95,18 @@ class Races:
         self._check(shadow, index, ("store", "same"), "updates", name)
         shadow.of("atomic")[index] = self._event("updated")
 
-    def acquire(self, addresses: Iterable[int]) -> None:
-        """What earlier atomics on these addresses released is before what comes."""
-        for address in addresses:
-            released = self._released.setdefault(address, {})
-            if not any(known is released for known in self._acquired):
-                self._acquired.append(released)
+    def acquire(self, address: int) -> Locks:
+        """What earlier atomics on this address released is before what comes, once the program looks."""
+        self._released.setdefault(address, {})
+        self._offered |= {address}
+        return frozenset([address])
 
-    def release(self, addresses: Iterable[int]) -> None:
-        """All that the program did, and all that it acquired, is before what others do that acquire one of these."""
-        for address in addresses:
-            released = self._released.setdefault(address, {})
-            for known in self._acquired:
-                if known is not released:
-                    released.update({p: max(e, released.get(p, 0)) for p, e in known.items()})
-            released[self._program] = len(self._events) - 1
+    def release(self, address: int) -> None:
+        """All that the program did, and all that it saw, is before what others do that acquire this."""
+        released = self._released.setdefault(address, {})
+        for lock in self._seen | self._seen_now:
+            released.update({p: max(e, released.get(p, 0)) for p, e in self._released[lock].items()})
+        released[self._program] = len(self._events) - 1
 
     def can_order(self, lanes: int, scope: str, is_exchange_if_equal: bool = False) -> bool:
         """Whether an atomic can be a lock or a counter between programs.
@@ -159,9 +159,42 @@ class Races:
             text = f"same value stored: {text}  the value stays what it is: harmless, and work done twice"
             self._warn(text, frozenset([place(), earlier.where]))
         else:
-            remedy = "give each program elements of its own, or use atomics on memory that starts at zero"
-            raise Race(f"{Race.kind}: {text}  nothing orders them: {remedy}")
+            raise Race(f"{Race.kind}: {text}  nothing orders them: {self._remedy(unordered)}")
 
-    def _is_ordered(self, number: int) -> bool:
+    def _remedy(self, unordered: list[int]) -> str:
+        if all(self._is_ordered(number, by=self._offered) for number in unordered):
+            return "an atomic before it does so only if what it returned decides a branch, a loop or a mask"
+        return "give each program elements of its own, or use atomics on memory that starts at zero"
+
+    def _is_ordered(self, number: int, by: Locks | None = None) -> bool:
         program = self._events[number].program
-        return any(known.get(program, 0) >= number for known in self._acquired)
+        locks = self._seen | self._seen_now if by is None else by
+        return any(self._released[lock].get(program, 0) >= number for lock in locks)
+
+    def _check_lanes(self, shadow: Shadow, index: np.ndarray, name: Name, lanes: Lanes) -> None:
+        """Warn of elements that other lanes of this program, and not those that load them, stored since a barrier."""
+        events = shadow.of("store").take(index)
+        if int(events.max()) < self._barrier:
+            return
+        same = shadow.marks["same"].take(index) if "same" in shadow.marks else events * 0
+        for number in set(events.tolist()) & self._recent.keys():
+            unit, stored, by = self._recent[number]
+            if by is None or unit != shadow.unit:
+                continue
+            is_last = (events == number) & (same < number)
+            is_foreign = is_last & ~np.isin(_pairs(index, lanes()), _pairs(stored, by()))
+            if not is_foreign.any():
+                continue
+            lane = int(np.flatnonzero(is_foreign)[0])
+            where, earlier = place(), self._events[number].where
+            self._warn(
+                f"no barrier: program {self._program} of {self._kernel} loads {name(lane)}, which another of its lanes "
+                f"has stored\n  it loads it\n{at(where, '    ')}\n  it stored it\n{at(earlier, '    ')}\n"
+                "  threads of a program do not wait for each other: say tl.debug_barrier() between the two",
+                frozenset([where, earlier, "lanes"]),
+            )
+
+
+def _pairs(index: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    """One number for each piece and the lane that touches it; an element may have several pieces."""
+    return index * (1 << 24) + lanes.repeat(index.size // lanes.size)

@@ -16,8 +16,7 @@ from .calls import Call
 from .faults import OutOfBounds, Program, at, describe, element, place
 from .layout import Layout
 from .numerics import ADDRESS
-from .origins import Memory
-from .races import Shadow
+from .shadow import Shadow
 
 WRAPPED = 1 << 32  # elements that an offset of 32 bits loses
 NUMBER_AT = 48  # bits: user addresses have 47
@@ -41,7 +40,7 @@ class Region:
         self.shadow_origin = -1 if is_huge else storage.data_ptr()  # of its first byte; -1: elements are numbered
         self.traffic: Any = None
         self.is_followed = False  # whether these were asked for:
-        self.origins: Memory | None = None  # where its values come from
+        self.origins: Any = None  # where its values come from
         self.is_suspect = False  # whether a kernel must not load some of them
 
     def open_to(self, layout: Layout, address: int) -> None:
@@ -212,7 +211,7 @@ def _reason(layout: Layout, offset: np.ndarray, width: int) -> str:
     if layout.holds(offset + WRAPPED * layout.itemsize, width).all():
         return "\n  an offset of 32 bits has wrapped around: the element lies 2³¹ or more further, use .to(tl.int64)"
     index = layout.coordinates(int(offset[0]))
-    if all(0 <= i < n for i, n in zip(index, layout.shape, strict=True)):
+    if layout.shape and all(0 <= i < n for i, n in zip(index, layout.shape, strict=True)):
         return f"\n  it lies beside that element: is every index multiplied by its own stride of {layout.strides}?"
     return ""
 

@@ -12,7 +12,6 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import triton.language as tl
@@ -38,59 +37,27 @@ def rewrite(fn: Callable) -> Callable:
     return _rebuild(fn, definition)
 
 
-@dataclass(frozen=True)
-class _Content:
-    """What the source of a function has in it."""
-
-    has_while: bool
-    literals: tuple[Any, ...]
-    names: frozenset[str]
-    attributes: frozenset[str]
-
-
 @functools.cache
-def _content(fn: Callable) -> _Content:
+def _names(fn: Callable) -> tuple[bool, frozenset[str]]:
+    """Whether a function has a `while`, and the names in it."""
     nodes = list(_nodes(fn))
-    return _Content(
-        any(isinstance(node, ast.While) for node in nodes),
-        tuple(node.value for node in nodes if isinstance(node, ast.Constant)),
-        frozenset(node.id for node in nodes if isinstance(node, ast.Name)),
-        frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute)),
-    )
+    names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
+    return any(isinstance(node, ast.While) for node in nodes), names
 
 
 def has_while(fn: Callable) -> bool:
     """Whether a kernel, or a device function that it or these call, has a `while` loop."""
-    return any(content.has_while for content, _ in _reached(fn, set()))
+    return any(_names(reached)[0] for reached in _reached(fn, set()))
 
 
-def read_by(fn: Callable) -> list[Any]:
-    """The literals of a kernel and of the device functions that it calls, and what else they may read, as it is now."""
-    return [[content.literals, values] for content, values in _reached(fn, set())]
-
-
-def _reached(fn: Callable, seen: set[Callable]) -> Iterator[tuple[_Content, dict[str, Any]]]:
-    """Functions of Triton that a kernel reaches, with the values of their globals and of attributes of modules."""
+def _reached(fn: Callable, seen: set[Callable]) -> Iterator[Callable]:
+    """The functions of Triton that a kernel reaches, itself first."""
     seen.add(fn)
-    content = _content(fn)
+    yield fn
     known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
-    found = {name: known[name] for name in sorted(content.names) if name in known}
-    for module in [value for value in found.values() if isinstance(value, types.ModuleType) and not _is_tritons(value)]:
-        own = {name: getattr(module, name) for name in sorted(content.attributes) if hasattr(module, name)}
-        found |= {f"{module.__name__}.{name}": value for name, value in own.items()}
-    functions = [value for value in found.values() if isinstance(value, InterpretedFunction)]
-    yield content, {name: value for name, value in found.items() if not callable(value) or _has_fields(value)}
-    for function in functions:
-        if function.fn not in seen:
-            yield from _reached(function.fn, seen)
-
-
-def _has_fields(value: Any) -> bool:
-    return not isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | InterpretedFunction)
-
-
-def _is_tritons(module: types.ModuleType) -> bool:
-    return module.__name__.partition(".")[0] in ("triton", "torch", "numpy")
+    for value in [known[name] for name in sorted(_names(fn)[1]) if name in known]:
+        if isinstance(value, InterpretedFunction) and value.fn not in seen:
+            yield from _reached(value.fn, seen)
 
 
 def _nodes(fn: Callable) -> Iterable[ast.AST]:

@@ -39,6 +39,10 @@ class Semantic(TritonSemantic):
         finally:
             self._operands_of_one_operation = False
 
+    def dot_scaled(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused before Triton looks at its operands."""
+        raise NotImplementedError("tl.dot_scaled is not supported by the simulator, run with --device cuda")
+
     def broadcast_impl_value(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
         """Both operands in one shape."""
         if not self._operands_of_one_operation:

@@ -69,14 +69,15 @@ def _filled(make: Callable) -> Callable:
     def fresh(*args: Any, **kwargs: Any) -> Any:
         tensor = make(*args, **kwargs)
         if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided:
-            _fill(tensor)
+            fill(tensor)
         return tensor
 
     fresh.__name__, fresh.__doc__ = make.__name__, make.__doc__
     return fresh
 
 
-def _fill(tensor: torch.Tensor) -> None:
+def fill(tensor: torch.Tensor) -> None:
+    """Give a tensor's memory the pattern, and remember that it began so."""
     storage, width = tensor.untyped_storage(), tensor.itemsize
     if not _is_telling(tensor.dtype) or not storage.nbytes():
         return

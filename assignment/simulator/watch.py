@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from .acquired import Locks, locks_in, plain
 from .calls import Call
 from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
 from .numerics import ADDRESS
-from .races import Races
+from .races import Lanes, Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic
 from .undefined import Undefined, Write, began_fresh, is_unwritten
@@ -60,10 +61,10 @@ class Watch:
 
     def _follow(self, region: Region) -> None:
         """Ask where the values of a region come from, once."""
-        tracker = self._call.provenance
+        follower = self._call.follower
         region.is_followed = True
-        region.origins = tracker.admit(region.tensor) if tracker else None
-        region.is_suspect = bool(tracker and region.origins and tracker.is_suspect(region.origins))
+        region.origins = follower.admit(region.tensor) if follower else None
+        region.is_suspect = bool(follower and region.origins and follower.is_suspect(region.origins))
 
     def _trace(self, region: Region) -> None:
         assert self.cost is not None
@@ -110,10 +111,23 @@ class Watch:
         if not self.is_rehearsal and len(self._call.nans) < _MAX_NANS and (where := place()) not in self._call.nans:
             self._call.nans[where] = at(where)
 
+    def decide(self, condition: Any) -> None:
+        """A branch or a loop depends on this value."""
+        self._races.look(locks_in(condition))
+
+    def choose(self, addresses: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """The addresses and the mask of the next access, as plain arrays."""
+        self._races.look_for_now(locks_in(addresses) | locks_in(mask))
+        return plain(addresses), plain(mask)
+
+    def barrier(self) -> None:
+        """The threads of the program wait for each other."""
+        self._races.barrier()
+
     # accesses: addresses of active lanes only, at least one
 
-    def read(self, addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """A new array of the elements at `addresses`."""
+    def read(self, addresses: np.ndarray, dtype: np.dtype, lanes: Lanes | None = None) -> np.ndarray:
+        """A new array of the elements at `addresses`; `lanes` counts those of the block that are active."""
         found = self._regions.find(addresses, dtype.itemsize, "loads")
         if found is None:
             return self._by_tensor(addresses, lambda lanes: self.read(addresses[lanes], dtype), dtype)
@@ -121,11 +135,11 @@ class Watch:
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
         if not self.is_rehearsal:
             self._note_origin(region, offsets)
-            self._note_load(region, offsets, dtype)
-        if region.may_be_unwritten and (lanes := is_unwritten(values)) is not None:
-            lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
+            self._note_load(region, offsets, dtype, lanes)
+        if region.may_be_unwritten and (undefined := is_unwritten(values)) is not None:
+            lane = int(offsets.ravel()[np.flatnonzero(undefined)[0]])
             text = self._says(Unwritten, "loads", region, lane, "which nobody has written")
-            self.undefined.meet(text, place(), values, lanes, True)
+            self.undefined.meet(text, place(), values, undefined, True)
         return values
 
     def _note_origin(self, region: Region, offsets: np.ndarray) -> None:
@@ -133,11 +147,11 @@ class Watch:
             self._follow(region)
         if region.is_suspect:
             flat = offsets.ravel()
-            assert self._call.provenance is not None
+            assert self._call.follower is not None
             assert region.origins is not None
             place_in_storage = flat + (region.start - region.origins.address)
             name_of: Callable[[int], str] = lambda lane: region.name_at(int(flat[lane]))  # noqa: E731
-            self._call.provenance.loaded(region.origins, place_in_storage, self.kernel, name_of)
+            self._call.follower.loaded(region.origins, place_in_storage, self.kernel, name_of)
 
     def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
         if not region.is_followed:
@@ -145,11 +159,11 @@ class Watch:
         if region.origins and not self.is_rehearsal:
             region.origins.kernel_wrote(offsets + (region.start - region.origins.address), values)
 
-    def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype) -> None:
+    def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype, lanes: Lanes | None) -> None:
         if not region.is_input:
             shadow = self._regions.shadow(region)
             pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
-            self._races.load(shadow, pieces, self._namer(region, offsets, pieces))
+            self._races.load(shadow, pieces, self._namer(region, offsets, pieces), lanes)
         if self.cost:
             self._count(region, "loaded", offsets, dtype.itemsize)
 
@@ -159,8 +173,8 @@ class Watch:
         per_lane = max(pieces.size // offsets.size, 1)
         return lambda piece: region.name_at(int(offsets.ravel()[piece // per_lane]))
 
-    def write(self, addresses: np.ndarray, values: np.ndarray) -> None:
-        """Store; of several lanes at one address the last stays."""
+    def write(self, addresses: np.ndarray, values: np.ndarray, lanes: Lanes | None = None) -> None:
+        """Store; of several lanes at one address the last stays. `lanes` as for `read`."""
         found = self._regions.find(addresses, values.dtype.itemsize, "stores to")
         if found is None:
             self._by_tensor(addresses, lambda lanes: self.write(addresses[lanes], values[lanes]), None)
@@ -174,7 +188,7 @@ class Watch:
             shadow = self._regions.shadow(region)
             pieces = shadow.pieces(region.shadow_offsets(offsets), values.dtype.itemsize)
             is_same = (_bits(memory.take(index)) == _bits(values)).ravel().repeat(pieces.size // offsets.size)
-            self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same)
+            self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
         self._record(region, addresses, memory.take(index) if self._journal is not None else values, values)
@@ -182,30 +196,35 @@ class Watch:
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
-    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order) -> None:
-        """An atomic on these elements is about to happen, once or more often for each."""
+    def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order) -> Locks:
+        """An atomic on these elements is about to happen, once or more often for each; returns what it acquires."""
         found = self._regions.find(addresses, dtype.itemsize, "updates")
         if found is None:
             self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], dtype, order), None)
-            return
+            return frozenset()
         region, offsets = found
         self._refuse_inputs(region, offsets, "updates")
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
         if self.is_rehearsal:
-            return
+            return frozenset()
         shadow = self._regions.shadow(region)
         pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
         self._races.atomic(shadow, pieces, self._namer(region, offsets, pieces))
-        if self._races.can_order(addresses.size, order.scope, order.is_exchange_if_equal):
-            lock = [int(addresses.item(0))]
-            self._wait(lock[0])
-            if order.acquires:
-                self._races.acquire(lock)
-            if order.releases:
-                self._races.release(lock)
         if self.cost:
             self._count(region, "updated", offsets, dtype.itemsize)
+        return self._order(addresses, order)
+
+    def _order(self, addresses: np.ndarray, order: Order) -> Locks:
+        """What an atomic acquires; what it releases is noted."""
+        if not self._races.can_order(addresses.size, order.scope, order.is_exchange_if_equal):
+            return frozenset()
+        lock = int(addresses.item(0))
+        self._wait(lock)
+        acquired = self._races.acquire(lock) if order.acquires else frozenset()
+        if order.releases:
+            self._races.release(lock)
+        return acquired
 
     def _wait(self, address: int) -> None:
         """Refuse a program that asks for one element for ever: who would change it runs after it."""
@@ -252,11 +271,9 @@ class Watch:
         if self.cost and not self.is_rehearsal:
             self.cost.dot(a, b, operands)
 
-    def polled(self, addresses: np.ndarray) -> None:
-        """A volatile load: a program that waits in this way goes on when another has raised a flag."""
-        if self._races.can_order(addresses.size, "gpu"):
-            self._wait(int(addresses.item(0)))
-            self._races.acquire([int(addresses.item(0))])
+    def polled(self, addresses: np.ndarray) -> Locks:
+        """What a volatile load acquires: a program that waits in this way goes on when another has raised a flag."""
+        return self._order(addresses, Order(releases=False))
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Lanes that a mask without `other` leaves undefined; `values` hold zeros there."""

@@ -2,7 +2,10 @@
 
 import ast
 import math
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -216,3 +219,20 @@ def test_the_committed_table_of_misused_memory_has_every_bug_and_what_was_record
 def test_names_choose_and_leave_out(names, expected):
     some = [replace(A_BUG, name=name) for name in ("bugs/a_1", "variants/a_2", "variants/b_2")]
     assert {entry.name for entry in some if attacks.selected(entry, names)} == expected
+
+
+RUN_ONE = """
+from pathlib import Path
+from assignment.attacks import one_bug
+root = Path("assignment/reference")
+files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*.py")}
+print(one_bug.run(files, "test_weighted_sum.py::test_forward_values", "simulator").result)
+"""
+
+
+def test_one_submission_runs_in_this_process():
+    """As those who watch processes run it: the reference is right there"""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ONE], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=99
+    )
+    assert done.stdout == "right\n", done.stderr

@@ -35,7 +35,7 @@ class Scripted:
 
 
 def run_on(device, worker, simulator):
-    pool = SimpleNamespace(device=device, workers=[worker], mine=0, tried_dry=set())
+    pool = SimpleNamespace(device=device, workers=[worker], mine=0)
     pool.unsimulated, pool.uncompiled = Counter(), Counter()
     pool.simulator = lambda: simulator
     pool.given_up = lambda function: None
@@ -95,6 +95,19 @@ def test_remarks_are_kept_and_shown():
         run("rmsnorm", torch.ones(3))
     assert len(run.notes) == 1
     assert "note: masked load without other=" in run.in_context("y: 1 of 3 elements wrong")
+
+
+def test_where_host_code_read_values_is_shown_where_results_are_wrong():
+    """Once each; a call whose results are right may read what it likes"""
+    place = "  at cs336_kernels/rmsnorm.py:3 in rmsnorm: if x.sum() > 0:"
+    worker = Scripted({**RIGHT, "reads": [place, "aten::fft is not played"]})
+    run = run_on("cpu", worker, worker)
+    for _ in range(2):
+        run("rmsnorm", torch.ones(3))
+    assert run.notes == []
+    said = run.in_context("y: 1 of 3 elements wrong")
+    assert said.count("host code runs on other values") == said.count(place.strip()) == 1
+    assert "note: aten::fft is not played" in said
 
 
 @pytest.mark.parametrize("notes", ["text", [1], ["x"] * 100])

@@ -1,10 +1,11 @@
 """What the grader makes of compiled kernels, and what it remembers of them."""
 
-# mypy: disable-error-code="arg-type"
+# mypy: disable-error-code="arg-type, assignment"
 
 import json
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,28 +13,49 @@ import torch
 from assignment.compiling import memory
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
-from assignment.grading import score
+from assignment.grading import program, score
 from assignment.grading.calls import Run, SubmissionError
+from assignment.grading.pair import Pair
 from assignment.grading.sandbox import WorkerDied
 
 KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
 REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}}
-DRY = {"status": "ok", "groups": [1], "bare": True, "kernels": ["_copy_kernel"]}
+SAID = {"status": "ok", "asked": False}
+PLAYED = {"status": "ok", "groups": [1], "bare": True}
 TO_DO = {"status": "raised", "types": ["NotImplementedError"], "message": "", "text": "x.py: f, handout section 4",
          "by_submission": True, "in_kernel": False}  # fmt: skip
+
+
+PROGRAM: dict[str, Any] = {name: [] for name in program.KEYS} | {"bare": False}
 
 
 class Scripted:
     """A worker that gives one reply to every request."""
 
-    def __init__(self, reply):
-        self.reply, self.asked = reply, 0
+    def __init__(self, reply, results=()):
+        self.reply, self.results, self.requests = reply, list(results), []
+
+    is_connected = True
 
     def ask(self, request, tensors):
-        self.asked += 1
+        self.requests.append(request)
         if self.reply is None:
             raise WorkerDied(score.TIMEOUT, "no answer within 120 s")
-        return dict(self.reply), [torch.ones(3)] * sum(self.reply.get("groups", []))
+        return dict(self.reply), self.results
+
+    @property
+    def asked(self):
+        return len(self.requests)
+
+
+class ScriptedPair(Pair):
+    """Of a recorder that says so, with the same program for every target, and of a player that plays it."""
+
+    def __init__(self, said):
+        data = torch.frombuffer(bytearray(json.dumps(PROGRAM).encode()), dtype=torch.uint8)
+        scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
+        self.recorder, self._player = scripted
+        self.kernels, self._had_large = [], False
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +65,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "cache" / "cs336-kernels" / "compiled"
 
 
-def run_with(reply, dry=DRY, sha256="00"):
-    worker, compiler = Scripted(dry), Scripted(reply)
-    pool = SimpleNamespace(device="cpu", workers=[worker], mine=0, jobs=1, submission=SimpleNamespace(sha256=sha256))
-    pool.uncompiled = Counter()
-    pool.simulator, pool.compiler = lambda: worker, lambda: compiler
+def run_with(reply, said=SAID, sha256="00"):
+    pair, compiler = ScriptedPair(said), Scripted(reply)
+    pool = SimpleNamespace(device="cpu", workers=[pair], mine=0, jobs=1, submission=SimpleNamespace(sha256=sha256))
+    pool.uncompiled, pool.stage = Counter(), SimpleNamespace(sources={})
+    pool.pair, pool.compiler = lambda: pair, lambda: compiler
     pool.given_up = lambda function: None
     return Run(pool), compiler
 
@@ -58,6 +80,19 @@ def test_kernels_that_fit_are_no_problem():
     assert run.doubts == []
 
 
+def test_wrong_results_are_not_compiled():
+    run, compiler = run_with(REPLY)
+
+    def right(results):
+        assert torch.equal(results, torch.zeros(3))
+        raise ArithmeticError
+
+    for _ in range(2):  # nothing is remembered
+        with pytest.raises(ArithmeticError):
+            run.compiled("f", torch.ones(3), right=right)
+    assert not compiler.asked
+
+
 def test_kernels_that_do_not_fit_are():
     large = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "a100", shared=300 << 10)
     run, _ = run_with({**REPLY, "kernels": [*REPLY["kernels"], large.as_json()]})
@@ -66,16 +101,20 @@ def test_kernels_that_do_not_fit_are():
 
 
 def test_what_is_not_written_yet_needs_no_compiler():
-    run, compiler = run_with(REPLY, dry=TO_DO)
+    run, compiler = run_with(REPLY, said=TO_DO)
     with pytest.raises(SubmissionError, match="section 4") as caught:
         run.compiled("f", torch.ones(3))
     assert (caught.value.status, compiler.asked) == (score.TO_DO, 0)
 
 
-def test_a_kernel_that_runs_and_is_not_compiled_is_doubted():
-    run, _ = run_with(REPLY, dry={**DRY, "kernels": ["_copy_kernel", "_other_kernel"]})
-    run.compiled("f", torch.ones(3))
-    assert run.doubts == ["f launches _other_kernel in the simulator, and not where its kernels are compiled"]
+def test_a_call_is_recorded_once_unless_host_code_asks_about_the_gpu():
+    """Whatever it asks, each target has a program"""
+    for asked, programs in ((False, [0, 0, 0]), (True, [0, 1, 2])):
+        run, compiler = run_with(REPLY, said={**SAID, "asked": asked}, sha256=str(asked))
+        run.compiled("f", torch.ones(3))
+        assert list(compiler.requests[0]["programs"].items()) == list(zip(TARGETS, programs, strict=True))
+        recorder = run._pool.pair().recorder
+        assert [request["target"] for request in recorder.requests] == list(TARGETS)[: max(programs) + 1]
 
 
 def test_a_call_that_stops_is_told():
@@ -98,11 +137,11 @@ def test_a_launch_that_triton_refuses_is_told():
 
 
 def test_a_call_without_kernels_is_a_problem():
-    run, _ = run_with({**REPLY, "kernels": []}, dry={**DRY, "kernels": []})
+    run, _ = run_with({**REPLY, "kernels": []})
     assert run.compiled("f", torch.ones(3)) == ["the call launches no kernel, so there is none to compile"]
 
 
-@pytest.mark.parametrize("reply", [None, {"status": "compiled"}, {**REPLY, "kernels": [None]}, DRY])
+@pytest.mark.parametrize("reply", [None, {"status": "compiled"}, {**REPLY, "kernels": [None]}, PLAYED])
 def test_a_worker_that_gives_no_such_reply(reply):
     run, _ = run_with(reply)
     with pytest.raises(SubmissionError) as caught:
@@ -138,8 +177,9 @@ def test_what_was_compiled_is_remembered_by_all_that_it_depends_on(monkeypatch):
     assert asked(function="g") == 1
     assert asked(of={"is_causal": True}) == 1
     assert asked(tensors=[torch.ones(4)]) == 1
-    assert asked(tensors=[torch.zeros(3)]) == 1
+    assert asked(tensors=[torch.zeros(3)]) == 0  # values are none of a compiler's business
     assert asked(tensors=[torch.ones(6)[::2]]) == 1
+    assert asked(tensors=[torch.ones(6)[::2]]) == 0
     monkeypatch.setattr(memory, "versions", lambda: ["triton 9"])
     assert asked() == 1
 

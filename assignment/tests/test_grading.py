@@ -207,6 +207,20 @@ def test_the_line_that_makes_a_nan_is_quoted(submission):
     assert "in _attend: row_sum = rescale * row_sum + tl.sum(p, axis=1)" in message
 
 
+def test_a_line_that_reads_a_value_is_quoted(submission):
+    """Once, and not that of a launch with a table that host code has made"""
+    code = "_right = weighted_sum_forward\n\ndef weighted_sum_forward(x, weight):\n"
+    code += "    scale = weight[0].item()\n"
+    code += "    table = torch.tensor([scale] * x.shape[-1], device=x.device, dtype=x.dtype)\n"
+    code += "    return _right(x, table)\n"
+    append(submission, "weighted_sum.py", code)
+    only = "test_weighted_sum.py::test_forward_values"
+    message = grade(submission, "--only", only).check(only)["message"]
+    assert "host code runs on other values" in message
+    lines = [line for line in message.splitlines() if line.strip().startswith("at ")]
+    assert ["weight[0].item()" in line for line in lines] == [True]
+
+
 @pytest.mark.slow
 def test_a_decoy_kernel_fails_its_problem(submission):
     """PyTorch's attention behind a kernel whose result is thrown away: every check, with the line that computed"""
@@ -273,27 +287,27 @@ def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
     ("code", "check"),
     [
         pytest.param(
-            "requests.HANDLERS['gradients'] = lambda *arguments: ([[]], False), slice(0)",
+            "session.HANDLERS['gradients'] = lambda *arguments: ([[]], False)",
             "test_gradients",
             id="no gradients",
         ),
         pytest.param(
-            "requests.HANDLERS['again'] = lambda *arguments: ([[], []], True), slice(0)",
+            "session.HANDLERS['again'] = lambda *arguments: ([[], []], True)",
             "test_forward_contract",
             id="two groups",
         ),
-        pytest.param("__main__.describe = lambda *arguments: {}", "test_forward_mistakes", id="no description"),
+        pytest.param("session.describe = lambda *arguments: {}", "test_forward_mistakes", id="no description"),
         pytest.param(
-            "requests.HANDLERS['kept'] = lambda *a: ([[], []], True), slice(0)", "test_attention_memory", id="no number"
+            "session.HANDLERS['forward'] = lambda *a: ([[], []], True)", "test_attention_memory", id="no number"
         ),
     ],
 )
 def test_a_forged_reply_earns_nothing_and_does_not_stop_the_grader(submission, code, check):
-    append(submission, "__init__.py", f"import __main__\nfrom assignment.grading import requests\n{code}")
+    append(submission, "__init__.py", f"from assignment.recorder import session\n{code}")
     got = grade(submission, "--only", check)
     assert got.status == 0, got.err
     assert got.report
-    assert {entry["status"] for problem in got.report["problems"] for entry in problem["checks"]} == {"crashed"}
+    assert {entry["status"] for problem in got.report["problems"] for entry in problem["checks"]} <= {"crashed", "FAIL"}
 
 
 def test_a_function_that_keeps_its_inputs_keeps_its_points(submission):
@@ -327,6 +341,19 @@ def test_in_this_process(submission):
     got = grade(submission, "--inline", "--only", "weighted_sum")
     assert got.report
     assert got.report["score"] == got.report["gradable"] == 10
+
+
+def test_wrappers_that_insist_on_a_gpu_run_in_this_process(submission):
+    """As they do where they are recorded: in the forward pass, and in PyTorch's call of the backward pass"""
+    code = "_right = weighted_sum_forward, weighted_sum_backward\n"
+    for number, (name, arguments) in enumerate((("forward", "x, weight"), ("backward", "grad_y, x, weight"))):
+        code += f"\ndef weighted_sum_{name}({arguments}):\n"
+        code += '    assert x.is_cuda and torch.empty(1, device="cuda").is_cuda\n'
+        code += f"    return _right[{number}]({arguments})\n"
+    append(submission, "weighted_sum.py", code)
+    got = grade(submission, "--inline", "--only", "weighted_sum")
+    assert got.report
+    assert got.report["score"] == 10
 
 
 def test_junit_and_the_lowest_score(submission):

@@ -26,7 +26,7 @@ import pytest
 import triton
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import faults, races
+from assignment.attacks import faults, load, races
 from assignment.compiling import __main__ as compiling
 from assignment.grading import checks, cli
 from assignment.simulator import __main__ as simulator
@@ -303,6 +303,8 @@ def test_commands_have_a_known_form(command, pytest_help):
             attacks.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.faults", *arguments]:
             faults.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.attacks.load", *arguments]:
+            load.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.races", *arguments]:
             races.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:

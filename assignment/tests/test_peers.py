@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from assignment.grading import replies
-from assignment.grading.sandbox import Worker
+from assignment.grading.pair import Pair
 from assignment.grading.stage import Stage
 from assignment.timing import contestants
 from tests import oracle
@@ -12,13 +12,13 @@ from tests import oracle
 
 @pytest.fixture(scope="module")
 def call():
-    """A function of a peer, in a worker that simulates."""
+    """A function of a peer, recorded and played."""
     stage = Stage(contestants.peers())
-    worker = Worker(stage, "cpu")
+    pair = Pair(stage, None)
 
     def call(peer, function, *tensors, **options):
         request = {"kind": "call", "function": f"{peer}__{function}", "options": options}
-        came, results = worker.ask(request, list(tensors))
+        came, results = pair.ask(request, list(tensors))
         reply = replies.read(came, len(results))
         assert reply
         if reply["status"] == "ok":
@@ -26,7 +26,7 @@ def call():
         return reply
 
     yield call
-    worker.close()
+    pair.close()
     stage.close()
 
 

@@ -10,7 +10,7 @@ from assignment.grading import replies, text
 
 OK = {
     **{"status": "ok", "groups": [2, 1], "bare": False},
-    **{"notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": [], "nans": []},
+    **{"notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": [], "nans": [], "reads": []},
 }
 RAISED = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", "BaseException", "object"],
           "message": "KeyError: 'q'\n  at cs336_kernels/x.py:3", "text": "'q'", "by_submission": True,
@@ -20,7 +20,7 @@ FAULT = {"status": "fault", "message": "race: two programs touch y[0]"}
 KERNEL = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "h100", shared=512, registers=32, instructions=("wgmma",))
 COMPILED = {"status": "compiled", "kernels": [KERNEL.as_json()], "stopped": {"a100": "ValueError: no"}}
 NO_KERNELS: list[Any] = [None, {}, [None], [[]], [{}], [KERNEL.as_json()] * 301]
-NO_NAMES: list[Any] = [None, "text", [1], ["x"] * 101, [["x"]], {"x": "y"}]
+NO_NOTES: list[Any] = [None, "text", [1], ["x"] * 100, [["x"]], {"x": "y"}]
 NO_STOPS: list[Any] = [None, [], {"v100": "no"}, {"a100": 1}, {"a100": ["x"]}]
 NO_TARGETS: list[Any] = [None, "v100", {}, []]
 NO_TEXTS: list[Any] = [None, 1, ["x"], {"x": "y"}, True, 1.5]
@@ -40,8 +40,7 @@ def test_what_a_worker_says_is_taken_as_it_is(reply, n):
         *(({**OK, "groups": groups}, 3) for groups in (None, 3, [3.0], [True, 2], [4, -1], [2], [2, 2], "21", [[3]])),
         ({**OK, "groups": [0] * 100 + [3]}, 3),
         *(({**OK, "bare": bare}, 3) for bare in (*NO_FLAGS, True)),
-        *(({**OK, "notes": notes}, 3) for notes in (None, "text", [1], ["x"] * 100, [["x"]], {"x": "y"})),
-        *(({**OK, "kernels": names}, 3) for names in NO_NAMES),
+        *(({**OK, name: notes}, 3) for name in replies.SAID for notes in NO_NOTES),
         *(({**COMPILED, "kernels": kernels}, 0) for kernels in NO_KERNELS),
         *(({**COMPILED, "kernels": [{**KERNEL.as_json(), "target": name}]}, 0) for name in NO_TARGETS),
         *(({**COMPILED, "stopped": stopped}, 0) for stopped in NO_STOPS),
@@ -88,12 +87,28 @@ def test_texts_of_kernels_are_made_safe(said):
 def test_kernels_are_read():
     taken = replies.read({**COMPILED, "id": "00", "more": 1}, 0)
     assert taken == {**COMPILED, "kernels": [KERNEL]}
-    assert replies.read({**OK, "kernels": ["a", "b"]}, 3) == {**OK, "kernels": ["a", "b"]}
 
 
 def test_nothing_else_goes_further():
     """A key that the grader does not know, and a note that says nothing"""
-    assert replies.read({**OK, "score": 100, "notes": [""]}, 3) == {**OK, "notes": []}
+    assert replies.read({**OK, "score": 100, "kernels": ["a"], "notes": [""]}, 3) == {**OK, "notes": []}
+
+
+@pytest.mark.parametrize("reply", [{"status": "ok"}, FAILED, RAISED])
+def test_what_a_recorder_says_is_a_status_and_whether_it_asked(reply):
+    """It has no results to speak of, and its kernels are the program's"""
+    assert replies.recorded({**reply, "asked": True, "groups": [1], "notes": ["a"]}) == {**reply, "asked": True}
+
+
+@pytest.mark.parametrize("reply", [{}, {"status": ["ok"]}, {**FAILED, "message": 1}, {**RAISED, "types": None}])
+def test_what_no_recorder_says_is_none(reply):
+    assert replies.recorded(reply) is None
+
+
+def test_a_program_is_bytes():
+    data = torch.zeros(3, dtype=torch.uint8)
+    assert replies.is_program([data])
+    assert not any(map(replies.is_program, ([], [data, data], [data.to(torch.int8)])))
 
 
 ONE, COUNT, COUNTS = torch.ones(3), torch.tensor(7), torch.tensor([7, 0])
@@ -113,10 +128,11 @@ REQUEST = {"wrt": [0, 1], "times": 2}
         ("again", [[], [ONE], [], [ONE]], False),
         ("again", [[ONE], [ONE], [ONE, ONE], [ONE]], False),
         ("again", [[ONE], [], [ONE], [ONE]], False),
-        ("kept", [[COUNT]], True),
-        ("kept", [[torch.tensor(-7)]], False),
-        ("kept", [[torch.tensor(7.0)]], False),
-        ("kept", [[COUNTS]], False),
+        ("kept", [[COUNT], [ONE, ONE]], True),
+        ("kept", [[torch.tensor(-7)], [ONE, ONE]], False),
+        ("kept", [[torch.tensor(7.0)], [ONE, ONE]], False),
+        ("kept", [[COUNTS], [ONE, ONE]], False),
+        ("kept", [[COUNT]], False),
         ("largest", [[ONE], [COUNT]], True),
         ("largest", [[COUNT]], False),
         ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([7])]], True),

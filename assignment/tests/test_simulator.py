@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 DATA = Path(__file__).parent / "data"
-FILES = ("simulated.py", "watched.py", "counted.py", "followed.py")
+FILES = ("simulated.py", "members.py", "watched.py", "counted.py")
 ROOT = Path(__file__).parents[2]
 CHECKS = [
     (file, node.name)

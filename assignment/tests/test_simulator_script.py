@@ -128,7 +128,7 @@ def assembly_kernel(x_ptr):
 
 @triton.jit
 def library_kernel(x_ptr):
-    tl.store(x_ptr, libdevice.sqrt_rn(tl.load(x_ptr)))
+    tl.store(x_ptr, libdevice.sqrt_ru(tl.load(x_ptr)))
 
 @triton.jit
 def beyond_kernel(x_ptr):
@@ -285,14 +285,14 @@ def test_other_exceptions_show_the_scripts_frames(tmp_path: Path) -> None:
     done = _run(tmp_path, RAISES)
     assert done.returncode == 1
     said = [line for line in done.stdout.splitlines() if line.startswith("said")]
-    assert said[0] == "said libdevice.sqrt_rn is not supported by the simulator, run with --device cuda"
+    assert said[0] == "said libdevice.sqrt_ru is not supported by the simulator, run with --device cuda"
     assert said[1] == said[2] == "said the simulator has no clock: time kernels on a GPU"
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
     assert [frame.rpartition(" ")[2] for frame in frames] == ["<module>", "assembly_kernel", "assembly"]
     assert all('script.py", line' in frame for frame in frames)
     last, fault = done.stderr.splitlines()[-5:-3]
     assert last == (
-        'NotImplementedError: inline assembly, "mov.b32 $0, $1;", '
+        'NotImplementedError: tl.inline_asm_elementwise: inline assembly, "mov.b32 $0, $1;", '
         "is not supported by the simulator, run with --device cuda"
     )
     assert fault.startswith("out of bounds: program (0, 0, 0) of beyond_kernel stores to x_ptr[1]")

@@ -1,6 +1,8 @@
 """`--watch`: what a save sets off, and what cannot end it."""
 
+import argparse
 import json
+import multiprocessing
 import os
 import queue
 import shutil
@@ -13,10 +15,12 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from assignment.grading import checks, watch
+from assignment.grading import checks, failure, following, watch
 from assignment.grading.pool import FATAL, FUNCTIONS, Pool, no_deaths
 from assignment.grading.sandbox import Worker
+from assignment.grading.submission import Submission, UnusableSubmission
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0  # for what takes less than a second on a quiet machine
@@ -44,8 +48,32 @@ def pool():
     """A pool without workers."""
     pool = Pool.__new__(Pool)
     pool._deaths, pool._closed, pool._owner = no_deaths(), False, os.getpid()
-    pool.workers, pool._simulator, pool._compiler = [], None, None
+    pool.workers, pool._pair, pool._compiler = [], None, None
     return pool
+
+
+def test_what_cannot_be_staged_is_said_and_watched_on(capsys, pool, monkeypatch):
+    def full(submission, seed):
+        raise UnusableSubmission("no room")
+
+    monkeypatch.setattr(pool, "replace", full)
+    pool.submission = None
+    watching = watch.Watch(argparse.Namespace(seed=None), following.Following(), [], pool, Console())
+    watching._start(watch.Seen(Submission({})), set())
+    assert capsys.readouterr().out == "no room\n"
+    assert watching._process is None
+
+
+def test_a_run_in_which_the_grader_fails_says_so(capfd, pool):
+    def broken(*arguments):
+        raise IndexError("planted")
+
+    watching = watch.Watch(argparse.Namespace(), broken, [], pool, Console())
+    process = multiprocessing.get_context("fork").Process(target=watching._run_once, args=(set(),))
+    process.start()
+    process.join()
+    assert process.exitcode == failure.BROKEN
+    assert capfd.readouterr().err.startswith(f"grade.py: {failure.SAID}\n")
 
 
 def test_a_forked_process_leaves_the_pool_to_its_maker(pool):

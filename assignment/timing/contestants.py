@@ -1,7 +1,6 @@
 """Submission and peers as contestants: each in a worker of its own, asked through the same door."""
 
 import contextlib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ class Peers:
 
     def __init__(self, rung: str) -> None:
         self._stage = Stage(peers(), "cuda")
-        self._stage.deadline = math.inf
+        self._stage.is_endless = True
         self._worker = Worker(self._stage, "cuda", rung)
 
     def contestant(self, name: str) -> Contestant:

@@ -19,7 +19,20 @@ from assignment.attacks import bugs
 HERE = Path(__file__).parent
 PACKAGE = bugs.PACKAGE
 CLASSES = {  # as on the matrix, with the modules that hold them
-    "no_kernel": ("library", "no_kernel", "in_the_kernel", "laundering", "encoded", "fig_leaf"),
+    "no_kernel": (
+        "library",
+        "no_kernel",
+        "in_the_kernel",
+        "laundering",
+        "encoded",
+        "fig_leaf",
+        "programs",
+        "sums",
+        "decoys",
+        "holding",
+        "wall",
+        "state",
+    ),
     "comparison": ("comparison",),
     "tests": ("on_the_tests",),
     "harness": ("harness", "processes", "forgeries", "files"),

@@ -126,11 +126,15 @@ RIGHT = _wsum.weighted_sum_forward
         "y = x.zero_(); weight.zero_(); return torch.zeros(x.shape[:-1], dtype=x.dtype)",
         r"wrong|written to|kernel",
     ),
-    forward(
+    in_right_code(  # writes to stand-ins alone
         "input_written_behind_torchs_back",
-        "y = RIGHT(x, weight); ctypes.memset(x.data_ptr(), 0, 4 * x.numel() and 4); return y",
-        r"written to",
-        loses="test_forward_contract",
+        RIGHT
+        + """
+def weighted_sum_forward(x, weight):
+    y = RIGHT(x, weight)
+    ctypes.memset(x.data_ptr(), 0, 4 * x.numel() and 4)
+    return y
+""",
     ),
     forward(
         "mutation_hidden_by_a_patched_clone",

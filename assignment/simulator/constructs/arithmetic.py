@@ -289,6 +289,59 @@ _function("div_rn", Closeness(relative=2e-7, reason="its divisor may be one fuse
 
 
 @triton.jit
+def library_kernel(a_ptr, b_ptr, c_ptr, y_ptr, FUNCTION: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    a, b, c = tl.load(a_ptr + at), tl.load(b_ptr + at), tl.load(c_ptr + at)
+    if FUNCTION == "add_rn":
+        y = libdevice.add_rn(a, b)
+    elif FUNCTION == "sub_rn":
+        y = libdevice.sub_rn(a, b)
+    elif FUNCTION == "mul_rn":
+        y = libdevice.mul_rn(a, b)
+    elif FUNCTION == "div_rn":
+        y = libdevice.div_rn(a, b)
+    elif FUNCTION == "fma_rn":
+        y = libdevice.fma_rn(a, b, c)
+    elif FUNCTION == "sqrt_rn":
+        y = libdevice.sqrt_rn(a)
+    elif FUNCTION == "rcp_rn":
+        y = libdevice.rcp_rn(a)
+    elif FUNCTION == "rsqrt_rn":
+        y = libdevice.rsqrt_rn(a)
+    elif FUNCTION == "fast_dividef":
+        y = libdevice.fast_dividef(a, b)
+    elif FUNCTION == "fast_log2f":
+        y = libdevice.fast_log2f(a)
+    elif FUNCTION == "fast_log10f":
+        y = libdevice.fast_log10f(a)
+    elif FUNCTION == "fast_tanf":
+        y = libdevice.fast_tanf(a)
+    else:
+        y = libdevice.fast_exp10f(a)
+    tl.store(y_ptr + at, y)
+
+
+def _library(function: str, name: str, closeness: Closeness) -> None:
+    dtype = TYPES[name]
+    inputs = {key: (lambda seed=seed: normal(SIZE, seed=seed).to(dtype) * 5) for seed, key in enumerate("abc")}
+
+    @construct(f"libdevice {function} of {name}", closeness, **inputs)
+    def run(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        y = torch.zeros_like(a)
+        library_kernel[(1,)](a, b, c, y, function, SIZE)
+        return y
+
+
+for _name in ("add_rn", "sub_rn", "mul_rn", "div_rn", "fma_rn", "sqrt_rn", "rcp_rn"):
+    _library(_name, "fp32", EXACT)
+    _library(_name, "fp64", EXACT)
+_library("rsqrt_rn", "fp32", EXACT)
+for _name in ("fast_dividef", "fast_log2f", "fast_log10f", "fast_exp10f"):
+    _library(_name, "fp32", APPROXIMATE)
+_library("fast_tanf", "fp32", Closeness(relative=1e-4, absolute=1e-5, reason="a quotient of fast sine and cosine"))
+
+
+@triton.jit
 def exponential_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     x = tl.load(x_ptr + at)

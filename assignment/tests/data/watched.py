@@ -146,6 +146,31 @@ def check_layouts_that_fit():
             raised(OutOfBounds, strided_kernel[(1,)], x[:7, :15], y, 33, 33, ROWS=8, COLS=16)
 
 
+def check_tensors_without_dimensions():
+    """Their one element has the tensor's name, what lies beside it an index, and a type too wide for it is told."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, at, HOW: tl.constexpr):
+        if HOW == "load":
+            tl.store(y_ptr, tl.load(x_ptr + at))
+        elif HOW == "wide":
+            tl.store(y_ptr.to(tl.pointer_type(tl.float64)), 1.0)
+        else:
+            tl.store(y_ptr + at, tl.program_id(0))
+
+    x, y = torch.tensor(2.0), torch.zeros(())
+    kernel[(1,)](x, y, 0, HOW="load")
+    assert y.item() == 2
+    for at, where in ((1, "past its last"), (-1, "before its first")):
+        says(raised(OutOfBounds, kernel[(1,)], x, y, at, HOW="load"), f"loads x_ptr[{at}], but", "float32 ()", where)
+        says(raised(OutOfBounds, kernel[(1,)], x, y, at, HOW="store"), f"stores to y_ptr[{at}], but", where)
+    says(raised(OutOfBounds, kernel[(1,)], x, y, 0, HOW="wide"), "stores to y_ptr, but y_ptr is float32 ()")
+    says(raised(Race, kernel[(2,)], x, y, 0, HOW="store"), "both touch y_ptr\n")
+    says(raised(Unwritten, kernel[(1,)], torch.empty(()), y, 0, HOW="load"), "loads x_ptr, which nobody")
+    with calls.call([x]):
+        says(raised(InputWritten, kernel[(1,)], x, x, 0, HOW="store"), "stores to y_ptr, which is argument 0")
+
+
 def check_stores_and_atomics():
     """Neither writes a single element when one of its lanes is outside."""
 
@@ -485,6 +510,153 @@ def check_what_is_no_lock():
         raised(Race, kernel[(3,)], torch.zeros(2, dtype=torch.int32), torch.zeros(1), HOW=how)
     raised(Race, tried_kernel[(3,)], torch.zeros(1, dtype=torch.int32), torch.zeros(1))
     kernel[(3,)](torch.zeros(2, dtype=torch.int32), torch.zeros(1), HOW="")
+
+
+@triton.jit
+def bracketed_kernel(count_ptr, y_ptr, before_ptr, HOW: tl.constexpr):
+    before = tl.atomic_add(count_ptr, 1)
+    if HOW == "kept":
+        tl.store(before_ptr + tl.program_id(0), before)
+    elif HOW == "mask of another":
+        tl.store(before_ptr + tl.program_id(0), 1, mask=before == 0)
+    y = tl.load(y_ptr)
+    tl.store(y_ptr, y + 1.0)
+    tl.atomic_add(count_ptr, 1)
+
+
+def check_counting_is_no_lock():
+    """An atomic before the load and one after the store guard nothing if nobody looks at what the first returns.
+
+    To store it is not to look, and a mask speaks for its own access alone.
+    """
+    for how in ("", "kept", "mask of another"):
+        for seed in range(3):
+            with calls.call(seed=seed):
+                count, kept = torch.zeros(1, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+                fault = raised(Race, bracketed_kernel[(4,)], count, torch.zeros(1), kept, how)
+                says(fault, "an atomic before it does so only if what it returned decides a branch, a loop or a mask")
+
+
+@triton.jit
+def last_kernel(count_ptr, partial_ptr, y_ptr, N: tl.constexpr, HOW: tl.constexpr):
+    program, at = tl.program_id(0), tl.arange(0, N)
+    tl.store(partial_ptr + program, program + 1.0)
+    is_last = tl.atomic_add(count_ptr, 1) == N - 1
+    total = 0.0
+    if HOW == "loop":
+        for i in range(tl.where(is_last, N, 0)):
+            total += tl.load(partial_ptr + i)
+    elif HOW == "while":
+        i = tl.where(is_last, 0, N)
+        while i < N:
+            total += tl.load(partial_ptr + i)
+            i += 1
+    elif HOW == "mask":
+        mask = (at < N) & tl.broadcast_to(is_last, (N,))
+        total = tl.sum(tl.load(partial_ptr + at, mask=mask, other=0.0))
+    else:
+        total = tl.sum(tl.load(partial_ptr + at))
+    tl.store(y_ptr, total, mask=is_last)
+
+
+def check_looking_at_the_count():
+    """A loop or a mask may ask who is last."""
+    for how in ("loop", "while", "mask"):
+        for seed in range(3):
+            with calls.call(seed=seed):
+                y = torch.zeros(1)
+                last_kernel[(4,)](torch.zeros(1, dtype=torch.int32), torch.empty(4), y, N=4, HOW=how)
+                assert y.item() == 10
+    count, partial = torch.zeros(1, dtype=torch.int32), torch.zeros(4)
+    raised(Race, last_kernel[(4,)], count, partial, torch.zeros(1), N=4, HOW="nobody asks")
+
+
+def check_looking_by_address():
+    """Who follows what an atomic returned finds what was stored before it was put there."""
+
+    @triton.jit
+    def kernel(head_ptr, node_ptr, y_ptr):
+        program = tl.program_id(0)
+        tl.store(node_ptr + program + 1, program + 1.0)
+        before = tl.atomic_xchg(head_ptr, program + 1)
+        tl.store(y_ptr + program, tl.load(node_ptr + before))
+
+    y = torch.zeros(5)
+    kernel[(5,)](torch.zeros(1, dtype=torch.int32), torch.zeros(6), y)
+    assert len(set(y.tolist())) == 5
+
+
+@triton.jit
+def layer_norm_kernel(lock_ptr, count_ptr, gw_ptr, SIZE: tl.constexpr, N_GROUPS: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    group = tl.program_id(0) % N_GROUPS
+    gw_ptrs = gw_ptr + group * SIZE + at
+    gw = at + 1.0
+    while tl.atomic_cas(lock_ptr + group, 0, 1) == 1:
+        pass
+    count = tl.load(count_ptr + group)
+    if count == 0:
+        tl.atomic_xchg(count_ptr + group, 1)
+    else:
+        gw += tl.load(gw_ptrs)
+    tl.store(gw_ptrs, gw)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock_ptr + group, 0)
+
+
+def check_the_lock_of_a_tutorial():
+    """Triton's tutorial on layer norm adds up by groups, under a lock each, into memory that nobody has filled."""
+    gw, locks = torch.empty(3, 8), torch.zeros(6, dtype=torch.int32)
+    with calls.call() as seen:
+        layer_norm_kernel[(12,)](locks, locks[3:], gw, SIZE=8, N_GROUPS=3)
+    assert torch.equal(gw, 4 * torch.arange(1.0, 9.0).expand(3, 8))
+    assert seen.warnings == []
+
+
+@triton.jit
+def reversed_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr, HOW: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(x_ptr + at, at + 1.0, mask=at < n)
+    if HOW == "barrier":
+        tl.debug_barrier()
+    if HOW == "own lanes":
+        tl.store(y_ptr + at, tl.load(x_ptr + at, mask=(at < n) & (at > 1), other=0.0))
+    else:
+        tl.store(y_ptr + at, tl.load(x_ptr + n - 1 - at, mask=at < n, other=0.0))
+
+
+def check_lanes_that_hand_over():
+    """What one lane stores another may load after a barrier; without one it is worth a warning, once a line."""
+    for how in ("reversed", "barrier", "own lanes"):
+        with calls.call() as seen:
+            y = torch.empty(2, 8)
+            reversed_kernel[(1,)](torch.zeros(8), y[0], 6, SIZE=8, HOW=how)
+            reversed_kernel[(1,)](torch.zeros(8), y[1], 6, SIZE=8, HOW=how)
+        assert y.eq(
+            torch.tensor([0.0, 0, 3, 4, 5, 6, 0, 0] if how == "own lanes" else [6.0, 5, 4, 3, 2, 1, 0, 0])
+        ).all()
+        assert len(seen.warnings) == (how == "reversed")
+        if how == "reversed":
+            says(Exception(seen.warnings[0]), "no barrier: program (0, 0, 0) of reversed_kernel loads x_ptr[5]")
+            says(Exception(seen.warnings[0]), "tl.store(x_ptr + at, at + 1.0", "say tl.debug_barrier() between the two")
+
+
+def check_lanes_that_store_together():
+    """Lanes that all store one value to one element may all load it, and so may a kernel's next program."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+        at, program = tl.arange(0, SIZE), tl.program_id(0)
+        x_ptrs = x_ptr + program + tl.zeros_like(at)
+        tl.store(x_ptrs, program + 3.0 + tl.zeros_like(at))
+        tl.store(x_ptrs, program + 3.0 + tl.zeros_like(at), mask=at == 0)
+        tl.store(y_ptr + program * SIZE + at, tl.load(x_ptrs))
+
+    y = torch.empty(2, 8)
+    with calls.call() as seen:
+        kernel[(2,)](torch.zeros(2), y, SIZE=8)
+    assert y.tolist() == [[3] * 8, [4] * 8]
+    assert seen.warnings == []
 
 
 @triton.jit

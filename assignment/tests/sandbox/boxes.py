@@ -16,11 +16,31 @@ import pytest
 import torch
 
 from assignment.grading import rungs, stage
+from assignment.grading.pair import Pair
 from assignment.grading.sandbox import Worker
 from assignment.grading.submission import Submission
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = "os, resource, socket, subprocess, sys, tempfile, threading, time, torch"
+TRY = """
+import ctypes, fcntl
+libc = ctypes.CDLL(None, use_errno=True)
+
+def checked(value):
+    if value < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+    return value
+
+def tried(attempts):
+    worked = []
+    for attempt in attempts:
+        try:
+            eval(attempt, {**globals(), "libc": libc, "checked": checked, "fcntl": fcntl})
+            worked.append(1.0)
+        except (OSError, ValueError):
+            worked.append(0.0)
+    return worked
+"""
 
 
 def rungs_that_work(names: tuple[str, ...], device: str = "cpu") -> list[Any]:
@@ -36,22 +56,27 @@ def rungs_that_work(names: tuple[str, ...], device: str = "cpu") -> list[Any]:
 
 @dataclass
 class Box:
-    """One warm worker, for one submission after the other."""
+    """A warm pair, or a worker with a GPU, for one submission after the other."""
 
     rung: str
     stage: stage.Stage
-    worker: Worker
+    asked: Pair | Worker
+
+    @property
+    def worker(self) -> Worker:
+        """The one that runs the submission."""
+        return self.asked.recorder if isinstance(self.asked, Pair) else self.asked
 
     def load(self, code: str) -> None:
         """Take a submission whose weighted_sum_forward(x) has this body."""
         body = textwrap.indent(textwrap.dedent(code), "    ")
         text = f"import {MODULES}\n\ndef weighted_sum_forward(x):\n{body}\n"
-        self.worker.restart()
+        self.asked.restart()
         self.stage.replace(Submission({"cs336_kernels/weighted_sum.py": text.encode()}))
 
     def call(self) -> torch.Tensor:
         request = {"kind": "call", "function": "weighted_sum_forward", "options": {}}
-        reply, results = self.worker.ask(request, [torch.ones(3)])
+        reply, results = self.asked.ask(request, [torch.ones(3)])
         assert reply["status"] == "ok", reply
         return results[0]
 
@@ -64,33 +89,18 @@ class Box:
 
         Each must do no harm where a sandbox lets it through: this is run on people's machines.
         """
-        result = self.run(f"""
-            import ctypes, fcntl
-            libc = ctypes.CDLL(None, use_errno=True)
-            def checked(value):
-                if value < 0:
-                    raise OSError(ctypes.get_errno(), "refused")
-                return value
-            worked = []
-            for attempt in {list(attempts.values())!r}:
-                try:
-                    eval(attempt)
-                    worked.append(1.0)
-                except (OSError, ValueError):
-                    worked.append(0.0)
-            return torch.tensor(worked)
-        """)
+        result = self.run(f"{TRY}\nreturn torch.tensor(tried({list(attempts.values())!r}))")
         return {name for name, worked in zip(attempts, result.tolist(), strict=True) if worked}
 
 
 @contextlib.contextmanager
 def open_box(rung: str, device: str) -> Iterator[Box]:
     held = stage.Stage(Submission({"cs336_kernels/weighted_sum.py": b""}), device)
-    worker = Worker(held, device, rung)
+    asked = Pair(held, rung) if device == "cpu" else Worker(held, device, rung)
     try:
-        yield Box(rung, held, worker)
+        yield Box(rung, held, asked)
     finally:
-        worker.close()
+        asked.close()
         held.close()
 
 

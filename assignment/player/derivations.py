@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_map
 
-from .origins import CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
+from .labels import CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
 
 Labels = torch.Tensor  # uint8, in the shape of the values
 Rule = Callable[..., Any]
@@ -61,8 +61,8 @@ _CLEANING = (  # what an anxious but honest wrapper may do to what it has: for s
     *("any", "all", "maximum", "minimum"),
 )
 _KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE}  # labels that scaling leaves as they are
-_SUMMANDS = {CONSTANT, KERNEL, SUM, FRESH, STALE}
-_FACTORS = {CONSTANT, INPUT, KERNEL, SUM, STALE}
+_SUMMANDS = {CONSTANT, KERNEL, SUM, FRESH}  # what a launch of this call stored, or a constant
+_FACTORS = {CONSTANT, INPUT, KERNEL, SUM}
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,6 @@ class Operation:
     max_delta: int  # elements that a result of rowsum(A ∘ B) may have in this call
     has_short_rows: bool = False  # rows have one element: A ∘ B is its own sum
 
-    @property
-    def hides_values(self) -> bool:
-        """Whether an operand is of a kind that cannot be followed: sparse, quantized, on another device."""
-        return any(t.layout != torch.strided or t.is_quantized for t in _tensors(self.arguments))
-
     def labels(self, tensor: torch.Tensor) -> Labels:
         memory = self.known.memory(tensor)
         return memory.of(tensor) if memory else torch.full((), CONSTANT, dtype=torch.uint8).expand(tensor.shape)
@@ -107,20 +102,31 @@ class Operation:
         found = [(self.known.memory(tensor), tensor) for tensor in _tensors(value)]
         return {label for memory, tensor in found if memory for label in memory.labels_in(tensor)}
 
+    def is_of_floats(self) -> bool:
+        """Whether it computes with numbers as they are: not with their bits, nor with wrapped ones."""
+        return self.result.is_floating_point() and all(
+            tensor.is_floating_point() or self.of(tensor) <= {CONSTANT} for tensor in _tensors(self.arguments)
+        )
 
-def derive(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | int | Computed:
-    """The labels of an operation's result. `call(*args, **kwargs)` is the operation itself, to be run on labels."""
+
+def derive(
+    operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any
+) -> Labels | list[Labels] | int | Computed:
+    """The labels of an operation's result, or of each of several.
+
+    `call(*args, **kwargs)` is the operation itself, to be run on labels.
+    """
     name = operation.name
     if name in FRESH_MEMORY:
         return FRESH
-    if "::" in name or name == "from_file" or operation.hides_values:
-        return Computed()
     present = operation.of(operation.arguments)
     others = operation.of({key: value for key, value in operation.arguments.items() if key != "self"})
-    if name in _SHAPED or (name in _OVERWRITTEN and others <= {CONSTANT}) or present <= {CONSTANT}:
+    if ((name in _SHAPED or name in _OVERWRITTEN) and others <= {CONSTANT}) or present <= {CONSTANT}:
         return CONSTANT
     if name in _SAME_SHAPE:
-        return operation.labels(_tensors(operation.arguments.get("src", operation.arguments))[0])
+        source = _tensors(operation.arguments.get("src", operation.arguments))[0]
+        is_cast = source.is_floating_point() == operation.result.is_floating_point()
+        return operation.labels(source) if is_cast else Computed()  # `!= 0`, a whole part, or bits as a number
     rules: list[tuple[tuple[str, ...], Rule]] = [(_MOVED, _moved), (_ADDED_UP, _added_up), (_SCALED, _scaled)]
     for names, rule in [*rules, (_SUMMED, _summed), (_ADDED, _added), (_PRODUCTS, _multiplied)]:
         if name in names and (found := rule(operation, call, args, kwargs)) is not None:
@@ -129,7 +135,7 @@ def derive(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
     return Computed(is_doubt=is_clean and name in _CLEANING)
 
 
-def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | None:
+def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | list[Labels] | None:
     choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
     if operation.of(choosing) - {CONSTANT} or any(operation.arguments.get(key) for key in _ADDING):
         return None
@@ -150,10 +156,12 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
         result = call(*args, **kwargs)
     except Exception:  # an operation that does not take labels: then it has computed something
         return None
-    return result if isinstance(result, torch.Tensor) else result[0]
+    return list(result) if isinstance(result, list | tuple) else result
 
 
 def _added_up(operation: Operation, *_: Any) -> int | None:
+    if operation.arguments.get("reduce", "add") != "add" or not operation.is_of_floats():
+        return None
     values = {key: value for key, value in operation.arguments.items() if key not in _CHOOSING}
     choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
     return SUM if operation.of(values) <= _SUMMANDS and operation.of(choosing) <= {CONSTANT} else None
@@ -164,6 +172,8 @@ def _is_number(name: str, value: Any) -> bool:
 
 
 def _scaled(operation: Operation, *_: Any) -> Labels | int | None:
+    if operation.arguments.get("rounding_mode") or not operation.is_of_floats():
+        return None
     operands = [value for key, value in operation.arguments.items() if key in ("self", "other")]
     varying = [value for value in operands if operation.of(value) - {CONSTANT}]
     if len(varying) == 2 and operation.name in ("mul", "multiply"):
@@ -180,6 +190,8 @@ def _scaled(operation: Operation, *_: Any) -> Labels | int | None:
 
 def _summed(operation: Operation, *_: Any) -> int | None:
     present = operation.of(operation.arguments)
+    if not operation.is_of_floats():
+        return None
     if present <= _SUMMANDS:
         return SUM
     return (
@@ -192,21 +204,29 @@ def _added(operation: Operation, *_: Any) -> Labels | int | None:
     if any(isinstance(value, int | float) and value == 0 for value in operands):
         return next(operation.labels(value) for value in operands if isinstance(value, torch.Tensor))
     present = operation.of(operation.arguments)
+    if not operation.is_of_floats():
+        return None
     if DELTA in present:  # rowsum(A ∘ B), piece by piece
         return DELTA if present <= {DELTA, CONSTANT, FRESH} else None
     return SUM if present <= _SUMMANDS else None
 
 
 def _multiplied(operation: Operation, *_: Any) -> int | None:
-    factors = _tensors(operation.arguments)
-    if any(operation.of(factor) <= {CONSTANT} for factor in factors) and operation.of(factors) <= _SUMMANDS:
+    *added, left, right = _tensors(operation.arguments)
+    factors, bias = [left, right], operation.of(added)
+    if not operation.is_of_floats():
+        return None
+    if _has_constant(operation, factors) and operation.of(factors) | bias <= _SUMMANDS:
         return SUM
-    is_small = operation.result.numel() <= operation.max_delta
-    if is_small and operation.of(factors) == {PRODUCT, CONSTANT}:  # (A ∘ B) @ ones
-        return DELTA
-    is_row_by_row = operation.result.numel() * factors[0].shape[-1] == factors[0].numel() == factors[1].numel()
-    is_delta = is_row_by_row and operation.of(factors) <= _FACTORS and is_small
-    return DELTA if is_delta and len(factors) == 2 else None
+    is_small = operation.result.numel() <= operation.max_delta and bias <= {CONSTANT}
+    if is_small and operation.of(factors) == {PRODUCT, CONSTANT} and _has_constant(operation, factors):
+        return DELTA  # (A ∘ B) @ ones
+    is_row_by_row = operation.result.numel() * left.shape[-1] == left.numel() == right.numel()
+    return DELTA if is_small and is_row_by_row and operation.of(factors) <= _FACTORS else None
+
+
+def _has_constant(operation: Operation, factors: list[torch.Tensor]) -> bool:
+    return any(operation.of(factor) <= {CONSTANT} for factor in factors)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

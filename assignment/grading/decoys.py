@@ -1,0 +1,103 @@
+"""Stand-ins for the inputs of a call: what a recorder gets in their place.
+
+They have the shapes, strides, dtypes, offsets and shared memory of the graded inputs. Their values are fresh normal
+numbers from the operating system's entropy, of the same kind: to the nearest power of four as large in the middle, and
+a few as large as the largest, so that host code that looks for large values goes the way that it would go. What a
+forward pass hands on is what it would be for these numbers.
+"""
+
+import contextlib
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assignment.grading.protocol import WHOLE_STORAGE_UP_TO
+from tests import oracle
+
+FAR = 8  # times the usual size, from which on the largest values are of another kind
+MANY = 64  # elements for one that is large
+MAX_SCORES = 1 << 24  # elements of S up to which o and lse are those of q, k and v
+
+
+def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> list[Tensor]:
+    """Decoys for the inputs of a function."""
+    rng = torch.Generator().manual_seed(secrets.randbits(63))
+    storages: dict[int, torch.UntypedStorage] = {}
+    decoys = []
+    for tensor in tensors:
+        original = tensor.untyped_storage()
+        if original._cdata not in storages:
+            storages[original._cdata] = _empty(original.nbytes())
+        view = tensor.new_empty(0).set_(
+            storages[original._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
+        _fill(view, rng, tensor)
+        decoys.append(view)
+    for start, complete in HANDED_ON.items():
+        with contextlib.suppress(Exception):  # a caller's mistake, which the function is to refuse
+            if function.startswith(start):
+                complete(decoys, options)
+    return decoys
+
+
+def _empty(nbytes: int) -> torch.UntypedStorage:
+    """Memory that is NaN where no decoy lies, as that of the graded inputs is; a large one stays untouched."""
+    storage = torch.UntypedStorage(nbytes)
+    if nbytes <= WHOLE_STORAGE_UP_TO:
+        torch.tensor([], dtype=torch.uint8).set_(storage).fill_(0xFF)
+    return storage
+
+
+def _fill(view: Tensor, rng: torch.Generator, like: Tensor) -> None:
+    """Write numbers of the same kind; an element that is seen many times is written once."""
+    sizes = [1 if not stride else size for size, stride in zip(view.shape, view.stride(), strict=True)]
+    once = view.as_strided(sizes, view.stride(), view.storage_offset())
+    usual, largest = (min(size, torch.finfo(view.dtype).max / 4) for size in kind(like))  # finite, four times over
+    try:
+        once.copy_(_numbers(once.shape, rng, usual, largest))
+    except RuntimeError:  # a view that meets itself
+        whole = view.new_empty(0).set_(view.untyped_storage())
+        whole.copy_(_numbers(whole.shape, rng, usual, largest))
+
+
+def kind(values: Tensor) -> tuple[float, float]:
+    """How large values are in the middle, and at most, to the nearest power of four: all that a decoy has of them."""
+    sizes = values.detach().float().abs().flatten()
+    sizes = sizes[sizes.isfinite()]
+    if not sizes.numel():
+        return 1.0, 1.0
+    return _rounded(sizes.median().item()), _rounded(sizes.max().item())
+
+
+def _rounded(size: float) -> float:
+    return 4.0 ** round(math.log(size, 4)) if size else 0.0
+
+
+def _numbers(shape: torch.Size, rng: torch.Generator, usual: float, largest: float) -> Tensor:
+    numbers = usual * torch.randn(shape, generator=rng).clamp(-3.9, 3.9)
+    if largest > FAR * usual and numbers.numel():
+        few = torch.randint(numbers.numel(), (1 + numbers.numel() // MANY,), generator=rng)
+        numbers.view(-1)[few] = largest * torch.randn(few.shape, generator=rng).sign()
+    return numbers
+
+
+def _rmsnorm(decoys: list[Tensor], options: dict[str, Any]) -> None:
+    _, x, weight, rstd = decoys
+    rstd.copy_(oracle.rmsnorm_forward(x, weight)[1])
+
+
+def _attention(decoys: list[Tensor], options: dict[str, Any]) -> None:
+    _, q, k, v, o, lse = decoys
+    if q[..., 0].numel() * k.shape[-2] <= MAX_SCORES:
+        for decoy, result in zip((o, lse), oracle.attention_forward(q, k, v, **options), strict=True):
+            decoy.copy_(result)
+
+
+HANDED_ON: dict[str, Callable[[list[Tensor], dict[str, Any]], None]] = {
+    "rmsnorm_backward": _rmsnorm,
+    "flash_backward": _attention,
+}

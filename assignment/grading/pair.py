@@ -1,0 +1,159 @@
+"""A recorder and its player: a call is recorded on decoys in one process and played on its inputs in another."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from assignment.grading.sandbox import Worker, WorkerDied
+from assignment.grading.stage import Stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
+LARGE = 1 << 30  # bytes: of the 12 GiB that a child can address, a tensor that it keeps takes too much
+Reply = tuple[dict[str, Any], list["Tensor"]]
+Judgement = Callable[[dict[str, Any], list["Tensor"]], None]
+
+
+class Pair:
+    """They are born and die together: a player has the memory of what its recorder has done since its import."""
+
+    def __init__(self, stage: Stage, rung: str | None) -> None:
+        self.recorder = Worker(stage, "record", rung)
+        try:
+            self._player = Worker(stage, "play", rung)
+        except BaseException:
+            self.recorder.close()
+            raise
+        self.kernels: list[Any] = []  # what the recorder has described since its import
+        self.last: dict[str, Any] = {}  # the program that was played last
+        self._had_large = False  # whether they were sent a tensor over gigabytes
+
+    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+        """One request and its reply; raises WorkerDied, and the next call finds two new processes."""
+        if request["kind"] not in ("costs", "kept"):
+            return self._once(request, tensors)
+        reply, results = self._warm_up(request, tensors)
+        if reply.get("status") == "ok":
+            reply, results = self._once(request, tensors)
+        if request["kind"] == "kept" and reply.get("status") == "ok":
+            after, gradients = self._once({**request, "kind": "backward"}, [])
+            if after.get("status") != "ok":
+                return after, gradients
+            reply = {**after, "groups": [*reply["groups"], len(gradients)]}
+            results += gradients
+        return reply, results
+
+    def _once(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+        return self._play(request, tensors, *self.record(request, tensors))
+
+    def _warm_up(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+        """The same call on other values: tuning, and workspaces that are made once for all, are behind it then.
+
+        What it leaves of these values is of no use for the call that counts.
+        """
+        others = _decoys(request, tensors)
+        return self._once({**request, "kind": RECORDED_AS[request["kind"]]}, others)
+
+    def record(self, request: dict[str, Any], tensors: list["Tensor"]) -> "tuple[dict[str, Any], Tensor | None]":
+        """What the recorder says, and the program as it came; None where it said nothing that can be read."""
+        from assignment.grading import replies  # loads PyTorch, which a worker's start must not wait for
+
+        is_large = any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
+        if not (self.recorder.is_connected and self._player.is_connected) or (is_large and self._had_large):
+            self._forget()  # one that keeps what it was sent has no room for another
+        self._had_large |= is_large
+        stand_ins = _decoys(request, tensors)
+        try:
+            kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
+            reply, came = self.recorder.ask({**request, "kind": kind}, stand_ins)
+        except WorkerDied:
+            self._forget()
+            raise
+        if not replies.is_program(came):
+            return {}, None
+        return replies.recorded(reply) or {}, came[0]
+
+    def _play(
+        self, request: dict[str, Any], tensors: list["Tensor"], said: dict[str, Any], data: "Tensor | None"
+    ) -> Reply:
+        """Have the program played, whatever the recorder said: what comes before an exception counts too."""
+        from assignment.grading import program
+
+        if data is None or not said:
+            return {}, []
+        try:
+            checked = program.read(data)
+        except program.Unreadable as error:
+            self._forget()
+            return {"status": "failed", "message": str(error)}, []
+        self.kernels += checked["kernels"]
+        self.last = {**checked, "kernel names": {n: entry.get("name") for n, entry in enumerate(self.kernels)}}
+        try:
+            reply, results = self._player.ask(request, [*tensors, data])
+        except WorkerDied:
+            self._forget()
+            raise
+        if said["status"] != "ok" and reply.get("status") == "ok":
+            return said, []
+        return reply, results
+
+    def compile(
+        self, request: dict[str, Any], tensors: list["Tensor"], compiler: Worker, sources: Any, right: Judgement
+    ) -> Reply:
+        """The kernels of a call, compiled for the targets of the request; host code sees each that it asks about.
+
+        `right` raises something if the results of a program, as a reply and tensors, are not as they must be.
+        """
+        names, programs, numbers = request["targets"], [], {}
+        for name in names:
+            said, data = self.record({**request, "target": name}, tensors)
+            reply, results = self._play({**request, "kind": "call"}, tensors, said, data)
+            if reply.get("status") != "ok":
+                return reply, []
+            right(reply, results)
+            assert data is not None
+            programs.append(data)
+            numbers[name] = len(programs) - 1
+            if not said["asked"]:
+                numbers = dict.fromkeys(names, 0)
+                break
+        header = {"kind": "compile", "sources": sources, "kernels": self.kernels, "programs": numbers}
+        return compiler.ask({**header, "processes": request["processes"]}, programs)
+
+    def _forget(self) -> None:
+        self.recorder.end_child()
+        self._player.end_child()
+        self.kernels, self._had_large = [], False
+
+    @property
+    def import_error(self) -> str:
+        """What kept the package from being imported; its files are, one by one."""
+        return self.recorder.import_error
+
+    def output(self) -> str:
+        """What host code and kernels have printed since it was last forgotten."""
+        return self.recorder.output() + self._player.output()
+
+    def forget_output(self) -> None:
+        self.recorder.forget_output()
+        self._player.forget_output()
+
+    def restart(self) -> None:
+        self.kernels, self._had_large = [], False
+        self.recorder.restart()
+        self._player.restart()
+
+    def close(self) -> None:
+        self.recorder.close()
+        self._player.close()
+
+
+def _decoys(request: dict[str, Any], tensors: list["Tensor"]) -> list["Tensor"]:
+    from assignment.grading import decoys
+
+    function, options = request["function"], request["options"]
+    if request["kind"] != "again":
+        return decoys.like(function, tensors, options)
+    middle = len(tensors) // 2
+    return [decoy for half in (tensors[:middle], tensors[middle:]) for decoy in decoys.like(function, half, options)]

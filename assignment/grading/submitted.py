@@ -1,0 +1,112 @@
+"""The functions of a staged submission, and what its exceptions say: for processes that import one."""
+
+import contextlib
+import importlib
+import importlib.machinery
+import importlib.util
+import linecache
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "cs336_kernels"
+FILES = ("weighted_sum", "rmsnorm", "flash_attention")
+MAX_MESSAGE = 2_000  # characters
+
+
+class Missing(Exception):
+    """The submission has no such function, or the file that should hold it cannot be imported."""
+
+
+class Submission:
+    """The functions of a staged submission, imported when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.isolated = False  # leave __init__.py alone: it fails, or kills the process
+        self.import_error = ""  # how it fails
+        self._loaded = False
+
+    def load(self) -> None:
+        """Import the package; where that fails, an empty one in its place, whose files are imported one by one."""
+        self._loaded = True
+        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+            del sys.modules[name]
+        package = self._new_package()
+        if self.isolated or not package.__spec__ or not package.__spec__.loader:
+            return
+        try:
+            package.__spec__.loader.exec_module(package)
+        except BaseException as error:
+            self.isolated, self.import_error = True, type(error).__name__
+            with contextlib.suppress(BaseException):  # its own words may be the submission's code
+                self.import_error = summary(error, self.folder)
+            self.load()
+
+    def _new_package(self) -> types.ModuleType:
+        """The package from the submission's own folder, whatever else is on the path; nothing of it has run."""
+        folder = self.folder / PACKAGE
+        init = folder / "__init__.py"
+        if init.is_file():
+            spec = importlib.util.spec_from_file_location(PACKAGE, init, submodule_search_locations=[str(folder)])
+        else:
+            spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
+            spec.submodule_search_locations = [str(folder)]
+        assert spec is not None
+        package = sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
+        return package
+
+    def function(self, name: str) -> Callable:
+        """Raises Missing."""
+        if not self._loaded:
+            self.load()
+        found = getattr(sys.modules[PACKAGE], name, None)
+        if found is None or isinstance(found, types.ModuleType):
+            found = getattr(found, name, None) or self._from_file(name)
+        if not callable(found):
+            raise Missing(f"{PACKAGE}.{name} is a {type(found).__name__}, expected a function")
+        return found
+
+    def _from_file(self, name: str) -> Any:
+        file = next((file for file in FILES if name.startswith(file)), FILES[-1])
+        path = f"{PACKAGE}/{file}.py"
+        if not (self.folder / path).is_file():
+            raise Missing(f"{path} is missing, so there is no function {name}")
+        try:
+            module = importlib.import_module(f"{PACKAGE}.{file}")
+        except BaseException as error:
+            raise Missing(f"{path} cannot be imported: {summary(error, self.folder)}") from error
+        if not hasattr(module, name):
+            raise Missing(f"{path} has no function {name}")
+        return getattr(module, name)
+
+
+def describe(error: BaseException, folder: Path) -> dict[str, Any]:
+    """What the grader needs to know of an exception: its types, its message, and where in the submission it arose."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+    return {
+        "types": [cls.__name__ for cls in type(error).__mro__],
+        "message": summary(error, folder),
+        "text": str(error)[:MAX_MESSAGE],
+        "by_submission": bool(own) and own[-1] is frames[-1],
+        "in_kernel": any("/assignment/simulator/" in frame.filename for frame in frames),
+    }
+
+
+def summary(error: BaseException, folder: Path) -> str:
+    """The exception in one line, and in another "  at cs336_kernels/rmsnorm.py:42 in rmsnorm_forward: source line"."""
+    if isinstance(error, SyntaxError) and error.filename:
+        path = Path(error.filename)
+        where = path.relative_to(folder) if path.is_relative_to(folder) else path.name
+        return f"{type(error).__name__}: {error.msg}\n  at {where}:{error.lineno}: {(error.text or '').strip()}"
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")[:MAX_MESSAGE]
+    own = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)]
+    if not own:
+        return text
+    frame = own[-1]
+    source = linecache.getline(frame.filename, frame.lineno or 0).strip()
+    return f"{text}\n  at {Path(frame.filename).relative_to(folder)}:{frame.lineno} in {frame.name}: {source}"

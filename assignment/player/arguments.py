@@ -1,0 +1,75 @@
+"""Arguments of operations and of launches, from the JSON of a program."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .kernels import Kernels
+from .memory import CannotFollow
+from .syntax import MAX_INT
+
+View = Callable[[int], torch.Tensor]
+FORMATS = {
+    str(form).removeprefix("torch."): form
+    for form in (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+}
+
+
+def decode(value: Any, view: View) -> Any:
+    """An argument of an operation of PyTorch."""
+    if isinstance(value, list):
+        return [decode(item, view) for item in value]
+    if not isinstance(value, dict):
+        return value
+    (kind, content), *rest = value.items()
+    if rest:
+        raise CannotFollow("an argument of no known kind")
+    if kind == "t":
+        return view(content)
+    if kind == "f" and content in ("inf", "-inf", "nan"):
+        return float(content)
+    if kind == "dtype" and isinstance(found := getattr(torch, str(content), None), torch.dtype):
+        return found
+    if kind == "format" and content in FORMATS:
+        return FORMATS[content]
+    raise CannotFollow("an argument of no known kind")
+
+
+def of_launch(value: Any, view: View, kernels: Kernels) -> Any:
+    """An argument of a launch; raises Refused, CannotFollow."""
+    if type(value) in (int, bool, float) and abs(value) < MAX_INT:
+        return value
+    if isinstance(value, dict):
+        if "t" in value:
+            tensor = view(value["t"])
+            return triton.reinterpret(tensor, _dtype(value["as"])) if "as" in value else tensor
+        if "constexpr" in value:
+            return tl.constexpr(of_launch(value["constexpr"], view, kernels))
+        if "descriptor" in value:
+            return _descriptor(value, view)
+        if "tuple" in value and isinstance(value["tuple"], list):
+            return tuple(of_launch(item, view, kernels) for item in value["tuple"])
+        if "namedtuple" in value and isinstance(value.get("values"), list):
+            kind = type(kernels.constant({**value, "values": [None] * len(value["values"])}))
+            return kind(*(of_launch(item, view, kernels) for item in value["values"]))
+    return kernels.constant(value)
+
+
+def _descriptor(value: dict[str, Any], view: View) -> TensorDescriptor:
+    lists = [value.get(name) for name in ("shape", "strides", "block")]
+    if not all(isinstance(sizes, list) and all(type(size) is int for size in sizes) for sizes in lists):
+        raise CannotFollow("a descriptor of no known form")
+    if value.get("padding") not in ("zero", "nan"):
+        raise CannotFollow("a descriptor of no known form")
+    return TensorDescriptor(view(value["descriptor"]), *lists, padding=value["padding"])
+
+
+def _dtype(name: Any) -> torch.dtype:
+    found = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(found, torch.dtype):
+        raise CannotFollow("a dtype that PyTorch does not have")
+    return found

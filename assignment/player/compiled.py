@@ -1,0 +1,82 @@
+"""Compiles the launches of programs, as they were recorded, for GPUs that are not here."""
+
+from typing import Any
+
+import torch
+import triton
+
+from assignment.compiling import build, launches
+from assignment.compiling.targets import TARGETS
+
+from . import arguments
+from .kernels import Kernels, Refused
+from .lines import told
+from .memory import CannotFollow, check_fits
+
+MAX_KERNELS = 300  # in a reply
+Reply = tuple[dict[str, Any], list[torch.Tensor]]
+
+
+def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+    """The kernels of programs by target, compiled; "programs" has for each target the number of its program."""
+    from assignment.grading.protocol import parse
+
+    if header["kind"] == "load":
+        return {"status": "ok"}, []
+    kernels = Kernels(header["sources"], triton.jit)
+    programs = [parse(bytearray(data.numpy())) for data in tensors]
+    kernels.add(header["kernels"])
+    noted, stopped = [], {}
+    for name, number in header["programs"].items():
+        with launches.recorded(TARGETS[name]) as of_target:
+            try:
+                _launch_all(programs[number], kernels, header["sources"])
+            except (CannotFollow, Refused, launches.LaunchRefused) as error:
+                stopped[name] = f"{type(error).__name__}: {error}"
+        noted += of_target
+    built = build.kernels(noted, is_brief=True, processes=header["processes"])[:MAX_KERNELS]
+    return {"status": "compiled", "kernels": [kernel.as_json() for kernel in built], "stopped": stopped}, []
+
+
+def _launch_all(program: dict[str, Any], kernels: Kernels, sources: dict[str, str]) -> None:
+    """Have all launches of a program noted; raises CannotFollow, Refused, LaunchRefused with the line."""
+    memory = _Memory(program)
+    for name, *rest in program["steps"]:
+        if name == "launch":
+            try:
+                _launch(memory, kernels, rest)
+            except launches.LaunchRefused as error:
+                raise launches.LaunchRefused(f"{error}\n{told(sources, program['lines'][rest[-1]])}") from error
+
+
+def _launch(memory: "_Memory", kernels: Kernels, launch: list[Any]) -> None:
+    """Have one launch noted, with every configuration of an autotuned kernel."""
+    number, grid, given, options, others, *_ = launch
+    tuning = next(launches.tunings) if others else -1
+    for configuration in others or [{}]:
+        values = {**given, **{name: value for name, value in configuration.items() if name in given}}
+        settings = {**options, **{name: value for name, value in configuration.items() if name not in given}}
+        decoded = {name: arguments.of_launch(v, memory.view, kernels) for name, v in {**values, **settings}.items()}
+        kernel = kernels[number]  # which may use the fields of its arguments
+        with launches.tuned(", ".join(f"{name}={value}" for name, value in configuration.items()), tuning):
+            kernel[tuple(grid)](**decoded)
+
+
+class _Memory:
+    """Memory of the right size, with nothing in it: only its address and its dtype count."""
+
+    def __init__(self, program: dict[str, Any]) -> None:
+        self._views = program["views"]
+        self._held: dict[int, torch.UntypedStorage] = {}
+        self._sizes: dict[int, int] = {}
+        for number, dtype, offset, sizes, strides in self._views:
+            last = sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True)) if all(sizes) else 0
+            nbytes = (offset + last + 1) * getattr(torch, dtype).itemsize
+            self._sizes[number] = max(self._sizes.get(number, 0), nbytes)
+
+    def view(self, number: int) -> torch.Tensor:
+        storage, dtype, offset, sizes, strides = view = self._views[number]
+        if storage not in self._held:
+            self._held[storage] = torch.UntypedStorage(self._sizes[storage])
+        check_fits(view, self._held[storage].nbytes())
+        return torch.empty(0, dtype=getattr(torch, dtype)).set_(self._held[storage], offset, sizes, strides)

@@ -1,0 +1,103 @@
+"""Triton's modules as kernels see them: modules with listed public members and nothing else.
+
+What is not a function, a type, a dtype or another facade is in none of them: no `tl.core.os`, no `tl.core.builtin`.
+"""
+
+import functools
+import math
+from types import CodeType, FunctionType, GeneratorType, ModuleType
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.language import core, random, standard
+from triton.language.extra import cuda
+from triton.language.extra.cuda import libdevice
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITCallable
+
+_LIBDEVICE = "triton.language.extra.cuda.libdevice"
+_MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh degrees e erf erfc exp exp2 expm1 fabs
+    floor fmod gamma hypot inf isclose isfinite isinf isnan lgamma log log10 log1p log2 nan pi pow radians remainder sin
+    sinh sqrt tan tanh tau trunc"""
+_OF_VALUES = """shape dtype type value numel scalar element_ty itemsize primitive_bitwidth name int_bitwidth
+    int_signedness fp_mantissa_width exponent_bias address_space block_shape strides T start end stop step fields types
+    ALL NONE SIGNED UNSIGNED BOOLEAN INTEGRAL FLOATING bit_length is_ptr is_block get_block_shapes"""
+_NOT_FOR_KERNELS = {"to_ir", "mangle", "cache_key_part", "codegen_name", "handle", "with_element_ty"}
+_INTERNAL = """handle data fn builder semantic format format_map mro run rewrite rewriter kwargs rewritten_fn src
+    raw_src signature used_global_vals module version launch_metadata params device_caches compile hash repr parse
+    cache_key arg_names constexprs pre_run_hooks func keywords desc ljust rjust center zfill expandtabs replace
+    translate encode"""
+_REACHABLE = (type, FunctionType, GeneratorType, CodeType, JITCallable, InterpretedFunction, triton.JITFunction)
+
+
+def _is_jit(value: Any) -> bool:
+    return isinstance(value, (JITCallable, InterpretedFunction))
+
+
+def _listed(module: ModuleType) -> dict[str, Any]:
+    """What of `triton.language` stands in one of its modules, and the jit functions there."""
+    listed = {name: value for name, value in vars(module).items() if name in tl.__all__ or _is_jit(value)}
+    return {name: v for name, v in listed.items() if not name.startswith("_") and not isinstance(v, ModuleType)}
+
+
+def _functions(module: ModuleType) -> dict[str, Any]:
+    """The public functions that are written in a module or a module below it."""
+    members = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return {
+        name: value
+        for name, value in members.items()
+        if (_is_jit(value) or isinstance(value, FunctionType)) and name not in ("wraps", "constexpr_function")
+    }
+
+
+@functools.cache
+def facades() -> dict[str, ModuleType]:
+    """The facades by the names of the modules that they stand for."""
+    members: dict[str, dict[str, Any]] = {
+        "math": {name: getattr(math, name) for name in _MATH.split() if hasattr(math, name)},
+        "triton": {name: getattr(triton, name) for name in ("cdiv", "next_power_of_2")},
+        "triton.language": _listed(tl),
+        "triton.language.math": _listed(tl.math),
+        "triton.language.core": _listed(core),
+        "triton.language.standard": _listed(standard),
+        "triton.language.random": _listed(random),
+        "triton.language.extra": {},
+        "triton.language.extra.cuda": _functions(cuda),
+        _LIBDEVICE: _functions(libdevice),
+    }
+    if target_info := getattr(tl, "target_info", None):
+        members["triton.language.target_info"] = _functions(target_info)
+    made = {name: ModuleType(name) for name in members}
+    for name, module in made.items():
+        parent, _, last = name.rpartition(".")
+        if parent:
+            vars(made[parent])[last] = module
+        vars(module).update(members[name])
+    made["triton.language.extra.libdevice"] = made[_LIBDEVICE]  # whose functions say nothing but `...`
+    vars(made["triton.language.extra"])["libdevice"] = made[_LIBDEVICE]
+    return made
+
+
+def resolved(dotted: str) -> Any:
+    """The member of a facade by its dotted name; raises KeyError if there is none."""
+    module, _, name = dotted.rpartition(".")
+    if name.startswith("_"):
+        raise KeyError(dotted)
+    return vars(facades()[module])[name]
+
+
+@functools.cache
+def attributes() -> frozenset[str]:
+    """The attributes that kernels can use, whatever they are attributes of."""
+    types = (tl.tensor, tl.dtype, tl.constexpr, tl.pointer_type, tl.block_type, tl.tensor_descriptor, tl.tuple)
+    names = {*_OF_VALUES.split(), *(name for cls in types for name in dir(cls))}
+    names |= {name for facade in facades().values() for name in vars(facade)}
+    return frozenset(name for name in names - _NOT_FOR_KERNELS if not name.startswith("_"))
+
+
+@functools.cache
+def internal() -> frozenset[str]:
+    """Attributes of objects that kernels can reach which lead to Python: no field or namespace has such a name."""
+    names = {*_INTERNAL.split(), *_NOT_FOR_KERNELS, *(name for cls in _REACHABLE for name in dir(cls)), *dir(tl.sum)}
+    return frozenset(name for name in names - attributes() if not name.startswith("_"))

@@ -1,0 +1,73 @@
+"""Makes Python functions of checked definitions: no default value, annotation or decorator is evaluated."""
+
+import ast
+import copy
+import types
+from typing import Any
+
+from . import bounds
+from .source import Definition
+from .values import Unknown
+
+
+def _bare(definition: Definition) -> ast.FunctionDef:
+    """The function without default values and annotations, which are not for Python or Triton to evaluate."""
+    tree = copy.deepcopy(definition.tree)
+    arguments = tree.args
+    arguments.defaults = [ast.copy_location(ast.Constant(None), node) for node in arguments.defaults]
+    arguments.kw_defaults = [node and ast.copy_location(ast.Constant(None), node) for node in arguments.kw_defaults]
+    for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        arg.annotation = None
+    tree.returns = None
+    return tree
+
+
+def for_compiler(definition: Definition) -> ast.Module:
+    """The tree that Triton compiles, with the line numbers that it wants: the first is that of `def`."""
+    tree = ast.Module([_bare(definition)], [])
+    return ast.increment_lineno(tree, 1 - definition.tree.lineno)
+
+
+def compiled(definition: Definition, namespace: dict[str, Any], is_plain: bool) -> types.FunctionType:
+    tree = _bare(definition)
+    if is_plain:
+        tree = bounds.Bounder().visit(tree)
+    path = definition.source.path
+    made: dict[str, Any] = {}
+    exec(compile(ast.Module([tree], []), path, "exec", dont_inherit=True), namespace, made)
+    function = made[tree.name]
+    function.__qualname__ = definition.name
+    return function
+
+
+def set_defaults(function: types.FunctionType, definition: Definition, values: dict[str, Any]) -> None:
+    arguments = definition.tree.args
+    named = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
+    optional = named[len(named) - len(arguments.defaults) :]
+    only = [a.arg for a, node in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if node]
+    if {*optional, *only} != values.keys():
+        raise Unknown("the default values are not those of the parameters: write them in the function's definition")
+    function.__defaults__ = tuple(values[name] for name in optional) or None
+    function.__kwdefaults__ = {name: values[name] for name in only} or None
+
+
+def annotations(definition: Definition, namespace: dict[str, Any]) -> dict[str, Any]:
+    """What Triton learns about parameters: objects that names are bound to, the text of all else."""
+    arguments = definition.tree.args
+    annotated = [arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if arg.annotation]
+    return {arg.arg: _annotation(arg.annotation, definition, namespace) for arg in annotated if arg.annotation}
+
+
+def _annotation(node: ast.expr, definition: Definition, namespace: dict[str, Any]) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and not definition.postpones_annotations:
+        return node.value
+    found = None if definition.postpones_annotations else _looked_up(node, namespace)
+    return ast.unparse(node) if found is None else found
+
+
+def _looked_up(node: ast.expr, namespace: dict[str, Any]) -> Any:
+    """The value of a name, or of a name in a module."""
+    if isinstance(node, ast.Name):
+        return namespace.get(node.id)
+    module = _looked_up(node.value, namespace) if isinstance(node, ast.Attribute) else None
+    return vars(module).get(node.attr) if isinstance(module, types.ModuleType) else None  # type: ignore[attr-defined]

@@ -1,0 +1,170 @@
+"""Builds jit functions of a submission's text and of a table that says what their names are bound to.
+
+The submission is not imported and nothing of its files is executed but the bodies of checked functions. The table comes
+from a process that the submission runs in: everything in it may be a lie, and a lie can only give a kernel other
+constants or another kernel of the same submission.
+"""
+
+import ast
+import builtins
+import functools
+import keyword
+from collections.abc import Callable
+from typing import Any
+
+import triton
+from triton.runtime.jit import JITCallable
+
+from . import bounds, functions
+from .facades import attributes
+from .source import Definition, Refused, Source
+from .syntax import check, name_refused
+from .table import Table, options
+from .values import Unknown, Values, attributes_in, kernels_in
+
+_KNOWN = """len list float int isinstance hasattr range getattr print min max abs bool str tuple sum any all zip
+    enumerate sorted reversed locals NotImplementedError ValueError TypeError AssertionError RuntimeError"""
+BUILTINS = {name: getattr(builtins, name) for name in _KNOWN.split()}
+
+
+class Kernels:
+    """The kernels of one submission, by number, each built when it is first asked for.
+
+    `sources` is by path such as "cs336_kernels/rmsnorm.py", `jit` is triton.jit.
+    """
+
+    def __init__(self, sources: dict[str, str], jit: Callable[..., Any]) -> None:
+        bounds.install()
+        self._sources = {path: Source(path, text) for path, text in sources.items()}
+        self._jit = jit
+        self._table = Table()
+        self._built: dict[int, Any] = {}
+        self._being_built: dict[int, Any] = {}
+        self._values = Values(self._known)
+        self._fields: set[str] = set()
+
+    def add(self, entries: list[dict[str, Any]]) -> None:
+        """Append to the table; entries may refer to each other in any order."""
+        self._table.entries += entries
+        self._fields |= set(attributes_in(entries))
+
+    def constant(self, value: Any) -> Any:
+        """A launch's constexpr or tuple argument; raises Refused. Asked before the kernel, which may use its fields."""
+        self._fields |= set(attributes_in(value))
+        try:
+            for number in kernels_in(value):
+                self[number]
+            return self._values.value(value)
+        except (Unknown, RecursionError, ValueError) as error:
+            raise Refused(str(error)) from error
+
+    def __getitem__(self, number: int) -> Any:
+        """The jit function of this number; raises Refused."""
+        if number not in self._built:
+            try:
+                self._build(number)
+            finally:
+                self._being_built = {}
+        return self._built[number]
+
+    def _known(self, number: int) -> Any:
+        if number in self._built:
+            return self._built[number]
+        if number not in self._being_built:
+            raise Unknown("a default value refers to a kernel that is not built before it: pass it as an argument")
+        return self._being_built[number]
+
+    def _build(self, number: int) -> None:
+        """Build a kernel and those it refers to: first the functions, then what their names are bound to."""
+        made = []
+        for n in self._table.reached(number, self._built):
+            entry = self._table.entry(n)
+            definition = self._definition(entry)
+            namespace = _namespace(entry)
+            self._being_built[n] = self._guarded(definition, self._function, entry, definition, namespace)
+            made.append((entry, definition, namespace))
+        for entry, definition, namespace in made:
+            self._guarded(definition, self._bind, entry["names"], namespace)
+        self._built |= self._being_built
+
+    def _definition(self, entry: dict[str, Any]) -> Definition:
+        """The function that an entry speaks of, parsed and checked."""
+        source = self._sources.get(entry["file"])
+        if source is None:
+            raise Refused(
+                f"a kernel must stand in a file of the submission\n  at {entry['file'][:200]}:{entry['line']}"
+            )
+        if source.sha256 != entry["sha256"]:
+            raise source.refused(
+                "the file was changed after it was handed in: a kernel must stand in the file as it is",
+                entry["line"],
+                entry["name"],
+            )
+        definition = source.find(entry["name"], entry["line"])
+        self._guarded(definition, self._check, entry, definition)
+        return definition
+
+    def _check(self, entry: dict[str, Any], definition: Definition) -> None:
+        check(definition, attributes() | self._fields)
+
+    def _guarded(self, definition: Definition, make: Callable[..., Any], *args: Any) -> Any:
+        """What `make` returns; whatever it finds wrong with the table or the function is told with its place."""
+        try:
+            return make(*args)
+        except Refused:
+            raise
+        except Unknown as error:
+            raise definition.refused(str(error), _use(definition, error)) from error
+        except Exception as error:
+            raise definition.refused(f"the kernel cannot be built: {type(error).__name__}: {error}") from error
+
+    def _function(self, entry: dict[str, Any], definition: Definition, namespace: dict[str, Any]) -> Any:
+        """The jit function, whose names are still to be bound."""
+        early = {name: binding for name, binding in entry["names"].items() if not any(kernels_in(binding))}
+        used = _used(definition)
+        self._bind({name: binding for name, binding in early.items() if "unknown" not in binding}, namespace)
+        for name in early.keys() & used:
+            self._values.bound(name, early[name])
+        is_plain = entry["kind"] == "constexpr_function"
+        function = functions.compiled(definition, namespace, is_plain)
+        functions.set_defaults(function, definition, {k: self._values.value(v) for k, v in entry["defaults"].items()})
+        function.__annotations__ = functions.annotations(definition, namespace)
+        if not definition.is_source_of(function):
+            raise ValueError("its lines cannot be told from those around it: leave an empty line after it")
+        if not is_plain and entry["kind"] != "jit":
+            raise ValueError(f"expected a @triton.jit function, got {entry['kind'][:50]}")
+        wrap = triton.constexpr_function if is_plain else functools.partial(self._jit, **options(entry["options"]))
+        made = wrap(function)
+        if isinstance(made, JITCallable):  # whoever asks it for its tree gets the checked one
+            made.parse = functools.partial(functions.for_compiler, definition)
+        return made
+
+    def _bind(self, names: dict[str, Any], namespace: dict[str, Any]) -> None:
+        for name, binding in names.items():
+            if not name.isidentifier() or keyword.iskeyword(name) or name_refused(name):
+                raise Unknown(f"the name {name[:50]} is reserved: choose another one")
+            if isinstance(binding, dict) and "unknown" in binding:
+                continue
+            namespace[name] = self._values.bound(name, binding)
+
+
+def _namespace(entry: dict[str, Any]) -> dict[str, Any]:
+    module = entry["file"].removesuffix(".py").replace("/", ".")
+    known = BUILTINS if entry["kind"] == "jit" else BUILTINS | {"range": bounds.short_range}
+    return {"__builtins__": known, "__name__": module, bounds.NAME: bounds.bounded}
+
+
+def _used(definition: Definition) -> set[str]:
+    """The names that the function's body reads, without those of its own variables."""
+    nodes = [node for statement in definition.tree.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    arguments = definition.tree.args
+    own = {arg.arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    own |= {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+    return {node.id for node in nodes} - own
+
+
+def _use(definition: Definition, error: Unknown) -> ast.AST | None:
+    """Where the function uses the name that an error speaks of."""
+    words = str(error).replace(",", " ").split()
+    nodes = (node for node in ast.walk(definition.tree) if isinstance(node, ast.Name))
+    return next((node for node in nodes if node.id in words), None)

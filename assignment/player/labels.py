@@ -1,0 +1,140 @@
+"""Where the values in memory come from: a label for each element of each storage of a program.
+
+Only the player's own code writes them: what a launch stored is seen lane by lane, and what an operation of PyTorch
+makes of labels is worked out by `derivations`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+# CONSTANT is 0, so that an operation that pads with zeros pads labels as it should.
+CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE = range(9)
+FIRST_SOURCE = 16  # from here on: computed by PyTorch, in the order of `Work.sources`
+LAST_SOURCE = 254
+
+_NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
+_NEXT_CALL[[INPUT, KERNEL, SUM, DELTA]] = STALE
+_NEXT_CALL_STORED = np.concatenate([[0], _NEXT_CALL[:-1] + 1]).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Source:
+    """An operation outside of kernels that computed values."""
+
+    what: str  # "aten::_softmax"
+    place: str  # the submission's line, as text for a report
+    is_doubt: bool = False  # whether it is for staff to judge
+
+
+class Memory:
+    """The labels of one storage: one for all, and by element what differs from it."""
+
+    def __init__(self, tensor: torch.Tensor, label: int) -> None:
+        storage = tensor.untyped_storage()
+        self.reference = StorageWeakRef(storage)  # no other storage gets its address as long as this is held
+        self.address, self.nbytes = storage.data_ptr(), storage.nbytes()
+        self.unit = max(tensor.itemsize, 1)
+        self.place = ""  # the submission's line where PyTorch last wrote
+        self._label = label
+        self._stored: np.ndarray | None = None  # by element: the label + 1; 0 where it is that of all
+
+    def _array(self, unit: int) -> np.ndarray:
+        """The labels by element, to be changed; elements are of `unit` bytes or less."""
+        if self._stored is None:
+            self.unit = min(self.unit, unit)
+            self._stored = np.zeros(max(self.nbytes // self.unit, 1), np.uint8)
+        if unit < self.unit:
+            self._stored = self._stored.repeat(self.unit // unit)
+            self.unit = unit
+        return self._stored
+
+    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What is stored for a tensor's elements, in its shape."""
+        array = torch.from_numpy(self._array(tensor.itemsize))
+        ratio = tensor.itemsize // self.unit
+        strides = [stride * ratio for stride in tensor.stride()]
+        return torch.as_strided(array, tensor.shape, strides, tensor.storage_offset() * ratio)
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The labels of a tensor's elements, in its shape."""
+        if self._stored is None:
+            return torch.full((), self._label, dtype=torch.uint8).expand(tensor.shape)
+        stored = self._view(tensor)
+        return torch.where(stored == 0, self._label, stored - 1).to(torch.uint8)
+
+    def is_constant(self) -> bool:
+        """Whether all of it are constants."""
+        return self._stored is None and self._label == CONSTANT
+
+    def is_of(self, storage: torch.UntypedStorage) -> bool:
+        """Whether the storage still is what it was when it was made."""
+        return (self.address, self.nbytes) == (storage.data_ptr(), storage.nbytes())
+
+    def labels_in(self, tensor: torch.Tensor) -> set[int]:
+        """The labels that elements of the tensor have."""
+        if self._stored is None:
+            return {self._label} if tensor.numel() else set()
+        counts = torch.bincount(self.of(tensor).flatten(), minlength=256)
+        return set(counts.nonzero().flatten().tolist())
+
+    def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
+        """A tensor on this storage was given values with these labels."""
+        uniform = labels if isinstance(labels, int) else _uniform(labels)
+        if uniform is not None and tensor.numel() * tensor.itemsize == self.nbytes:
+            self._label, self._stored = uniform, None
+            return
+        stored = self._view(tensor)
+        stored[...] = uniform + 1 if uniform is not None else torch.as_tensor(labels) + 1
+        ratio = tensor.itemsize // self.unit
+        for part in range(1, ratio):  # the other bytes of elements wider than the unit
+            torch.as_strided(
+                torch.from_numpy(self._array(self.unit)),
+                stored.shape,
+                stored.stride(),
+                tensor.storage_offset() * ratio + part,
+            )[...] = stored
+
+    def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
+        """A kernel stored `values` at these offsets in bytes from the storage's start."""
+        width = values.dtype.itemsize
+        array = self._array(width)
+        for byte in range(0, width, self.unit):
+            array[(offsets + byte) // self.unit] = KERNEL + 1
+
+    def at(self, offsets: np.ndarray) -> np.ndarray:
+        """The labels of the elements at these offsets in bytes."""
+        if self._stored is None:
+            return np.full(offsets.shape, self._label, np.uint8)
+        stored = self._stored[offsets // self.unit]
+        return np.where(stored == 0, self._label, stored - 1).astype(np.uint8)
+
+    def holds_any(self, is_bad: np.ndarray) -> bool:
+        """Whether any element has a label for which the table says so."""
+        if self._stored is None:
+            return bool(is_bad[self._label])
+        by_stored = np.concatenate([[is_bad[self._label]], is_bad[:-1]])
+        return bool(by_stored[self._stored].any())
+
+    def age(self) -> None:
+        """Another call begins."""
+        self._label = int(_NEXT_CALL[self._label])
+        if self._stored is not None:
+            self._stored = _NEXT_CALL_STORED[self._stored]
+
+
+def worst(labels: torch.Tensor) -> int:
+    """The label of several elements together: that of the one that is least a kernel's work."""
+    present = set(labels.unique().tolist())
+    computed = [label for label in present if label >= FIRST_SOURCE]
+    ranked = [*computed, *(label for label in (FOREIGN, PRODUCT) if label in present)]
+    return ranked[0] if ranked else max(present, default=CONSTANT)
+
+
+def _uniform(labels: torch.Tensor) -> int | None:
+    if not labels.numel():
+        return CONSTANT
+    first = labels.flatten()[0]
+    return int(first) if bool((labels == first).all()) else None

@@ -1,0 +1,82 @@
+"""The storages of a session by number, and the tensors that are views of them."""
+
+import base64
+import binascii
+from typing import Any
+
+import torch
+
+MAX_CONSTANT = 1 << 20  # bytes
+
+
+class CannotFollow(Exception):
+    """The program does something else here than it did where it was recorded, or what no program may do."""
+
+
+class Storages:
+    """What a program's numbers stand for."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, torch.UntypedStorage] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._held
+
+    def __getitem__(self, number: int) -> torch.UntypedStorage:
+        if number not in self._held:
+            raise CannotFollow(
+                "memory is used that no operation was seen to make, or that is gone: keep the tensor that holds it"
+            )
+        return self._held[number]
+
+    def bind(self, number: int, tensor: torch.Tensor) -> None:
+        """Let a number stand for a tensor's storage; raises CannotFollow where it stands for another."""
+        storage = tensor.untyped_storage()
+        if self._held.setdefault(number, storage)._cdata != storage._cdata:
+            raise CannotFollow(
+                "an operation returned a copy on stand-ins and a view here, or the reverse: use clone() for a copy"
+            )
+
+    def free(self, number: int) -> int:
+        """Let go of a storage; returns what its implementation's address was, which other numbers may hold on to."""
+        storage = self._held.pop(number, None)
+        return 0 if storage is None else storage._cdata
+
+    def constant(self, number: int, content: str) -> torch.Tensor:
+        """Memory with these bytes, in base64."""
+        try:
+            raw = bytearray(base64.b64decode(content, validate=True))
+        except (binascii.Error, ValueError):
+            raise CannotFollow("a constant that cannot be read") from None
+        if number in self._held or len(raw) > MAX_CONSTANT:
+            raise CannotFollow("a constant in memory that is taken, or a large one")
+        tensor = torch.empty(len(raw), dtype=torch.uint8)
+        tensor.copy_(torch.frombuffer(raw, dtype=torch.uint8) if raw else tensor)
+        self.bind(number, tensor)
+        return tensor
+
+    def view(self, view: list[Any]) -> torch.Tensor:
+        """The tensor that a view describes."""
+        number, dtype, offset, sizes, strides = view
+        kind = getattr(torch, dtype)
+        storage = self[number]
+        check_fits(view, storage.nbytes())
+        return torch.empty(0, dtype=kind).set_(storage, offset, sizes, strides)
+
+
+def check_fits(view: list[Any], nbytes: int) -> None:
+    """Raise CannotFollow if a view reaches beyond so many bytes."""
+    _, dtype, offset, sizes, strides = view
+    last = offset + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
+    if all(sizes) and (last + 1) * getattr(torch, dtype).itemsize > nbytes:
+        raise CannotFollow("a tensor reaches beyond its memory: expected a view inside of it; look at as_strided")
+
+
+def describe(tensor: torch.Tensor) -> list[Any]:
+    """What a view says of a tensor, but for the number."""
+    return [
+        str(tensor.dtype).removeprefix("torch."),
+        tensor.storage_offset(),
+        list(tensor.shape),
+        list(tensor.stride()),
+    ]

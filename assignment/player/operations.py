@@ -1,0 +1,101 @@
+"""The operations of PyTorch that a program may have played: no files, no random numbers, no unchecked memory.
+
+Anything else is not run: what it would have computed is NaN, and is told with the submission's line where a result
+depends on it.
+"""
+
+import functools
+from typing import Any
+
+import torch
+
+_MAKING = """
+arange empty empty_like empty_permuted empty_strided eye full full_like linspace new_empty new_empty_strided new_full
+new_ones new_zeros ones ones_like scalar_tensor zeros zeros_like tril_indices triu_indices
+"""
+_MOVING = """
+_reshape_copy _to_copy _unsafe_view alias_copy as_strided_copy block_diag cat clone constant_pad_nd
+copy copy_ diag diag_embed diagonal_copy expand_copy fill fill_ flip gather index index_copy index_fill
+index_put index_select lift_fresh_copy masked_fill masked_fill_ masked_scatter masked_select narrow_copy
+permute_copy reflection_pad1d replication_pad1d repeat repeat_interleave roll rot90 scatter select_backward select_copy
+select_scatter slice_backward slice_copy slice_scatter split_copy squeeze_copy stack t_copy take transpose_copy tril
+tril_ triu triu_ unbind_copy unfold_copy unsqueeze_copy view_copy where zero zero_ index_put_ index_fill_ index_copy_
+scatter_ diagonal_scatter as_strided_scatter
+"""
+_COMPUTING = """
+abs abs_ acos add add_ addbmm addcdiv addcdiv_ addcmul addcmul_ addmm addmm_ addmv all amax amin aminmax any argmax
+argmin argsort asin atan atan2 baddbmm baddbmm_ bitwise_and bitwise_left_shift bitwise_not bitwise_or
+bitwise_right_shift bitwise_xor bmm bucketize ceil ceil_ clamp clamp_ clamp_max clamp_max_ clamp_min clamp_min_ cos
+cosh count_nonzero cummax cummin cumprod cumsum cumsum_ div div_ dot eq erf erfc exp exp_ exp2 exp2_ expm1 expm1_ floor
+floor_ floor_divide fmax fmin fmod frac ge gt heaviside hypot index_add index_add_ isfinite isinf isnan isneginf
+isposinf ldexp le lerp log log_ log10 log1p log2 log2_ logaddexp logaddexp2 logcumsumexp logical_and logical_not
+logical_or logical_xor logsumexp lt matmul max maximum mean median min minimum mm mul mul_ mv nan_to_num nan_to_num_
+nansum native_layer_norm ne neg neg_ nonzero norm outer pow pow_ prod reciprocal reciprocal_ relu relu_ remainder round
+rsqrt rsqrt_ rsub scatter_add scatter_add_ scatter_reduce sgn sigmoid sign signbit silu sin sinh softplus sort sqrt
+sqrt_ square std sub sub_ sum tan tanh topk true_divide trunc unique_dim var var_mean xlogy _softmax
+_softmax_backward_data _log_softmax _log_softmax_backward_data _safe_softmax linalg_vector_norm embedding_dense_backward
+"""
+PLAYED = frozenset((_MAKING + _MOVING + _COMPUTING).split())
+USUAL = PLAYED - frozenset(  # in the problems for PyTorch; others are for staff to look at
+    [
+        "_safe_softmax",
+        "native_layer_norm",
+        "cummax",
+        "cummin",
+        "cumprod",
+        "cumsum",
+        "cumsum_",
+        "logcumsumexp",
+        "sort",
+        "topk",
+        "argsort",
+        "unique_dim",
+        "median",
+        "nonzero",
+        "embedding_dense_backward",
+        "bucketize",
+    ]
+)
+
+
+@functools.cache
+def find(name: str) -> Any:
+    """The overload with a name such as "aten::add.Tensor"; None where it is not played."""
+    namespace, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    if namespace != "aten" or base not in PLAYED:
+        return None
+    packet = getattr(torch.ops.aten, base, None)
+    found = getattr(packet, overload or "default", None) if packet else None
+    return found if isinstance(found, torch._ops.OpOverload) and _is_step(found) else None
+
+
+def _is_step(operation: Any) -> bool:
+    """Whether it makes or changes memory as its name says: views need no steps, and may reach beyond their memory."""
+    return not operation.is_view and not ("empty" in operation._schema.name and operation._schema.is_mutable)
+
+
+def is_usual(operation: Any) -> bool:
+    """Whether a PyTorch problem needs it as a matter of course."""
+    return operation._schema.name.removeprefix("aten::") in USUAL
+
+
+def misplaced(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+    """The name of a number among the arguments that is a tensor, whose value would decide; or an empty string."""
+    types = {argument.name: str(argument.type) for argument in operation._schema.arguments}
+    named = {**dict(zip(types, args, strict=False)), **kwargs}
+    return next((n for n, value in named.items() if "Tensor" not in types.get(n, "") and _holds_tensor(value)), "")
+
+
+def _holds_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (isinstance(value, list) and any(map(_holds_tensor, value)))
+
+
+def written_by(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The arguments that an operation writes to."""
+    schema = operation._schema
+    if not schema.is_mutable:
+        return []
+    named = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **kwargs}
+    changed = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+    return [named[name] for name in changed if isinstance(named.get(name), torch.Tensor)]

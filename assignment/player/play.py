@@ -1,0 +1,290 @@
+"""Plays programs: on graded inputs, in the simulator, with every element followed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import triton
+from triton.runtime._allocation import NullAllocator
+
+from assignment.simulator import calls, undefined
+from assignment.simulator.costs import HostTraffic
+from assignment.simulator.costs import tensors_in as strided
+from assignment.simulator.faults import MemoryFault
+
+from . import arguments, operations
+from .kernels import Kernels, Refused
+from .labels import CONSTANT, FOREIGN
+from .lines import told
+from .memory import CannotFollow, Storages, check_fits, describe
+from .work import Work
+
+Program = dict[str, Any]
+MAX_POISON = 1 << 30  # bytes
+FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
+
+
+class InKernel(Exception):
+    """A kernel raised something."""
+
+    def __init__(self, error: BaseException, line: str) -> None:
+        super().__init__(str(error))
+        self.error, self.line = error, line
+
+
+class Played:
+    """What came of a program."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[torch.Tensor]] = []
+        self.reads: list[str] = []  # where host code read a value, or called what is not played
+        self.used: dict[int, int] = {}  # bytes of all memory that was used, by number
+        self.inputs: set[int] = set()  # numbers of the inputs' memory
+        self.host = HostTraffic()
+
+
+class Player:
+    """One session: the memory, kernels and labels of all calls so far."""
+
+    def __init__(self, sources: dict[str, str], jit: Callable[..., Any]) -> None:
+        self.sources = sources
+        self.kernels = Kernels(sources, jit)
+        self.storages = Storages()
+        self.work = Work()
+        self._inputs: Sequence[torch.Tensor] = ()  # of the last call
+
+    def play(
+        self, program: Program, header: dict[str, Any], tensors: Sequence[torch.Tensor]
+    ) -> tuple[Played, calls.Call]:
+        """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
+        is_backward = header["kind"] in ("gradients", "kept", "forward", "backward")
+        inputs = self._inputs = self._inputs if header["kind"] == "backward" else tensors
+        with calls.call(inputs, header.get("order", 0), header["kind"] == "costs", self.work) as seen, torch.no_grad():
+            if header["kind"] == "backward":  # of the call before
+                self.work.go_on()
+            else:
+                self.work.begin(header["function"], is_backward, tensors)
+            turn = _Turn(self, program, tensors, seen)
+            turn.run()
+            turn.played.groups = [[turn.view(number) for number in group] for group in program["results"]]
+            return turn.played, seen
+
+
+class _Turn:
+    """One program being played."""
+
+    def __init__(self, player: Player, program: Program, tensors: Sequence[torch.Tensor], seen: calls.Call) -> None:
+        self._player, self._program, self._tensors, self._seen = player, program, tensors, seen
+        self._lines = [told(player.sources, text) for text in program["lines"]]
+        self._views: dict[int, torch.Tensor] = {}
+        self._does = {name: getattr(self, f"_{name}") for name in STEPS}
+        self.played = Played()
+        player.kernels.add(program["kernels"])
+
+    def run(self) -> None:
+        for name, *rest in self._program["steps"]:
+            self._does[name](*rest)
+
+    def view(self, number: int) -> torch.Tensor:
+        """The tensor of a view; made once, since a storage keeps its number."""
+        if number not in self._views:
+            view = self._program["views"][number]
+            self._views[number] = self._player.storages.view(view)
+            self._use(view[0])
+        return self._views[number]
+
+    def _use(self, number: int) -> None:
+        self.played.used[number] = self._player.storages[number].nbytes()
+
+    def _inputs(self, views: list[int]) -> None:
+        if len(views) != len(self._tensors):
+            raise CannotFollow("expected a call's own inputs, got others: leave inputs as they are")
+        for number, tensor in zip(views, self._tensors, strict=True):
+            storage, *described = self._program["views"][number]
+            if described != describe(tensor):
+                raise CannotFollow(
+                    "expected inputs in their own shapes and strides, got others: leave inputs as they are"
+                )
+            self._player.storages.bind(storage, tensor)
+            self.played.inputs.add(storage)
+
+    def _free(self, numbers: list[int]) -> None:
+        gone = set(numbers)
+        self._views = {n: t for n, t in self._views.items() if self._program["views"][n][0] not in gone}
+        for number in gone:
+            self._player.work.forget(self._player.storages.free(number))
+
+    def _mark(self, name: str) -> None:
+        self._seen.begin_again()
+
+    def _read(self, name: str, line: int) -> None:
+        self.played.reads.append(self._lines[line])
+
+    def _heard(self, name: str, line: int) -> None:
+        self._fused(name, line)
+
+    def _fused(self, name: str, line: int) -> None:
+        if not self._player.work.needs_kernels and any(part in name for part in FUSED):
+            self._player.work.accuse(
+                f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}"
+            )
+
+    def _constant(self, number: int, content: str, line: int) -> None:
+        tensor = self._player.storages.constant(number, content)
+        if tensor.numel():
+            self._player.work.made(tensor, CONSTANT).place = self._lines[line]
+
+    def _foreign(self, number: int, line: int) -> None:
+        size = dict(map(tuple, self._program["storages"])).get(number, 0)
+        if number not in self._player.storages:
+            self._player.storages.bind(number, poison(size))
+        whole = torch.empty(0, dtype=torch.uint8).set_(self._player.storages[number])
+        whole.fill_(0xFF)
+        self._player.work.made(whole, FOREIGN).place = self._lines[line]
+
+    # operations of PyTorch
+
+    def _op(self, operation: int, args: Any, kwargs: Any, views: list[int], line: int) -> None:
+        name = self._program["operations"][operation]
+        func = operations.find(name)
+        if func is None or holds_unknown(args) or holds_unknown(kwargs):
+            self._skip(name, args, kwargs, views, line)
+            return
+        if not self._player.work.needs_kernels and not operations.is_usual(func):
+            self._player.work.doubt(
+                f"{func._schema.name} is not what this problem is about: staff will look at it\n{self._lines[line]}"
+            )
+        args, kwargs = self._decode(args), {key: self._decode(value) for key, value in kwargs.items()}
+        if wrong := operations.misplaced(func, args, kwargs):
+            raise CannotFollow(f"{func._schema.name} is given a tensor for the number {wrong}\n{self._lines[line]}")
+        written = operations.written_by(func, args, kwargs)
+        places = [place_of(tensor) for tensor in written]
+        try:
+            result = func(*args, **kwargs)
+        except CannotFollow:
+            raise
+        except Exception as error:
+            raise CannotFollow(
+                f"{func._schema.name} worked on stand-ins and fails on the inputs: {error}\n"
+                f"  let nothing depend on values but what kernels and operations compute\n{self._lines[line]}"
+            ) from error
+        if any(size and (at, size) != place_of(t) for (at, size), t in zip(places, written, strict=True)):
+            raise CannotFollow(f"{func._schema.name} gives memory another size\n{self._lines[line]}")
+        outputs = strided(result)
+        self._bind(outputs, views, line)
+        if "empty" in func._schema.name:
+            for tensor in outputs:
+                undefined.fill(tensor)
+        made = written or [tensor for tensor in outputs if not self._player.work.knows(tensor)]
+        self._player.work.operation(func, args, kwargs, made, self._lines[line])
+        self.played.host.note(func, strided((args, kwargs)), outputs)
+
+    def _bind(self, outputs: list[torch.Tensor], views: list[int], line: int) -> None:
+        described = [self._program["views"][number] for number in views]
+        if [describe(tensor) for tensor in outputs] != [view[1:] for view in described]:
+            raise CannotFollow(
+                "a shape depends on values: expected the same one for all inputs of a shape; use a mask, torch.where\n"
+                f"{self._lines[line]}"
+            )
+        for view, tensor in zip(described, outputs, strict=True):
+            self._player.storages.bind(view[0], tensor)
+            self._use(view[0])
+
+    def _skip(self, name: str, args: Any, kwargs: Any, views: list[int], line: int) -> None:
+        """An operation that is not played: what it makes, or changes, is NaN."""
+        self._fused(name, line)
+        sizes = dict(map(tuple, self._program["storages"]))
+        for number in views:
+            view = self._program["views"][number]
+            if view[0] not in self._player.storages:
+                check_fits(view, sizes.get(view[0], 0))
+                self._player.storages.bind(view[0], poison(sizes[view[0]]))
+        targets = [self.view(number) for number in views]
+        if name.partition(".")[0].endswith("_") and not views:
+            targets = [self.view(number) for number in tensors_in(args)]
+        for target in targets:
+            whole = torch.empty(0, dtype=torch.uint8).set_(target.untyped_storage())
+            whole.fill_(0xFF)
+        self._player.work.computed(name.rpartition(".")[0], self._lines[line], targets)
+        if not self._player.work.needs_kernels and targets:
+            self.played.reads.append(f"{name} is not played: its results are NaN here\n{self._lines[line]}")
+
+    def _decode(self, value: Any) -> Any:
+        return arguments.decode(value, self.view)
+
+    # launches
+
+    def _launch(
+        self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, has_allocator: bool, line: int
+    ) -> None:
+        try:
+            values, settings = self._arguments(given), self._arguments(options)
+        except Refused as error:
+            raise Refused(f"{error}\n{self._lines[line]}") from error
+        function = self._player.kernels[kernel]  # which may use the fields of its arguments
+        if not self._player.work.needs_kernels:
+            what = f"kernel {function.__name__} is launched; this problem is for PyTorch alone: use its operations"
+            self._player.work.accuse(f"{what}\n{self._lines[line]}")
+        triton.set_allocator(_allocate if has_allocator else NullAllocator())
+        try:
+            function[tuple(grid)](**values, **settings)
+        except (MemoryFault, Refused):
+            raise
+        except Exception as error:
+            raise InKernel(error, self._lines[line]) from error
+
+    def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {name: arguments.of_launch(value, self.view, self._player.kernels) for name, value in given.items()}
+
+
+def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """What stands for the submission's own allocator."""
+    return torch.empty(size, dtype=torch.int8)
+
+
+STEPS = ("inputs", "free", "mark", "read", "heard", "constant", "foreign", "op", "launch")
+
+
+def poison(nbytes: int) -> torch.Tensor:
+    """Memory of NaN."""
+    if nbytes > MAX_POISON:
+        raise CannotFollow(
+            f"{nbytes >> 20} MiB of memory that no operation was seen to make: use torch.empty or torch.zeros"
+        )
+    return torch.full((nbytes,), 0xFF, dtype=torch.uint8)
+
+
+def place_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's memory lies, and its bytes."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+def holds_unknown(value: Any) -> bool:
+    """Whether an argument is of a kind that programs do not have: a generator, a sparse tensor."""
+    if isinstance(value, dict):
+        return "x" in value or any(map(holds_unknown, value.values()))
+    return isinstance(value, list) and any(map(holds_unknown, value))
+
+
+def tensors_in(value: Any) -> Iterator[int]:
+    """The views among arguments."""
+    if isinstance(value, dict):
+        if "t" in value:
+            yield value["t"]
+    elif isinstance(value, list):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def never_stored(names: Sequence[str], groups: list[list[torch.Tensor]]) -> list[str]:
+    """A line for each result with elements that nobody wrote."""
+    lines = []
+    for group in groups:
+        known = names if len(names) == len(group) else [f"result {i} of {len(group)}" for i in range(1, len(group) + 1)]
+        for name, result in zip(known, group, strict=True):
+            if where := undefined.unwritten_in(result):
+                line = f"never stored: {where[0]} of the {result.numel()} elements of {name}, the first at {where[1]}"
+                is_all = where[0] == result.numel()
+                lines.append(line + (": was something stored to a copy of it, as reshape may make?" if is_all else ""))
+    return lines

@@ -1,0 +1,147 @@
+"""A player's conversation with the judge: the submission's sources, then programs and the inputs to play them on."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from assignment.grading.probes import Inputs
+from assignment.simulator.costs import summary
+from assignment.simulator.faults import MemoryFault
+
+from .kernels import Refused
+from .memory import CannotFollow
+from .play import InKernel, Played, Player, never_stored
+
+MAX_NOTES = 4  # warnings in a reply
+MAX_NOTE = 1_000  # characters
+RESULTS = {  # by how a function's name begins
+    "weighted_sum_forward": ("y",),
+    "weighted_sum_backward": ("grad_x", "grad_weight"),
+    "rmsnorm_forward": ("y", "rstd"),
+    "rmsnorm_backward": ("grad_x", "grad_weight"),
+    "flash_forward": ("o", "lse"),
+    "flash_backward": ("grad_q", "grad_k", "grad_v"),
+}
+GROUPS = {"again": slice(0, None, 2), "gradients": slice(None)}  # of results; otherwise the first
+Reply = tuple[dict[str, Any], list[torch.Tensor]]
+
+
+class Session:
+    """One submission's programs, in order."""
+
+    def __init__(self) -> None:
+        self._player: Player | None = None
+        self._returned: set[int] = set()  # storages of results that were returned, and live
+
+    def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+        """One request: the sources of a submission, or a program with the inputs of its call."""
+        if header["kind"] == "load":
+            import triton
+
+            self._player = Player(header["sources"], triton.jit)
+            return {"status": "ok"}, []
+        assert self._player is not None
+        *inputs, data = tensors
+        from assignment.grading.protocol import parse
+
+        try:
+            return self._play(self._player, parse(bytearray(data.numpy())), header, inputs)
+        except Exception as error:  # a program that no recorder of ours wrote
+            text = f"the program cannot be played: {type(error).__name__}: {error}"
+            return {"status": "failed", "message": text[:MAX_NOTE]}, []
+
+    def _play(self, player: Player, program: Any, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
+        before = Inputs(inputs)
+        try:
+            played, seen = player.play(program, header, inputs)
+        except MemoryFault as fault:
+            return {"status": "fault", "message": str(fault)[:MAX_NOTE]}, []
+        except (CannotFollow, Refused) as error:
+            return {"status": "failed", "message": str(error)[:MAX_NOTE]}, []
+        except InKernel as raised:
+            return {"status": "raised", **described(raised)}, []
+        if not played.groups:  # the call has raised, of which the recorder tells
+            return {"status": "ok", "groups": [], "bare": False}, []
+        if header["kind"] != "again" and (why := self._misuse(player, program, before, played)):
+            return {"status": "failed", "message": why}, []
+        groups, figures = played.groups, []
+        judged = groups[GROUPS.get(header["kind"], slice(0, 1))]
+        for group in judged:
+            player.work.returned(group)
+        if header["kind"] == "costs":
+            found = summary(seen, played.host, inputs, groups[0])
+            figures = [torch.tensor(found[name], dtype=torch.int64) for name in ("read", "tile_rows", "written")]
+        elif header["kind"] == "largest":
+            figures = [torch.tensor(largest(played))]
+        elif header["kind"] == "kept":
+            groups = [[torch.tensor(kept(player, program, played))]]
+        if header["kind"] == "call":
+            groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
+        groups = [*groups, figures] if figures else groups
+        names = next((names for start, names in RESULTS.items() if header["function"].startswith(start)), ())
+        reply = {
+            "status": "ok",
+            "groups": [len(group) for group in groups],
+            "bare": program["bare"],
+            "notes": told([*never_stored(names, judged), *seen.warnings]),
+            "nans": told(seen.nans.values()),
+            "evidence": told(player.work.evidence),
+            "doubts": told(player.work.doubts),
+            "reads": told(dict.fromkeys(played.reads)),
+        }
+        return reply, [tensor for group in groups for tensor in group]
+
+    def _misuse(self, player: Player, program: Any, before: Inputs, played: Played) -> str:
+        """What a call has done to its inputs, or returned that is not its own."""
+        results = {program["views"][number][0] for group in program["results"] for number in group}
+        first = played.groups[0] if played.groups else []
+        if (position := before.written_to()) is not None:
+            return f"argument {position} was written to: inputs must stay as they are"
+        if before.shares_memory(first):
+            return "a result shares its memory with an input: return memory of your own"
+        self._returned = {number for number in self._returned if number in player.storages}
+        if results & self._returned:
+            return "a result lies in the memory of an earlier call's result: make new memory in each call"
+        self._returned |= {number for number in results if player.storages[number].nbytes()}
+        return ""
+
+
+def largest(played: Played) -> int:
+    """The elements of the largest tensor that was made or used, of float32 where nothing else is known of it."""
+    others = [nbytes // 4 for number, nbytes in played.used.items() if number not in played.inputs]
+    return max([played.host.largest, *others])
+
+
+def kept(player: Player, program: Any, played: Played) -> int:
+    """Bytes of memory that a call has used and that lives on, beside its inputs and what its results take of theirs."""
+    living = [number for number in played.used if number in player.storages and number not in played.inputs]
+    results = {number for group in program["results"] for number in group}
+    returned = {program["views"][n][0] for n in results}
+    size_of = sum(tensor.numel() * tensor.itemsize for group in played.groups for tensor in group)
+    return max(0, sum(played.used[number] for number in {*living, *returned}) - size_of)
+
+
+def told(texts: Iterable[str]) -> list[str]:
+    """The first messages, cut to a length that a reply may have."""
+    return [text[:MAX_NOTE] for text in list(texts)[:MAX_NOTES]]
+
+
+def described(raised: InKernel) -> dict[str, Any]:
+    """What a kernel raised, with its innermost line and that of the launch."""
+    import traceback
+
+    error = raised.error
+    own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("cs336_kernels/")]
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if own:
+        text += f"\n  at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {(own[-1].line or '').strip()}"
+    else:
+        text += f"\n{raised.line}"
+    return {
+        "types": [cls.__name__ for cls in type(error).__mro__],
+        "message": text[:MAX_NOTE],
+        "text": str(error)[:MAX_NOTE],
+        "by_submission": bool(own),
+        "in_kernel": True,
+    }

@@ -1,0 +1,222 @@
+"""What may stand in a kernel: nodes, names, attributes and keywords by allow-list, all of it before anything runs.
+
+A kernel is executed as Python by the simulator and evaluated, expression by expression, by Triton's compiler. What a
+node could do to either decides here; whether a kernel is right Triton is left to them, who say so in Triton's words.
+Decorators and defaults are never evaluated, and annotations of parameters are only looked up.
+"""
+
+import ast
+from collections.abc import Callable, Iterator, Set
+from typing import Any
+
+from .source import Definition
+
+MAX_INT = 2**64
+MAX_STRING = 10_000
+
+_STATEMENTS = "Assign AnnAssign AugAssign Expr For While If Pass Break Continue Return Assert Raise"
+_EXPRESSIONS = """Constant Name Attribute Subscript Slice Tuple List ListComp comprehension Starred Call keyword BinOp
+    UnaryOp BoolOp Compare IfExp JoinedStr FormattedValue Load Store"""
+_OPERATORS = """Add Sub Mult Div FloorDiv Mod Pow LShift RShift BitAnd BitOr BitXor UAdd USub Not Invert And Or Eq NotEq
+    Lt LtE Gt GtE Is IsNot In NotIn"""
+ALLOWED = frozenset(f"{_STATEMENTS} {_EXPRESSIONS} {_OPERATORS}".split())
+_IN_ANNOTATIONS = frozenset(("Name", "Attribute", "Constant", "Subscript", "Tuple", "List", "BinOp", "BitOr", "Load"))
+_CONSTANTS = (bool, int, float, str, type(None), type(...))
+_BY_NAME = ("getattr", "hasattr")
+_RAISED = ("NotImplementedError", "ValueError", "TypeError", "AssertionError", "RuntimeError")
+
+_INSTEAD = {
+    "Lambda": "define a function with @triton.jit",
+    "FunctionDef": "move the inner function out of the kernel and put @triton.jit before it",
+    "AsyncFunctionDef": "move the inner function out of the kernel and put @triton.jit before it",
+    "ClassDef": "use a NamedTuple that is defined outside of the kernel",
+    "Import": "import at the top of the file",
+    "ImportFrom": "import at the top of the file",
+    "Global": "pass the value as an argument, or return it",
+    "Nonlocal": "pass the value as an argument, or return it",
+    "Try": "use masks or tl.where; a kernel catches nothing",
+    "TryStar": "use masks or tl.where; a kernel catches nothing",
+    "With": "write the body without `with`",
+    "AsyncWith": "write the body without `with`",
+    "NamedExpr": "assign on a line of its own",
+    "Delete": "leave the name as it is",
+    "Dict": "use a tuple, or constexpr arguments",
+    "Set": "use a tuple",
+    "DictComp": "use a loop over tl.static_range",
+    "SetComp": "use a loop over tl.static_range",
+    "GeneratorExp": "use a loop over tl.static_range",
+    "Yield": "return the value",
+    "YieldFrom": "return the value",
+    "Await": "call the function",
+    "Match": "use `if` and `elif`",
+    "MatMult": "use tl.dot",
+}
+
+
+def check(definition: Definition, attributes: Set[str]) -> None:
+    """Raises Refused if something stands in the function that is not on the lists."""
+    for node in _evaluated(definition.tree):
+        kind = type(node).__name__
+        if kind not in ALLOWED:
+            raise definition.refused(
+                f"a kernel cannot have {_shown(node)}: {_INSTEAD.get(kind, 'write it without')}", node
+            )
+        if why := _RULES.get(type(node), _fine)(node, attributes):
+            raise definition.refused(why, node)
+    _check_parameters(definition)
+    _check_lookups(definition, attributes)
+
+
+def _evaluated(tree: ast.FunctionDef) -> Iterator[ast.AST]:
+    return (node for statement in tree.body for node in ast.walk(statement))
+
+
+def _shown(node: ast.AST) -> str:
+    try:
+        return f"`{ast.unparse(node).splitlines()[0][:80]}`"
+    except (ValueError, AttributeError, IndexError):
+        return type(node).__name__
+
+
+def _fine(node: ast.AST, attributes: Set[str]) -> str:
+    return ""
+
+
+def _name(node: ast.Name, attributes: Set[str]) -> str:
+    return name_refused(node.id)
+
+
+def name_refused(name: str) -> str:
+    """Why a kernel cannot have a variable of that name, or an empty string."""
+    is_reserved = name.startswith("__") or name == "locals"
+    return f"the name {name} is reserved: choose another one" if is_reserved else ""
+
+
+def _attribute(node: ast.Attribute, attributes: Set[str]) -> str:
+    if not isinstance(node.ctx, ast.Load):
+        return f"a kernel cannot assign to {_shown(node)}: assign to a variable, and return it"
+    return attribute_refused(node.attr, attributes)
+
+
+def attribute_refused(name: str, attributes: Set[str]) -> str:
+    """Why a kernel cannot use the attribute, or an empty string."""
+    if name in attributes and not name.startswith("_"):
+        return ""
+    return f"a kernel cannot use the attribute .{name}: use Triton's public functions, dtypes and tensor methods"
+
+
+def _subscript(node: ast.Subscript, attributes: Set[str]) -> str:
+    is_load = isinstance(node.ctx, ast.Load)
+    return "" if is_load else f"a kernel cannot assign to {_shown(node)}: use tl.store for memory, tl.where for a tile"
+
+
+def _starred(node: ast.Starred, attributes: Set[str]) -> str:
+    return "" if isinstance(node.ctx, ast.Load) else "a kernel cannot unpack with `*`: name each of the values"
+
+
+def _constant(node: ast.Constant, attributes: Set[str]) -> str:
+    value = node.value
+    if type(value) not in _CONSTANTS:
+        return f"a kernel cannot have a constant of type {type(value).__name__}: use numbers and strings"
+    if type(value) is int and abs(value) >= MAX_INT:
+        return "the number does not fit in 64 bits: use a smaller one, or a float"
+    if type(value) is str and len(value) > MAX_STRING:
+        return f"the string has more than {MAX_STRING} characters: use a shorter one"
+    return ""
+
+
+def _keyword(node: ast.keyword, attributes: Set[str]) -> str:
+    if node.arg is None:
+        return "a kernel cannot pass `**` arguments: write them out"
+    return f"{node.arg}= is Triton's own argument: leave it out" if node.arg.startswith("_") else ""
+
+
+def _formatted(node: ast.FormattedValue, attributes: Set[str]) -> str:
+    is_plain = node.conversion == -1 and node.format_spec is None
+    return "" if is_plain else "a kernel cannot format values: write {value} without `!` and `:`"
+
+
+def _comprehension(node: ast.comprehension, attributes: Set[str]) -> str:
+    is_plain = isinstance(node.target, ast.Name) and not node.ifs and not node.is_async
+    return "" if is_plain else "a kernel cannot make this list: write [f(x) for x in values], without `if`"
+
+
+def _list(node: ast.ListComp, attributes: Set[str]) -> str:
+    return "" if len(node.generators) == 1 else "a kernel cannot make a list by two loops: use tl.static_range"
+
+
+def _for(node: ast.For, attributes: Set[str]) -> str:
+    return "" if isinstance(node.target, ast.Name) else "a loop in a kernel has one variable: write `for i in ...`"
+
+
+def _assignment(node: ast.AnnAssign | ast.AugAssign, attributes: Set[str]) -> str:
+    return "" if isinstance(node.target, ast.Name) else "a kernel can only assign to names: use tl.store for memory"
+
+
+def _raise(node: ast.Raise, attributes: Set[str]) -> str:
+    raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    is_plain = isinstance(raised, ast.Name) and raised.id in _RAISED and node.cause is None
+    return "" if is_plain else "a kernel cannot raise this: use tl.static_assert, or tl.device_assert"
+
+
+_RULES: dict[type[ast.AST], Callable[[Any, Set[str]], str]] = {
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Starred: _starred,
+    ast.Constant: _constant,
+    ast.keyword: _keyword,
+    ast.FormattedValue: _formatted,
+    ast.comprehension: _comprehension,
+    ast.ListComp: _list,
+    ast.For: _for,
+    ast.AnnAssign: _assignment,
+    ast.AugAssign: _assignment,
+    ast.Raise: _raise,
+}
+
+
+def _check_parameters(definition: Definition) -> None:
+    """Names of the function and its parameters, and what annotations are made of."""
+    arguments = definition.tree.args
+    if arguments.vararg or arguments.kwarg or getattr(definition.tree, "type_params", None):
+        raise definition.refused("a kernel cannot take `*` or `**` parameters: name each of them")
+    annotated = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    for node, name in [(definition.tree, definition.tree.name), *((arg, arg.arg) for arg in annotated)]:
+        if why := name_refused(name):
+            raise definition.refused(why, node)
+    for annotation in [*(arg.annotation for arg in annotated), definition.tree.returns]:
+        for node in ast.walk(annotation) if annotation else ():
+            if why := _in_annotation(node):
+                raise definition.refused(why, node)
+
+
+def _in_annotation(node: ast.AST) -> str:
+    if type(node).__name__ not in _IN_ANNOTATIONS or (isinstance(node, ast.Attribute) and node.attr.startswith("_")):
+        return f"{_shown(node)} in an annotation: write tl.constexpr, a dtype, or nothing"
+    return name_refused(node.id) if isinstance(node, ast.Name) else ""
+
+
+def _check_lookups(definition: Definition, attributes: Set[str]) -> None:
+    """`getattr` and `hasattr` are called by these names, and with a name that could be written after a dot."""
+    nodes = list(_evaluated(definition.tree))
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _is_lookup(node.func)]
+    called = {id(call.func) for call in calls}
+    for node in nodes:
+        if _is_lookup(node) and id(node) not in called:
+            raise definition.refused("getattr and hasattr can only be called: write getattr(x, 'name')", node)
+    for call in calls:
+        if why := _lookup_refused(call, attributes):
+            raise definition.refused(why, call)
+
+
+def _is_lookup(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in _BY_NAME
+
+
+def _lookup_refused(call: ast.Call, attributes: Set[str]) -> str:
+    name = call.args[1] if len(call.args) in (2, 3) else None
+    is_plain = isinstance(name, ast.Constant) and isinstance(name.value, str) and not call.keywords
+    if not is_plain or any(isinstance(arg, ast.Starred) for arg in call.args):
+        return "getattr and hasattr take a name written out in quotes: write x.name where it is known"
+    return attribute_refused(name.value, attributes)  # type: ignore[union-attr]

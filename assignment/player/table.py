@@ -1,0 +1,79 @@
+"""The table of kernels as the recorder sent it: entries of the right form, and the order to build them in."""
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .source import Refused
+from .values import Unknown, kernels_in
+
+_OPTIONS: dict[str, tuple[type, ...]] = {
+    "do_not_specialize": (list, type(None)),
+    "do_not_specialize_on_alignment": (list, type(None)),
+    "debug": (bool, type(None)),
+    "noinline": (bool, type(None)),
+}
+_ENTRY = {
+    "file": str,
+    "line": int,
+    "name": str,
+    "sha256": str,
+    "kind": str,
+    "options": dict,
+    "defaults": dict,
+    "names": dict,
+}
+
+
+@dataclass
+class Table:
+    """Entries by number, each of them a claim."""
+
+    entries: list[Any] = field(default_factory=list)
+
+    def entry(self, number: int) -> dict[str, Any]:
+        """The entry of this number, with every key; raises Refused if there is none or it has another form."""
+        if type(number) is not int or not 0 <= number < len(self.entries):
+            raise Refused(f"there is no kernel number {str(number)[:20]}\n  at the table of kernels")
+        entry = self.entries[number]
+        given = {"kind": "jit", "options": {}, "defaults": {}, "names": {}, **entry} if isinstance(entry, dict) else {}
+        if given.keys() != _ENTRY.keys() or any(type(given[key]) is not kind for key, kind in _ENTRY.items()):
+            raise Refused(f"kernel number {number} is not described as kernels are\n  at the table of kernels")
+        return given
+
+    def reached(self, number: int, built: Container[int]) -> list[int]:
+        """The numbers of a kernel and of all it refers to that are not built, those in default values first."""
+        found: dict[int, None] = {}
+        todo = [number]
+        while todo:
+            n = todo.pop()
+            if n not in built and n not in found:
+                found[n] = None
+                entry = self.entry(n)
+                todo += [*kernels_in(entry["names"]), *kernels_in(entry["defaults"])]
+        return _ordered(found, lambda n: kernels_in(self.entry(n)["defaults"]))
+
+
+def options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of @triton.jit in an entry, checked."""
+    for name, value in given.items():
+        if not isinstance(value, _OPTIONS.get(name, ())):
+            raise Unknown(f"a kernel cannot have the option {name[:50]} of @triton.jit: leave it out")
+        if isinstance(value, list) and not all(type(item) in (int, str) for item in value):
+            raise Unknown(f"{name} takes names and numbers of parameters")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _ordered(numbers: dict[int, None], needs: Callable[[int], Iterable[int]]) -> list[int]:
+    """The numbers, each after what it needs as far as that is possible."""
+    ordered: dict[int, None] = {}
+    todo = [(n, False) for n in reversed(list(numbers))]
+    entered: set[int] = set()
+    while todo:
+        n, is_done = todo.pop()
+        if is_done:
+            ordered[n] = None
+        elif n not in entered:
+            entered.add(n)
+            todo += [(n, True), *((m, False) for m in needs(n) if m in numbers)]
+    return list(ordered)

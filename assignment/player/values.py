@@ -1,0 +1,182 @@
+"""What a kernel's names are bound to: bindings and values of the recorder's table, which may say anything."""
+
+import keyword
+import math
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import triton.language as tl
+
+from .facades import facades, internal, resolved
+from .syntax import MAX_INT
+
+MAX_STRING = 1_000
+MAX_ITEMS = 1_000
+MAX_DEPTH = 8
+MAX_POINTERS = 3
+_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+class Unknown(Exception):
+    """A binding that no kernel can have; says why, and what to write instead."""
+
+
+class Values:
+    """Makes objects of bindings; `kernel` gives jit functions by number."""
+
+    def __init__(self, kernel: Callable[[int], Any]) -> None:
+        self._kernel = kernel
+        self._classes: dict[tuple[str, tuple[str, ...]], type] = {}
+
+    def bound(self, name: str, binding: Any, depth: int = 0) -> Any:
+        """What a name is bound to."""
+        kind, value = _only(binding, "names", depth)
+        match kind:
+            case "module":
+                return _module(name, value)
+            case "triton":
+                return _of_triton(name, value)
+            case "constexpr":
+                return tl.constexpr(self.value(value, depth + 1))
+            case "constant":
+                return self.value(value, depth + 1)
+            case "kernel" | "dtype":
+                return self.value(binding, depth)
+            case "namespace":
+                return self._namespace(name, value, depth)
+            case "namedtuple":
+                return self._class(value)
+        raise Unknown(_sentence(name, str(value)[:100]))
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """A constant: a number, a string, None, a dtype, a jit function, or a tuple of these."""
+        if type(value) in (bool, int, float, str, type(None)):
+            return _checked(value)
+        if isinstance(value, dict) and value.keys() == {"namedtuple", "values"}:
+            values = self._values(value["values"], depth)
+            cls = self._class(value["namedtuple"])
+            if len(values) != len(cls._fields):  # type: ignore[attr-defined]
+                raise Unknown(f"expected a value for each field of {cls.__name__}, got {len(values)}")
+            return cls(*values)
+        kind, inner = _only(value, "a constant", depth)
+        match kind:
+            case "float" if inner in list(_FLOATS):
+                return _FLOATS[inner]
+            case "tuple":
+                return self._values(inner, depth)
+            case "dtype":
+                return _dtype(inner)
+            case "kernel" if type(inner) is int:
+                return self._kernel(inner)
+        raise Unknown(f"a constant cannot be {str(value)[:100]}: use numbers, strings, dtypes, or tuples of them")
+
+    def _values(self, values: Any, depth: int) -> tuple:
+        if not isinstance(values, list) or len(values) > MAX_ITEMS:
+            raise Unknown(f"expected a tuple of at most {MAX_ITEMS} constants, got {str(values)[:100]}")
+        return tuple(self.value(value, depth + 1) for value in values)
+
+    def _namespace(self, name: str, members: Any, depth: int) -> ModuleType:
+        module = ModuleType(name)
+        for attribute in _fields(list(members) if isinstance(members, dict) else members):
+            vars(module)[attribute] = self.bound(f"{name}.{attribute}", members[attribute], depth + 1)
+        return module
+
+    def _class(self, described: Any) -> type:
+        if not isinstance(described, dict) or described.keys() != {"name", "fields"}:
+            raise Unknown(f"expected the name and the fields of a NamedTuple, got {str(described)[:100]}")
+        (name,), fields = _fields([described["name"]]), tuple(_fields(described["fields"]))
+        if (name, fields) not in self._classes:
+            self._classes[name, fields] = namedtuple(name, fields)
+        return self._classes[name, fields]
+
+
+def kernels_in(binding: Any) -> Iterator[int]:
+    """The numbers of the jit functions that a binding or value speaks of."""
+    todo = [binding]
+    while todo:
+        match todo.pop():
+            case {"kernel": int(number)}:
+                yield number
+            case dict() as members:
+                todo += members.values()
+            case list() as items:
+                todo += items
+
+
+def attributes_in(bindings: Any) -> Iterator[str]:
+    """The names of fields and of members of namespaces that bindings bring with them, if kernels can use them."""
+    todo = [bindings]
+    while todo:
+        match todo.pop():
+            case dict() as members:
+                for key in ("namespace", "fields"):
+                    yield from filter(_is_field, members[key] if isinstance(members.get(key), (dict, list)) else ())
+                todo += members.values()
+            case list() as items:
+                todo += items
+
+
+def _only(binding: Any, what: str, depth: int) -> tuple[str, Any]:
+    if depth > MAX_DEPTH:
+        raise Unknown(f"{what} can be nested {MAX_DEPTH} deep: use fewer levels")
+    if not isinstance(binding, dict) or len(binding) != 1:
+        raise Unknown(f"{what} cannot be {str(binding)[:100]}")
+    return next(iter(binding.items()))
+
+
+def _checked(value: Any) -> Any:
+    if type(value) is int and abs(value) >= MAX_INT:
+        raise Unknown("a constant does not fit in 64 bits: use a smaller one, or a float")
+    if type(value) is str and len(value) > MAX_STRING:
+        raise Unknown(f"a string has more than {MAX_STRING} characters: use a shorter one")
+    return value
+
+
+def _fields(names: Any) -> list[str]:
+    """Names that can stand after a dot in a kernel, checked."""
+    if not isinstance(names, list) or len(names) > MAX_ITEMS:
+        raise Unknown("expected a list of names")
+    for name in names:
+        if not _is_field(name):
+            raise Unknown(f"a kernel cannot use an attribute {str(name)[:100]}: give it another name")
+    return names
+
+
+def _is_field(name: Any) -> bool:
+    is_name = isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+    return is_name and not name.startswith("_") and name not in internal()
+
+
+def _module(name: str, value: Any) -> ModuleType:
+    if value not in list(facades()):
+        raise Unknown(_sentence(name, str(value)[:100]))
+    return facades()[value]
+
+
+def _of_triton(name: str, dotted: Any) -> Any:
+    try:
+        return resolved(str(dotted))
+    except KeyError:
+        raise Unknown(_sentence(name, str(dotted)[:100])) from None
+
+
+def _dtype(name: Any) -> Any:
+    element = str(name).lstrip("*")
+    found = getattr(tl, element, None) if element in tl.__all__ else None
+    n_pointers = len(str(name)) - len(element)
+    if not isinstance(found, tl.dtype) and element in {*tl.dtype.SINT_TYPES, *tl.dtype.UINT_TYPES, *tl.dtype.FP_TYPES}:
+        found = tl.dtype(element)
+    if not isinstance(found, tl.dtype) or n_pointers > MAX_POINTERS:
+        raise Unknown(f"there is no dtype {str(name)[:100]}: use one of Triton's, such as tl.float32")
+    for _ in range(n_pointers):
+        found = tl.pointer_type(found)
+    return found
+
+
+def _sentence(name: str, what: str) -> str:
+    return (
+        f"a kernel cannot use {name}, which is {what}: pass its value as an argument, make a number a "
+        f"tl.constexpr, put @triton.jit before a function of yours"
+    )

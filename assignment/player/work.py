@@ -1,0 +1,246 @@
+"""Whose work a result is: labels for all memory of a program, and what is said where no kernel computed it.
+
+free       views, copies, casts, fills, pads, `× a number`, whatever is computed from shapes alone
+backward   sums of what launches of this call stored, and of constants; in the flash backward rowsum(A ∘ B)
+doubts     masks and clamps that depend on data, of what kernels made: for staff to judge
+evidence   any other operation on the way from an input to a result, or to what a kernel loads
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves
+
+from assignment.simulator.faults import at, place
+
+from .derivations import Computed, Operation, derive
+from .labels import (
+    CONSTANT,
+    DELTA,
+    FIRST_SOURCE,
+    FOREIGN,
+    FRESH,
+    INPUT,
+    KERNEL,
+    LAST_SOURCE,
+    PRODUCT,
+    STALE,
+    SUM,
+    Memory,
+    Source,
+    worst,
+)
+
+MAX_DELTAS = 8  # results of rowsum(A ∘ B), of the size that a call needs: some requests make several
+PADDED = 256  # rows that padding to tiles may add to each batch
+WORDS = {
+    FOREIGN: "changed by neither a kernel nor an operation of PyTorch (numpy, ctypes, a thread?)",
+    INPUT: "copied from the inputs",
+    SUM: "summed by PyTorch",
+    DELTA: "summed by PyTorch",
+    PRODUCT: "multiplied by PyTorch",
+    STALE: "kept from an earlier call",
+}
+_NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load it
+_NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE]] = False
+_NOT_LOADABLE_FORWARD = _NOT_LOADABLE.copy()
+_NOT_LOADABLE_FORWARD[SUM] = True
+
+
+class Work:
+    """What is known about the values of one session, and what is said about them in the call that is played."""
+
+    def __init__(self) -> None:
+        self._memories: dict[int, Memory] = {}  # by address of the storage's implementation
+        self.sources: list[Source] = []
+        self.evidence: dict[str, None] = {}
+        self.doubts: dict[str, None] = {}
+        self._blamed: set[Any] = set()
+        self.needs_kernels = False
+        self._allows_sums = False
+        self._max_delta = self._delta = 0  # elements that one result of rowsum(A ∘ B) may have, and that all have
+        self._has_short_rows = False
+
+    def begin(self, function: str, is_backward: bool, inputs: Sequence[torch.Tensor]) -> None:
+        """A call of this function on these tensors begins; what earlier calls left is stale."""
+        self.go_on()
+        self.needs_kernels = not function.endswith("_pytorch")
+        self._allows_sums = is_backward or "backward" in function
+        self._max_delta = self._delta = 0
+        self._memories = {key: memory for key, memory in self._memories.items() if not memory.reference.expired()}
+        for memory in self._memories.values():
+            memory.age()
+        for tensor in inputs:
+            self.made(tensor, INPUT)
+        if function.startswith("flash") and self._allows_sums and inputs and inputs[0].dim() > 1:
+            self._has_short_rows = inputs[0].shape[-1] == 1
+            rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
+            self._max_delta = 2 * rows + PADDED * math.prod(inputs[0].shape[:-2])
+
+    def go_on(self) -> None:
+        """The call before goes on: with its backward pass."""
+        self.evidence, self.doubts = {}, {}
+        self._blamed = set()
+
+    def made(self, tensor: torch.Tensor, label: int) -> Memory:
+        """A storage has come into being."""
+        memory = self._memories[tensor.untyped_storage()._cdata] = Memory(tensor, label)
+        return memory
+
+    def forget(self, address: int) -> None:
+        """The storage with this implementation is let go of; what somebody else holds is still known."""
+        if address in self._memories and self._memories[address].reference.expired():
+            del self._memories[address]
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's storage has labels, or no elements that could."""
+        found = self._memories.get(tensor.untyped_storage()._cdata)
+        return not tensor.numel() or (found is not None and found.is_of(tensor.untyped_storage()))
+
+    def memory(self, tensor: torch.Tensor) -> Memory | None:
+        """The labels of a tensor's storage, which is foreign if nothing made it; None where there is no element."""
+        if not tensor.numel():
+            return None
+        return self._memories[tensor.untyped_storage()._cdata] if self.knows(tensor) else self.made(tensor, FOREIGN)
+
+    def is_doubt(self, label: int) -> bool:
+        """Whether what has this label is for staff to judge."""
+        return label >= FIRST_SOURCE and self.sources[label - FIRST_SOURCE].is_doubt
+
+    def label_for(self, source: Source) -> int:
+        """The label of what this source computes; when there are too many, the last one stands for the others."""
+        if source not in self.sources:
+            if len(self.sources) == LAST_SOURCE - FIRST_SOURCE:
+                self.sources.append(replace(source, is_doubt=False))
+            if len(self.sources) > LAST_SOURCE - FIRST_SOURCE:
+                return LAST_SOURCE
+            self.sources.append(source)
+        return FIRST_SOURCE + self.sources.index(source)
+
+    # what PyTorch does
+
+    def computed(self, name: str, line: str, targets: Iterable[torch.Tensor]) -> None:
+        """An operation that is not played has computed these."""
+        label = self.label_for(Source(name, line))
+        for target in targets:
+            self._write(target, label, line)
+
+    def operation(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
+        """Work out the labels of what an operation is going to write, and write them down."""
+        if not self.needs_kernels:
+            self._outline(func, args, kwargs, targets, line)
+            return
+        if not targets:
+            return
+        name = func._schema.name.removeprefix("aten::").rstrip("_")
+        arguments = {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **kwargs}
+        arguments.pop("out", None)
+        if name == "copy" and func._schema.is_mutable:
+            arguments = {"src": arguments["src"]}
+        operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
+        labels = derive(operation, func, args, kwargs)
+        if isinstance(labels, list) and len(labels) != len(targets):
+            labels = Computed()
+        if isinstance(labels, int) and labels == DELTA:
+            self._delta += targets[0].numel()
+            labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
+        if isinstance(labels, Computed):
+            labels = self.label_for(Source(func._schema.name, line, labels.is_doubt))
+        for i, target in enumerate(targets):
+            self._write(target, labels[i] if isinstance(labels, list) else labels, line)
+
+    def _outline(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
+        """Say as much of what PyTorch made in one of its own problems as a kernel's problem may ask later."""
+        memories = [self.memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        is_constant = all(memory is None or memory.is_constant() for memory in memories)
+        label = CONSTANT if is_constant else self.label_for(Source(func._schema.name, line))
+        for target in targets:
+            self.made(target, label).place = line
+
+    def _write(self, target: torch.Tensor, labels: torch.Tensor | int, line: str) -> None:
+        memory = self.memory(target) if self.knows(target) else self.made(target, FRESH)
+        if memory is None:
+            return
+        memory.place = line
+        if isinstance(labels, torch.Tensor):
+            fits = labels.dim() <= target.dim() and labels.numel() in (1, target.numel())
+            labels = labels.expand(target.shape) if fits else worst(labels)
+        memory.write(target, labels)
+
+    # what kernels do: hooks of the simulator's watch
+
+    def admit(self, tensor: torch.Tensor) -> Memory | None:
+        """The labels of a launch's argument."""
+        return self.memory(tensor) if self.needs_kernels else None
+
+    def is_suspect(self, memory: Memory) -> bool:
+        """Whether it holds a value that no kernel may load."""
+        return memory.holds_any(self._not_loadable())
+
+    def _not_loadable(self) -> np.ndarray:
+        return _NOT_LOADABLE if self._allows_sums else _NOT_LOADABLE_FORWARD
+
+    def loaded(self, memory: Memory, offsets: np.ndarray, kernel: str, element: Callable[[int], str]) -> None:
+        """A kernel loaded elements at these offsets in bytes, of memory that is suspect."""
+        labels = memory.at(offsets.ravel())
+        bad = np.flatnonzero(self._not_loadable()[labels])
+        if bad.size:
+            label, where = int(labels[bad[0]]), place()
+            what = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label, memory)}"
+            self._blame(label, f"{what}\n{at(where)}", about=(label, where))
+
+    # what the call returns
+
+    def returned(self, results: Sequence[torch.Tensor]) -> None:
+        """Judge a group of results: every element must be a kernel's work."""
+        if not self.needs_kernels:
+            return
+        for number, result in enumerate(results, start=1):
+            if result.numel():
+                self._judge(result, f"result {number} of {len(results)}" if len(results) > 1 else "the result")
+
+    def _judge(self, result: torch.Tensor, name: str) -> None:
+        memory = self.memory(result)
+        assert memory is not None
+        labels = memory.of(result)
+        allowed = [KERNEL, FRESH, *([SUM] if self._allows_sums else [])]
+        wrong = ~torch.isin(labels, torch.tensor([*allowed, CONSTANT], dtype=torch.uint8))
+        if not wrong.any() and not _is_one_value(result[labels == CONSTANT]):
+            wrong = labels == CONSTANT
+        if wrong.any():
+            first = wrong.nonzero()[0].tolist()
+            label = int(labels[tuple(first)])
+            share = f"{int(wrong.sum())} of {result.numel()} elements of {name}"
+            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory)}")
+
+    # words
+
+    def _words(self, label: int, memory: Memory) -> str:
+        """How values with this label came to be, and where, if PyTorch made them."""
+        if label >= FIRST_SOURCE:
+            source = self.sources[label - FIRST_SOURCE]
+            return f"computed by {source.what}\n{source.place.replace('  at', '  computed at', 1)}"
+        where = "" if label == STALE or not memory.place else f"\n{memory.place.replace('  at', '  computed at', 1)}"
+        return WORDS.get(label, "filled in from Python numbers") + where
+
+    def _blame(self, label: int, text: str, about: Any = None) -> None:
+        """Say it, unless the same was said about the same before."""
+        if about in self._blamed:
+            return
+        if about:
+            self._blamed.add(about)
+        (self.doubts if self.is_doubt(label) else self.evidence)[text] = None
+
+    def accuse(self, text: str) -> None:
+        self.evidence[text] = None
+
+    def doubt(self, text: str) -> None:
+        self.doubts[text] = None
+
+
+def _is_one_value(values: torch.Tensor) -> bool:
+    return not values.numel() or bool(((values == values[0]) | ((values != values) & (values[0] != values[0]))).all())

@@ -1,0 +1,48 @@
+"""Where host code goes past the modes: in bodies of custom operators, in backward passes, in threads."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+from torch._library.custom_ops import OPDEFS
+from torch.autograd.function import BackwardCFunction
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+def following(modes: Sequence[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, with the modes on."""
+
+    def followed(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.ExitStack() as on:
+            for mode in modes:
+                on.enter_context(mode)
+            return function(*args, **kwargs)
+
+    return followed
+
+
+@contextlib.contextmanager
+def followed(modes: Sequence[Any], operation: Any) -> Iterator[None]:
+    """Follow what an operation defined by torch.library.custom_op or triton_op does when it is called inside."""
+    bodies = OPDEFS[operation._schema.name]._backend_fns
+    with mock.patch.dict(bodies, {device: following(modes, body) for device, body in bodies.items()}):
+        yield
+
+
+@contextlib.contextmanager
+def everywhere(modes: Sequence[Any]) -> Iterator[None]:
+    """Follow what is done inside, also by threads that start there, and by backward passes of a submission's own.
+
+    A mode holds for its own thread alone, and PyTorch calls backward passes with function modes off.
+    """
+    off = [mode for mode in modes if isinstance(mode, TorchFunctionMode)]
+    with contextlib.ExitStack() as on:
+        on.enter_context(mock.patch.object(threading.Thread, "run", following(modes, threading.Thread.run)))
+        on.enter_context(mock.patch.object(BackwardCFunction, "apply", following(off, BackwardCFunction.apply)))
+        on.enter_context(_disable_current_modes())  # one that was left on would answer
+        for mode in modes:
+            on.enter_context(mode)
+        yield

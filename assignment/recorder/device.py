@@ -1,0 +1,215 @@
+"""A machine with a GPU, for host code: tensors say that they are on "cuda", and memory asked for there can be had.
+
+All tensors are in ordinary memory. Which of them a GPU machine would have on its GPU is kept by storage on the tape.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import triton
+from torch.overrides import TorchFunctionMode, resolve_name
+from triton.runtime import driver
+
+from assignment.simulator.host import Driver, answer_as
+
+from .tape import Tape
+
+FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+_device: Any = torch.Tensor.device.__get__
+_is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_is_cpu = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
+_LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Tensor.__array__: "__array__"}
+
+
+class Answers(Mapping):
+    """The properties of a GPU, and whether anybody has asked for them."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties, self.were_asked = properties, False
+
+    def __getitem__(self, name: str) -> Any:
+        self.were_asked = True
+        return self._properties[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._properties)
+
+    def __len__(self) -> int:
+        return len(self._properties)
+
+
+class OnGpu(TorchFunctionMode):
+    """While active, functions of PyTorch answer as on a machine with a GPU."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self._tape = tape
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (_device, _is_cuda, _is_cpu, torch.Tensor.get_device):
+            return self._where(func, args[0])
+        if func in _LEAVING:
+            self._tape.step("read", _LEAVING[func], self._tape.line())
+        elif any(part in (name := _name(func)) for part in FUSED):
+            self._tape.heard(name)
+        if func in _MOVES:
+            return self._moved(func, args, kwargs)
+        return self._made(func, args, kwargs)
+
+    def _where(self, func: Any, tensor: torch.Tensor) -> Any:
+        if tensor.layout != torch.strided or _device(tensor) != CPU:
+            return func(tensor)
+        is_on_gpu = self._tape.is_on_gpu(tensor)
+        answers = {_device: GPU if is_on_gpu else CPU, _is_cuda: is_on_gpu, _is_cpu: not is_on_gpu}
+        return answers.get(func, 0 if is_on_gpu else -1)
+
+    def _moved(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """`to`, `cuda`, `cpu`: a copy where the device changes."""
+        tensor, rest = args[0], list(args[1:])
+        if func in (torch.Tensor.cuda, torch.Tensor.cpu):
+            kwargs["device"], rest = ("cuda" if func is torch.Tensor.cuda else "cpu"), []
+        elif rest and isinstance(rest[0], torch.Tensor):
+            kwargs["dtype"] = rest[0].dtype
+            rest[0] = self._where(_device, rest[0])
+        named = kwargs.pop("device", None)
+        if named is None and rest and (isinstance(rest[0], str | torch.device) or type(rest[0]) is int):
+            named = rest.pop(0)
+        device = _kind(named)
+        if device is None:
+            return func(tensor, *rest, **kwargs)
+        with wanted(self._tape, device):
+            if (device == "cuda") != self._tape.is_on_gpu(tensor) and device in ("cuda", "cpu"):
+                kwargs["copy"] = True
+            if device not in ("cuda", "cpu"):
+                kwargs["device"] = device
+            return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
+
+    def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Any other function, with its device noted."""
+        if "device" not in kwargs:
+            return func(*args, **kwargs)
+        device = _kind(kwargs["device"])
+        if device not in ("cuda", "cpu"):
+            return func(*args, **kwargs)
+        del kwargs["device"]
+        with wanted(self._tape, device):
+            return func(*args, **kwargs)
+
+
+class wanted:  # noqa: N801 - used as a function
+    """Memory that is made inside lies on this device."""
+
+    def __init__(self, tape: Tape, device: str) -> None:
+        self._tape, self._device = tape, device
+
+    def __enter__(self) -> None:
+        self._before, self._tape.device = self._tape.device, self._device
+
+    def __exit__(self, *_: Any) -> None:
+        self._tape.device = self._before
+
+
+_MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
+
+
+@functools.cache
+def _name(func: Any) -> str:
+    try:
+        return resolve_name(func) or getattr(func, "__name__", "")
+    except Exception:
+        return ""
+
+
+def _kind(device: Any) -> str | None:
+    """ "cuda", "cpu", another type of device, or None."""
+    if device is None:
+        return None
+    if type(device) is int:
+        return "cuda"
+    return str(device).partition(":")[0]
+
+
+class Stream:
+    """A stream of a GPU where everything is done in order."""
+
+    cuda_stream = stream_id = device_index = 0
+    device = GPU
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def wait_stream(self, stream: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def record_event(self, event: Any = None) -> "Event":
+        return event or Event()
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+class Event:
+    """An event of such a stream; there is no clock."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        return 1.0
+
+
+def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
+    """Have PyTorch and Triton answer as a machine with this GPU. For the rest of the process."""
+    answers = Answers(properties)
+    answer_as(answers)
+    driver.set_active(_Driver(target, answers))
+    cuda: Any = torch.cuda
+    cuda.is_available = lambda: True
+    cuda.init = lambda: None
+    cuda.device_count = lambda: 1
+    cuda.Stream, cuda.Event = Stream, Event
+    cuda.current_stream = cuda.default_stream = lambda device=None: Stream()
+    cuda.empty_cache = lambda: None
+    cuda.is_bf16_supported = lambda *_, **__: True
+    pytorch: Any = torch
+    pytorch.compile = _as_it_is
+    pytorch.set_default_device = lambda device: setattr(tape, "default_device", _kind(device) or "cpu")
+    pytorch.Tensor.record_stream = lambda tensor, stream: None
+    pytorch.Tensor.pin_memory = lambda tensor, device=None: tensor
+    triton.testing.do_bench = triton.testing.do_bench_cudagraph = lambda *_, **__: 1.0
+    return answers
+
+
+class _Driver(Driver):
+    """Notes that host code asks for the target, which answers alike on every GPU but for its capability."""
+
+    def get_current_target(self) -> Any:
+        self._properties["major"]
+        return super().get_current_target()
+
+    def get_active_torch_device(self) -> torch.device:
+        return GPU
+
+
+def _as_it_is(model: Any = None, **options: Any) -> Any:
+    """torch.compile: what it computes is the function's own."""
+    return model if model is not None else functools.partial(_as_it_is, **options)

@@ -1,0 +1,203 @@
+"""Describes a submission's kernels, so that another process can build them without importing anything.
+
+A description says where a kernel stands (file, line, qualified name, hash of the file) and what the names in it are
+bound to: Triton's functions by name, constants by value, other kernels by number.
+"""
+
+import ast
+import hashlib
+import inspect
+import math
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import ConstexprFunction, JITFunction
+
+_BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.libdevice extra.libdevice"
+_MODULES = ["triton", "triton.language", *(f"triton.language.{name}" for name in _BELOW_TL.split()), "math"]
+_KERNELS = (JITFunction, InterpretedFunction, ConstexprFunction)
+_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
+_DTYPES = [name for name in tl.__all__ if isinstance(getattr(tl, name), tl.dtype)]
+
+
+class Described:
+    """The kernels of the submission in the folder `root`, each described when its number is first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self._root = root.resolve()
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []  # whose ids are the keys of _numbers
+
+    def number(self, kernel: Any) -> int:
+        """The number of a @triton.jit function; raises TypeError for one that stands in no file of the submission."""
+        while not is_kernel(kernel) and hasattr(kernel, "fn"):  # autotuned, or with heuristics
+            kernel = kernel.fn
+        if not is_kernel(kernel):
+            raise TypeError(f"expected a @triton.jit function, got {_kind(kernel)}")
+        if id(kernel) not in self._numbers:
+            entry = self._place(kernel)
+            self._numbers[id(kernel)] = len(self.entries)
+            self._kept.append(kernel)
+            self.entries.append(entry)
+            try:
+                entry |= self._content(kernel)
+            except TypeError:
+                del self._numbers[id(kernel)]
+                raise
+        return self._numbers[id(kernel)]
+
+    def value(self, value: Any) -> Any:
+        """A constant as JSON; raises TypeError for what cannot be one."""
+        value = value.value if isinstance(value, tl.constexpr) else value
+        if type(value) in (bool, int, str, type(None)):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"float": str(value)}
+        if isinstance(value, tuple):
+            values = [self.value(v) for v in value]
+            described = {"namedtuple": _class(type(value)), "values": values}
+            return described if hasattr(value, "_fields") else {"tuple": values}
+        if isinstance(value, tl.dtype):
+            return {"dtype": _dtype(value)}
+        if isinstance(value, _KERNELS):
+            return {"kernel": self.number(value)}
+        raise TypeError(
+            f"a kernel's constants are numbers, strings, None, dtypes, jit functions and tuples of these, "
+            f"got {_kind(value)}: pass its fields one by one"
+        )
+
+    def _place(self, kernel: Any) -> dict[str, Any]:
+        code = kernel.fn.__code__
+        path = Path(code.co_filename).resolve()
+        if not path.is_file() or not path.is_relative_to(self._root):
+            raise TypeError(
+                f"the kernel {kernel.fn.__name__} stands in {code.co_filename}: a kernel must stand in a file of the "
+                f"submission, under `def` and @triton.jit"
+            )
+        return {
+            "file": path.relative_to(self._root).as_posix(),
+            "line": code.co_firstlineno,
+            "name": kernel.fn.__qualname__,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "kind": "constexpr_function" if isinstance(kernel, ConstexprFunction) else "jit",
+        }
+
+    def _content(self, kernel: Any) -> dict[str, Any]:
+        parameters = inspect.signature(kernel.fn).parameters.values()
+        defaults = {p.name: self.value(p.default) for p in parameters if p.default is not p.empty}
+        return {"options": _options(kernel), "defaults": defaults, "names": self._names(kernel.fn)}
+
+    def _names(self, fn: Callable) -> dict[str, Any]:
+        """What the free names of a function's source are bound to."""
+        tree = _tree(fn)
+        known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+        return {name: self._bound(known[name], tree, name) for name in sorted(_free(tree)) if name in known}
+
+    def _bound(self, value: Any, tree: ast.AST, expression: str) -> dict[str, Any]:
+        """What the expression, a name or an attribute of modules, is bound to."""
+        if isinstance(value, ModuleType):
+            return self._module(value, tree, expression)
+        if dotted := _of_triton(value):
+            return {"triton": dotted}
+        if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+            return {"namedtuple": _class(value)}
+        try:
+            described = self.value(value)
+        except TypeError:
+            return {"unknown": _kind(value)}
+        if isinstance(value, (tl.dtype, *_KERNELS)):
+            return described
+        return {"constexpr" if isinstance(value, tl.constexpr) else "constant": described}
+
+    def _module(self, module: ModuleType, tree: ast.AST, expression: str) -> dict[str, Any]:
+        if module.__name__ in _MODULES:
+            return {"module": module.__name__}
+        used = set(_members(tree, expression))
+        if not self._is_ours(module) and not all(_is_number(getattr(module, name, None)) for name in used):
+            return {"unknown": module.__name__}
+        return {
+            "namespace": {
+                name: self._bound(getattr(module, name), tree, f"{expression}.{name}")
+                for name in sorted(used)
+                if hasattr(module, name)
+            }
+        }
+
+    def _is_ours(self, module: ModuleType) -> bool:
+        file = getattr(module, "__file__", None)
+        return bool(file) and Path(str(file)).resolve().is_relative_to(self._root)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a constant such as numpy.inf."""
+    return type(value) in (bool, int, float)
+
+
+def is_kernel(value: Any) -> bool:
+    """Whether it is a @triton.jit function, or one that kernels call while they are compiled."""
+    return isinstance(value, _KERNELS)
+
+
+def _options(kernel: Any) -> dict[str, Any]:
+    given = getattr(kernel, "kwargs", None) or vars(kernel)
+    options = {name: given.get(name) for name in _OPTIONS}
+    return {name: list(v) if isinstance(v, (tuple, set)) else v for name, v in options.items() if v is not None}
+
+
+def _tree(fn: Callable) -> ast.FunctionDef:
+    source = textwrap.dedent("".join(inspect.getsourcelines(fn)[0]))
+    return next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+
+
+def _free(tree: ast.FunctionDef) -> set[str]:
+    """The names that are no variables of the function; all names of its annotations."""
+    arguments = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
+    body = list(_names(*tree.body))
+    own = {arg.arg for arg in arguments} | {node.id for node in body if isinstance(node.ctx, ast.Store)}
+    annotations = [arg.annotation for arg in arguments if arg.annotation]
+    return ({node.id for node in body} - own) | {node.id for node in _names(*annotations)}
+
+
+def _names(*nodes: ast.AST) -> Iterator[ast.Name]:
+    return (inner for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Name))
+
+
+def _members(tree: ast.AST, expression: str) -> Iterator[str]:
+    """The attributes that a function uses of what the expression stands for."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return (node.attr for node in nodes if ast.unparse(node.value) == expression)
+
+
+def _of_triton(value: Any) -> str:
+    """The dotted name of a function or type of Triton's, or an empty string."""
+    if not callable(value):
+        return ""
+    for module in _MODULES:
+        members = vars(sys.modules[module]) if module in sys.modules else {}
+        for name, member in members.items():
+            if member is value and not name.startswith("_"):
+                return f"{module}.{name}"
+    return ""
+
+
+def _class(cls: Any) -> dict[str, Any]:
+    return {"name": cls.__name__, "fields": list(cls._fields)} if hasattr(cls, "_fields") else {}
+
+
+def _dtype(dtype: Any) -> str:
+    if dtype.is_ptr():
+        return f"*{_dtype(dtype.element_ty)}"
+    return next((name for name in _DTYPES if getattr(tl, name) == dtype), str(dtype))
+
+
+def _kind(value: Any) -> str:
+    """ "numpy.ndarray", "cs336_kernels.rmsnorm.helper" """
+    named = value if isinstance(value, type) or hasattr(value, "__qualname__") else type(value)
+    return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"

@@ -1,0 +1,190 @@
+"""Launches, noted instead of made: which kernel, on which grid, with what for each parameter.
+
+An autotuned kernel runs its hooks and its first configuration, as a tuner's trial would and then for good, and brings
+all configurations that are left after pruning along: any of them may be chosen on a GPU.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton.language as tl
+from triton.runtime._allocation import NullAllocator, _allocator
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .kernels import Described
+from .tape import Json, Tape
+
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_DEPTH = 8  # of nested arguments
+OPTIONS = (  # of a launch, beside the kernel's parameters
+    *("num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "enable_fp_fusion", "launch_cooperative_grid"),
+    *("launch_pdl", "ir_override", "warp_size", "sanitize_overflow", "default_dot_input_precision", "arch"),
+    *("allowed_dot_input_precisions", "max_num_imprecise_acc_default", "supported_fp8_dtypes", "extern_libs"),
+    *("deprecated_fp8_dot_operand_dtypes", "backend_name", "cluster_dims", "ptx_version", "ptx_options"),
+    *("instrumentation_mode", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
+)
+
+
+class Launcher:
+    """Puts launches on the tape."""
+
+    def __init__(self, tape: Tape, kernels: Described) -> None:
+        self._tape, self._kernels = tape, kernels
+        self._alternatives: Json = None  # configurations of the autotuned kernel that is being launched
+
+    def install(self) -> None:
+        """Replace how Triton launches and tunes kernels. For the rest of the process."""
+        launcher = self
+        JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
+        Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
+
+    def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        """`kernel[grid](*args, **kwargs)`; `kernel.warmup(...)` gives what can be launched later."""
+        for hook in kernel.pre_run_hooks:
+            hook(*args, **kwargs)
+        values = self._bind(kernel, args, kwargs)
+        if not warmup:
+            self._note(kernel, grid, values, kwargs)
+        return Compiled(lambda later, *given: self._later(kernel, later, given, kwargs))
+
+    def _later(self, kernel: Any, grid: Any, args: tuple, options: dict[str, Any]) -> None:
+        left = {name: value for name, value in options.items() if name not in kernel.arg_names[: len(args)]}
+        self._note(kernel, grid, self._bind(kernel, args, left), left)
+
+    def _bind(self, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        for name in kwargs:
+            if name not in kernel.arg_names and name not in OPTIONS:
+                raise KeyError(f"Keyword argument {name} was specified but unrecognised")
+        own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
+        bound = kernel.signature.bind(*args, **own)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def _note(self, kernel: Any, grid: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> None:
+        sizes = grid_sizes(grid, values)
+        arguments = {name: self.encode(name, value) for name, value in values.items()}
+        options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
+        number = self._kernels.number(kernel)
+        has_allocator = not isinstance(_allocator.get(), NullAllocator)
+        described = arguments, options, self._alternatives, has_allocator
+        self._tape.step("launch", number, sizes, *described, self._tape.line())
+
+    def encode(self, name: str, value: Any, depth: int = 0) -> Json:
+        """An argument of a launch as JSON; raises TypeError for what a kernel does not take."""
+        if depth > MAX_DEPTH:
+            raise TypeError(f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one")
+        if isinstance(value, torch.Tensor):
+            return {"t": self._pointer(name, value)}
+        if isinstance(value, tl.constexpr):
+            return {"constexpr": self.encode(name, value.value, depth + 1)}
+        if isinstance(value, TensorDescriptor):
+            return self._descriptor(name, value)
+        if hasattr(value, "base") and hasattr(value, "dtype"):
+            return {"t": self._pointer(name, value.base), "as": str(value.dtype)}  # triton.reinterpret
+        if isinstance(value, tuple):
+            items = [self.encode(name, item, depth + 1) for item in value]
+            fields = getattr(value, "_fields", None)
+            if fields is None:
+                return {"tuple": items}
+            return {"namedtuple": {"name": type(value).__name__, "fields": list(fields)}, "values": items}
+        if isinstance(value, int | float) and type(value) not in (int, float, bool):  # of an Enum's, or NumPy's
+            value = int(value) if isinstance(value, int) else float(value)
+        return self._kernels.value(value)
+
+    def _pointer(self, name: str, tensor: torch.Tensor) -> int:
+        if self._tape.is_strict and not self._tape.is_on_gpu(tensor):
+            raise ValueError(
+                f"Pointer argument {name} cannot be accessed from Triton (cpu tensor?): "
+                "make the tensor where the inputs are, for example torch.empty(..., device=x.device)"
+            )
+        return self._tape.view(tensor)
+
+    def _descriptor(self, name: str, value: TensorDescriptor) -> Json:
+        return {
+            "descriptor": self._pointer(name, value.base),
+            "shape": [int(size) for size in value.shape],
+            "strides": [int(stride) for stride in value.strides],
+            "block": [int(size) for size in value.block_shape],
+            "padding": str(value.padding),
+        }
+
+    def tune(self, tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        """The launch of an autotuned kernel: the first call with a key runs it once more, as the tuner's trial."""
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        try:
+            configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+            for config in configs:
+                if conflicts := kwargs.keys() & config.kwargs.keys():
+                    raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
+            tuner.best_config = config = configs[0]
+            self._alternatives = [self._configuration(each) for each in configs]
+            if len(tuner.configs) > 1:
+                self._trial(tuner, config, args, kwargs)
+            values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
+            if config.pre_hook is not None:
+                config.pre_hook(values)
+            return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+        finally:
+            tuner.nargs, self._alternatives = None, None
+
+    def _configuration(self, config: Any) -> Json:
+        return {name: self.encode(name, value) for name, value in config.all_kwargs().items()}
+
+    def _trial(self, tuner: Any, config: Any, args: Any, kwargs: Any) -> None:
+        """One run as the tuner's benchmark makes it, under the hooks that make trial runs harmless."""
+        key = _key(tuner, kwargs)
+        if key in tuner.cache:
+            return
+        values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
+        if config.pre_hook:
+            config.pre_hook(values)
+        tuner.pre_hook(values)
+        tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+        tuner.post_hook(values, exception=None)
+        tuner.cache[key] = config
+        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
+
+
+class Compiled:
+    """What a launch or a warm-up returns: it can be launched, and has the figures of an ordinary kernel."""
+
+    n_regs, n_spills, n_max_threads = 128, 0, 1024
+    module = function = 0
+
+    def __init__(self, launch: Callable[..., None]) -> None:
+        self._launch = launch
+        self.metadata = Metadata()
+
+    def _init_handles(self) -> None: ...
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return lambda *args, **options: self._launch(grid, *args)
+
+
+class Metadata:
+    """Of a kernel as ordinary ones are compiled."""
+
+    shared, num_warps, num_stages, num_ctas, name = 49_152, 4, 2, 1, "kernel"
+
+
+def _key(tuner: Any, kwargs: Any) -> tuple:
+    """What makes Triton tune anew: the named arguments' values, and all dtypes."""
+    values = {k: v for k, v in {**tuner.nargs, **kwargs}.items() if k in tuner.arg_names}
+    named = [values[name] for name in tuner.keys if name in values]
+    return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
+
+
+def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
+    """One to three sizes, filled up with 1."""
+    if callable(grid):
+        grid = grid(values)
+    if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
+        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
+    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
+    for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
+        if size > limit:
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
+    return sizes

@@ -1,0 +1,132 @@
+"""A submission in the recorder: imported and called on decoys, with everything that it does on the tape."""
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+
+from assignment.compiling.targets import TARGETS
+from assignment.grading import requests
+from assignment.grading.submitted import Missing, Submission, describe
+
+from . import bodies, device
+from .kernels import Described
+from .launches import Launcher
+from .tape import Tape
+
+TARGET = "h100"  # the GPU that host code hears of, unless another is asked for
+MAX_MESSAGE = 2_000  # characters
+Reply = tuple[dict[str, Any], list[torch.Tensor]]
+
+
+class Session:
+    """One submission, from its import on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._submission = Submission(folder)
+        self._folder = folder
+        self._tape = Tape(f"{folder}/")
+        self._tape.modes.append(device.OnGpu(self._tape))
+        self._kernels = Described(folder)
+        self._launcher = Launcher(self._tape, self._kernels)
+        self._answers: device.Answers
+        self._target, self._asks_at_import = "", False
+        self.graph: Any = None  # of the differentiable call before
+        self._told = 0  # descriptions of kernels that the judge has
+
+    def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+        """One request of the judge: to import the submission, or to call one of its functions."""
+        if header["kind"] == "load":
+            return self._load(header)
+        if (target := header.get("target", TARGET)) != self._target:
+            self._answer_as(target)
+            if self._asks_at_import:
+                self._import()
+        self._answers.were_asked = False
+        groups: list[list[torch.Tensor]] = []
+        reply: dict[str, Any] = {"status": "ok"}
+        bare = False
+        try:
+            with self._recorded():
+                groups, bare = self._call(header, tensors)
+        except (requests.WrongReturn, Missing) as error:
+            reply = {"status": "failed", "message": str(error)[:MAX_MESSAGE]}
+        except BaseException as error:
+            reply = {"status": "raised", **describe(error, self._folder), "in_kernel": False}
+            error.__traceback__ = None
+        program = self._tape.take(self._new_kernels(), groups, bare)
+        reply["asked"] = self._asks_at_import or self._answers.were_asked
+        return reply, [torch.frombuffer(bytearray(program), dtype=torch.uint8)]
+
+    def _load(self, header: dict[str, Any]) -> Reply:
+        self._launcher.install()
+        self._submission.isolated = header["isolated"]
+        self._answer_as(TARGET)
+        self._import()
+        return {"status": "ok", "import_error": self._submission.import_error}, []
+
+    def _import(self) -> None:
+        with self._recorded():
+            self._submission.load()
+        self._asks_at_import = self._answers.were_asked
+
+    def _answer_as(self, name: str) -> None:
+        """Stand for another GPU; a submission that asked for it when it was imported is imported anew."""
+        target = TARGETS[name]
+        gpu = GPUTarget("cuda", target.capability, 32)
+        self._target = name
+        self._answers = device.install(self._tape, gpu, target.properties)
+
+    def _new_kernels(self) -> list[Any]:
+        new = self._kernels.entries[self._told :]
+        self._told = len(self._kernels.entries)
+        return new
+
+    @contextlib.contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """What is done inside goes on the tape."""
+        with bodies.everywhere(self._tape.modes):
+            yield
+
+    def _call(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
+        function = self._submission.function(header["function"])
+        self._tape.is_strict = not header["function"].endswith("_pytorch")
+        self._tape.inputs(tensors, is_on_gpu=True)
+        return HANDLERS[header["kind"]](function, header, tensors, self)
+
+    def begin_again(self) -> None:
+        """The judge's handler calls the function a second time."""
+        self._tape.mark("again")
+
+
+def forward(
+    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: Session
+) -> tuple[list[list[torch.Tensor]], bool]:
+    """A differentiable call, whose graph stays for the next request."""
+    inputs = [tensor.requires_grad_() for tensor in tensors]
+    output = requests.differentiable(function, header, inputs)
+    session.graph = output, inputs
+    gc.collect()  # what only a cycle holds is not kept
+    return [[output]], True
+
+
+def backward(
+    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: Session
+) -> tuple[list[list[torch.Tensor]], bool]:
+    """The gradients of the sum of what was returned last."""
+    output, inputs = session.graph
+    session.graph = None
+    return [list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False
+
+
+HANDLERS: dict[str, Callable[..., tuple[list[list[torch.Tensor]], bool]]] = {
+    "call": requests.call,
+    "gradients": requests.gradients,
+    "again": requests.again,
+    "forward": forward,
+    "backward": backward,
+}

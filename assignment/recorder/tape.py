@@ -1,0 +1,302 @@
+"""The program that host code makes up: storages by number, operations of PyTorch, launches, each with its line.
+
+A tensor is a view of a storage: number, dtype, offset, sizes, strides. Views, `detach`, saved tensors and subclasses
+then need no steps, and in-place operations and aliases come out as they are. A storage keeps its number while it lives:
+a weak reference holds its address.
+"""
+
+import base64
+import ctypes
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._library.custom_ops import OPDEFS
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from . import bodies
+
+Json = Any
+MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
+FILLED_UP_TO = 64 << 20  # bytes of fresh memory; larger ones are zero pages
+SWEEP_EVERY = 64  # steps
+DECOY = 0.5  # what fresh memory holds, and what a launch leaves there: finite, whatever it is divided by
+METADATA = {  # operations that change a tensor in place, but no memory
+    f"aten::{name}_"
+    for name in [
+        "set",
+        "detach",
+        "requires_grad",
+        "squeeze",
+        "unsqueeze",
+        "transpose",
+        "t",
+        "as_strided",
+        "swapaxes",
+        "swapdims",
+        "rename",
+    ]
+} | {"aten::resize_"}
+
+
+class Tape(TorchDispatchMode):
+    """Writes down what the operations inside do."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` holds the submission's files: its lines are told."""
+        super().__init__()
+        self._folder = folder
+        self._numbers: dict[int, int] = {}  # of storages that live, by address of their implementation
+        self._references: dict[int, StorageWeakRef] = {}  # by number
+        self._constants: dict[int, bytes] = {}  # what memory that nobody was seen to make holds, by number
+        self._next = 0
+        self.on_gpu: set[int] = set()  # numbers of storages that a GPU machine would have on its GPU
+        self.device: str | None = None  # of what is made, if the call that makes it names one
+        self.default_device = "cpu"
+        self.is_strict = True  # whether tensors of two devices may not be mixed
+        self.modes: list[Any] = [self]  # that are on while a submission's code runs
+        self._new_chunk()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch.compile is kept away from this class: loading it for that takes two seconds."""
+        return False
+
+    def _new_chunk(self) -> None:
+        self._views: dict[tuple, int] = {}
+        self._operations: dict[str, int] = {}
+        self._lines: dict[str, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._steps: list[Json] = []
+        self._since_sweep = 0
+
+    def take(self, kernels: list[Json], groups: list[list[torch.Tensor]], bare: bool) -> bytes:
+        """Return the program since the last time as JSON; `groups` are its results."""
+        results = [[self.view(tensor) for tensor in group] for group in groups]
+        self.sweep()
+        program = {
+            "views": [list(view) for view in self._views],
+            "storages": list(self._sizes.items()),
+            "operations": list(self._operations),
+            "lines": list(self._lines),
+            "kernels": kernels,
+            "steps": self._steps,
+            "results": results,
+            "bare": bare,
+        }
+        self._new_chunk()
+        return json.dumps(program, separators=(",", ":")).encode()
+
+    # what steps are made of
+
+    def step(self, *parts: Json) -> None:
+        self._steps.append(parts)
+        self._since_sweep += 1
+        if self._since_sweep > SWEEP_EVERY:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Tell of storages that are gone."""
+        self._since_sweep = 0
+        gone = [number for number, reference in self._references.items() if reference.expired()]
+        for number in gone:
+            del self._numbers[self._references.pop(number).cdata]
+            self._constants.pop(number, None)
+            self.on_gpu.discard(number)
+        if gone:
+            self._steps.append(("free", gone))
+
+    def mark(self, name: str) -> None:
+        """Tell of a point that the judge's own handlers have reached."""
+        self.step("mark", name)
+
+    def inputs(self, tensors: Sequence[torch.Tensor], is_on_gpu: bool) -> None:
+        """Begin a call with these tensors."""
+        for tensor in tensors:
+            number, is_new = self._number(tensor)
+            if is_new and is_on_gpu:
+                self.on_gpu.add(number)
+        self.step("inputs", [self.view(tensor) for tensor in tensors])
+
+    def _number(self, tensor: torch.Tensor) -> tuple[int, bool]:
+        """The number of a tensor's storage, and whether it was given just now."""
+        storage = tensor.untyped_storage()
+        if (number := self._numbers.get(storage._cdata)) is not None:
+            return number, False
+        number = self._numbers[storage._cdata] = self._next
+        self._references[number] = StorageWeakRef(storage)
+        self._sizes[number] = storage.nbytes()
+        self._next += 1
+        return number, True
+
+    def view(self, tensor: torch.Tensor) -> int:
+        """The number of a view in this chunk; memory that nobody was seen to make becomes a constant."""
+        number, is_new = self._number(tensor)
+        if is_new:
+            self._place(number)
+            self._constant(number, tensor)
+        elif number in self._constants:
+            self._recheck(number, tensor)
+        return self._view(number, tensor)
+
+    def _view(self, number: int, tensor: torch.Tensor) -> int:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        key = number, dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+        return self._views.setdefault(key, len(self._views))
+
+    def _constant(self, number: int, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage.nbytes() > MAX_CONSTANT:
+            self.step("foreign", number, self.line())
+            return
+        content = bytes_of(storage)
+        self._constants[number] = content
+        self.step("constant", number, base64.b64encode(content).decode(), self.line())
+
+    def _recheck(self, number: int, tensor: torch.Tensor) -> None:
+        if bytes_of(tensor.untyped_storage()) != self._constants[number]:
+            del self._constants[number]
+            self.step("foreign", number, self.line())
+
+    def _place(self, number: int, sources: Sequence[torch.Tensor] = ()) -> None:
+        """Say where new memory lies: where it was asked for, or beside what it was made from."""
+        device = self.device or ("cuda" if any(map(self.is_on_gpu, sources)) else self.default_device)
+        if device.startswith("cuda"):
+            self.on_gpu.add(number)
+
+    def is_on_gpu(self, tensor: torch.Tensor) -> bool:
+        """Whether a machine with a GPU would have the tensor there."""
+        if tensor.layout != torch.strided:
+            return False
+        return self._numbers.get(tensor.untyped_storage()._cdata) in self.on_gpu
+
+    def line(self) -> int:
+        """The number of the submission's line that runs."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
+            frame = frame.f_back
+        text = ""
+        if frame is not None:
+            path = frame.f_code.co_filename.removeprefix(self._folder)
+            text = f"{path}:{frame.f_lineno} in {frame.f_code.co_name}"
+        return self._lines.setdefault(text, len(self._lines))
+
+    def heard(self, name: str) -> None:
+        """Tell of a function of PyTorch's that is taken apart before operations are seen."""
+        self.step("heard", name, self.line())
+
+    # what PyTorch does
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.name in OPDEFS:
+            with bodies.followed(self.modes, func):
+                return func(*args, **kwargs)
+        if func._can_decompose() and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
+            return parts
+        return self._operation(func, args, kwargs)
+
+    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        with self:
+            return func.decompose(*args, **kwargs)
+
+    def _operation(self, func: Any, args: Any, kwargs: Any) -> Any:
+        inputs = strided((args, kwargs))
+        self._refuse_mixed(func, inputs)
+        if func._schema.name in METADATA:
+            return func(*args, **kwargs)
+        known = {tensor.untyped_storage()._cdata for tensor in inputs}
+        is_view = func.is_view and not func._schema.is_mutable
+        before = () if is_view else self._arguments(args, kwargs)
+        result = func(*args, **kwargs)
+        outputs = strided(result)
+        if is_view and all(tensor.untyped_storage()._cdata in known for tensor in outputs):
+            for tensor in outputs:
+                self.view(tensor)
+            return result
+        before = before or self._arguments(args, kwargs)
+        if not isinstance(result, torch.Tensor | tuple | list | None):
+            self.step("read", func._schema.name, self.line())
+            return result
+        self._write(func, before, inputs, outputs)
+        return result
+
+    def _write(self, func: Any, arguments: Json, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        for tensor in outputs:
+            number, is_new = self._number(tensor)
+            if is_new:
+                self._place(number, inputs)
+        if "empty" in func._schema.name:
+            for tensor in outputs:
+                fill(tensor)
+        if func._schema.is_mutable:
+            self._forget_constants(func, inputs)
+        name = f"{func._schema.name}.{func._overloadname}"
+        operation = self._operations.setdefault(name, len(self._operations))
+        if not inputs and outputs and any(argument.name == "dtype" for argument in func._schema.arguments):
+            arguments[1]["dtype"] = self.encode(outputs[0].dtype)  # whatever the default is
+        views = [self._view(self._number(tensor)[0], tensor) for tensor in outputs]
+        self.step("op", operation, *arguments, views, self.line())
+
+    def _forget_constants(self, func: Any, inputs: list[torch.Tensor]) -> None:
+        """Memory that an operation has written to is no constant any more."""
+        for tensor in inputs:
+            number = self._numbers.get(tensor.untyped_storage()._cdata)
+            if number in self._constants:
+                self._constants[number] = bytes_of(tensor.untyped_storage())
+
+    def _arguments(self, args: Any, kwargs: Any) -> tuple[Json, Json]:
+        kept = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory", "layout")}
+        return self.encode(args), {name: self.encode(value) for name, value in kept.items()}
+
+    def _refuse_mixed(self, func: Any, inputs: list[torch.Tensor]) -> None:
+        """Raise what PyTorch raises where a tensor on the CPU meets one on the GPU."""
+        if not self.is_strict or func._schema.name in ("aten::copy_", "aten::_to_copy"):
+            return
+        larger = [tensor for tensor in inputs if tensor.dim()]
+        if len({self.is_on_gpu(tensor) for tensor in larger}) > 1 and "index" not in func._schema.name:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found cuda:0 and cpu, in {func._schema.name}: "
+                "make them where the inputs are, device=x.device"
+            )
+
+    def encode(self, value: Any) -> Json:
+        """An argument of an operation as JSON."""
+        if isinstance(value, torch.Tensor):
+            return {"t": self.view(value)} if is_followed(value) else {"x": type(value).__name__}
+        if isinstance(value, list | tuple):
+            return [self.encode(item) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"f": str(value)}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, torch.dtype | torch.memory_format):
+            kind = "dtype" if isinstance(value, torch.dtype) else "format"
+            return {kind: str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device | torch.layout):
+            return None
+        return {"x": type(value).__name__}
+
+
+def strided(tree: Any) -> list[torch.Tensor]:
+    """All tensors in nested arguments or results that have a storage to number."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and is_followed(leaf)]
+
+
+def is_followed(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+
+
+def fill(tensor: torch.Tensor) -> None:
+    """Give fresh memory finite values."""
+    if tensor.untyped_storage().nbytes() <= FILLED_UP_TO:
+        tensor.fill_(DECOY)
+
+
+def bytes_of(storage: torch.UntypedStorage) -> bytes:
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes())

@@ -1,0 +1,100 @@
+"""Small submissions in a recorder and a player, both real."""
+
+import contextlib
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from assignment.grading import program, replies
+from assignment.grading.pair import Pair
+from assignment.grading.stage import Stage
+from assignment.grading.submission import Submission
+
+FILE = "cs336_kernels/weighted_sum.py"
+IMPORTS = """
+import torch
+import triton
+import triton.language as tl
+"""
+KERNELS = """
+@triton.jit
+def _copy(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n, other=0.0), mask=at < n)
+
+def copied(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    _copy[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), 64)
+    return y
+"""
+Reply = dict[str, Any]
+
+
+@dataclass
+class Desk:
+    """One warm pair, for one submission after the other."""
+
+    stage: Stage
+    pair: Pair
+
+    def take(self, code: str) -> None:
+        """Hold a submission of one file; `copied(x)` is there, a launch that copies."""
+        text = IMPORTS + KERNELS + textwrap.dedent(code)
+        self.pair.restart()
+        files = {FILE: text, "cs336_kernels/__init__.py": "from .weighted_sum import *\n"}
+        self.stage.replace(Submission({path: content.encode() for path, content in files.items()}))
+
+    def ask(self, function: str, *tensors: Tensor, kind: str = "call", **more: Any) -> tuple[Reply, list[Tensor]]:
+        """What the judge takes from the pair for a call, and its results."""
+        came, results = self.pair.ask(request(function, kind, more), list(tensors))
+        reply = replies.read(came, len(results))
+        assert reply, came
+        return reply, results
+
+    def run(self, code: str, *tensors: Tensor, function: str = "weighted_sum_forward", **more: Any) -> Reply:
+        """The reply for a submission whose `function` is defined by the code."""
+        self.take(code)
+        return self.ask(function, *tensors, **more)[0]
+
+    def record(self, function: str, *tensors: Tensor, kind: str = "call", **more: Any) -> tuple[Reply, Any]:
+        """What the recorder says of a call, and the program that it wrote."""
+        said, data = self.pair.record(request(function, kind, more), list(tensors))
+        assert data is not None
+        return said, program.read(data)
+
+    def steps(self, code: str, *tensors: Tensor, function: str = "weighted_sum_forward", **more: Any) -> Any:
+        """The program of a submission whose `function` is defined by the code; the call must return."""
+        self.take(code)
+        said, recorded = self.record(function, *tensors, **more)
+        assert said["status"] == "ok", said
+        return recorded
+
+
+def request(function: str, kind: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "function": function, "order": 0, **more, "options": more.get("options", {})}
+
+
+def names(recorded: Any) -> list[str]:
+    """The operations of PyTorch in a program, in order, and "launch" where a kernel is launched."""
+    said = []
+    for name, *rest in recorded["steps"]:
+        if name == "op":
+            said.append(recorded["operations"][rest[0]].removeprefix("aten::").partition(".")[0])
+        elif name == "launch":
+            said.append("launch")
+    return said
+
+
+@contextlib.contextmanager
+def desk() -> Iterator[Desk]:
+    held = Stage(Submission({FILE: b""}))
+    pair = Pair(held, None)
+    try:
+        yield Desk(held, pair)
+    finally:
+        pair.close()
+        held.close()

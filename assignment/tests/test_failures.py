@@ -1,0 +1,174 @@
+"""What fails in the grader itself: it says so, ends with exit status 3, and what it knows is in the report."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assignment.grading import cli, failure, report, score
+
+ROOT = Path(__file__).resolve().parents[2]
+VALUES, RAGGED = "test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_forward_ragged"
+FAIL = "def fail(*args, **kwargs):\n    raise IndexError('planted')\n"
+WRONG = "\nright = weighted_sum_forward\ndef weighted_sum_forward(x, weight):\n    return right(x * 2, weight)\n"
+
+
+@dataclass(frozen=True)
+class Run:
+    status: int
+    out: str
+    err: str
+    report: dict[str, Any] | None
+
+    def statuses(self) -> dict[str, str]:
+        assert self.report, self.err
+        return {c["name"]: c["status"] for problem in self.report["problems"] for c in problem["checks"]}
+
+
+@pytest.fixture
+def submission(tmp_path):
+    shutil.copytree(ROOT / "assignment/reference/cs336_kernels", tmp_path / "work/cs336_kernels")
+    return tmp_path / "work"
+
+
+def grade(submission: Path, broken: str, *arguments: str) -> Run:
+    """grade.py with a fault planted in it first; it may leave nothing in the temporary folder."""
+    temporary, file = submission.parent / "temporary", submission.parent / "report.json"
+    temporary.mkdir(exist_ok=True)
+    program = f"import sys\n{FAIL}{broken}\nfrom assignment.grading import cli\nsys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, str(submission), "--only", VALUES, RAGGED, *arguments]
+    env = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, cwd=submission.parent)
+    assert not [*temporary.glob("grade-*")]
+    return Run(done.returncode, done.stdout, done.stderr, json.loads(file.read_text()) if file.exists() else None)
+
+
+FILES = ("--json", "report.json", "--junit", "report.xml")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param("import assignment.diagnosis\nassignment.diagnosis.causes = fail", id="a misconception"),
+        pytest.param(
+            "from assignment.grading import plugin\nplugin.hints = plugin.map_of = plugin.with_origin_of_nan = fail",
+            id="hint, map and the origin of a NaN",
+        ),
+    ],
+)
+def test_diagnosis_never_costs_a_grade(submission, broken):
+    file = submission / "cs336_kernels/weighted_sum.py"
+    file.write_text(file.read_text() + WRONG)
+    got = grade(submission, broken, *FILES)
+    assert (got.status, set(got.statuses().values())) == (0, {"FAIL"}), got.err
+    assert got.report
+    assert "elements wrong" in got.report["problems"][0]["checks"][0]["message"]
+    assert got.report["notes_to_staff"]
+    assert all("IndexError: planted" in note for note in got.report["notes_to_staff"])
+    assert "note to staff, not your code: " in got.out
+
+
+@pytest.mark.parametrize(
+    ("jobs", "name", "other"),
+    [
+        pytest.param("1", RAGGED, VALUES, id="pytest ends there, and keeps what came before"),
+        pytest.param("2", VALUES, RAGGED, id="a judging process goes on"),
+    ],
+)
+def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
+    broken = (
+        "from assignment.grading import plugin\nright = plugin.verdict\n"
+        f"def verdict(item, call):\n    return fail() if plugin.check_name(item) == {name!r} else right(item, call)\n"
+        "plugin.verdict = verdict\n"
+    )
+    got = grade(submission, broken, "--jobs", jobs, *FILES)
+    assert (got.status, got.statuses()) == (3, {name: "grader error", other: "ok"}), got.err
+    assert got.report
+    assert "IndexError: planted" in got.report["grader_failures"][0]
+    assert f"grade.py: {failure.SAID}" in got.err
+    assert "IndexError: planted" in got.err
+    assert "Score: " in got.out
+    assert ElementTree.parse(submission.parent / "report.xml").findall(".//failure")
+
+
+@pytest.mark.parametrize(
+    ("broken", "statuses"),
+    [
+        pytest.param("from assignment.grading import pair\npair.Worker = fail", {"grader error"}, id="no worker"),
+        pytest.param("from assignment.grading import run\nrun.introduce = fail", {"grader error"}, id="no beginning"),
+        pytest.param("from assignment.grading import run\nrun.run_pytest = fail", {"grader error"}, id="no pytest"),
+        pytest.param(
+            "from assignment.grading import report, score\nscore.settled = report.print_summary = fail",
+            {"ok"},
+            id="neither hints nor a summary",
+        ),
+    ],
+)
+def test_the_report_is_written_as_far_as_it_goes(submission, broken, statuses):
+    got = grade(submission, broken, *FILES)
+    assert got.status == 3
+    assert set(got.statuses().values()) == statuses
+    assert got.err.startswith(f"grade.py: {failure.SAID}\n")
+    assert "IndexError: planted" in got.err
+    assert ElementTree.parse(submission.parent / "report.xml").getroot().tag == "testsuites"
+
+
+@pytest.mark.parametrize("arguments", [["--next"], ["--explain", VALUES]])
+def test_what_only_shows_says_that_the_grader_failed(submission, arguments):
+    got = grade(submission, "from assignment.grading import plugin\nplugin.verdict = fail", *arguments)
+    assert got.status == 3
+    assert failure.SAID in got.err
+
+
+def test_a_grader_that_cannot_start_is_not_graded(monkeypatch, capsys):
+    def broken(options):
+        raise SyntaxError("planted")
+
+    monkeypatch.setattr(cli, "answer", broken)
+    assert cli.main(["--fail-under", "1"]) == 3
+    assert "SyntaxError: planted" in capsys.readouterr().err
+
+
+def test_a_grader_of_which_a_file_is_missing(tmp_path):
+    shutil.copy(ROOT / "grade.py", tmp_path)
+    done = subprocess.run([sys.executable, "grade.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("grade.py: the grader is not whole: ModuleNotFoundError: ")
+
+
+def test_who_stops_reading_loses_the_screen_alone(submission):
+    """head is through after the first line; a file is written, and exit status 1 would mean below --fail-under"""
+    command = f"{sys.executable} {ROOT}/grade.py {submission} --only {VALUES} --json report.json | head -n 1"
+    command += '; exit "${PIPESTATUS[0]}"'
+    done = subprocess.run(["bash", "-c", command], cwd=submission.parent, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((submission.parent / "report.json").read_text())["score"] > 0
+
+
+def test_of_a_long_traceback_the_end_is_told(capsys):
+    assert failure.tell(["\n".join(["Traceback", *["  a frame"] * 5_000, "IndexError: planted"])]) == failure.BROKEN
+    error = capsys.readouterr().err
+    assert error.startswith(f"grade.py: {failure.SAID}\n")
+    assert error.endswith("IndexError: planted\n")
+
+
+def test_many_failures_are_not_all_told(capsys):
+    failure.tell(["one", "two", "three", "four", "five"])
+    assert capsys.readouterr().err == f"grade.py: {failure.SAID}\none\ntwo\nthree\n… and 2 more failures\n"
+
+
+def test_a_file_whose_making_fails_does_not_cost_the_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "as_json", lambda data: 1 / 0)
+    from assignment.grading import run
+
+    options = type("Options", (), {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml"})()
+    session = score.Session("", 1, "cpu-simulated", "rlimits", "")
+    assert len(run.write_reports(options, score.report(session, []))) == 1
+    assert (tmp_path / "report.xml").exists()

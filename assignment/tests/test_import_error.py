@@ -1,0 +1,119 @@
+"""What kept a package from being imported is told, once and first; its files are graded all the same."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from assignment.grading import checks, judge, sandbox
+from assignment.grading.pair import Pair
+from assignment.grading.stage import Stage
+from assignment.grading.submission import Submission
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "test_weighted_sum.py::test_forward_values"
+SYNTAX = "x = 1\ndef weighted_sum(:\n"
+SAID = "SyntaxError: invalid syntax\n  at cs336_kernels/__init__.py:2: def weighted_sum(:"
+
+
+@pytest.fixture
+def submission(tmp_path):
+    """The reference with an __init__.py that has a syntax error."""
+    shutil.copytree(ROOT / "assignment/reference/cs336_kernels", tmp_path / "work/cs336_kernels")
+    (tmp_path / "work/cs336_kernels/__init__.py").write_text(SYNTAX)
+    return tmp_path / "work"
+
+
+def grade(submission, *arguments):
+    command = [sys.executable, ROOT / "grade.py", submission, "--only", NAME, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("how", [["--jobs", "2"], ["--inline"]], ids=" ".join)
+def test_it_is_told_at_the_top_and_the_files_are_graded(submission, tmp_path, how):
+    out = grade(submission, "--json", str(tmp_path / "report.json"), *how)
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert data["import_error"] == SAID
+    assert [check["status"] for problem in data["problems"] for check in problem["checks"]] == ["ok"]
+    assert out.count("cs336_kernels cannot be imported") == out.count("def weighted_sum(:") == 1
+    assert out.index("def weighted_sum(:") < out.index("  ok ")
+
+
+def test_without_files_beside_it(submission, tmp_path):
+    for file in (submission / "cs336_kernels").iterdir():
+        if file.is_file() and file.name != "__init__.py":
+            file.unlink()
+    out = grade(submission, "--json", str(tmp_path / "report.json"))
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert data["import_error"] == SAID
+    assert "weighted_sum.py is missing" in data["problems"][0]["checks"][0]["message"]
+    assert out.count("def weighted_sum(:") == 1
+
+
+@pytest.mark.parametrize("how", [["--next"], ["--explain", NAME]], ids=["next", "explain"])
+def test_what_shows_one_check_tells_it_too(submission, how):
+    out = grade(submission, *how)
+    assert out.count("cs336_kernels cannot be imported") == out.count("def weighted_sum(:") == 1
+
+
+@pytest.mark.parametrize(
+    ("init", "said"),
+    [
+        pytest.param("", "", id="nothing is wrong"),
+        pytest.param(None, "", id="a package needs none"),
+        pytest.param(
+            "import nobody_has_this",
+            "ModuleNotFoundError: No module named 'nobody_has_this'\n  at cs336_kernels/__init__.py:1 in <module>: "
+            "import nobody_has_this",
+            id="a missing module",
+        ),
+        pytest.param("from . import rmsnorm", "at cs336_kernels/rmsnorm.py:1: def (", id="a file that it imports"),
+        pytest.param("import os\nos._exit(3)", "exit status 3", id="the end of the process"),
+        pytest.param(
+            "import ctypes\nctypes.string_at(0)",
+            "SIGSEGV (segmentation fault: an address outside of every tensor?)\n  at cs336_kernels/__init__.py:2 in",
+            id="a crash",
+        ),
+        pytest.param(
+            "class Odd(Exception):\n    def __str__(self):\n        raise SystemExit\nraise Odd",
+            "Odd",
+            id="an exception without words",
+        ),
+    ],
+)
+def test_what_it_was(init, said):
+    files = {"weighted_sum.py": b"def weighted_sum(x, weight):\n    return x * 2\n", "rmsnorm.py": b"def (\n"}
+    files |= {} if init is None else {"__init__.py": init.encode()}
+    staged = Stage(Submission({f"cs336_kernels/{name}": content for name, content in files.items()}))
+    asked = Pair(staged, None)
+    try:
+        reply, _ = asked.ask({"kind": "call", "function": "weighted_sum", "options": {}, "order": 1}, [])
+        assert "missing 2 required positional arguments" in reply["message"]  # the files are there
+        assert said in asked.import_error
+        assert bool(said) == bool(asked.import_error)
+        asked.recorder.end_child()
+        asked.ask({"kind": "call", "function": "weighted_sum", "options": {}, "order": 1}, [])
+        assert said in asked.import_error  # a new child of the same submission
+        asked.restart()
+        assert not asked.import_error
+    finally:
+        asked.close()
+        staged.close()
+
+
+@pytest.mark.parametrize("said", [7, None, ["a"], "\x1b[2J" * 9_000])
+def test_a_forged_message_is_no_message(said):
+    assert sandbox.import_error_in({"import_error": said}).strip("�[2J …") == ""
+
+
+def test_it_is_told_once(capsys):
+    told = judge.Judge([checks.Check("test_a.py::test_b", "rmsnorm", "rmsnorm does", 1)], Console(), "")
+    for _ in range(2):
+        told.hear_import_error("SyntaxError: planted")
+    assert capsys.readouterr().out.count("planted") == 1

@@ -1,0 +1,293 @@
+"""A recorder and its player together: they die together, and the player keeps what the recorder keeps."""
+
+import multiprocessing
+import time
+
+import pytest
+import torch
+
+from assignment.grading import sandbox
+from assignment.grading.sandbox import WorkerDied
+from assignment.tests.pairs import desk
+
+F = "weighted_sum_forward"
+X = torch.randn(4, 50, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture(scope="module")
+def at():
+    with desk() as opened:
+        yield opened
+
+
+def defined(*lines: str, before: str = "") -> str:
+    return f"{before}def {F}(x):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def result_of(at, x=X, kind="call", **more):
+    reply, results = at.ask(F, x, kind=kind, **more)
+    assert reply["status"] == "ok", reply
+    return results[0]
+
+
+# born and dying together
+
+COUNT = "kept = []\n"
+COUNTING = ("kept.append(copied(x))", "if x.shape[0] == 1:", "    import os; os._exit(3)", "return kept[0] * 1.0")
+
+
+def test_both_begin_anew_when_a_recorder_dies(at):
+    at.take(defined(*COUNTING, before=COUNT))
+    assert torch.equal(result_of(at), X)
+    assert torch.equal(result_of(at, X * 2), X)  # kept, and stale
+    with pytest.raises(WorkerDied, match="exit status 3"):
+        at.ask(F, X[:1])
+    assert not at.pair._player.is_connected
+    assert torch.equal(result_of(at, X * 2), X * 2)  # nothing of what was kept is there
+
+
+def test_both_begin_anew_when_a_player_dies(at):
+    at.take(defined("kept.append(copied(x))", "return kept[0] * 1.0", before=COUNT))
+    assert torch.equal(result_of(at), X)
+    at.pair._player.end_child()
+    assert torch.equal(result_of(at, X * 2), X * 2)
+
+
+def test_both_begin_anew_after_a_program_that_cannot_be_read(at):
+    at.take(defined("kept.append(copied(x))", "return kept[0] * 1.0", before=COUNT))
+    result_of(at)
+    recorder = at.pair.recorder
+    garbled = (({"status": "ok", "asked": False}), [torch.zeros(9, dtype=torch.uint8)])
+    at.pair.recorder = type("Garbled", (), {"ask": lambda *_: garbled, "is_connected": True,
+                                            "end_child": lambda _: recorder.end_child()})()  # fmt: skip
+    try:
+        assert at.ask(F, X)[0] == {"status": "failed", "message": "a malformed program"}
+    finally:
+        at.pair.recorder = recorder
+    assert torch.equal(result_of(at, X * 2), X * 2)
+
+
+@pytest.mark.parametrize("came", [[], [torch.zeros(9)], [torch.zeros(9, dtype=torch.uint8)] * 2], ids=len)
+def test_what_is_no_program_is_no_answer(at, came, monkeypatch):
+    at.take(defined("return copied(x)"))
+    monkeypatch.setattr(at.pair.recorder, "ask", lambda *_: ({"status": "ok", "asked": False}, came))
+    assert at.pair.ask({"kind": "call", "function": F, "options": {}}, [X]) == ({}, [])
+
+
+# calls that do not come to their end
+
+
+def test_a_call_that_raises_is_played_up_to_there(at):
+    """What its launches stored is there in the next call"""
+    at.take(
+        defined(
+            *("calls.append(1)", "if len(calls) == 2:", "    return kept.view(4, 50).clone()"),
+            *("_copy[(4,)](x, kept, 200, 64)", "raise ValueError('the first time')"),
+            before="calls, kept = [], torch.zeros(200, device='cuda')\n",
+        )
+    )
+    reply, _ = at.ask(F, X)
+    assert (reply["status"], reply["types"][0], reply["in_kernel"]) == ("raised", "ValueError", False)
+    assert "at cs336_kernels/weighted_sum.py:" in reply["message"]
+    assert torch.equal(result_of(at, X * 2), X)
+
+
+@pytest.mark.parametrize("kind", ["call", "gradients", "again", "largest", "costs", "kept", "compile"])
+def test_what_is_not_written_yet_says_so(at, kind):
+    """However it is asked for, and though nothing is there to be measured"""
+    at.take(defined("raise NotImplementedError('handout section 4')"))
+    more = {"wrt": [0], "times": 1, "has_grad": False, "interleaved": False}
+    reply, _ = at.ask(F, *([X, X] if kind == "again" else [X]), kind=kind, **more)
+    assert (reply["status"], reply["types"][0]) == ("raised", "NotImplementedError")
+    assert reply["by_submission"]
+
+
+def test_a_fault_before_the_raise_is_the_fault(at):
+    """A kernel that misuses memory is told of whatever became of the call"""
+    at.take(defined("y = torch.empty_like(x)", "_copy[(9,)](x, y, 900, 64)", "raise ValueError('afterwards')"))
+    reply, _ = at.ask(F, X)
+    assert reply["status"] == "fault"
+    assert "of _copy " in reply["message"]
+
+
+def test_an_exception_in_a_kernel_is_told_with_both_lines(at):
+    code = "@triton.jit\ndef _bad(x_ptr):\n    tl.static_assert(False, 'never')\n"
+    at.take(defined("_bad[(1,)](x)", "return copied(x)", before=code))
+    reply, _ = at.ask(F, X)
+    assert (reply["status"], reply["in_kernel"]) == ("raised", True)
+    assert "cs336_kernels/weighted_sum.py:" in reply["message"]
+
+
+@pytest.mark.parametrize("returned", ["None", "(x, 3)", "x.to_sparse()"])
+def test_what_is_no_tensor_is_said(at, returned):
+    at.take(defined("copied(x)", f"return {returned}"))
+    reply, _ = at.ask(F, X)
+    assert reply["status"] == "failed"
+    assert "expected a torch.Tensor" in reply["message"] or "expected a strided one" in reply["message"]
+
+
+# what is kept between calls
+
+
+def test_a_cache_by_shape_plays_wrong(at):
+    at.take(defined("if x.shape not in kept:", "    kept[x.shape] = copied(x)", "return kept[x.shape].clone()",
+                    before="kept = {}\n"))  # fmt: skip
+    assert torch.equal(result_of(at), X)
+    assert torch.equal(result_of(at, X * 2), X)
+
+
+def test_a_table_made_once_stays(at):
+    fill = ("if not kept:", "    kept.append(torch.arange(50.0, device=x.device))")
+    at.take(defined(*fill, "return copied(x * kept[0])", before="kept = []\n"))
+    for inputs in (X, X * 2):
+        assert torch.equal(result_of(at, inputs), inputs * torch.arange(50.0))
+
+
+def test_what_was_made_at_import_is_there(at):
+    """Its steps come with the first call's"""
+    at.take(defined("return copied(x + table)", before="table = torch.arange(50.0, device='cuda') * 2\n"))
+    for inputs in (X, X * 2):
+        assert torch.equal(result_of(at, inputs), inputs + torch.arange(50.0) * 2)
+
+
+def test_the_same_memory_twice_is_refused(at):
+    at.take(defined("_copy[(4,)](x, kept, 200, 64)", "return kept.view(4, 50)",
+                    before="kept = torch.zeros(200, device='cuda')\n"))  # fmt: skip
+    result_of(at)
+    reply, _ = at.ask(F, X)
+    assert "in the memory of an earlier call's result" in reply["message"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (("x.mul_(2)", "return copied(x)"), "argument 0 was written to"),
+        (("return x.view(50, 4)",), "shares its memory with an input"),
+        (("_copy[(4,)](x * 2, x, 200, 64)", "return copied(x)"), "input written to: program"),
+    ],
+)
+def test_inputs_stay_as_they_are(at, lines, words):
+    at.take(defined(*lines))
+    reply, _ = at.ask(F, X)
+    assert reply["status"] in ("failed", "fault")
+    assert words in reply["message"]
+
+
+# sequences in one request
+
+
+def test_a_second_call_sees_what_was_overwritten_in_place(at):
+    at.take(defined("return copied(x) * 2"))
+    reply, results = at.pair.ask({"kind": "again", "function": F, "options": {}, "order": 0}, [X, X + 1])
+    assert reply["status"] == "ok"
+    assert [torch.equal(*pair) for pair in zip(results, (X * 2, X, X * 2 + 2, X + 1), strict=True)] == [True] * 4
+
+
+def test_a_cache_by_address_is_wrong_after_it(at):
+    at.take(defined("key = x.data_ptr()", "if key not in kept:", "    kept[key] = copied(x)", "return kept[key] * 1.0",
+                    before="kept = {}\n"))  # fmt: skip
+    _, results = at.pair.ask({"kind": "again", "function": F, "options": {}, "order": 0}, [X, X + 1])
+    assert torch.equal(results[2], X)
+
+
+SAVED = """
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        {save}
+        return copied(x * x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        {load}
+        return copied(2 * x) * grad.contiguous()
+
+last = []
+def weighted_sum_forward(x):
+    return Scale.apply(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("save", "load", "is_right"),
+    [
+        ("ctx.save_for_backward(x)", "(x,) = ctx.saved_tensors", True),
+        ("ctx.kept = x.clone()", "x = ctx.kept", True),
+        ("last.append(x.clone())", "x = last[-1]", False),
+    ],
+    ids=["saved", "an attribute", "a global"],
+)
+def test_two_graphs_alive_at_once(at, save, load, is_right):
+    """The gradient of the first is asked for when the second is there"""
+    at.take(SAVED.format(save=save, load=load))
+    more = {"wrt": [0], "times": 2, "has_grad": False, "interleaved": True}
+    _, results = at.ask(F, X, kind="gradients", **more)
+    for grad in results:
+        assert torch.allclose(grad, 2 * X) == is_right
+
+
+def test_what_is_kept_for_the_backward_pass_is_measured(at):
+    at.take(SAVED.format(save="ctx.save_for_backward(x.clone(), x)", load="x, _ = ctx.saved_tensors"))
+    reply, (kept, gradient) = at.ask(F, X, kind="kept")
+    assert torch.equal(
+        gradient, result_of(at, X, kind="gradients", wrt=[0], times=1, has_grad=False, interleaved=False)
+    )
+    assert (reply["status"], int(kept)) == ("ok", X.untyped_storage().nbytes())
+
+
+def test_the_largest_tensor_is_seen(at):
+    at.take("def weighted_sum_pytorch(x):\n    return (x[:, :, None] * x[:, None]).sum(-1)\n")
+    _, (_, largest) = at.ask("weighted_sum_pytorch", X, kind="largest")
+    assert int(largest) == 4 * 50 * 50
+
+
+# deadlines
+
+SPIN = "@triton.jit\ndef _spin(x_ptr):\n    i = 0\n    while tl.load(x_ptr) == tl.load(x_ptr):\n        i += 1\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "before", "role"),
+    [
+        (("while True:", "    pass"), "", "record"),
+        (("import time", "time.sleep(99)"), "", "record"),
+        (("_spin[(1,)](x)", "return copied(x)"), SPIN, "play"),
+    ],
+    ids=["computes for ever", "sleeps for ever", "a kernel that never ends"],
+)
+def test_a_call_without_end_is_stopped(at, lines, before, role, monkeypatch):
+    monkeypatch.setitem(sandbox.CALL_TIMEOUT_S, role, 2.0)
+    at.take(defined(*lines, before=before))
+    began = time.monotonic()
+    with pytest.raises(WorkerDied, match="no answer within 2 s") as caught:
+        at.ask(F, X)
+    assert caught.value.status == "timeout"
+    assert time.monotonic() - began < 20
+    at.take(defined("return copied(x)"))
+    assert torch.equal(result_of(at), X)
+
+
+def busy(until):
+    while time.monotonic() < until:
+        pass
+
+
+def test_a_busy_neighbour_changes_nothing(at, monkeypatch):
+    """The processor's time counts, so a call that takes most of its own takes long by the clock"""
+    monkeypatch.setitem(sandbox.CALL_TIMEOUT_S, "record", 2.0)
+    spend = ("import time", "began = time.process_time()", "while time.process_time() - began < 1.2:", "    pass")
+    at.take(defined(*spend, "return copied(x)"))
+    at.record(F, X)  # it is connected
+    context = multiprocessing.get_context("fork")
+    neighbours = [context.Process(target=busy, args=(time.monotonic() + 20,), daemon=True) for _ in range(6)]
+    for neighbour in neighbours:
+        neighbour.start()
+    try:
+        began = time.monotonic()
+        said, _ = at.record(F, X)
+        took = time.monotonic() - began
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+    assert said["status"] == "ok"
+    assert took > 2.0, "the neighbours were not busy enough to tell"

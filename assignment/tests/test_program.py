@@ -1,0 +1,253 @@
+"""Programs as hostile data: whatever a recorder sends is refused, or is well formed, or costs its own call."""
+
+import copy
+import json
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from assignment.grading import program, replies
+from assignment.grading.sandbox import WorkerDied
+from assignment.tests.pairs import desk, request
+
+F = "weighted_sum_backward"
+X = torch.randn(4, 50, generator=torch.Generator().manual_seed(2))
+RICH = """
+from typing import NamedTuple
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+class Sizes(NamedTuple):
+    rows: int
+    cols: int
+
+@triton.autotune([triton.Config({"SIZE": 32}), triton.Config({"SIZE": 64}, num_warps=8)], key=["n"])
+@triton.jit
+def _tuned(x_ptr, y_ptr, n, factor, sizes: Sizes, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    mask = at < sizes.rows * sizes.cols
+    tl.store(y_ptr + at, factor * tl.load(x_ptr + at, mask=mask, other=0.0), mask=mask)
+
+@triton.jit
+def _described(x, y):
+    y.store([0, 0], x.load([0, 0]))
+
+table = torch.tensor([1.0, 2.0, 3.0, 4.0], device="cuda")
+
+def weighted_sum_backward(x):
+    y = torch.empty_like(x)
+    _tuned[lambda meta: (triton.cdiv(200, meta["SIZE"]),)](x, y, 200, 2.5, Sizes(4, 50))
+    wide = torch.nn.functional.pad(y, (0, 14), value=float("inf")).clamp(max=9.0)
+    z = torch.empty_like(wide)
+    _described[(1,)](TensorDescriptor.from_tensor(wide, [4, 64]), TensorDescriptor.from_tensor(z, [4, 64]))
+    parts = torch.cat([z[:, :50], y.to(torch.bfloat16).float()]).sum(0) * table.sum()
+    _ = x.sum().item()
+    y.mul_(2.0)
+    return copied(y), parts
+"""
+WRONG: list[Any] = [
+    *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**40, 1.5, float("nan"), float("inf"), "", "x" * 3_000, "t"),
+    *([], [[]], {}, {"t": 0}, {"t": 10**9}, {"t": -1}, {"dtype": "float32"}, {"dtype": "Tensor"}, {"f": "nan"}),
+    *({"descriptor": 0}, {"tuple": [1]}, {"namedtuple": {"name": "A", "fields": ["__class__"]}, "values": [1]}),
+    *(
+        {"kernel": 0},
+        {"kernel": 99},
+        {"constexpr": 1},
+        {"t": 0, "as": "float64"},
+        {"x": "Generator"},
+        "aten::set_.source",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def at():
+    with desk() as opened:
+        opened.take(RICH)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def recorded(at):
+    said, data = at.pair.record(request(F, "call", {}), [X])
+    assert said["status"] == "ok", said
+    return json.loads(bytes(data.tolist()))
+
+
+def sent(value) -> torch.Tensor:
+    content = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return torch.frombuffer(bytearray(content or b" "), dtype=torch.uint8)
+
+
+def places(value, path=()):
+    """The paths to all that a value holds."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from places(item, (*path, key))
+
+
+def mutated(original, rng):
+    """The program with one to three changes: other values, other places' values, things left out, doubled, renamed."""
+    changed = copy.deepcopy(original)
+    for _ in range(rng.randint(1, 3)):
+        every = list(places(changed))
+        *path, last = rng.choice(every)
+        holder = at_path(changed, path)
+        match rng.randrange(6):
+            case 0 | 1:
+                holder[last] = copy.deepcopy(rng.choice(WRONG))
+            case 2:
+                holder[last] = copy.deepcopy(at_path(changed, rng.choice(every)))
+            case 3:
+                del holder[last]
+            case 4 if isinstance(holder, list):
+                holder.insert(last, copy.deepcopy(rng.choice(holder)))
+            case 5 if isinstance(holder[last], int):
+                holder[last] += rng.choice([-1, 1, 3, 1 << 20, 1 << 40])
+            case _:
+                holder[last] = copy.deepcopy(rng.choice(WRONG))
+    return changed
+
+
+def at_path(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def is_well_formed(read):
+    """What whoever plays a program takes for granted."""
+    assert read.keys() == program.KEYS
+    tables = {name: len(read[name]) for name in ("views", "operations", "lines")}
+    for number, _, offset, sizes, strides in read["views"]:
+        assert all(type(n) is int and 0 <= n <= program.MAX_NUMBER for n in (number, offset, *sizes, *strides))
+        assert len(sizes) == len(strides)
+    for name, *rest in read["steps"]:
+        assert name in program.STEPS
+        if name == "op":
+            operation, args, kwargs, views, line = rest
+            assert 0 <= operation < tables["operations"]
+            assert 0 <= line < tables["lines"]
+            assert all(0 <= view < tables["views"] for view in views)
+            assert isinstance(args, list)
+            assert isinstance(kwargs, dict)
+    assert all(0 <= view < tables["views"] for group in read["results"] for view in group)
+
+
+def test_a_recorders_own_program_is_read(recorded):
+    assert program.read(sent(recorded)) == recorded
+    names = {step[0] for step in recorded["steps"]}
+    assert names >= {"op", "launch", "constant", "read", "inputs"}, names
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_changed_program_is_refused_or_well_formed(recorded, seed):
+    """No other exception than Unreadable, whatever it is"""
+    rng, n_read = random.Random(seed), 0
+    for _ in range(1_500):
+        changed = mutated(recorded, rng)
+        try:
+            is_well_formed(program.read(sent(changed)))
+        except program.Unreadable:
+            continue
+        n_read += 1
+    assert n_read > 100  # some are harmless
+
+
+def test_garbled_bytes_are_refused(recorded):
+    rng, whole = random.Random(0), json.dumps(recorded).encode()
+    for _ in range(1_000):
+        garbled = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            garbled[rng.randrange(len(garbled))] = rng.randrange(256)
+        try:
+            is_well_formed(
+                program.read(sent(bytes(garbled[: rng.choice([len(garbled), rng.randrange(len(garbled))])])))
+            )
+        except program.Unreadable:
+            continue
+
+
+EMPTY: dict[str, Any] = {name: [] for name in program.KEYS} | {"bare": False}
+
+
+def nested(depth):
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *(b"", b"[]", b"null", b"{" * 5_000, b"[" * 100_000, b'"\xff"', b'{"a": 1, "a": 2}', b"NaN", b"1" * 5_000),
+        {**EMPTY, "more": 1},
+        {**EMPTY, "bare": 1},
+        {**EMPTY, "steps": [["launch"]]},
+        {**EMPTY, "steps": [["mark", "other"]]},
+        {**EMPTY, "steps": [["mark", ["again"]]]},
+        {**EMPTY, "steps": [[["mark"], "again"]]},
+        {**EMPTY, "steps": [["free", [-1]]]},
+        {**EMPTY, "steps": [["free", [True]]]},
+        {**EMPTY, "storages": [[0, program.MAX_STORAGE + 1]]},
+        {**EMPTY, "storages": [[0]]},
+        {**EMPTY, "views": [[0, "float33", 0, [1], [1]]]},
+        {**EMPTY, "views": [[0, ["float32"], 0, [1], [1]]]},
+        {**EMPTY, "views": [[0, "float32", 0, [1], [1, 1]]]},
+        {**EMPTY, "views": [[0, "float32", 0, [1] * 65, [1] * 65]]},
+        {**EMPTY, "results": [[0]]},
+        {**EMPTY, "kernels": [1]},
+        {**EMPTY, "kernels": [{}] * (program.MAX_KERNELS + 1)},
+        {**EMPTY, "operations": ["aten::add"]},
+        {**EMPTY, "operations": ["aten::add.Tensor; import os"]},
+        {**EMPTY, "lines": ["x" * (program.MAX_TEXT + 1)]},
+        {**EMPTY, "operations": ["aten::add.Tensor"], "lines": [""], "steps": [["op", 0, nested(40), {}, [], 0]]},
+        {**EMPTY, "operations": ["aten::add.Tensor"], "lines": [""], "steps": [["op", 0, [{"t": 0}], {}, [], 0]]},
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_is_no_program_is_refused(changed):
+    with pytest.raises(program.Unreadable):
+        program.read(sent(changed))
+
+
+def test_limits_are_those_that_are_stated(monkeypatch):
+    """A million steps and more are read; what is beyond is told in a sentence"""
+    step = ["free", []]
+    assert len(program.read(sent({**EMPTY, "steps": [step] * 1_000_000}))["steps"]) == 1_000_000
+    monkeypatch.setattr(program, "MAX_STEPS", 10)
+    with pytest.raises(program.Unreadable, match="more than 10 steps"):
+        program.read(sent({**EMPTY, "steps": [step] * 11}))
+    monkeypatch.setattr(program, "MAX_BYTES", 1 << 20)
+    with pytest.raises(program.Unreadable, match="at most 1 are played"):
+        program.read(torch.zeros((1 << 20) + 1, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_a_player_plays_any_of_them_or_fails_the_call(at, recorded, seed):
+    """What it says is what a player says, and hardly any ends it"""
+    rng, deaths, played = random.Random(seed), 0, 0
+    asked, said = request(F, "call", {}), {"status": "ok", "asked": False}
+    while played < 150:
+        changed = sent(mutated(recorded, rng))
+        try:
+            program.read(changed)
+        except program.Unreadable:
+            continue
+        played += 1
+        try:
+            came, results = at.pair._play(asked, [X], said, changed)
+        except WorkerDied:
+            deaths += 1
+        else:
+            reply = replies.read(came, len(results))
+            assert reply, came
+            assert reply["status"] in ("ok", "failed", "fault", "raised")
+        at.pair.restart()
+    assert deaths <= 3
+    came, results = at.pair.ask(asked, [X])
+    assert came["status"] == "ok", came
+    assert torch.equal(results[0], X * 5)

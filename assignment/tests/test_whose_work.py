@@ -1,0 +1,314 @@
+"""Whose work a result is: what a player says of small submissions, recorded on decoys and played on these inputs."""
+
+import pytest
+import torch
+
+from assignment.tests.pairs import desk
+
+RNG = torch.Generator().manual_seed(5)
+X = torch.randn(4, 50, generator=RNG)
+PAIRS = tuple(torch.randn(2, 2, 3, 20, 16, generator=RNG))
+THIN = tuple(torch.randn(2, 2, 3, 20, 1, generator=RNG))
+FORWARD, BACKWARD, FLASH = "rmsnorm_forward", "rmsnorm_backward", "flash_backward_triton"
+ADD = """
+@triton.jit
+def _add(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.atomic_add(y_ptr + at, tl.load(x_ptr + at, mask=at < n, other=0.0), mask=at < n)
+
+"""
+
+
+@pytest.fixture(scope="module")
+def at():
+    with desk() as opened:
+        yield opened
+
+
+def judged(at, code, *inputs, name=FORWARD, **more):
+    """Evidence and doubts about a function with these lines, and its results."""
+    arguments = ", ".join("xyzuvw"[: len(inputs)])
+    lines = "".join(f"    {line}\n" for line in code.split("; "))
+    at.take(f"{ADD}def {name}({arguments}):\n{lines}")
+    reply, results = at.ask(name, *inputs, **more)
+    assert reply["status"] == "ok", reply
+    return reply["evidence"], reply["doubts"], results
+
+
+# what PyTorch may do
+
+FREE = {
+    "a launch": "return copied(x)",
+    "copies and casts": "return copied(x.t().contiguous().t().reshape(x.shape)).to(torch.bfloat16).float()",
+    "padding": "return copied(torch.nn.functional.pad(x, (0, 14)))[:, :50].contiguous()",
+    "joining": "return copied(torch.cat([x, torch.zeros(4, 6, device=x.device)], dim=1))[:, :50]",
+    "filling in": "wide = x.new_zeros(8, 64); wide[:4, :50] = x; return copied(wide)[:4, :50]",
+    "scaling": "return -copied(x * 0.25 * 1.5) / 2.0 * 0.5",
+    "scaling by a constant": "return copied(x) * torch.tensor(0.5)",
+    "views as results": "return copied(x).t(), copied(x)[1:, ::2], copied(x).view(2, 100)",
+    "atomics on zeros": "y = torch.zeros_like(x); _add[(4,)](x, y, x.numel(), 64); return y",
+    "an empty result": "return x.new_zeros(0, 7), copied(x)",
+    "constant fills": "return x.new_zeros(7), torch.full_like(x, 3.0), torch.full_like(x, float('nan'))",
+    "indexing by constants": "return copied(x)[torch.arange(3, device=x.device)], copied(x[[2, 0]])",
+    "flips and rolls": "return copied(x.flip(0)), copied(x).roll(1, 0)",
+    "a table of shapes": "t = torch.arange(4, device=x.device).float().sqrt() * 50; copied(t); return copied(x)",
+    "a table of numbers": "t = torch.tensor(list(range(64)), device=x.device); copied(t); return copied(x)",
+    "one by one": "y = torch.empty_like(x); [_copy[(1,)](x[i], y[i], 50, 64) for i in range(4)]; return y",
+    "in place": "y = copied(x); y.mul_(2).neg_(); return y",
+    "a copy by out": "y = torch.empty_like(x); y.copy_(copied(x)); return y",
+    "a launch in a thread": (
+        "import threading; y = torch.empty_like(x); "
+        "t = threading.Thread(target=lambda: _copy[(4,)](x, y, 200, 64)); t.start(); t.join(); return y"
+    ),
+}
+SUMS = {
+    "sum": "return copied(x).sum(0), torch.sum(copied(x), dim=0, dtype=torch.float32)",
+    "mean": "return copied(x).mean(0)",
+    "add": "t = torch.zeros_like(x); t += copied(x); return t + copied(x)",
+    "index_add": "i = torch.tensor([0, 1] * 2, device=x.device); return x.new_zeros(2, 50).index_add_(0, i, copied(x))",
+    "a matmul with ones": "return x.new_ones(1, 4) @ copied(x)",
+}
+DELTAS = {
+    "sum": "return copied((x * y).sum(-1))",
+    "in float32": "return copied(torch.sum(x.float() * y.float(), dim=-1, keepdim=True))",
+    "einsum": "return copied(torch.einsum('abnd,abnd->abn', x, y))",
+    "matmul": "return copied((x.unsqueeze(-2) @ y.unsqueeze(-1)).flatten())",
+    "vecdot": "return copied(torch.linalg.vecdot(x, y) * 0.125)",
+}
+
+
+@pytest.mark.parametrize("code", FREE.values(), ids=FREE)
+def test_what_pytorch_may_always_do(at, code):
+    evidence, doubts, _ = judged(at, code, X)
+    assert (evidence, doubts) == ([], [])
+
+
+@pytest.mark.parametrize("code", SUMS.values(), ids=SUMS)
+def test_in_a_backward_pass_it_may_sum_what_kernels_stored(at, code):
+    evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
+    assert (evidence, doubts) == ([], [])
+    evidence, _, _ = judged(at, code, X, name=FORWARD)
+    assert "summed by PyTorch" in evidence[0]
+
+
+@pytest.mark.parametrize("code", [code.replace("copied(x)", "x.clone()") for code in SUMS.values()], ids=SUMS)
+def test_it_may_not_sum_what_none_has_stored(at, code):
+    evidence, _, _ = judged(at, code, X, name=BACKWARD)
+    assert "computed by aten::" in evidence[0]
+
+
+@pytest.mark.parametrize("inputs", [PAIRS, THIN], ids=["rows of 16", "rows of one"])
+@pytest.mark.parametrize("code", DELTAS.values(), ids=DELTAS)
+def test_in_the_flash_backward_it_may_sum_rows_of_a_product(at, code, inputs):
+    evidence, doubts, _ = judged(at, code, *inputs, name=FLASH)
+    assert (evidence, doubts) == ([], [])
+
+
+def test_values_are_those_of_these_inputs(at):
+    _, _, (result,) = judged(at, "return copied(x * 2).t().contiguous() + 0", X)
+    assert torch.equal(result, (X * 2).t())
+
+
+AUTOGRAD = """
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return copied(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return copied(grad.contiguous())
+
+def rmsnorm(x):
+    return Same.apply(x.reshape(2, -1) * 0.5)
+"""
+
+
+def test_autograd_may_scale_and_reshape(at):
+    at.take(AUTOGRAD)
+    more = {"wrt": [0], "times": 1, "has_grad": False, "interleaved": False}
+    reply, (grad,) = at.ask("rmsnorm", X, kind="gradients", **more)
+    assert (reply["evidence"], reply["doubts"]) == ([], [])
+    assert torch.equal(grad, torch.full_like(X, 0.5))
+
+
+def test_workspaces_may_be_used_again(at):
+    at.take("kept = torch.zeros(200, device='cuda')\ndef rmsnorm_forward(x):\n"
+            "    _copy[(4,)](x, kept, 200, 64)\n    return copied(kept.view(x.shape))\n")  # fmt: skip
+    for inputs in (X, X * 2, X + 1):
+        reply, (result,) = at.ask(FORWARD, inputs)
+        assert (reply["evidence"], reply["doubts"]) == ([], [])
+        assert torch.equal(result, inputs)
+
+
+# what it may not
+
+CAUGHT = {
+    "computing": ("return (x * 3).exp().log()", ["200 of 200 elements of the result", "computed by aten::log"]),
+    "a kernel beside it": ("copied(x); return (x.double() ** 2).sqrt().float() * 3", ["aten::sqrt"]),
+    "laundering": ("return copied(torch.softmax(x, -1))", ["kernel _copy loads x_ptr[", "aten::_softmax"]),
+    "a fig leaf": ("return copied(x) @ x.t()", ["aten::mm"]),
+    "a product of both": ("return x * copied(x)[:, :1]", ["aten::mul"]),
+    "an input": ("return x.clone()", ["copied from the inputs"]),
+    "a part": (
+        "y = copied(x); y[1, 2:5] = x[1, 2:5].cos(); return y",
+        ["3 of 200 elements of the result, the first at [1, 2]", "aten::cos"],
+    ),
+    "in place": ("y = copied(x); y.exp_(); return y", ["aten::exp_"]),
+    "by out": ("y = copied(x); torch.exp(x, out=y); return y", ["aten::exp"]),
+    "a sum in a forward pass": ("return copied(x).sum(-1)", ["summed by PyTorch"]),
+    "rowsum in a forward pass": ("return copied((x * x).sum(-1))", ["aten::sum"]),
+    "several constants": ("y = torch.ones_like(x); y[:, 1::2] = -1.0; return y", ["filled in from Python numbers"]),
+    "a lookup by what was computed": (
+        "t = torch.arange(-1000, 1000, device=x.device) / 100; return copied(t[(x.exp() * 9).long().clamp(0, 999)])",
+        ["aten::index"],
+    ),
+    "a mask that was computed, of inputs": ("return copied(x.where(x.exp() > 1, -x))", ["aten::where"]),
+    "random numbers": ("return copied(x + torch.rand_like(x))", ["aten::"]),
+    "lists": ("return tuple(torch._foreach_exp([copied(x)] * 2))", ["exp"]),
+    "an operation that is not played": ("return copied(torch.linalg.inv(x[:, :4]))", ["linalg_inv"]),
+    "memory behind the tape's back": (
+        "import numpy; y = numpy.zeros(400_000, numpy.float32); t = torch.from_numpy(y).cuda()[:200]; return copied(t)",
+        ["changed by neither a kernel nor an operation of PyTorch"],
+    ),
+    "scan": ("return copied(x.cumsum(0))", ["aten::cumsum"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "words"), CAUGHT.values(), ids=CAUGHT)
+def test_what_it_may_not_do_is_evidence(at, code, words):
+    evidence, _, _ = judged(at, code, X)
+    assert evidence, "no evidence"
+    for word in words:
+        assert any(word in text for text in evidence), evidence
+    if "aten::" in evidence[0]:
+        assert "at cs336_kernels/weighted_sum.py:" in evidence[0]
+
+
+def test_to_have_been_an_argument_is_not_enough(at):
+    """Only what a launch stored is its work, element by element"""
+    code = "b = x.clone(); _copy[(1,)](b[0], b[0], 50, 64); return copied(b[:1]), b.sum(0)"
+    evidence, _, _ = judged(at, code, X, name=BACKWARD)
+    assert any("aten::sum" in text for text in evidence)
+
+
+SCORES = {
+    "one for each key": "return copied(torch.stack([(x * y.roll(i, 2)).sum(-1) for i in range(x.shape[2])]))",
+    "one large": (
+        "a = x[..., None, :].expand(1, 2, 100, 100, 4).contiguous(); b = y[..., None, :, :].expand_as(a).contiguous(); "
+        "return copied((a * b).sum(-1))"
+    ),
+    "a matmul": "return copied(x @ y.transpose(-1, -2))",
+}
+
+
+@pytest.mark.parametrize("code", SCORES.values(), ids=SCORES)
+def test_scores_are_no_sums_of_rows(at, code):
+    evidence, _, _ = judged(at, code, *torch.randn(2, 1, 2, 100, 4, generator=RNG), name=FLASH)
+    assert any("computed by aten::" in text for text in evidence), evidence
+
+
+def test_one_sum_of_rows_is_no_larger_than_a_call_needs(at):
+    """Scores of short sequences fit into what all sums together may have"""
+    code = (
+        "a = x[..., None, :].expand(1, 1, 40, 40, 4).contiguous(); b = y[..., None, :, :].expand_as(a).contiguous(); "
+        "return copied((a * b).sum(-1))"
+    )
+    evidence, _, _ = judged(at, code, *torch.randn(2, 1, 1, 40, 4, generator=RNG), name=FLASH)
+    assert any("computed by aten::sum" in text for text in evidence), evidence
+
+
+def test_results_of_an_earlier_call_are_stale(at):
+    at.take("kept = []\ndef rmsnorm_forward(x):\n    kept.append(copied(x))\n    return kept[0].clone()\n")
+    assert at.ask(FORWARD, X)[0]["evidence"] == []
+    reply, (result,) = at.ask(FORWARD, X * 2)
+    assert "kept from an earlier call" in reply["evidence"][0]
+    assert torch.equal(result, X)
+
+
+DOUBTS = {
+    "nan_to_num": "return torch.nan_to_num(copied(x))",
+    "clamp": "return copied(x).clamp(-9, 9)",
+    "where": "y = copied(x); return torch.where(y.isnan(), 0.0, y)",
+    "masked_fill": "y = copied(x); return y.masked_fill(y > 99, 0.0)",
+}
+
+
+@pytest.mark.parametrize("code", DOUBTS.values(), ids=DOUBTS)
+def test_cleaning_up_is_for_staff_to_judge(at, code):
+    evidence, doubts, _ = judged(at, code, X)
+    assert evidence == []
+    assert "aten::" in doubts[0]
+
+
+# values that take another way than memory: they are the decoys', so what comes of them is wrong
+
+BY_NUMBERS = {
+    "filled in": (
+        "y = torch.empty_like(x); [y.view(-1)[i].fill_(v) for i, v in enumerate(x.flatten().tolist())]; return y"
+    ),
+    "as arguments": (
+        "y = torch.empty_like(x); one = torch.ones(1, device=x.device); "
+        "[_copy[(1,)](one * v, y.view(-1)[i:], 1, 64) for i, v in enumerate(x.flatten().tolist()[:20])]; return y"
+    ),
+    "as a table": "return copied(torch.tensor(x.tolist(), device=x.device))",
+    "as slices": (
+        "t = copied(torch.arange(-3, 4, device=x.device).float()); "
+        "return torch.cat([t[i : i + 1] for i in (x.flatten().round() + 3).int().clamp(0, 6).tolist()])"
+    ),
+    "by NumPy": "return copied(torch.from_numpy(x.cpu().numpy() * 1.0).cuda())",
+    "by branches": "return copied(x) if float(x.sum()) > 1e6 else copied(x) * (1 if float(x[0, 0]) < 9 else 2) * 3",
+}
+
+
+@pytest.mark.parametrize("code", BY_NUMBERS.values(), ids=BY_NUMBERS)
+def test_values_that_host_code_reads_are_the_decoys(at, code):
+    """They are noted with their line"""
+    at.take(f"def rmsnorm_forward(x):\n    {code.replace('; ', chr(10) + '    ')}\n")
+    reply, results = at.ask(FORWARD, X)
+    assert reply["status"] == "ok"
+    assert reply["reads"]
+    assert "at cs336_kernels/weighted_sum.py:" in reply["reads"][0]
+    assert not torch.equal(results[0].flatten(), X.flatten())
+
+
+# problems for PyTorch alone
+
+Q = torch.randn(2, 20, 16, generator=RNG)
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (f"return {ATTENTION}(x, x, x)", "scaled_dot_product_attention is a fused attention"),
+        (f"return {ATTENTION}(x[None], x[None], x[None])[0]", "is a fused attention"),
+        ("return copied(x)", "kernel _copy is launched; this problem is for PyTorch alone"),
+    ],
+)
+def test_what_a_pytorch_problem_must_not_use(at, code, words):
+    evidence, _, _ = judged(at, code, Q, name="flash_forward_pytorch")
+    assert words in "\n".join(evidence)
+    assert "at cs336_kernels/weighted_sum.py:" in evidence[0]
+
+
+def test_fused_attention_is_heard_with_the_modes_off(at):
+    """Then nothing is recorded at all, and what it gives is memory that nobody made"""
+    code = (
+        "from torch.utils._python_dispatch import _disable_current_modes; m = _disable_current_modes(); m.__enter__(); "
+        f"y = {ATTENTION}(x, x, x); m.__exit__(None, None, None); return y"
+    )
+    _, _, (result,) = judged(at, code, Q, name="flash_forward_pytorch")
+    assert not torch.allclose(result, torch.nn.functional.scaled_dot_product_attention(Q, Q, Q), atol=0.1)
+
+
+def test_a_pytorch_problem_may_compute(at):
+    evidence, doubts, (result,) = judged(at, "return torch.softmax(x @ x.mT, -1) @ x", Q, name="flash_forward_pytorch")
+    assert (evidence, doubts) == ([], [])
+    torch.testing.assert_close(result, torch.softmax(Q @ Q.mT, -1) @ Q)
+
+
+def test_what_it_does_not_need_is_for_staff_to_judge(at):
+    evidence, doubts, _ = judged(at, "return x.cumsum(-1)", Q, name="flash_forward_pytorch")
+    assert evidence == []
+    assert "aten::cumsum is not what this problem is about" in doubts[0]
