@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
-LARGE = 1 << 30  # bytes: of the 12 GiB that a child can address, a tensor that it keeps takes too much
+LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
+MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
 Reply = tuple[dict[str, Any], list["Tensor"]]
 Judgement = Callable[[dict[str, Any], list["Tensor"]], None]
 
@@ -27,7 +28,6 @@ class Pair:
             raise
         self.kernels: list[Any] = []  # what the recorder has described since its import
         self.last: dict[str, Any] = {}  # the program that was played last
-        self._had_large = False  # whether they were sent a tensor over gigabytes
 
     def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
         """One request and its reply; raises WorkerDied, and the next call finds two new processes."""
@@ -59,10 +59,8 @@ class Pair:
         """What the recorder says, and the program as it came; None where it said nothing that can be read."""
         from assignment.grading import replies  # loads PyTorch, which a worker's start must not wait for
 
-        is_large = any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
-        if not (self.recorder.is_connected and self._player.is_connected) or (is_large and self._had_large):
-            self._forget()  # one that keeps what it was sent has no room for another
-        self._had_large |= is_large
+        if not (self.recorder.is_connected and self._player.is_connected) or not self._has_room(tensors):
+            self._forget()
         stand_ins = _decoys(request, tensors)
         try:
             kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
@@ -121,10 +119,18 @@ class Pair:
         header = {"kind": "compile", "sources": sources, "kernels": self.kernels, "programs": numbers}
         return compiler.ask({**header, "processes": request["processes"]}, programs)
 
+    def _has_room(self, tensors: list["Tensor"]) -> bool:
+        """Whether nothing large is kept of earlier calls where there is a large tensor now."""
+        if not any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors):
+            return True
+        if self._player.grown > MAX_KEPT:  # until it hears of what the last call has let go
+            self._once({"kind": "sweep", "function": "", "options": {}}, [])
+        return max(self.recorder.grown, self._player.grown) <= MAX_KEPT
+
     def _forget(self) -> None:
         self.recorder.end_child()
         self._player.end_child()
-        self.kernels, self._had_large = [], False
+        self.kernels = []
 
     @property
     def import_error(self) -> str:
@@ -140,7 +146,7 @@ class Pair:
         self._player.forget_output()
 
     def restart(self) -> None:
-        self.kernels, self._had_large = [], False
+        self.kernels = []
         self.recorder.restart()
         self._player.restart()
 

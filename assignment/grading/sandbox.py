@@ -115,6 +115,11 @@ class Worker:
         """Whether the child that answered last is there."""
         return self._channel is not None
 
+    @property
+    def grown(self) -> int:
+        """The bytes that the child has mapped since it was forked; 0 if there is none."""
+        return self._supervisor("used").get("grown", 0) if self.is_connected else 0
+
     def ask(
         self, request: dict[str, Any], tensors: list["Tensor"], referee: "Referee | None" = None
     ) -> tuple[dict[str, Any], list["Tensor"]]:

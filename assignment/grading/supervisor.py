@@ -90,10 +90,13 @@ class Supervisor:
         return {"status": self._status, "why": self._why}
 
     def _used(self) -> dict[str, Any]:
-        """The processor's time that the child and its descendants have taken, and whether none of them is running."""
+        """The processor's time that the child and its descendants have taken, whether none of them is running, and the
+        bytes that the child has mapped since it was forked.
+        """
         self._reap()
         figures = [figure for pid in self._living() if (figure := usage_of(pid))]
-        return {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
+        used = {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
+        return {**used, "grown": mapped_by(self._child) - mapped_by(os.getpid())}
 
     def _strays(self) -> dict[str, Any]:
         """The names of processes beside the child, that its last call left behind."""
@@ -204,6 +207,13 @@ def usage_of(pid: int) -> tuple[float, bool] | None:
         tasks = [path.read_text().rpartition(") ")[2][:1] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
         return ticks / os.sysconf("SC_CLK_TCK"), not any(state in "RD" for state in tasks)
     return None
+
+
+def mapped_by(pid: int) -> int:
+    """The bytes of a process's address space."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def name_of(pid: int) -> str:
