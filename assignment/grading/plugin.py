@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import ctypes
 import functools
+import gc
 import multiprocessing
 import os
 import signal
@@ -181,6 +182,7 @@ def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
     """One set of judging processes; returns the tests that got no verdict because a process was lost."""
     pool = pool_of(session.config)
     fork = multiprocessing.get_context("fork")
+    gc.freeze()  # the judges share this memory as long as nobody looks through it
     numbers = fork.Queue()
     for number in range(pool.jobs):
         numbers.put(number)

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from assignment.grading import landlock, seccomp
 
@@ -108,16 +109,22 @@ def seen(rung: str, folders: Folders) -> Folders:
     return IN_BUBBLEWRAP if rung == BUBBLEWRAP else folders
 
 
+def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
+    """What a worker is told when it starts, but for its control socket."""
+    return {"rung": rung, "device": device, "readable": readable(device), **asdict(seen(rung, folders))}
+
+
 def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:
     """The command line of a worker in a rung."""
-    names, files = seen(rung, folders), readable(device)
-    setup = {"rung": rung, "device": device, "control": control, "readable": files, **asdict(names)}
-    worker = [sys.executable, "-I", f"{names.runtime}/assignment/grading/worker.py", json.dumps(setup)]
+    names, told = seen(rung, folders), {**setup(rung, device, folders), "control": control}
+    worker = [sys.executable, "-I", f"{names.runtime}/assignment/grading/worker.py", json.dumps(told)]
     if rung != BUBBLEWRAP:
         return [*FIRST_TO_GO, *worker]
     stage = ["--ro-bind", folders.runtime, names.runtime, "--ro-bind", folders.submission, names.submission]
     stage += ["--bind", folders.scratch, names.scratch, "--chdir", names.scratch]
-    if not any(Path("/tmp") in Path(file).parents for file in files):  # a checkout there has its Python below
+    if not any(
+        Path("/tmp") in Path(file).parents for file in told["readable"]
+    ):  # a checkout there: its Python is below
         stage += ["--symlink", names.scratch, "/tmp"]
     variables = [word for item in env.items() for word in ("--setenv", *item)]
     return [*FIRST_TO_GO, *bubblewrap(device), *stage, *variables, "--remount-ro", "/", *worker]

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import multiprocessing
 import os
 import re
 import select
@@ -15,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from assignment.grading import rungs, text
+from assignment.grading.nursery import Nursery
 from assignment.grading.stage import Stage, remove
 from assignment.grading.supervisor import descendants
 
@@ -37,6 +39,9 @@ MAX_ANSWER = 64 << 10  # bytes
 MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dropped
 PASSED_ON = ("LANG", "LD_LIBRARY_PATH", "TZ")
 FOR_CUDA = ("PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC")  # and a compiler
+
+
+_nursery = Nursery()  # of this process and of those that it forks
 
 
 class WorkerDied(Exception):
@@ -65,6 +70,7 @@ class Worker:
         self.import_error = ""  # what kept the package from being imported: its files are, one by one
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
+        self._pid = multiprocessing.get_context("fork").RawValue("i", 0)  # of its first process, whoever has heard it
         self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten by who did not start it
         self._last_words = ""  # what a process printed that never got to its first child
         self._start()
@@ -77,25 +83,34 @@ class Worker:
             fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE)
         self._has_had_child = False
         self._scratch = self._stage.new_scratch()
+        try:
+            self._start_process(theirs.fileno(), write_end)
+        finally:
+            theirs.close()
+            os.close(write_end)
+
+    def _start_process(self, control: int, output: int) -> None:
         folders = rungs.Folders(
             str(self._stage.runtime(self._device)), str(self._stage.seen_by(self._device)), str(self._scratch)
         )
         env = self._environment(rungs.seen(self._rung, folders).scratch)
-        try:
-            self._process = subprocess.Popen(
-                rungs.command(self._rung, self._device, folders, theirs.fileno(), env),
-                stdin=subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=write_end,
-                pass_fds=[theirs.fileno(), self._stage.living],
-                cwd=self._scratch,
-                env={} if self._rung == rungs.BUBBLEWRAP else env,  # its first process shows bwrap's to the others
-                start_new_session=True,
-            )
-        finally:
-            theirs.close()
-            os.close(write_end)
-        self._processes.append(self._process)
+        if self._rung != rungs.BUBBLEWRAP and self._device != "cuda":
+            self._pid.value = 0  # until it tells
+            setup = rungs.setup(self._rung, self._device, folders)
+            _nursery.bear(setup, env, self._scratch, [control, output, self._stage.living])
+            return
+        process = subprocess.Popen(
+            rungs.command(self._rung, self._device, folders, control, env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[control, self._stage.living],
+            cwd=self._scratch,
+            env={} if self._rung == rungs.BUBBLEWRAP else env,  # its first process shows bwrap's to the others
+            start_new_session=True,
+        )
+        self._pid.value = process.pid
+        self._processes.append(process)
 
     def _environment(self, scratch: str) -> dict[str, str]:
         names = PASSED_ON + (FOR_CUDA if self._device == "cuda" else ())
@@ -258,6 +273,7 @@ class Worker:
         while answer.get("number") != number:
             self._await_answer(timeout_s)
             answer = json.loads(self._control.recv(MAX_ANSWER))
+            self._pid.value = answer.get("supervisor", self._pid.value)
         return answer
 
     def _await_answer(self, timeout_s: float) -> None:
@@ -266,7 +282,7 @@ class Worker:
         while not select.select([self._control], [], [], WAKE_EVERY_S)[0]:
             if time.monotonic() > until:
                 raise TimeoutError
-            for pid in (self._process.pid, *descendants(self._process.pid)):
+            for pid in (self._pid.value, *descendants(self._pid.value)) if self._pid.value else ():
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGCONT)
 
@@ -316,11 +332,11 @@ class Worker:
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
-        if not has_ended(self._process.pid, END_TIMEOUT_S):
+        if not has_ended(self._pid.value, END_TIMEOUT_S):
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        if self._owner == os.getpid():
-            self._process.wait()
+                os.killpg(self._pid.value, signal.SIGKILL)
+        if self._owner == os.getpid() and self._processes:
+            self._processes[-1].wait()
         self._last_words = "" if self._has_had_child else tail(self._output)
         self._catch_up()
         os.close(self._output)

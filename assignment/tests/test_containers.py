@@ -14,6 +14,7 @@ import pytest
 
 from assignment.grading import sandbox, stage
 from assignment.grading.pool import Pool
+from assignment.grading.sandbox import has_ended
 from assignment.grading.submission import Submission, UnusableSubmission, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -273,4 +274,4 @@ def test_a_pool_without_workers_leaves_nothing(tmp_path, monkeypatch, that_start
     with pytest.raises(OSError, match="no more processes"):
         Pool(Submission(FILES), "cpu", 1, 2)
     assert not [*tmp_path.iterdir()]
-    assert all(worker._process.poll() is not None for worker in started)
+    assert all(has_ended(worker._pid.value, 0) for worker in started)

@@ -185,7 +185,12 @@ def test_a_solution_says_what_the_handout_shows(shown, tmp_path):
     settings = dict(argument.split("=") for argument in shown.arguments)
     settings["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT / "assignment" / "reference", ROOT)))
     status, said = said_of("assignment.simulator", replace(shown, arguments=()), tmp_path, **settings)
-    assert (status, said.rstrip("\n")) == (0, shown.content)
+    assert (status, without_noise(said.rstrip("\n"))) == (0, without_noise(shown.content))
+
+
+def without_noise(said):
+    """Differences that are rounding alone are others on other machines"""
+    return re.sub(r"\b\de-0[678]\b", "1e-07", said)
 
 
 @pytest.fixture(scope="module")
