@@ -13,6 +13,7 @@ import pytest
 from assignment.compiling import advice, agreement, calls, kernel, machine_code, parallel
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
+from assignment.tests.forked import python
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(__file__).parent / "data" / "compiled.py"
@@ -304,10 +305,7 @@ def command(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **caches}
 
     def command(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "assignment.compiling", *map(str, arguments)],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        done = python("-m", "assignment.compiling", *arguments, cwd=tmp_path, env=environment, timeout=120)
         assert "Traceback" not in done.stderr
         assert all(len(line) <= 100 for line in done.stdout.splitlines())
         return done.returncode, done.stdout, done.stderr

@@ -1,11 +1,8 @@
 """`--explain CHECK`: which check is meant, what is shown of it, and the handout in a terminal."""
 
 import io
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from assignment.grading import checks, explain, handout, score
 from assignment.grading.checks import Check
 from assignment.grading.score import Case, CheckResult
 from assignment.grading.submission import UnusableSubmission
+from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = checks.declared()
@@ -191,8 +189,7 @@ def broken(tmp_path):
 
 
 def run(folder, *arguments):
-    command = [sys.executable, str(ROOT / "grade.py"), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=os.environ)
+    return python(ROOT / "grade.py", *arguments, cwd=folder, timeout=120)
 
 
 @pytest.mark.slow

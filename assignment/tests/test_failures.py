@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from assignment.grading import cli, failure, report, score
+from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES, RAGGED = "test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_forward_ragged"
@@ -43,9 +44,9 @@ def grade(submission: Path, broken: str, *arguments: str) -> Run:
     temporary, file = submission.parent / "temporary", submission.parent / "report.json"
     temporary.mkdir(exist_ok=True)
     program = f"import sys\n{FAIL}{broken}\nfrom assignment.grading import cli\nsys.exit(cli.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, str(submission), "--only", VALUES, RAGGED, *arguments]
+    command = "-c", program, str(submission), "--only", VALUES, RAGGED, *arguments
     env = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, cwd=submission.parent)
+    done = python(*command, timeout=120, env=env, cwd=submission.parent)
     assert not [*temporary.glob("grade-*")]
     return Run(done.returncode, done.stdout, done.stderr, json.loads(file.read_text()) if file.exists() else None)
 

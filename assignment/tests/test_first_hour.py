@@ -5,8 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ from assignment.grading import checks, following, greeting, progress, run, score
 from assignment.grading.checks import Check
 from assignment.grading.pool import FUNCTIONS
 from assignment.grading.score import Case, CheckResult, Session
+from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
 SESSION = Session("uv run grade.py --seed 1 --only", 1, "cpu-simulated", "none", "00", seconds=15.3)
@@ -27,11 +26,8 @@ SESSION = Session("uv run grade.py --seed 1 --only", 1, "cpu-simulated", "none",
 
 def grade(folder: Path, *arguments: str) -> str:
     """What grade.py prints in a folder."""
-    command = [sys.executable, str(ROOT / "grade.py"), *arguments]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300,
-        env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache")},
-    )  # fmt: skip
+    env = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
+    done = python(ROOT / "grade.py", *arguments, cwd=folder, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

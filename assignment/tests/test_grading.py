@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from assignment.tests.forked import python
+
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "assignment" / "reference"
 
@@ -37,8 +39,7 @@ class Grade:
 
 def grade(path: Path, *arguments: str, cwd: Path | None = None) -> Grade:
     file = (cwd or path.parent) / "report.json"
-    command = [sys.executable, str(ROOT / "grade.py"), str(path), "--json", str(file), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd)
+    done = python(ROOT / "grade.py", path, "--json", file, *arguments, cwd=cwd)
     report = json.loads(file.read_text()) if file.exists() else None
     return Grade(done.returncode, done.stdout, done.stderr, report)
 

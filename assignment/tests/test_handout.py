@@ -30,6 +30,7 @@ from assignment.attacks import faults, load, races
 from assignment.compiling import __main__ as compiling
 from assignment.grading import checks, cli
 from assignment.simulator import __main__ as simulator
+from assignment.tests.forked import python
 
 ROOT = Path(__file__).parents[2]
 HANDOUT = ROOT / "handout.md"
@@ -113,10 +114,7 @@ def printed_by(section: list[Block], folder: Path) -> list[str]:
     source = folder / "handout.py"
     source.write_text(module_of(section), encoding="utf-8")
     program = f"{HEADER}; import runpy; runpy.run_path({str(source)!r}, run_name='handout')"
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", program],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = python("-W", "error::RuntimeWarning", "-c", program, cwd=ROOT, timeout=60)
     assert done.returncode == 0, f"line numbers below are those of handout.md\n{done.stderr}"
     return done.stdout.split(BEFORE_A_BLOCK)[1:]
 
@@ -163,11 +161,7 @@ def said_of(program: str, shown: Block, folder: Path, *options: str, **environme
     arguments = [argument for argument in (*options, *shown.arguments) if argument != script]
     command = [*arguments, script] if program == "assignment.simulator" else [script, *arguments]
     settings = {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(folder / "triton")} | environment
-    done = subprocess.run(
-        [sys.executable, "-m", program, *command],
-        cwd=folder, env=os.environ | settings,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = python("-m", program, *command, cwd=folder, env=os.environ | settings, timeout=120, is_merged=True)
     return done.returncode, done.stdout
 
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from assignment.grading import checks, judge, sandbox
 from assignment.grading.pair import Pair
 from assignment.grading.stage import Stage
 from assignment.grading.submission import Submission
+from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "test_weighted_sum.py::test_forward_values"
@@ -29,8 +28,7 @@ def submission(tmp_path):
 
 
 def grade(submission, *arguments):
-    command = [sys.executable, ROOT / "grade.py", submission, "--only", NAME, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = python(ROOT / "grade.py", submission, "--only", NAME, *arguments, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

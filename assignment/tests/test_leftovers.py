@@ -32,7 +32,11 @@ def left(code: str) -> str:
     [
         pytest.param("threading.Thread(target=time.sleep, args=(99,), name='later').start()", "later", id="one"),
         pytest.param("threading.Thread(target=time.sleep, args=(99,), daemon=True).start()", "Thread", id="a daemon"),
-        pytest.param("import _thread\n_thread.start_new_thread(time.sleep, (99,))", "without a name", id="unnamed"),
+        pytest.param(
+            "import _thread\n_thread.start_new_thread(time.sleep, (99,))\ntime.sleep(0.2)",
+            "without a name",
+            id="unnamed",
+        ),
         pytest.param(
             """
             import ctypes, mmap

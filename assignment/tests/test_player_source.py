@@ -5,8 +5,6 @@ import functools
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import triton
 
 from assignment.player.kernels import Kernels
 from assignment.player.source import Refused
+from assignment.tests.forked import python
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data" / "player"
@@ -433,8 +432,7 @@ def run(script, *arguments, **environment):
     """What a script of data/player prints, as JSON."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **environment}
     warnings = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # torch has some of its own
-    command = [sys.executable, *warnings, str(DATA / script), *map(str, arguments)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = python(*warnings, DATA / script, *arguments, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -5,10 +5,11 @@ import functools
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from assignment.tests.forked import python
 
 DATA = Path(__file__).parent / "data"
 FILES = ("simulated.py", "members.py", "watched.py", "counted.py")
@@ -23,8 +24,7 @@ CHECKS = [
 
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-W", "error", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    return python("-W", "error", *arguments, cwd=ROOT, env=environment, timeout=120)
 
 
 @functools.cache

@@ -4,8 +4,6 @@ The GPU's answers are in data/h200_constructs.safetensors; see assignment/simula
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,8 @@ import pytest
 import torch
 from safetensors import safe_open
 from torch import Tensor
+
+from assignment.tests.forked import python
 
 GPU = Path(__file__).parent / "data" / "h200_constructs.safetensors"
 ROOT = Path(__file__).parents[2]
@@ -34,10 +34,8 @@ NOTES = _notes(GPU)
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of the same constructs, run in the simulator in a process of its own."""
     path = tmp_path_factory.mktemp("simulator") / "constructs.safetensors"
-    command = [sys.executable, "-W", "error", "-m", "assignment.simulator.constructs", "--device", "cpu"]
-    done = subprocess.run(
-        [*command, "--inputs", str(GPU), "--out", str(path)], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    command = "-W", "error", "-m", "assignment.simulator.constructs", "--device", "cpu"
+    done = python(*command, "--inputs", GPU, "--out", path, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr[-4000:]
     return path
 

@@ -3,12 +3,13 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from assignment.tests.forked import python
 
 ROOT = Path(__file__).parents[2]
 IMPORTS = "import sys\nimport torch\nimport triton\nimport triton.language as tl\n\n"
@@ -152,8 +153,8 @@ except Exception:
 
 def _tool(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80"}
-    command = [sys.executable, "-W", "error", "-m", "assignment.simulator", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    command = "-W", "error", "-m", "assignment.simulator", *arguments
+    return python(*command, cwd=folder, env=environment, timeout=120)
 
 
 def _run(folder: Path, source: str, *options: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ PATIENCE_S = 60.0  # for what takes less than a second on a quiet machine
 def test_an_answer_to_somebody_else_is_passed_over():
     """A judge that was killed left it in the socket that all judges of the worker share"""
     worker, (ours, theirs) = Worker.__new__(Worker), socket.socketpair(type=socket.SOCK_SEQPACKET)
-    worker._control = ours
+    worker._control, worker._pid = ours, RawValue("i", 0)
 
     def answer():
         message = json.loads(theirs.recv(1 << 16))
