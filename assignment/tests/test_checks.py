@@ -1,12 +1,11 @@
 """The points and claims that tests/ declares."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from assignment.grading.checks import PROBLEMS, TESTS, declared, select
+from assignment.tests.forked import python
 
 COLLECT = """
 import json, pathlib, sys, pytest
@@ -52,7 +51,7 @@ def test_claims_are_unique():
 def test_source_and_pytest_agree(tmp_path):
     """What is read from the source is what pytest collects: names, problems, points and claims"""
     file = tmp_path / "checks.json"
-    subprocess.run([sys.executable, "-c", COLLECT, str(file), str(TESTS)], check=True, cwd=TESTS.parent)
+    python("-c", COLLECT, file, TESTS, cwd=TESTS.parent).check_returncode()
     collected = {name: tuple(check) for name, check in json.loads(file.read_text()).items()}
     assert collected == {check.name: (check.problem, check.points, check.claim) for check in declared()}
 

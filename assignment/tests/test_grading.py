@@ -394,7 +394,13 @@ def test_what_cannot_be_used_is_said_in_a_sentence(tmp_path, arguments, words):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["speed", "test_speed.py", "test_speed.py::test_flash_forward"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_speed.py",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("speed", "test_speed.py::test_flash_forward")),
+    ],
+)
 def test_speed_alone_is_not_graded_here(submission, name):
     got = grade(submission, "--only", name)
     assert got.status == 0, got.err
@@ -415,7 +421,7 @@ def test_an_interrupted_run_ends_at_once(submission, tmp_path):
     append(submission, "weighted_sum.py", "def weighted_sum_forward(*args):\n    while True:\n        pass")
     command = [sys.executable, str(ROOT / "grade.py"), str(submission), "--only", "weighted_sum"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=mine(tmp_path))
-    time.sleep(8)  # the workers are loaded, the judges wait for the hanging function
+    time.sleep(5)  # the workers are loaded, the judges wait for the hanging function
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=20)
     assert process.returncode == 130

@@ -274,6 +274,7 @@ def busy(until):
         pass
 
 
+@pytest.mark.slow
 def test_a_busy_neighbour_changes_nothing(at, monkeypatch):
     """The processor's time counts, so a call that takes most of its own takes long by the clock"""
     monkeypatch.setitem(sandbox.CALL_TIMEOUT_S, "record", 2.0)

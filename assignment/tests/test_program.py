@@ -226,7 +226,8 @@ def test_limits_are_those_that_are_stated(monkeypatch):
         program.read(torch.zeros((1 << 20) + 1, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_player_plays_any_of_them_or_fails_the_call(at, recorded, seed):
     """What it says is what a player says, and hardly any ends it"""
     rng, deaths, played = random.Random(seed), 0, 0
