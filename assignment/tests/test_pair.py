@@ -54,6 +54,27 @@ def test_both_begin_anew_when_a_player_dies(at):
     assert torch.equal(result_of(at, X * 2), X * 2)
 
 
+def large():
+    """A view that reaches over two gigabytes."""
+    return torch.empty(1 << 29).as_strided((4, 50), (1 << 27, 1)).copy_(X)
+
+
+def test_large_views_are_sent_to_the_same_processes(at):
+    """As long as nothing is kept of them: to begin anew takes longer than most calls"""
+    at.take(defined("return copied(x)"))
+    result_of(at)
+    before = [worker._channel for worker in (at.pair.recorder, at.pair._player)]
+    for _ in range(3):
+        assert torch.equal(result_of(at, large()), X)
+    assert [worker._channel for worker in (at.pair.recorder, at.pair._player)] == before
+
+
+def test_who_keeps_a_large_view_is_begun_anew(at):
+    at.take(defined("kept.append(x)", "return copied(x)", before=COUNT))
+    for _ in range(8):  # that is more than a process can address
+        assert torch.equal(result_of(at, large()), X)
+
+
 def test_both_begin_anew_after_a_program_that_cannot_be_read(at):
     at.take(defined("kept.append(copied(x))", "return kept[0] * 1.0", before=COUNT))
     result_of(at)

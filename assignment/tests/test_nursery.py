@@ -1,0 +1,115 @@
+"""The process that workers are forked from: one for all, replaced when it was killed, and gone with the grader."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from assignment.grading import nursery, rungs, sandbox
+from assignment.grading.pair import Pair
+from assignment.grading.stage import Stage
+from assignment.grading.submission import Submission
+
+ROOT = Path(__file__).resolve().parents[2]
+X = torch.ones(3, 4)
+CODE = "def weighted_sum_forward(x):\n    return x * 2.0\n"
+
+pytestmark = pytest.mark.skipif(
+    rungs.choose(rungs.AUTO, "cpu") == rungs.BUBBLEWRAP, reason="bubblewrap makes its own processes"
+)
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    """A stage whose workers come from a nursery of their own."""
+    ours = nursery.Nursery()
+    monkeypatch.setattr(sandbox, "_nursery", ours)
+    stage = Stage(Submission({"cs336_kernels/__init__.py": b"", "cs336_kernels/weighted_sum.py": CODE.encode()}))
+    yield stage
+    stage.close()
+    ours._line.close()
+    for process in ours._processes:
+        process.wait()
+
+
+def recorded(pair):
+    request = {"kind": "call", "function": "weighted_sum_forward", "options": {}, "order": 0}
+    said, program = pair.record(request, [X])
+    return said["status"] if program is not None else said
+
+
+def parent_of(worker):
+    worker._supervisor("strays")  # it has told its pid before
+    return int(Path(f"/proc/{worker._pid.value}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+def test_all_workers_have_one_parent(stage):
+    pair = Pair(stage, None)
+    try:
+        assert recorded(pair) == "ok"
+        assert parent_of(pair.recorder) == parent_of(pair._player) != os.getpid()
+    finally:
+        pair.close()
+
+
+def test_one_that_was_killed_is_replaced(stage):
+    """Its workers go on; the next one comes from another"""
+    pair, other = Pair(stage, None), None
+    try:
+        assert recorded(pair) == "ok"
+        os.kill(parent_of(pair.recorder), signal.SIGKILL)
+        assert recorded(pair) == "ok"
+        other = Pair(stage, None)
+        assert recorded(other) == "ok"
+    finally:
+        pair.close()
+        if other:
+            other.close()
+
+
+def test_why_it_does_not_start_is_told(stage, monkeypatch):
+    monkeypatch.setattr(nursery, "__file__", "/nowhere/nursery.py")
+    monkeypatch.setattr(sandbox, "MAX_STARTS", 2)
+    pair = Pair(stage, None)
+    try:
+        with pytest.raises(sandbox.WorkerUnavailable, match="nowhere"):
+            recorded(pair)
+    finally:
+        pair.close()
+
+
+GRADER = """
+from assignment.grading.pair import Pair
+from assignment.grading.stage import Stage
+from assignment.grading.submission import Submission
+pair = Pair(Stage(Submission({"cs336_kernels/__init__.py": b""})), None)
+pair.recorder._supervisor("strays")
+import os, signal
+from pathlib import Path
+worker = pair.recorder._pid.value
+print(worker, Path(f"/proc/{worker}/stat").read_text().rpartition(") ")[2].split()[1], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_it_ends_with_the_grader():
+    """Also where that is killed: the nursery sees that its socket is closed"""
+    done = subprocess.run([sys.executable, "-c", GRADER], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    until, left = time.monotonic() + 10, [*map(int, done.stdout.split())]
+    while any(map(is_alive, left)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [*map(is_alive, left)] == [False, False]
+
+
+def is_alive(pid):
+    """Neither gone nor a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
