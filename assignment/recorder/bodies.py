@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
+import torch
+from torch import overrides
 from torch._library.custom_ops import OPDEFS
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import _disable_current_modes
 
 
@@ -45,4 +48,13 @@ def everywhere(modes: Sequence[Any]) -> Iterator[None]:
         on.enter_context(_disable_current_modes())  # one that was left on would answer
         for mode in modes:
             on.enter_context(mode)
+        on.callback(_take_off, torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack())
         yield
+
+
+def _take_off(n_dispatch: int, n_function: int) -> None:
+    """Take off the modes that were left on above so many."""
+    while torch._C._len_torch_dispatch_stack() > n_dispatch:
+        _python_dispatch._pop_mode()
+    while torch._C._len_torch_function_stack() > n_function:
+        overrides._pop_mode()

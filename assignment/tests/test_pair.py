@@ -315,3 +315,29 @@ def test_a_busy_neighbour_changes_nothing(at, monkeypatch):
             neighbour.kill()
     assert said["status"] == "ok"
     assert took > 2.0, "the neighbours were not busy enough to tell"
+
+
+LEFT_ON = {
+    "dispatch": """
+from torch.utils._python_dispatch import TorchDispatchMode
+class Mode(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+Mode().__enter__()
+""",
+    "function": """
+from torch.overrides import TorchFunctionMode
+class Mode(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+Mode().__enter__()
+""",
+}
+
+
+@pytest.mark.parametrize("mode", LEFT_ON.values(), ids=LEFT_ON)
+def test_a_mode_that_is_left_on_is_taken_off(at, mode):
+    """By the import and by every call"""
+    at.take(defined("Mode().__enter__()", "return copied(x) if x.is_cuda else x", before=mode))
+    for _ in range(3):
+        assert torch.equal(result_of(at), X)
