@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,8 @@ from assignment.grading import score
 
 ROOT = Path(__file__).resolve().parents[2]
 ONLY = "weighted_sum"
-ROLES = ("child", "supervisor", "judge")
+ROLES = ("child", "supervisor", "judge", "nursery")
+PROGRAMS = ("worker.py", "nursery.py")
 LOST = (score.CRASHED, score.TIMEOUT)
 LONGEST_S = 150.0  # a call of a stopped child is only found out at its deadline
 SAME = ("name", "claim", "max_score", "cases")  # of every check; and of one that was not hit:
@@ -39,7 +40,7 @@ class Process:
     pid: int
     parent: int
     born: str  # when it started: process ids are used again
-    is_worker: bool  # runs the worker's program
+    program: str  # "worker.py", "nursery.py", or ""
 
 
 def processes() -> dict[int, Process]:
@@ -48,9 +49,10 @@ def processes() -> dict[int, Process]:
         with suppress(OSError, ValueError):
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            is_worker = b"python" in arguments[0] and any(a.endswith(b"/worker.py") for a in arguments)
+            named = [name for name in PROGRAMS if any(a.endswith(b"/" + name.encode()) for a in arguments)]
+            program = named[0] if named and b"python" in arguments[0] else ""
             if fields[0] not in "ZX":
-                found[int(folder.name)] = Process(int(folder.name), int(fields[1]), fields[19], is_worker)
+                found[int(folder.name)] = Process(int(folder.name), int(fields[1]), fields[19], program)
     return found
 
 
@@ -68,12 +70,20 @@ def by_role(grade: int, own: list[Process]) -> dict[str, list[int]]:
     roles: dict[str, list[int]] = {role: [] for role in ROLES}
     by_pid = {process.pid: process for process in own}
     for process in own:
-        above = by_pid.get(process.parent)
-        if process.is_worker:
-            roles["child" if above and above.is_worker else "supervisor"].append(process.pid)
+        if process.program:
+            depth = (process.program == "worker.py") + len([*_forked_from(process, by_pid)])
+            roles[("nursery", "supervisor", "child", "child")[depth]].append(process.pid)
         elif process.parent == grade and not _is_launcher(process.pid):
             roles["judge"].append(process.pid)
     return roles
+
+
+def _forked_from(process: Process, by_pid: dict[int, Process]) -> Iterator[Process]:
+    """The processes above it that run the same program."""
+    above = by_pid.get(process.parent)
+    if above and above.program == process.program:
+        yield above
+        yield from _forked_from(above, by_pid)
 
 
 def _is_launcher(pid: int) -> bool:

@@ -84,7 +84,7 @@ class Pair:
             checked = program.read(data)
         except program.Unreadable as error:
             self._forget()
-            return {"status": "failed", "message": str(error)}, []
+            return ({"status": "failed", "message": str(error)} if said["status"] == "ok" else said), []
         self.kernels += checked["kernels"]
         self.last = {**checked, "kernel names": {n: entry.get("name") for n, entry in enumerate(self.kernels)}}
         try:
@@ -92,7 +92,7 @@ class Pair:
         except WorkerDied:
             self._forget()
             raise
-        if said["status"] != "ok" and reply.get("status") == "ok":
+        if said["status"] != "ok" and reply.get("status") in ("ok", "failed"):
             return said, []
         return reply, results
 

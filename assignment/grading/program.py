@@ -13,6 +13,7 @@ from torch import Tensor
 
 from assignment.grading.protocol import DTYPES, MAX_DIMENSIONS, MAX_NUMBER, ProtocolError, parse
 
+VIEWED = {*DTYPES, "float8_e4m3fn", "float8_e5m2"}  # what kernels may be given; results are of DTYPES
 MAX_BYTES = 64 << 20
 MAX_STEPS = 1_500_000
 MAX_TABLE = 2_000_000
@@ -59,7 +60,7 @@ def _check_tables(program: Program) -> None:
         if not isinstance(program[name], list) or len(program[name]) > at_most:
             raise Unreadable(f"the call has more than {at_most:,} {name}: use larger tiles, or fewer operations")
     if not all(_is_view(view) for view in program["views"]):
-        raise Unreadable("a view that is none")
+        raise Unreadable("a tensor that kernels cannot be given: expected floats, integers or bools, of up to 64 bits")
     if not all(_are_naturals(pair) and len(pair) == 2 and pair[1] <= MAX_STORAGE for pair in program["storages"]):
         raise Unreadable("a storage that is none")
     if not all(_is_text(name) and OPERATION.fullmatch(name) for name in program["operations"]):
@@ -73,6 +74,8 @@ def _check_tables(program: Program) -> None:
         raise Unreadable("results that are none")
     for group in groups:
         _check_views(program, group)
+        if not all(program["views"][number][1] in DTYPES for number in group):
+            raise Unreadable("a result of a dtype that no function returns")
 
 
 def _check_steps(program: Program) -> None:
@@ -181,7 +184,7 @@ def _is_view(view: Any) -> bool:
         return False
     number, dtype, offset, sizes, strides = view
     is_shape = isinstance(sizes, list) and isinstance(strides, list) and len(sizes) == len(strides) <= MAX_DIMENSIONS
-    is_readable = is_shape and dtype in DTYPES and _are_naturals([number, offset, *sizes, *strides])
+    is_readable = is_shape and dtype in VIEWED and _are_naturals([number, offset, *sizes, *strides])
     return is_readable and math.prod(n or 1 for n in sizes) <= MAX_NUMBER
 
 

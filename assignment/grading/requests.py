@@ -204,6 +204,8 @@ def results(returned: Any) -> tuple[list, bool]:
         if type(output) is not torch.Tensor:
             name = "None" if output is None else type(output).__name__
             raise WrongReturn(f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor")
+        if output.device.type not in ("cpu", "cuda"):
+            raise WrongReturn(f"returned a tensor on {output.device}, expected the device of the inputs")
         if output.layout != torch.strided:
             raise WrongReturn(f"returned a {output.layout} tensor, expected a strided one")
         if output.dtype not in protocol.DTYPES.values():

@@ -282,6 +282,7 @@ class Worker:
         while not select.select([self._control], [], [], WAKE_EVERY_S)[0]:
             if time.monotonic() > until:
                 raise TimeoutError
+            _nursery.wake()
             for pid in (self._pid.value, *descendants(self._pid.value)) if self._pid.value else ():
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGCONT)

@@ -142,7 +142,9 @@ def test_a_broken_file_costs_only_its_own_points(submission, file, code):
         pytest.param("def rmsnorm_forward():\n    pass", "takes 0 positional arguments", id="no parameters"),
         pytest.param("rmsnorm_forward = 3", "is a int, expected a function", id="no function"),
         pytest.param(
-            "def rmsnorm_forward(x, *a, **k):\n    return (x * 1).to('meta'), x + 1", "raised", id="on another device"
+            "def rmsnorm_forward(x, *a, **k):\n    return (x * 1).to('meta'), x + 1",
+            "returned a tensor on meta",
+            id="on another device",
         ),
         pytest.param(
             "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return x.to(torch.float8_e5m2), x",
@@ -240,17 +242,6 @@ def test_a_decoy_kernel_fails_its_problem(submission):
     mistakes = got.check("test_flash_forward.py::test_triton_mistakes")
     assert mistakes["status"] == "FAIL"
     assert "the problem earns no points" in mistakes["message"]
-
-
-@pytest.mark.slow
-def test_a_blinded_simulator_does_not_help(submission):
-    """Who switches off what follows the values is still called with kernels that do nothing"""
-    blind = "from assignment.simulator.provenance import Provenance\nProvenance.returned = lambda *arguments: None"
-    append(submission, "flash_attention.py", f"_right = flash_forward_triton\n{SDPA}\n{blind}")
-    got = grade(submission, "--only", "flash_forward_triton")
-    assert got.report
-    assert got.report["score"] == 0
-    assert "with kernels that do nothing it returns the same" in got.out
 
 
 @pytest.mark.slow

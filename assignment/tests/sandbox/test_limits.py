@@ -98,7 +98,8 @@ def test_a_worker_that_is_killed_at_its_start_is_replaced_a_few_times(box, monke
         start()
         if to_kill:
             to_kill.pop()
-            kill_with_descendants(box.worker._process.pid)
+            box.worker._supervisor("strays")  # it has told its pid before
+            kill_with_descendants(box.worker._pid.value)
 
     monkeypatch.setattr(box.worker, "_start", killed_at_first)
     box.worker._end_process()
