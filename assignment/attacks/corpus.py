@@ -32,7 +32,7 @@ class Entry:
     caught_by: str = ""  # of a bug: the check that must fail
     pays: tuple[str, ...] = ()  # of a variant: the checks of cost that its style must lose
     line: str = ""  # of a bug in its accesses, computed elsewhere, or not compiled: what caught_by's message must quote
-    named: str = ""  # of a bug: the misconception that its failure must name, or a part of the message
+    named: tuple[str, ...] = ()  # of a bug: misconceptions or parts of the message, one of which must be told
     misuses_memory: bool = False
     cheat: cheats.Cheat | None = None
 
@@ -114,9 +114,13 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
         problem=planted.problem,
         caught_by=check if "::" in check or not check else f"{file}::{check}",
         line=planted.bug.line or planted.bug.computed or planted.bug.compiled,
-        named=NAMED[planted.problem].get(planted.name.partition("/")[2], ""),
+        named=_alternatives(NAMED[planted.problem].get(planted.name.partition("/")[2], ())),
         misuses_memory=bool(planted.bug.line),
     )
+
+
+def _alternatives(named: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (named,) if isinstance(named, str) else named
 
 
 def _cheat(cheat: cheats.Cheat) -> Entry:

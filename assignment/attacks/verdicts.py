@@ -148,7 +148,7 @@ def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
     hint = "".join(verdict.hints or ())
     said = "\n".join([verdict.message, *verdict.notes, hint])
     is_right = bool(entry.line and entry.line in verdict.message) or (
-        bool(entry.named) and (matching.HINTS.get(hint) == entry.named or entry.named in said)
+        any(matching.HINTS.get(hint) == name or name in said for name in entry.named)
     )
     return is_right, bool(hint) and not is_right
 
