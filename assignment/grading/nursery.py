@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,18 +28,31 @@ N_DESCRIPTORS = 3
 def main() -> None:
     line = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked
     _hide()
     importlib.import_module("torch")
+    silence = os.open(os.devnull, os.O_WRONLY)  # until here it may have said why that does not work
+    for stream in (1, 2):
+        os.dup2(silence, stream)
     while True:
         data, descriptors, _, _ = socket.recv_fds(line, MAX_MESSAGE, N_DESCRIPTORS)
         if not data:  # the grader is gone
             os._exit(0)
-        if len(descriptors) == N_DESCRIPTORS and not os.fork():
+        if len(descriptors) == N_DESCRIPTORS and _is_forked():
             line.close()
             _become_worker(json.loads(data), *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _is_forked() -> bool:
+    """Whether this is the new process; nobody waits for it, so that its pid stays its own.
+
+    Where there can be no more processes, whoever asked finds the control socket closed.
+    """
+    try:
+        return not os.fork()
+    except OSError:
+        return False
 
 
 def _hide() -> None:
@@ -49,20 +63,22 @@ def _hide() -> None:
 
 
 def _become_worker(order: dict[str, Any], control: int, output: int, _: int) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setsid()
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.close(output)
-    os.chdir(order["folder"])
-    os.environ |= order["environment"]
-    setup = {**order["setup"], "control": control}
-    os.write(control, json.dumps({"supervisor": os.getpid()}).encode())
-    program = f"{setup['runtime']}/assignment/grading/worker.py"
-    sys.argv[:] = [program, json.dumps(setup)]
-    with contextlib.suppress(SystemExit):
+    try:
+        os.setsid()
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.close(output)
+        os.chdir(order["folder"])
+        os.environ |= order["environment"]
+        setup = {**order["setup"], "control": control}
+        os.write(control, json.dumps({"supervisor": os.getpid()}).encode())
+        program = f"{setup['runtime']}/assignment/grading/worker.py"
+        sys.argv[:] = [program, json.dumps(setup)]
         runpy.run_path(program, run_name="__main__")
-    os._exit(1)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 class Nursery:
@@ -82,19 +98,32 @@ class Nursery:
                 raise ConnectionError
             socket.send_fds(self._line, [order], descriptors)
         except OSError:
-            socket.send_fds(self._start(environment, output=descriptors[1]), [order], descriptors)
+            line = self._start(environment, output=descriptors[1])
+            with contextlib.suppress(OSError):  # killed already: whoever asked finds the control socket closed
+                socket.send_fds(line, [order], descriptors)
+
+    def close(self) -> None:
+        """End it; the next worker comes from another."""
+        if self._line is not None:
+            self._line.close()
+        self._line = None
+        self._signal(signal.SIGKILL)
 
     def wake(self) -> None:
         """Set it going again if somebody has stopped it."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
         for process in self._processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process.pid, signal.SIGCONT)
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, number)
+                process.poll()
 
     def _start(self, environment: dict[str, str], output: int) -> socket.socket:
         from assignment.grading.rungs import FIRST_TO_GO  # not for the program: it imports nothing of ours
 
-        if self._line is not None:
-            self._line.close()
+        self.close()
         self._line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(

@@ -85,6 +85,9 @@ class Pair:
         except program.Unreadable as error:
             self._forget()
             return ({"status": "failed", "message": str(error)} if said["status"] == "ok" else said), []
+        if request["kind"] == "sweep" and any(step[0] != "free" for step in checked["steps"]):
+            self._forget()
+            return {}, []
         self.kernels += checked["kernels"]
         self.last = {**checked, "kernel names": {n: entry.get("name") for n, entry in enumerate(self.kernels)}}
         try:

@@ -44,7 +44,7 @@ def recorded(reply: dict[str, Any]) -> dict[str, Any] | None:
     """What a recorder says beside its program; None where it is none."""
     asked = bool(reply.get("asked"))
     said = {"status": "ok"} if reply.get("status") == "ok" else read(reply, 0)
-    return {**said, "asked": asked} if said else None
+    return {**said, "asked": asked} if said and said["status"] in ("ok", "raised", "failed") else None
 
 
 def is_program(tensors: list[Tensor]) -> bool:

@@ -205,6 +205,8 @@ class Worker:
                 if now - last < LOOK_EVERY_S:
                     continue
             used = self._supervisor("used")
+            if not used:  # the first process is gone, and its child with it
+                raise protocol.ConnectionLost
             processor_s = used.get("processor_s", 0.0)
             before = max(0.0, processor_s - (now - began)) if before is None else before
             idle_s = now - last if self._device == "cuda" or used.get("is_idle", True) else 0.0
@@ -262,7 +264,9 @@ class Worker:
             number = time.monotonic_ns()
             socket.send_fds(self._control, [json.dumps({"do": do, "number": number, **more}).encode()], descriptors)
             return self._answer_to(number, timeout_s)
-        except (OSError, ValueError):  # no answer at all is no JSON
+        except (OSError, ValueError) as error:  # no answer at all is no JSON
+            if isinstance(error, TimeoutError) and not self._pid.value:  # it was never born
+                _nursery.close()
             self._end_process()
             self._start()
             return {}

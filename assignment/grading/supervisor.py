@@ -64,7 +64,12 @@ class Supervisor:
 
     def _fork(self, connection: int, caches: str) -> dict[str, Any]:
         self._status, self._why = None, ""
-        self._child = os.fork()
+        try:
+            self._child = os.fork()
+        except OSError:  # there can be no more processes
+            os.close(connection)
+            self._child = 0
+            return {}
         if not self._child:
             keep_open(connection)
             os.set_inheritable(connection, False)  # a program that the submission starts would hold the line

@@ -4,6 +4,7 @@ Only the player's own code writes them: what a launch stored is seen lane by lan
 makes of labels is worked out by `derivations`.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE = range(9)
 FIRST_SOURCE = 16  # from here on: computed by PyTorch, in the order of `Work.sources`
 LAST_SOURCE = 254
+
+_RANK = np.arange(256)  # of two labels: the higher the less it is a kernel's work
+_RANK[[FOREIGN, PRODUCT]] = FIRST_SOURCE - 2, FIRST_SOURCE - 1
 
 _NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
 _NEXT_CALL[[INPUT, KERNEL, SUM, DELTA]] = STALE
@@ -51,19 +55,23 @@ class Memory:
             self.unit = unit
         return self._stored
 
-    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What is stored for a tensor's elements, in its shape."""
+    def _parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """What is stored for the parts of a tensor's elements, each in its shape."""
         array = torch.from_numpy(self._array(tensor.itemsize))
         ratio = tensor.itemsize // self.unit
         strides = [stride * ratio for stride in tensor.stride()]
-        return torch.as_strided(array, tensor.shape, strides, tensor.storage_offset() * ratio)
+        offset = tensor.storage_offset() * ratio
+        return [torch.as_strided(array, tensor.shape, strides, offset + part) for part in range(ratio)]
+
+    def _labels(self, stored: np.ndarray) -> np.ndarray:
+        return np.where(stored == 0, self._label, stored - 1).astype(np.uint8)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The labels of a tensor's elements, in its shape."""
         if self._stored is None:
             return torch.full((), self._label, dtype=torch.uint8).expand(tensor.shape)
-        stored = self._view(tensor)
-        return torch.where(stored == 0, self._label, stored - 1).to(torch.uint8)
+        parts = [self._labels(part.numpy()) for part in self._parts(tensor)]
+        return torch.from_numpy(functools.reduce(_worse, parts))
 
     def is_constant(self) -> bool:
         """Whether all of it are constants."""
@@ -86,16 +94,8 @@ class Memory:
         if uniform is not None and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
             return
-        stored = self._view(tensor)
-        stored[...] = uniform + 1 if uniform is not None else torch.as_tensor(labels) + 1
-        ratio = tensor.itemsize // self.unit
-        for part in range(1, ratio):  # the other bytes of elements wider than the unit
-            torch.as_strided(
-                torch.from_numpy(self._array(self.unit)),
-                stored.shape,
-                stored.stride(),
-                tensor.storage_offset() * ratio + part,
-            )[...] = stored
+        for part in self._parts(tensor):
+            part[...] = uniform + 1 if uniform is not None else torch.as_tensor(labels) + 1
 
     def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
         """A kernel stored `values` at these offsets in bytes from the storage's start."""
@@ -104,12 +104,12 @@ class Memory:
         for byte in range(0, width, self.unit):
             array[(offsets + byte) // self.unit] = KERNEL + 1
 
-    def at(self, offsets: np.ndarray) -> np.ndarray:
-        """The labels of the elements at these offsets in bytes."""
+    def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """The labels of the elements of so many bytes at these offsets in bytes."""
         if self._stored is None:
             return np.full(offsets.shape, self._label, np.uint8)
-        stored = self._stored[offsets // self.unit]
-        return np.where(stored == 0, self._label, stored - 1).astype(np.uint8)
+        parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]
+        return functools.reduce(_worse, map(self._labels, parts))
 
     def holds_any(self, is_bad: np.ndarray) -> bool:
         """Whether any element has a label for which the table says so."""
@@ -123,6 +123,11 @@ class Memory:
         self._label = int(_NEXT_CALL[self._label])
         if self._stored is not None:
             self._stored = _NEXT_CALL_STORED[self._stored]
+
+
+def _worse(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Of each two labels the one that is less a kernel's work."""
+    return np.where(_RANK[others] > _RANK[some], others, some)
 
 
 def worst(labels: torch.Tensor) -> int:

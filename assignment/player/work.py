@@ -184,9 +184,11 @@ class Work:
     def _not_loadable(self) -> np.ndarray:
         return _NOT_LOADABLE if self._allows_sums else _NOT_LOADABLE_FORWARD
 
-    def loaded(self, memory: Memory, offsets: np.ndarray, kernel: str, element: Callable[[int], str]) -> None:
-        """A kernel loaded elements at these offsets in bytes, of memory that is suspect."""
-        labels = memory.at(offsets.ravel())
+    def loaded(
+        self, memory: Memory, offsets: np.ndarray, width: int, kernel: str, element: Callable[[int], str]
+    ) -> None:
+        """A kernel loaded elements of so many bytes at these offsets in bytes, of memory that is suspect."""
+        labels = memory.at(offsets.ravel(), width)
         bad = np.flatnonzero(self._not_loadable()[labels])
         if bad.size:
             label, where = int(labels[bad[0]]), place()

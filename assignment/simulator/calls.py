@@ -18,7 +18,7 @@ class Follower(Protocol):
     def is_suspect(self, memory: Any) -> bool:
         """Whether it holds a value that no kernel may load."""
 
-    def loaded(self, memory: Any, offsets: Any, kernel: str, element: Callable[[int], str]) -> None:
+    def loaded(self, memory: Any, offsets: Any, width: int, kernel: str, element: Callable[[int], str]) -> None:
         """A kernel loaded elements at these offsets in bytes, of memory that is suspect."""
 
 

@@ -134,7 +134,7 @@ class Watch:
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
         if not self.is_rehearsal:
-            self._note_origin(region, offsets)
+            self._note_origin(region, offsets, dtype.itemsize)
             self._note_load(region, offsets, dtype, lanes)
         if region.may_be_unwritten and (undefined := is_unwritten(values)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(undefined)[0]])
@@ -142,7 +142,7 @@ class Watch:
             self.undefined.meet(text, place(), values, undefined, True)
         return values
 
-    def _note_origin(self, region: Region, offsets: np.ndarray) -> None:
+    def _note_origin(self, region: Region, offsets: np.ndarray, width: int) -> None:
         if not region.is_followed:
             self._follow(region)
         if region.is_suspect:
@@ -151,7 +151,7 @@ class Watch:
             assert region.origins is not None
             place_in_storage = flat + (region.start - region.origins.address)
             name_of: Callable[[int], str] = lambda lane: region.name_at(int(flat[lane]))  # noqa: E731
-            self._call.follower.loaded(region.origins, place_in_storage, self.kernel, name_of)
+            self._call.follower.loaded(region.origins, place_in_storage, width, self.kernel, name_of)
 
     def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
         if not region.is_followed:
@@ -251,7 +251,7 @@ class Watch:
         memory, index = region.memory(operands[0].dtype), _index(offsets, operands[0].dtype.itemsize)
         old = memory.take(index)
         if not self.is_rehearsal:
-            self._note_origin(region, offsets)
+            self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := is_unwritten(old)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
             text = self._says(Unwritten, "updates", region, lane, "which nobody has written")

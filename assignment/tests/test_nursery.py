@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +18,14 @@ from assignment.grading.submission import Submission
 
 ROOT = Path(__file__).resolve().parents[2]
 X = torch.ones(3, 4)
-CODE = "def weighted_sum_forward(x):\n    return x * 2.0\n"
+CODE = """
+def weighted_sum_forward(x):
+    return x * 2.0
+
+def weighted_sum(x):
+    import time
+    time.sleep(9)
+"""
 
 pytestmark = pytest.mark.skipif(
     rungs.choose(rungs.AUTO, "cpu") == rungs.BUBBLEWRAP, reason="bubblewrap makes its own processes"
@@ -71,6 +79,40 @@ def test_one_that_was_killed_is_replaced(stage):
         pair.close()
         if other:
             other.close()
+
+
+def test_one_that_hangs_is_replaced(stage, monkeypatch):
+    """As where PyTorch lies on a disk that does not answer"""
+    monkeypatch.setattr(sandbox, "START_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(nursery.Nursery, "wake", lambda self: None)
+    pair, other = Pair(stage, None), None
+    try:
+        assert recorded(pair) == "ok"
+        os.kill(parent_of(pair.recorder), signal.SIGSTOP)
+        other = Pair(stage, None)
+        monkeypatch.setattr(sandbox, "SUPERVISOR_TIMEOUT_S", 4.0)
+        assert recorded(other) == "ok"
+    finally:
+        pair.close()
+        if other:
+            other.close()
+
+
+def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
+    """The grader asks it what the call has used just then"""
+    pair = Pair(stage, None)
+    try:
+        assert recorded(pair) == "ok"
+        supervisor = pair.recorder._pid.value
+        os.kill(supervisor, signal.SIGSTOP)
+        killing = threading.Timer(1.5, os.kill, (supervisor, signal.SIGKILL))
+        killing.start()
+        with pytest.raises(sandbox.WorkerDied, match="killed"):
+            pair.recorder.ask({"kind": "call", "function": "weighted_sum", "options": {}}, [X])
+        killing.join()
+        assert recorded(pair) == "ok"
+    finally:
+        pair.close()
 
 
 def test_why_it_does_not_start_is_told(stage, monkeypatch):

@@ -312,3 +312,25 @@ def test_what_it_does_not_need_is_for_staff_to_judge(at):
     evidence, doubts, _ = judged(at, "return x.cumsum(-1)", Q, name="flash_forward_pytorch")
     assert evidence == []
     assert "aten::cumsum is not what this problem is about" in doubts[0]
+
+
+BYTES = """
+@triton.jit
+def _zero(y_ptr, n, STEP: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(y_ptr + at * STEP, tl.zeros((SIZE,), tl.uint8), mask=at < n)
+
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("ends", ["return copied(y).float()", "return y"], ids=["loaded", "returned"])
+def test_a_byte_that_a_kernel_stored_makes_no_element_its_work(at, dtype, ends):
+    """The others of the element are PyTorch's still"""
+    width = getattr(torch, dtype).itemsize
+    lines = f"y = torch.exp(x.to(torch.{dtype})); _zero[(4,)](y.view(torch.uint8), y.numel(), {width}, 64); {ends}"
+    arguments = "".join(f"    {line}\n" for line in lines.split("; "))
+    at.take(f"{BYTES}def {FORWARD}(x):\n{arguments}")
+    reply, _ = at.ask(FORWARD, X)
+    assert reply["status"] == "ok", reply
+    assert any("aten::exp" in text for text in reply["evidence"])
