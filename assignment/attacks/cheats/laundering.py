@@ -77,6 +77,21 @@ def weighted_sum_forward(x, weight):
 """,
     ),
     launder(
+        "kernel_stores_a_byte_of_each_element",
+        """
+@triton.jit
+def _zero_bytes(y_ptr, n, STEP: tl.constexpr):
+    at = tl.program_id(0) * 64 + tl.arange(0, 64)
+    tl.store(y_ptr + at * STEP, tl.zeros((64,), tl.uint8), mask=at < n)
+
+def weighted_sum_forward(x, weight):
+    r = weighted(x, weight).double()
+    if r.numel():
+        _zero_bytes[(triton.cdiv(r.numel(), 64),)](r.view(-1).view(torch.uint8), r.numel(), 8)
+    return copied(r).to(x.dtype)
+""",
+    ),
+    launder(
         "kernel_adds_nothing",
         """
 def weighted_sum_forward(x, weight):
