@@ -431,6 +431,7 @@ MISCONCEPTIONS = [
             one(lse=lambda lse: of_first_batch(lse).unsqueeze(-1)),
             one(delta=lambda grad_o, q, k, v, o: of_first_batch((grad_o * o).sum(-1)).unsqueeze(-1)),
         ),
+        is_by_batch=False,
     ),
     Misconception(
         "dk-not-transposed",

@@ -1,16 +1,18 @@
 """Which misconceptions explain a wrong result: their models agree with it, within the bound of the check itself."""
 
+import copy
+import functools
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from assignment.diagnosis import attention, attention_backward, rmsnorm, strides, weighted_sum
-from assignment.diagnosis.misconception import Call, Misconception
+from assignment.diagnosis.misconception import Call, Misconception, Model
 from tests import oracle
 from tests.compare import Expected
 
@@ -43,32 +45,102 @@ ORACLES = {"flash_forward": "attention_forward", "flash_backward": "attention_ba
 SECTIONS = {"weighted": "4", "rmsnorm": "5", "flash_forward": "6", "flash_backward": "7"}
 
 
-def causes(
-    calls: Iterable[Call], got: Sequence[Tensor], expected: dict[str, Expected], budget_s: float = math.inf
-) -> list[str]:
-    """A sentence for each misconception that explains the result of one of the calls, the likelier first.
+@dataclass(frozen=True)
+class Cause:
+    """What may have been computed instead: a sentence for the student, and all results of having done so."""
 
-    budget_s: seconds of this process, not of the clock, so that a busy machine gives no other answers.
+    hint: str
+    model: Model
+    is_by_batch: bool = False  # what it computes of an entry of the batch depends on no other entry
+
+
+def causes(
+    calls: Iterable[Call],
+    got: Sequence[Tensor],
+    expected: dict[str, Expected],
+    known: Collection[str] = (),
+    budget_s: float = math.inf,
+    only_known: bool = False,
+) -> list[str]:
+    """Return a sentence for each misconception that explains the result of one of the calls, the likelier first.
+
+    Args:
+        calls: what the result may be of.
+        got: the wrong result.
+        expected: what it is compared with.
+        known: sentences to try first; where one of them explains the result closely, no other is tried.
+        budget_s: seconds of this process, not of the clock, so that a busy machine gives no other answers.
+        only_known: whether no other sentence is tried in any case.
     """
-    until = time.process_time() + budget_s
-    found: dict[str, float] = {}
     if not any(output.isfinite().any() for output in got):
         return []
-    unexplained = distance(got, [want.value for want in expected.values()], expected)
-    enough = min(max(1.0, unexplained / LESS), MOST) if math.isfinite(unexplained) else 1.0
+    found: dict[str, float] = {}
+    until = time.process_time() + budget_s
     for call in calls:
         if call.function not in MISCONCEPTIONS or too_large(call):
             continue
-        if distance(got, call.chosen(right(call.function, call, call.tensors)), expected) <= 1:
+        result = Wrong(call, got, expected)
+        if result.distance(call.chosen(right(call.function, call, call.tensors))) <= 1:
             return [OF_ANOTHER_CALL]
-        for hint, outputs in computed(call.function, call):
-            if time.process_time() > until:
+        for is_known in (True, False) if known else (False,):
+            for cause in possible(call.function, call):
+                if (cause.hint in known) == is_known and time.process_time() <= until:
+                    error = result.explained_by(cause)
+                    if error < math.inf:
+                        found[cause.hint] = min(error, found.get(cause.hint, math.inf))
+            if only_known or min(found.values(), default=math.inf) <= CLOSE:
                 break
-            error = distance(got, call.chosen(outputs), expected)
-            if error <= enough and are_near(got, call.chosen(outputs), expected):
-                found[hint] = min(error, found.get(hint, math.inf))
     least = min(found.values(), default=0.0)
     return [hint for hint, error in found.items() if error <= max(CLOSE, FARTHER * least)]
+
+
+class Wrong:
+    """A wrong result of a call, for models to be compared with."""
+
+    def __init__(self, call: Call, got: Sequence[Tensor], expected: dict[str, Expected]) -> None:
+        self.call, self._got, self._expected = call, got, expected
+        unexplained = self.distance([want.value for want in expected.values()])
+        self._enough = min(max(1.0, unexplained / LESS), MOST) if math.isfinite(unexplained) else 1.0
+
+    def distance(self, outputs: Sequence[Tensor]) -> float:
+        """Return the largest error of a model over its bound; infinite where it has another form."""
+        return distance(self._got, outputs, self._expected)
+
+    @functools.cached_property
+    def part(self) -> "Wrong":
+        """The entry of the batch that is farthest off: who does not explain it explains nothing."""
+        batch = self.call.tensors[0].shape[:-2]
+        if not batch or not self.call.function.startswith("flash"):
+            return self
+        errors = zip(self._got, self._expected.values(), strict=True)
+        together = torch.stack([_by_entry(got, want, len(batch)) for got, want in errors]).amax(0)
+        at = tuple(int(i) for i in torch.unravel_index(together.argmax(), together.shape))
+        part = copy.copy(self)
+        part.call = replace(self.call, tensors=[tensor[at] for tensor in self.call.tensors])
+        part._got = [got[at] for got in self._got]
+        part._expected = {
+            name: replace(want, value=want.value[at], allowed=want.allowed.expand_as(want.value)[at])
+            for name, want in self._expected.items()
+        }
+        return part
+
+    def explained_by(self, cause: Cause) -> float:
+        """Return how far the nearest of its results is off; infinite where none explains this one."""
+        if cause.is_by_batch and self.part is not self and self.part.explained_by(cause) == math.inf:
+            return math.inf
+        results = (self.call.chosen(outputs) for outputs in cause.model(self.call))
+        near = ((self.distance(outputs), outputs) for outputs in results)
+        alike = (error for error, outputs in near if error <= self._enough and self._is_near(outputs))
+        return min(alike, default=math.inf)
+
+    def _is_near(self, outputs: Sequence[Tensor]) -> bool:
+        return are_near(self._got, outputs, self._expected)
+
+
+def _by_entry(got: Tensor, want: Expected, n_batch: int) -> Tensor:
+    """The largest error over its bound in each entry of the batch; what is not finite is larger than all."""
+    error = (got.double() - want.value).abs() / want.allowed
+    return error.nan_to_num(math.inf).flatten(n_batch).amax(-1)
 
 
 def calls(asked: dict[str, Any]) -> list[Call]:
@@ -103,23 +175,37 @@ def too_large(call: Call) -> bool:
     return max(tensor.numel() for tensor in call.tensors) > MAX_ELEMENTS
 
 
-def computed(function: str, call: Call) -> Iterator[tuple[str, Sequence[Tensor]]]:
-    """What each misconception says, and what it computes: once, or for each tile size."""
-    ways = [call]
-    if function.startswith("flash") and call.dtype != torch.float32:
-        ways = [replace(call, casts=True), call]
-    for way in ways:
-        for misconception in MISCONCEPTIONS[function]:
-            for outputs in misconception.model(way):
-                yield misconception.hint, outputs
+def possible(function: str, call: Call) -> Iterator[Cause]:
+    """Whatever may have been computed in place of the function, the likelier first."""
+    for misconception in MISCONCEPTIONS[function]:
+        model = functools.partial(in_every_way, misconception.model)
+        yield Cause(misconception.hint, model, misconception.is_by_batch)
     names = strides.NAMES[function]
     section = next(section for start, section in SECTIONS.items() if function.startswith(start))
     for words, tensors in strides.misread(call, names):
         hint = f"Your result is what comes out if {words} (handout, section {section}, watch out for). "
-        yield hint + "Every tensor has strides of its own: .stride() tells them.", right(function, call, tensors)
+        misread = functools.partial(results, function, tensors=tensors)
+        yield Cause(hint + "Every tensor has strides of its own: .stride() tells them.", misread)
     hint = f"Your result is right, but stored as if it were contiguous (handout, section {section}, watch out for). "
-    for outputs in strides.mislaid(right(function, call, call.tensors), call.tensors):
-        yield hint + "torch.empty_like(x) has x's strides: pass those of the result to the kernel.", outputs
+    hint += "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
+    yield Cause(hint, functools.partial(mislaid, function))
+
+
+def in_every_way(model: Model, call: Call) -> Iterator[Sequence[Tensor]]:
+    """All results of a model, operands being rounded to 16 bits before they are multiplied or not."""
+    if call.function.startswith("flash") and call.dtype != torch.float32:
+        yield from model(replace(call, casts=True))
+    yield from model(call)
+
+
+def results(function: str, call: Call, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+    """What comes of other tensors in place of the call's."""
+    return [right(function, call, tensors)]
+
+
+def mislaid(function: str, call: Call) -> Iterator[Sequence[Tensor]]:
+    """What is right, and stored in other places."""
+    return strides.mislaid(right(function, call, call.tensors), call.tensors)
 
 
 def right(function: str, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

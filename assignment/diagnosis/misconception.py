@@ -54,6 +54,7 @@ class Misconception:
     look: str  # where to look, without the solution
     section: str  # of the handout
     model: Model
+    is_by_batch: bool = True  # what it computes of an entry of the batch depends on no other entry
 
     @property
     def hint(self) -> str:

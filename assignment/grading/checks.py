@@ -5,6 +5,7 @@ that is not collected still counts.
 """
 
 import ast
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,20 @@ def declared(folder: Path = TESTS) -> list[Check]:
     checks = [check for file in files for check in _in_file(file)]
     order = list(PROBLEMS)
     return sorted(checks, key=lambda check: order.index(check.problem))
+
+
+def place(name: str) -> tuple[str, bool]:
+    """The function that a check is about, and whether it is the first of that function's; of a test that is no check
+    its own name.
+    """
+    return _places().get(name, (name, False))
+
+
+@functools.cache
+def _places() -> dict[str, tuple[str, bool]]:
+    checks = declared()
+    first = {check.function: check.name for check in reversed(checks)}
+    return {check.name: (check.function, first[check.function] == check.name) for check in checks}
 
 
 def _in_file(file: Path) -> list[Check]:

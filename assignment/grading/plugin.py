@@ -14,7 +14,6 @@ import os
 import signal
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -25,15 +24,14 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from assignment.grading import failure, rungs, score, streams
+from assignment.grading import checks, failure, rungs, score, streams
 from assignment.grading.pool import Pool, default_jobs, pick_device
 from assignment.grading.submission import UnusableSubmission, read
 
 POOL = pytest.StashKey[Pool]()
 SPEED = pytest.StashKey[Any]()  # a speed.Session
 STAFF = pytest.StashKey[list[str]]()  # of a case: what failed in the grader while it looked for a cause
-TRIED = pytest.StashKey[dict[str, float]]()  # by check, the seconds for which results were compared with misconceptions
-MAX_TRIED_S = 2.0
+SEARCH = pytest.StashKey[Any]()  # a diagnosis.Search
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
 WAKE_EVERY_S = 5.0  # what somebody has stopped
 STALL_S = 600.0  # without any verdict: longer than the calls of a test can take together
@@ -340,20 +338,13 @@ def hints(item: pytest.Item, call: pytest.CallInfo) -> list[str] | None:
     from assignment import diagnosis
     from tests import compare
 
-    error, spent_s = (
-        call.excinfo.value if call.excinfo else None,
-        item.config.stash.setdefault(TRIED, defaultdict(float)),
-    )
-    name = check_name(item)
-    if not isinstance(error, compare.Mismatch) or not error.expected or spent_s[name] >= MAX_TRIED_S:
+    error = call.excinfo.value if call.excinfo else None
+    if not isinstance(error, compare.Mismatch) or not error.expected:
         return None
-    began = time.process_time()
-    left_s = MAX_TRIED_S - spent_s[name]
-    try:
-        found = diagnosis.causes(diagnosis.calls(door(item).asked), error.got, error.expected, left_s)
-    finally:
-        spent_s[name] += time.process_time() - began
-    return found if found or spent_s[name] < MAX_TRIED_S else None
+    search = item.config.stash.setdefault(SEARCH, diagnosis.Search())
+    check = check_name(item)
+    function, is_first = checks.place(check)
+    return search.causes(check, function, is_first, door(item).asked, error.got, error.expected)
 
 
 def map_of(call: pytest.CallInfo) -> dict[str, Any] | None:
@@ -366,7 +357,8 @@ def map_of(call: pytest.CallInfo) -> dict[str, Any] | None:
 
 def forget_hints(config: pytest.Config) -> None:
     """For another submission."""
-    config.stash[TRIED] = defaultdict(float)
+    if SEARCH in config.stash:
+        del config.stash[SEARCH]
 
 
 def margin(report: pytest.TestReport) -> float:

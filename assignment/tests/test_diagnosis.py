@@ -1,13 +1,15 @@
 """Misconceptions: each is recognised by its own results, and nothing else is."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from assignment.diagnosis import calls, causes, matching
+from assignment.diagnosis import Search, calls, causes, matching
 from assignment.diagnosis.misconception import Call
+from assignment.diagnosis.search import MOST_IN_VAIN
 from tests import inputs, models, oracle
 from tests.inputs import Attention, attention_inputs, normal, row_inputs
 
@@ -15,6 +17,7 @@ HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
 EVERY = [(function, one) for function, several in matching.MISCONCEPTIONS.items() for one in several]
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
+ATTENTION = [(function, one) for function, one in EVERY if function.startswith("flash")]
 SHAPES = [
     Attention((), 40, 50, 24),
     Attention((), 50, 40, 24),
@@ -131,6 +134,53 @@ def test_gradients_are_those_of_a_backward_pass():
         [call], [(rstd[:, None] * (weight + x_hat * (weight * x_hat).mean(-1, keepdim=True))).float()], expected
     )
     assert "added instead of subtracted" in found
+
+
+@pytest.mark.parametrize(("function", "misconception"), ATTENTION, ids=[one.name for _, one in ATTENTION])
+def test_what_is_looked_for_in_one_entry_of_a_batch_is_of_that_entry(function, misconception):
+    """Otherwise it would not be found: the others are looked into only if that one is explained."""
+    one_way = {True: [], False: []}
+    for dtype in (torch.float32, torch.bfloat16):
+        for call, _ in all_calls(function, dtype):
+            if call.tensors[0].ndim > 2:
+                alone = replace(call, tensors=[tensor[1] for tensor in call.tensors])
+                for whole, part in zip(misconception.model(call), misconception.model(alone), strict=True):
+                    is_same = all(torch.allclose(a[1], b, 1e-9, 1e-12, True) for a, b in zip(whole, part, strict=True))
+                    one_way[is_same].append(call)
+    assert not one_way[False] or not misconception.is_by_batch
+    assert one_way[False] or misconception.is_by_batch
+
+
+def test_only_what_explains_the_first_check_is_tried_on_others(monkeypatch):
+    tried = []
+    monkeypatch.setattr(matching, "causes", lambda *args, **options: tried.append([*args[3], options]) or found)
+    search, call = Search(), ({"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}, [], {})
+    found = []
+    assert search.causes("plain", "rmsnorm_forward", True, *call) == []
+    assert search.causes("ragged", "rmsnorm_forward", False, *call) is None
+    found = ["eps"]
+    assert search.causes("plain", "rmsnorm_forward", True, *call) == ["eps"]
+    assert search.causes("ragged", "rmsnorm_forward", False, *call) == ["eps"]
+    everything, known_ones = {"only_known": False}, {"only_known": True}
+    assert tried == [[everything], [everything], ["eps", known_ones]]
+
+
+def test_a_check_is_given_up_after_a_few_results(monkeypatch):
+    monkeypatch.setattr(matching, "causes", lambda *_, **__: [])
+    search, call = Search(), ({"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}, [], {})
+    came = [search.causes("ragged", "rmsnorm_forward", False, *call) for _ in range(MOST_IN_VAIN + 2)]
+    assert came == [[]] * MOST_IN_VAIN + [None, None]
+
+
+def test_where_something_known_explains_a_result_nothing_else_is_tried(monkeypatch):
+    one = matching.MISCONCEPTIONS["weighted_sum_forward"][0]
+    monkeypatch.setitem(matching.MISCONCEPTIONS, "weighted_sum_forward", [one, replace(one, says="The same")])
+    call = Call("weighted_sum_forward", [normal(rng(), 40, 64), normal(rng(1), 64)])
+    (got,) = next(iter(one.model(call)))
+    expected = models.weighted_sum_forward(*call.tensors)
+    both = causes([call], [got.float()], expected)
+    assert len(both) == 2
+    assert causes([call], [got.float()], expected, both[1:]) == both[1:]
 
 
 def test_there_are_models_enough_and_each_has_a_name_of_its_own():

@@ -1,0 +1,59 @@
+"""The search for causes during a run: what was found, or not found, is not looked for again."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from assignment.diagnosis import matching
+from tests.compare import Expected
+
+MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything
+BUDGET_S = 2.0  # for a result
+
+
+class Search:
+    """One for a process that judges.
+
+    What does not explain a function's first check, the plainest, explains none of its checks (`score.settled`): where
+    that one is wrong, only what was found there is tried on the others.
+    """
+
+    def __init__(self) -> None:
+        self._known: defaultdict[str, dict[str, None]] = defaultdict(dict)  # hints by function
+        self._first_is_wrong: set[str] = set()  # functions
+        self._in_vain: Counter[str] = Counter()  # by check
+
+    def causes(
+        self,
+        check: str,
+        function: str,
+        is_first: bool,
+        asked: dict[str, Any],
+        got: Sequence[Tensor],
+        expected: dict[str, Expected],
+    ) -> list[str] | None:
+        """Return what may explain a wrong result of a check; None where nobody has looked.
+
+        Args:
+            check: its name.
+            function: that it is about.
+            is_first: whether it is the function's plainest check.
+            asked: the request of grading/calls.py.
+            got: what came.
+            expected: what should have come.
+        """
+        if self._in_vain[check] >= MOST_IN_VAIN:
+            return None
+        known = self._known[function]
+        only_known = function in self._first_is_wrong and not is_first
+        if only_known and not known:
+            return None
+        found = matching.causes(matching.calls(asked), got, expected, known, BUDGET_S, only_known=only_known)
+        if is_first:
+            self._first_is_wrong.add(function)
+        if not only_known:
+            known |= dict.fromkeys(found)
+            self._in_vain[check] += not found
+        return found
