@@ -427,6 +427,13 @@ MISCONCEPTIONS = [
         ),
     ),
     Misconception(
+        "only-whole-key-tiles",
+        "Your result equals attention over whole tiles of keys only: those of the last, partial one are left out",
+        "How many tiles do n_keys keys need, if the last may be partial?",
+        MASKS,
+        each(last_key=lambda n_queries, n_keys, tile: n_keys // tile * tile),
+    ),
+    Misconception(
         "causal-diagonal-tile-skipped",
         "Your result equals causal attention without the tiles on the diagonal",
         "How far does the loop over key tiles have to go for the last query of a tile?",
@@ -465,13 +472,6 @@ MISCONCEPTIONS = [
         "A masked load gives zeros, and exp(0) is not 0: what must the logits of padded keys be?",
         MASKS,
         each(padded=True),
-    ),
-    Misconception(
-        "only-whole-key-tiles",
-        "Your result equals attention over whole tiles of keys only: those of the last, partial one are left out",
-        "How many tiles do n_keys keys need, if the last may be partial?",
-        MASKS,
-        each(last_key=lambda n_queries, n_keys, tile: n_keys // tile * tile),
     ),
     Misconception(
         "first-key-tile-only",

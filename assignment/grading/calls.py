@@ -186,9 +186,11 @@ class Run:
             return
         if reply["status"] == "raised" and expected.__name__ in reply["types"] and not reply["in_kernel"]:
             return
-        if is_todo(reply) or reply["status"] in ("failed", "fault"):
+        if is_todo(reply) or reply["status"] == "failed":
             raise failure(reply)
-        came = {"ok": "it returned a result"}.get(reply["status"], f"it raised {reply.get('message')}")
+        came = {"ok": "it returned a result", "fault": f"a kernel was launched\n{reply.get('message')}"}.get(
+            reply["status"], f"it raised {reply.get('message')}"
+        )
         raise SubmissionError(score.FAIL, f"expected a {expected.__name__} before any launch, but {came}")
 
     def steps(self) -> list[str]:

@@ -50,6 +50,13 @@ def test_a_fault_fails_the_call():
     assert caught.value.status == score.FAIL
 
 
+def test_a_fault_where_a_mistake_was_to_be_refused():
+    """What the check asks for comes first, then what the launch has done"""
+    worker = Scripted(FAULT)
+    with pytest.raises(SubmissionError, match="expected a ValueError before any launch, but a kernel .*\n.*both touch"):
+        run_on("cpu", worker, worker).raises(ValueError, "rmsnorm", torch.ones(3))
+
+
 def test_memory_is_checked_beside_a_gpu():
     """A call that is right on a GPU fails for the fault that the simulator sees"""
     with pytest.raises(SubmissionError, match="both touch"):
