@@ -53,7 +53,9 @@ def test_a_fault_fails_the_call():
 def test_a_fault_where_a_mistake_was_to_be_refused():
     """What the check asks for comes first, then what the launch has done"""
     worker = Scripted(FAULT)
-    with pytest.raises(SubmissionError, match="expected a ValueError before any launch, but a kernel .*\n.*both touch"):
+    with pytest.raises(
+        SubmissionError, match=r"expected a ValueError before any launch, but a kernel .*\n.*both touch"
+    ):
         run_on("cpu", worker, worker).raises(ValueError, "rmsnorm", torch.ones(3))
 
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ EVERY = [(function, one) for function, several in matching.MISCONCEPTIONS.items(
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
 ATTENTION = [(function, one) for function, one in EVERY if function.startswith("flash")]
+ASKED: dict[str, Any] = {"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}
+WRONG_CALL: tuple[dict[str, Any], list[torch.Tensor], dict[str, Any]] = (ASKED, [torch.ones(1)], {})
 SHAPES = [
     Attention((), 40, 50, 24),
     Attention((), 50, 40, 24),
@@ -139,7 +142,7 @@ def test_gradients_are_those_of_a_backward_pass():
 @pytest.mark.parametrize(("function", "misconception"), ATTENTION, ids=[one.name for _, one in ATTENTION])
 def test_what_is_looked_for_in_one_entry_of_a_batch_is_of_that_entry(function, misconception):
     """Otherwise it would not be found: the others are looked into only if that one is explained."""
-    one_way = {True: [], False: []}
+    one_way: dict[bool, list[Call]] = {True: [], False: []}
     for dtype in (torch.float32, torch.bfloat16):
         for call, _ in all_calls(function, dtype):
             if call.tensors[0].ndim > 2:
@@ -152,23 +155,28 @@ def test_what_is_looked_for_in_one_entry_of_a_batch_is_of_that_entry(function, m
 
 
 def test_only_what_explains_the_first_check_is_tried_on_others(monkeypatch):
-    tried = []
-    monkeypatch.setattr(matching, "causes", lambda *args, **options: tried.append([*args[3], options]) or found)
-    search, call = Search(), ({"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}, [], {})
-    found = []
-    assert search.causes("plain", "rmsnorm_forward", True, *call) == []
-    assert search.causes("ragged", "rmsnorm_forward", False, *call) is None
+    tried: list[list[Any]] = []
+
+    def causes_found(calls, got, expected, known, budget_s, **options):
+        tried.append([*known, options])
+        return found
+
+    monkeypatch.setattr(matching, "causes", causes_found)
+    search = Search()
+    found: list[str] = []
+    assert search.causes("plain", "rmsnorm_forward", True, *WRONG_CALL) == []
+    assert search.causes("ragged", "rmsnorm_forward", False, *WRONG_CALL) is None
     found = ["eps"]
-    assert search.causes("plain", "rmsnorm_forward", True, *call) == ["eps"]
-    assert search.causes("ragged", "rmsnorm_forward", False, *call) == ["eps"]
+    assert search.causes("plain", "rmsnorm_forward", True, *WRONG_CALL) == ["eps"]
+    assert search.causes("ragged", "rmsnorm_forward", False, *WRONG_CALL) == ["eps"]
     everything, known_ones = {"only_known": False}, {"only_known": True}
     assert tried == [[everything], [everything], ["eps", known_ones]]
 
 
 def test_a_check_is_given_up_after_a_few_results(monkeypatch):
     monkeypatch.setattr(matching, "causes", lambda *_, **__: [])
-    search, call = Search(), ({"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}, [], {})
-    came = [search.causes("ragged", "rmsnorm_forward", False, *call) for _ in range(MOST_IN_VAIN + 2)]
+    search = Search()
+    came = [search.causes("ragged", "rmsnorm_forward", False, *WRONG_CALL) for _ in range(MOST_IN_VAIN + 2)]
     assert came == [[]] * MOST_IN_VAIN + [None, None]
 
 

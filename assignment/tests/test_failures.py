@@ -57,7 +57,7 @@ FILES = ("--json", "report.json", "--junit", "report.xml")
 @pytest.mark.parametrize(
     "broken",
     [
-        pytest.param("import assignment.diagnosis\nassignment.diagnosis.causes = fail", id="a misconception"),
+        pytest.param("import assignment.diagnosis\nassignment.diagnosis.Search.causes = fail", id="a misconception"),
         pytest.param(
             "from assignment.grading import plugin\nplugin.hints = plugin.map_of = plugin.with_origin_of_nan = fail",
             id="hint, map and the origin of a NaN",
