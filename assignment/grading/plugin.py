@@ -133,7 +133,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Spread the tests that call the submission over the judging processes; the others follow in this one."""
     prepare_for_speed(session)
     judged = [i for i, item in enumerate(session.items) if is_judged(item)]
-    if session.testsfailed or session.config.option.collectonly or not judged or pool_of(session.config).jobs == 1:
+    if session.testsfailed or session.config.option.collectonly or not judged:
+        return None
+    if pool_of(session.config).jobs == 1:
+        compute_alone()
         return None
     judge_in_parallel(session, judged)
     rest = [item for item in session.items if not is_judged(item)]
@@ -243,13 +246,18 @@ _session: pytest.Session  # of a judging process; forked with it
 
 def become_judge(session: pytest.Session, numbers: Any) -> None:
     global _session
-    import torch
-
     set_parent_death_signal = 1  # a grader that is killed leaves no judge behind, which would wait for ever
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
     _session = session
     pool_of(session.config).mine = numbers.get()
+    compute_alone()
+
+
+def compute_alone() -> None:
+    """Have PyTorch use one thread in this process: the other cores are for the submission's, and other grades."""
+    import torch
+
     torch.set_num_threads(1)
 
 

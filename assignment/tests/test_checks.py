@@ -1,9 +1,13 @@
 """The points and claims that tests/ declares."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from assignment.grading import plugin
 from assignment.grading.checks import PROBLEMS, TESTS, declared, select
 from assignment.tests.forked import python
 
@@ -67,3 +71,21 @@ def test_names_that_select(name):
 def test_a_name_that_fits_nothing():
     with pytest.raises(ValueError, match="rmsnrom"):
         select(declared(), ["rmsnrom"])
+
+
+def test_a_single_judge_computes_with_one_thread(monkeypatch):
+    """Two for each of many grades side by side would make all of them several times slower"""
+    pool = SimpleNamespace(jobs=1)
+    monkeypatch.setattr(plugin, "pool_of", lambda config: pool)
+    monkeypatch.setattr(plugin, "is_judged", lambda item: True)
+    monkeypatch.setattr(plugin, "prepare_for_speed", lambda session: None)
+    session = SimpleNamespace(
+        testsfailed=0, items=[None], config=SimpleNamespace(option=SimpleNamespace(collectonly=0))
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert plugin.pytest_runtestloop(session) is None
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
