@@ -79,7 +79,7 @@ def test_a_single_judge_computes_with_one_thread(monkeypatch):
     monkeypatch.setattr(plugin, "pool_of", lambda config: pool)
     monkeypatch.setattr(plugin, "is_judged", lambda item: True)
     monkeypatch.setattr(plugin, "prepare_for_speed", lambda session: None)
-    session = SimpleNamespace(
+    session: Any = SimpleNamespace(
         testsfailed=0, items=[None], config=SimpleNamespace(option=SimpleNamespace(collectonly=0))
     )
     before = torch.get_num_threads()
