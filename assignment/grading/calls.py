@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from assignment.grading import compiled, protocol, replies, score, text, transcript
+from assignment.grading.confinement import ADDRESS_SPACE
 from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import WorkerDied
 
@@ -57,10 +58,7 @@ class Run:
         self.doubts: list[str] = []  # what it leaves to the staff to judge
         self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
 
-    @property
-    def memory_bytes(self) -> int:
-        """What a submission can address: a view may reach over most of it."""
-        return self._pool.memory_bytes
+    memory_bytes = ADDRESS_SPACE  # what a submission can address: a view may reach over most of it
 
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Tensor | tuple[Tensor, ...]:
         """The result of function(*tensors, **options)."""
@@ -99,13 +97,13 @@ class Run:
         return int(kept), tuple(gradients)
 
     def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
-        """What the call moves, counted in the simulator, whatever device the values are graded on."""
-        results, figures = self._simulated("costs", function, tensors, options)
+        """What the call moves, counted in the simulator."""
+        results, figures = self._measured("costs", function, tensors, options)
         return Costs(results, *(figure.tolist() for figure in figures))
 
     def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Tensor | tuple[Tensor, ...], int]:
         """The results, and the number of elements of the largest tensor made during the call."""
-        results, (largest,) = self._simulated("largest", function, tensors, options)
+        results, (largest,) = self._measured("largest", function, tensors, options)
         if function == "flash_forward_pytorch" and int(largest) >= (whole := scores_of(*tensors[:2])):
             made = f"a tensor of {int(largest):,} elements is made, where all scores together are {whole:,}"
             self._accuse(function, [f"{made}: hold a tile of them at a time"])
@@ -140,21 +138,12 @@ class Run:
         self._hear(self.asked.get("function", ""), reply)
         right(results[0] if reply["bare"] else tuple(results))
 
-    def _simulated(
+    def _measured(
         self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any]
     ) -> tuple[Tensor | tuple[Tensor, ...], list[Tensor]]:
-        with self._simulating():
-            header, (results, figures) = self._ask(kind, function, tensors, options)
+        """The results, and the figures that go with them."""
+        header, (results, figures) = self._ask(kind, function, tensors, options)
         return results[0] if header["bare"] else tuple(results), figures
-
-    @contextlib.contextmanager
-    def _simulating(self) -> Iterator[None]:
-        """Requests inside go to the simulator, whatever device values are graded on."""
-        self._worker = self._pool.simulator()
-        try:
-            yield
-        finally:
-            self._worker = self._pool.workers[self._pool.mine]
 
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
@@ -239,8 +228,6 @@ class Run:
         reply = replies.read(came, len(results))
         if reply is None:
             raise SubmissionError(score.CRASHED, replies.UNREADABLE)
-        if self._pool.device == "cuda" and self._worker is not self._pool.simulator() and reply["status"] == "ok":
-            self._simulate(request, tensors)
         self._hear(function, reply)
         return reply, results
 
@@ -252,27 +239,6 @@ class Run:
         self.reads += [read for read in reply.get("reads", ()) if read not in self.reads]
         self.notes += [note for note in reply.get("notes", ()) if note not in self.notes]
         self.doubts += [doubt for doubt in reply.get("doubts", ()) if doubt not in self.doubts]
-
-    def _simulate(self, request: dict[str, Any], tensors: Sequence[Tensor]) -> None:
-        """Make a call that was right on a GPU in the simulator too: only there memory and provenance are checked.
-
-        What the simulator cannot run is left to the GPU and to the staff.
-        """
-        function = request["function"]
-        reply, why = None, f"it has ended the simulator {MAX_DEATHS} times"
-        if self._pool.unsimulated[function] < MAX_DEATHS:
-            try:
-                came, results = self._pool.simulator().ask(request, list(tensors))
-                reply, why = replies.read(came, len(results)), replies.UNREADABLE
-            except WorkerDied as error:
-                self._pool.unsimulated[function] += 1
-                why = str(error)
-        if reply is not None and reply["status"] == "fault":
-            raise failure(reply)
-        if reply is None or reply["status"] != "ok":
-            why = reply["message"] if reply else why
-            reply = {"doubts": [f"right on the GPU, but the simulator could not follow {function}: {why}"]}
-        self._hear(function, reply)
 
 
 def beginning_and_end(lines: list[str]) -> list[str]:

@@ -11,7 +11,8 @@ from assignment.grading import landlock, seccomp
 
 ADDRESS_SPACE = 12 << 30  # bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
 FILE_SIZE = 256 << 20
-OPEN_FILES = {"cuda": 4096}  # by role; 256 in others
+ON_GPU = ("gpu", "cuda")  # roles
+OPEN_FILES = dict.fromkeys(ON_GPU, 4096)  # 256 in others
 TASKS = 512  # processes and threads of one user beyond those that there are; the kernel does not count root's
 CPU_TIME_S = 3600  # a last resort, were the grader gone and the process not
 SELF = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system")
@@ -29,7 +30,7 @@ def limit(device: str) -> None:
         resource.RLIMIT_NPROC: tasks_of_this_user() + TASKS,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if device != "cuda":  # which maps far more than it uses
+    if device not in ON_GPU:  # which map far more than they use
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         limits[resource.RLIMIT_AS] = mapped + ADDRESS_SPACE
     for name, wanted in limits.items():
@@ -50,23 +51,23 @@ def tasks_of_this_user() -> int:
 
 def confine(setup: dict[str, Any]) -> None:
     """Give up, for good, what the rung can take; called in the process that will run the submission."""
-    is_cuda = setup["device"] == "cuda"
+    is_on_gpu = setup["device"] in ON_GPU
     prctl(4, 1)  # dumpable again, unlike its parent: it may look at itself
     drop_capabilities()
     if setup["rung"] == "rlimits":
         return
     prctl(38, 1)  # no_new_privs
     if setup["rung"] == "landlock":
-        devices = [*FOR_CUDA, *(str(path) for path in Path("/dev").glob("nvidia*"))] if is_cuda else []
+        devices = [*FOR_CUDA, *(str(path) for path in Path("/dev").glob("nvidia*"))] if is_on_gpu else []
         readable = [
             setup["runtime"],
             setup["submission"],
             *setup["readable"],
             *SELF,
-            *(["/sys", "/proc"] if is_cuda else []),
+            *(["/sys", "/proc"] if is_on_gpu else []),
         ]
-        landlock.restrict(readable, [setup["scratch"], *DEVICES, *devices], has_sockets=is_cuda)
-    seccomp.install(has_processes=setup["device"] in ("compile", "cuda"), has_sockets=is_cuda)
+        landlock.restrict(readable, [setup["scratch"], *DEVICES, *devices], has_sockets=is_on_gpu)
+    seccomp.install(has_processes=setup["device"] in ("compile", *ON_GPU), has_sockets=is_on_gpu)
 
 
 def prctl(option: int, value: int) -> None:

@@ -1,4 +1,7 @@
-"""A recorder and its player: a call is recorded on decoys in one process and played on its inputs in another."""
+"""A recorder and its player: a call is recorded on decoys in one process and played on its inputs in another.
+
+Where there is a GPU, a third plays what went well in the simulator once more: its results count.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
 LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
 MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
+ON_GPU = ("call", "again", "gradients")  # what has its results from there; the rest is played to keep up
 Reply = tuple[dict[str, Any], list["Tensor"]]
 Judgement = Callable[[dict[str, Any], list["Tensor"]], None]
 
@@ -19,13 +23,17 @@ Judgement = Callable[[dict[str, Any], list["Tensor"]], None]
 class Pair:
     """They are born and die together: a player has the memory of what its recorder has done since its import."""
 
-    def __init__(self, stage: Stage, rung: str | None) -> None:
-        self.recorder = Worker(stage, "record", rung)
+    def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, Any] | None = None) -> None:
+        """gpu: the properties of a GPU to play on."""
+        self._workers: list[Worker] = []
+        self._target = {"target": gpu} if gpu else {}
         try:
-            self._player = Worker(stage, "play", rung)
+            for role in ("record", "play", *(["gpu"] if gpu else [])):
+                self._workers.append(Worker(stage, role, rung))
         except BaseException:
-            self.recorder.close()
+            self.close()
             raise
+        self.recorder, self._player = self._workers[:2]
         self.kernels: list[Any] = []  # what the recorder has described since its import
         self.last: dict[str, Any] = {}  # the program that was played last
 
@@ -59,12 +67,12 @@ class Pair:
         """What the recorder says, and the program as it came; None where it said nothing that can be read."""
         from assignment.grading import replies  # loads PyTorch, which a worker's start must not wait for
 
-        if not (self.recorder.is_connected and self._player.is_connected) or not self._has_room(tensors):
+        if not all(worker.is_connected for worker in self._workers) or not self._has_room(tensors):
             self._forget()
         stand_ins = _decoys(request, tensors)
         try:
             kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
-            reply, came = self.recorder.ask({**request, "kind": kind}, stand_ins)
+            reply, came = self.recorder.ask({**self._target, **request, "kind": kind}, stand_ins)
         except WorkerDied:
             self._forget()
             raise
@@ -95,9 +103,36 @@ class Pair:
         except WorkerDied:
             self._forget()
             raise
+        if len(self._workers) > 2:
+            reply, results = self._on_gpu(request, [*tensors, data], reply, results)
         if said["status"] != "ok" and reply.get("status") in ("ok", "failed"):
             return said, []
         return reply, results
+
+    def _on_gpu(
+        self, request: dict[str, Any], tensors: list["Tensor"], simulated: dict[str, Any], results: list["Tensor"]
+    ) -> Reply:
+        """Have the program played on the GPU too; what faults in the simulator is not."""
+        if simulated.get("status") == "fault":
+            self._forget()  # the others have gone on where the GPU has not
+            return simulated, []
+        try:
+            reply, found = self._workers[2].ask(request, tensors)
+        except WorkerDied:
+            self._forget()
+            raise
+        is_through = simulated.get("status") == "ok"
+        if reply.get("status") != "ok":
+            self._forget()
+        if not reply.pop("fits", True):
+            note = "judged in the simulator: the GPU has no room for this call"
+            return {**simulated, "notes": [*simulated.get("notes", []), note]}, results
+        if not is_through and reply.get("status") == "ok":
+            why = str(simulated.get("message", ""))
+            return {**reply, "doubts": [f"right on the GPU, but the simulator could not follow: {why}"]}, found
+        if not is_through or (reply.get("status") == "ok" and request["kind"] not in ON_GPU):
+            return simulated, results
+        return ({**simulated, **reply} if reply.get("status") == "ok" else reply), found
 
     def compile(
         self, request: dict[str, Any], tensors: list["Tensor"], compiler: Worker, sources: Any, right: Judgement
@@ -131,8 +166,8 @@ class Pair:
         return max(self.recorder.grown, self._player.grown) <= MAX_KEPT
 
     def _forget(self) -> None:
-        self.recorder.end_child()
-        self._player.end_child()
+        for worker in self._workers:
+            worker.end_child()
         self.kernels = []
 
     @property
@@ -145,17 +180,17 @@ class Pair:
         return self.recorder.output() + self._player.output()
 
     def forget_output(self) -> None:
-        self.recorder.forget_output()
-        self._player.forget_output()
+        for worker in self._workers:
+            worker.forget_output()
 
     def restart(self) -> None:
         self.kernels = []
-        self.recorder.restart()
-        self._player.restart()
+        for worker in self._workers:
+            worker.restart()
 
     def close(self) -> None:
-        self.recorder.close()
-        self._player.close()
+        for worker in self._workers:
+            worker.close()
 
 
 def _decoys(request: dict[str, Any], tensors: list["Tensor"]) -> list["Tensor"]:

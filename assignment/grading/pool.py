@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from assignment.grading import rungs, score
-from assignment.grading.confinement import ADDRESS_SPACE
 from assignment.grading.pair import Pair
 from assignment.grading.sandbox import Stage, Worker
 from assignment.grading.submission import Submission
@@ -43,13 +42,12 @@ class Pool:
         self._deaths = no_deaths()
         self._closed, self._owner = False, os.getpid()
         self.mine = 0  # the index of this process's worker
-        self.memory_bytes = _memory_bytes(device)
-        self._pair: Any = None  # beside a worker with a GPU, or in this process: one that simulates
+        self._gpu = _properties_of_gpu() if device == "cuda" and not inline else None
+        self._pair: Any = None  # beside this very process: one that simulates
         self._compiler: Any = None  # this process's worker that compiles
-        self.unsimulated: Counter[str] = Counter()  # how often a function has ended the one that simulates
-        self.uncompiled: Counter[str] = Counter()  # and the one that compiles
+        self.uncompiled: Counter[str] = Counter()  # how often a function has ended the one that compiles
         self.stage = Stage(submission, device)
-        self.workers: list[Any] = []  # Worker, Pair or calls.InlineWorker
+        self.workers: list[Any] = []  # Pair or calls.InlineWorker
         try:
             self._employ(inline)
         except BaseException:
@@ -64,28 +62,22 @@ class Pool:
             self.workers.append(InlineWorker(folder, self.device))
         else:
             for _ in range(self.jobs):
-                self.workers.append(self._new_worker())
+                self.workers.append(self._new_pair())
 
-    def _new_worker(self) -> Any:
+    def _new_pair(self) -> Pair:
         """What answers the requests of one judging process."""
-        if self.device == "cpu":
-            return Pair(self.stage, self._sandbox)
-        return Worker(self.stage, self.device, self.rung)
+        return Pair(self.stage, self._sandbox, self._gpu)
 
     @property
     def _sandbox(self) -> str | None:
         return None if self.rung == NO_RUNG else self.rung
-
-    def simulator(self) -> Any:
-        """This process's worker, or beside it a pair that simulates."""
-        return self.workers[self.mine] if self.device == "cpu" else self.pair()
 
     def pair(self) -> Pair:
         """This process's recorder and player, started at their first use."""
         if isinstance(self.workers[self.mine], Pair):
             return self.workers[self.mine]
         if self._pair is None:
-            self._pair = Pair(self.stage, self._sandbox)
+            self._pair = self._new_pair()
         return self._pair
 
     def compiler(self) -> Worker:
@@ -113,7 +105,6 @@ class Pool:
         """Go on with another submission, or other inputs, on the same warm workers."""
         self.submission, self.seed = submission, seed
         self._deaths = no_deaths()  # a judge that was killed may have held the lock of the old ones
-        self.unsimulated.clear()
         self.uncompiled.clear()
         for worker in [*self.workers, self._pair, self._compiler]:
             if worker is not None:
@@ -124,7 +115,7 @@ class Pool:
         """New workers, for new judges: the old ones were lost with whatever they were at, perhaps with a lock."""
         for worker in self.workers:
             worker.close()
-        self.workers = [self._new_worker() for _ in self.workers]
+        self.workers = [self._new_pair() for _ in self.workers]
         self._deaths = multiprocessing.get_context("fork").Array("i", self._deaths.get_obj()[:])
 
     def close(self) -> None:
@@ -144,12 +135,14 @@ def no_deaths() -> Any:
     return multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))
 
 
-def _memory_bytes(device: str) -> int:
-    if device == "cpu":
-        return ADDRESS_SPACE
+def _properties_of_gpu() -> dict[str, Any]:
+    """What host code is to hear of the GPU that is here."""
     import torch
 
-    return torch.cuda.get_device_properties(0).total_memory
+    from assignment.simulator.gpu import H100
+
+    here = torch.cuda.get_device_properties(0)
+    return {name: getattr(here, name, usual) for name, usual in H100.items()}
 
 
 def default_jobs() -> int:

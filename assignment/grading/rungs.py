@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.grading import landlock, seccomp
+from assignment.grading.confinement import ON_GPU
 
 BUBBLEWRAP, LANDLOCK, RLIMITS = RUNGS = ("bubblewrap", "landlock", "rlimits")
 AUTO = "auto"
@@ -70,7 +71,7 @@ def choose(asked: str, device: str) -> str:
 
 def order(device: str) -> tuple[str, ...]:
     """CUDA's shared buffers do not cross process name spaces, and Landlock was seen to work with a GPU."""
-    return (LANDLOCK, BUBBLEWRAP, RLIMITS) if device == "cuda" else RUNGS
+    return (LANDLOCK, BUBBLEWRAP, RLIMITS) if device in ON_GPU else RUNGS
 
 
 def announcement(rung: str, device: str) -> str:
@@ -140,7 +141,7 @@ def bubblewrap(device: str) -> list[str]:
     for path in map(Path, readable(device)):
         is_link = path.is_symlink() and (path.parent == Path("/") or not path.is_dir())  # /lib is usr/lib
         mounts += ["--symlink", str(path.readlink()), str(path)] if is_link else ["--ro-bind", str(path), str(path)]
-    if device == "cuda":
+    if device in ON_GPU:
         devices = [*map(str, Path("/dev").glob("nvidia*")), "/dev/dxg"]
         mounts += ["--ro-bind", "/sys", "/sys", *(word for name in devices for word in ("--dev-bind-try", name, name))]
         mounts += [word for name in ROOTS_OWN for word in ("--ro-bind-try", name, name)]  # CUDA writes below /proc
@@ -153,7 +154,7 @@ def bubblewrap(device: str) -> list[str]:
 def readable(device: str) -> list[str]:
     """What a worker may read beside its stage: the system's programs and libraries, Python and its packages."""
     wanted = [*map(Path, SYSTEM), *interpreter(), *named_by("LD_LIBRARY_PATH")]
-    if device == "cuda":
+    if device in ON_GPU:
         wanted += [*named_by("CUDA_HOME"), *compilers()]
     parts = [part for path in dict.fromkeys(wanted) if path.exists() for part in without(ROOT, path)]
     return [str(path) for path in parts if not any(other in path.parents for other in parts)]

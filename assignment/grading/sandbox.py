@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from assignment.grading import rungs, text
+from assignment.grading.confinement import ON_GPU
 from assignment.grading.nursery import Nursery
 from assignment.grading.stage import Stage, remove
 from assignment.grading.supervisor import descendants
@@ -30,7 +31,14 @@ PIPE = 1 << 20  # bytes that can be printed while nobody reads
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
-CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "cuda": 120.0}  # the reference takes 2 s to play
+CALL_TIMEOUT_S = {
+    "record": 30.0,
+    "play": 30.0,
+    "compile": 120.0,
+    "gpu": 120.0,
+    "cuda": 120.0,
+}  # the reference takes 2 s to play
+WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
 WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
 LOOK_EVERY_S = 0.5
 END_TIMEOUT_S = 5.0
@@ -94,7 +102,7 @@ class Worker:
             str(self._stage.runtime(self._device)), str(self._stage.seen_by(self._device)), str(self._scratch)
         )
         env = self._environment(rungs.seen(self._rung, folders).scratch)
-        if self._rung != rungs.BUBBLEWRAP and self._device != "cuda":
+        if self._rung != rungs.BUBBLEWRAP and self._device not in ON_GPU:
             self._pid.value = 0  # until it tells
             setup = rungs.setup(self._rung, self._device, folders)
             _nursery.bear(setup, env, self._scratch, [control, output, self._stage.living])
@@ -113,10 +121,10 @@ class Worker:
         self._processes.append(process)
 
     def _environment(self, scratch: str) -> dict[str, str]:
-        names = PASSED_ON + (FOR_CUDA if self._device == "cuda" else ())
+        names = PASSED_ON + (FOR_CUDA if self._device in ON_GPU else ())
         env = {name: os.environ[name] for name in names if name in os.environ}
         env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        if self._device != "cuda":
+        if self._device not in ON_GPU:
             env |= {
                 "PATH": "/usr/bin:/bin",
                 "OMP_NUM_THREADS": "1",
@@ -209,7 +217,7 @@ class Worker:
                 raise protocol.ConnectionLost
             processor_s = used.get("processor_s", 0.0)
             before = max(0.0, processor_s - (now - began)) if before is None else before
-            idle_s = now - last if self._device == "cuda" or used.get("is_idle", True) else 0.0
+            idle_s = now - last if self._device in ON_GPU or used.get("is_idle", True) else 0.0
             self._idle_s, last = self._idle_s + idle_s, now
             self._spent_s = max(processor_s - before, 0.0) + self._idle_s
             if self._spent_s > timeout_s or now - began > WALL_TIMES * timeout_s:
@@ -219,7 +227,7 @@ class Worker:
 
     def _refuse_leftovers(self, thread: Any) -> None:
         """A call must be over when it returns; raises WorkerDied where a thread or a process goes on."""
-        if self._device in ("play", "compile"):  # nothing of a submission's runs there but kernels
+        if self._device in WITHOUT_HOST_CODE:  # nothing of a submission's runs there but kernels
             return
         strays = self._supervisor("strays").get("strays", ["the worker's own, which was killed"])
         if not thread and not strays:
@@ -232,7 +240,7 @@ class Worker:
         """A new child of the worker, with the submission imported; without __init__.py where that is what kills it."""
         self._fork_child()
         try:
-            load = {"sources": self._stage.sources} if self._device in ("play", "compile") else {}
+            load = {"sources": self._stage.sources} if self._device in WITHOUT_HOST_CODE else {}
             header, _ = self._exchange({"kind": "load", "isolated": self._isolated, **load}, [])
         except WorkerDied as error:
             if self._isolated:

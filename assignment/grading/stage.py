@@ -25,6 +25,10 @@ RUNTIME = {  # and what it may in its role
     ),
     "play": ("player", "simulator", "compiling/__init__.py", "compiling/launches.py", "compiling/targets.py"),
     "compile": ("player", "simulator", "compiling"),
+    "gpu": (
+        *("player", "simulator", "compiling/__init__.py", "compiling/launches.py", "compiling/targets.py"),
+        *("grading/requests.py", "grading/sticky.py"),
+    ),
     "cuda": (
         *("grading/requests.py", "grading/submitted.py", "grading/direct.py", "grading/timed.py", "grading/start.py"),
         *("grading/leftovers.py", "grading/sticky.py"),
@@ -51,7 +55,7 @@ class Stage:
         self._nothing = self._root / "nothing"
         self._spent_s = multiprocessing.get_context("fork").Value("d", 0.0)
         try:
-            for role in ("record", "play", "compile", *(["cuda"] if device == "cuda" else [])):
+            for role in ("record", "play", "compile", *(["gpu", "cuda"] if device == "cuda" else [])):
                 for name in (*COMMON, *RUNTIME[role]):
                     copy(OURS / name, self.runtime(role) / OURS.name / name)
             for folder in (self._scratch, self._nothing):

@@ -3,6 +3,7 @@
     record    imports the submission and runs its host code on decoys (assignment/recorder)
     play      plays programs in the simulator (assignment/player); the submission is not there
     compile   compiles the launches of programs; the submission is not there
+    gpu       plays programs on a GPU; the submission is not there
     cuda      imports the submission and runs it on a GPU
 
 Runs as a program of its own, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the folder of our own
@@ -84,6 +85,10 @@ def session_of(role: str) -> Callable[[Path], Answer]:
         from assignment.player.compiled import answer as compiled
 
         return lambda folder: compiled
+    if role == "gpu":
+        from assignment.player.gpu import Session as OnGpu
+
+        return lambda folder: OnGpu().answer
     from assignment.grading import direct
 
     return lambda folder: direct.Session(folder, role).answer

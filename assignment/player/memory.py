@@ -16,7 +16,8 @@ class CannotFollow(Exception):
 class Storages:
     """What a program's numbers stand for."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
         self._held: dict[int, torch.UntypedStorage] = {}
 
     def __contains__(self, number: int) -> bool:
@@ -50,7 +51,7 @@ class Storages:
             raise CannotFollow("a constant that cannot be read") from None
         if number in self._held or len(raw) > MAX_CONSTANT:
             raise CannotFollow("a constant in memory that is taken, or a large one")
-        tensor = torch.empty(len(raw), dtype=torch.uint8)
+        tensor = torch.empty(len(raw), dtype=torch.uint8, device=self.device)
         tensor.copy_(torch.frombuffer(raw, dtype=torch.uint8) if raw else tensor)
         self.bind(number, tensor)
         return tensor
@@ -61,7 +62,7 @@ class Storages:
         kind = getattr(torch, dtype)
         storage = self[number]
         check_fits(view, storage.nbytes())
-        return torch.empty(0, dtype=kind).set_(storage, offset, sizes, strides)
+        return torch.empty(0, dtype=kind, device=self.device).set_(storage, offset, sizes, strides)
 
 
 def check_fits(view: list[Any], nbytes: int) -> None:

@@ -1,5 +1,6 @@
 """Plays programs: on graded inputs, in the simulator, with every element followed."""
 
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from .work import Work
 
 Program = dict[str, Any]
 MAX_POISON = 1 << 30  # bytes
+MAX_NOTE = 1_000  # characters of a message
 FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 
 
@@ -30,6 +32,24 @@ class InKernel(Exception):
     def __init__(self, error: BaseException, line: str) -> None:
         super().__init__(str(error))
         self.error, self.line = error, line
+
+
+def described(raised: InKernel) -> dict[str, Any]:
+    """What a kernel raised, with its innermost line and that of the launch."""
+    error = raised.error
+    own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("cs336_kernels/")]
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if own:
+        text += f"\n  at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {(own[-1].line or '').strip()}"
+    else:
+        text += f"\n{raised.line}"
+    return {
+        "types": [cls.__name__ for cls in type(error).__mro__],
+        "message": text[:MAX_NOTE],
+        "text": str(error)[:MAX_NOTE],
+        "by_submission": bool(own),
+        "in_kernel": True,
+    }
 
 
 class Played:
@@ -64,13 +84,13 @@ class Player:
                 self.work.go_on()
             else:
                 self.work.begin(header["function"], is_backward, tensors)
-            turn = _Turn(self, program, tensors, seen)
+            turn = Turn(self, program, tensors, seen)
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program["results"]]
             return turn.played, seen
 
 
-class _Turn:
+class Turn:
     """One program being played."""
 
     def __init__(self, player: Player, program: Program, tensors: Sequence[torch.Tensor], seen: calls.Call) -> None:
@@ -137,9 +157,8 @@ class _Turn:
     def _foreign(self, number: int, line: int) -> None:
         size = dict(map(tuple, self._program["storages"])).get(number, 0)
         if number not in self._player.storages:
-            self._player.storages.bind(number, poison(size))
-        whole = torch.empty(0, dtype=torch.uint8).set_(self._player.storages[number])
-        whole.fill_(0xFF)
+            self._player.storages.bind(number, self._poison(size))
+        whole = spoil(self._player.storages[number])
         self._player.work.made(whole, FOREIGN).place = self._lines[line]
 
     # operations of PyTorch
@@ -160,7 +179,7 @@ class _Turn:
         written = operations.written_by(func, args, kwargs)
         places = [place_of(tensor) for tensor in written]
         try:
-            result = func(*args, **kwargs)
+            result = self._made(func, args, kwargs, views)
         except CannotFollow:
             raise
         except Exception as error:
@@ -173,11 +192,19 @@ class _Turn:
         outputs = strided(result)
         self._bind(outputs, views, line)
         if "empty" in func._schema.name:
-            for tensor in outputs:
-                undefined.fill(tensor)
+            self._begin_fresh(outputs)
         made = written or [tensor for tensor in outputs if not self._player.work.knows(tensor)]
         self._player.work.operation(func, args, kwargs, made, self._lines[line])
         self.played.host.note(func, strided((args, kwargs)), outputs)
+
+    def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
+        """What an operation returns."""
+        return func(*args, **kwargs)
+
+    def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
+        """These have memory that nobody has written to."""
+        for tensor in tensors:
+            undefined.fill(tensor)
 
     def _bind(self, outputs: list[torch.Tensor], views: list[int], line: int) -> None:
         described = [self._program["views"][number] for number in views]
@@ -198,16 +225,23 @@ class _Turn:
             view = self._program["views"][number]
             if view[0] not in self._player.storages:
                 check_fits(view, sizes.get(view[0], 0))
-                self._player.storages.bind(view[0], poison(sizes[view[0]]))
+                self._player.storages.bind(view[0], self._poison(sizes[view[0]]))
         targets = [self.view(number) for number in views]
         if name.partition(".")[0].endswith("_") and not views:
             targets = [self.view(number) for number in tensors_in(args)]
         for target in targets:
-            whole = torch.empty(0, dtype=torch.uint8).set_(target.untyped_storage())
-            whole.fill_(0xFF)
+            spoil(target.untyped_storage())
         self._player.work.computed(name.rpartition(".")[0], self._lines[line], targets)
         if not self._player.work.needs_kernels and targets:
             self.played.reads.append(f"{name} is not played: its results are NaN here\n{self._lines[line]}")
+
+    def _poison(self, nbytes: int) -> torch.Tensor:
+        """Memory of NaN."""
+        if nbytes > MAX_POISON:
+            raise CannotFollow(
+                f"{nbytes >> 20} MiB of memory that no operation was seen to make: use torch.empty or torch.zeros"
+            )
+        return torch.full((nbytes,), 0xFF, dtype=torch.uint8, device=self._player.storages.device)
 
     def _decode(self, value: Any) -> Any:
         return arguments.decode(value, self.view)
@@ -225,7 +259,7 @@ class _Turn:
         if not self._player.work.needs_kernels:
             what = f"kernel {function.__name__} is launched; this problem is for PyTorch alone: use its operations"
             self._player.work.accuse(f"{what}\n{self._lines[line]}")
-        triton.set_allocator(_allocate if has_allocator else NullAllocator())
+        triton.set_allocator(self._allocate if has_allocator else NullAllocator())
         try:
             function[tuple(grid)](**values, **settings)
         except (MemoryFault, Refused):
@@ -233,25 +267,20 @@ class _Turn:
         except Exception as error:
             raise InKernel(error, self._lines[line]) from error
 
+    def _allocate(self, size: int, alignment: int, stream: int | None) -> torch.Tensor:
+        """What stands for the submission's own allocator."""
+        return torch.empty(size, dtype=torch.int8, device=self._player.storages.device)
+
     def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
         return {name: arguments.of_launch(value, self.view, self._player.kernels) for name, value in given.items()}
-
-
-def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
-    """What stands for the submission's own allocator."""
-    return torch.empty(size, dtype=torch.int8)
 
 
 STEPS = ("inputs", "free", "mark", "read", "heard", "constant", "foreign", "op", "launch")
 
 
-def poison(nbytes: int) -> torch.Tensor:
-    """Memory of NaN."""
-    if nbytes > MAX_POISON:
-        raise CannotFollow(
-            f"{nbytes >> 20} MiB of memory that no operation was seen to make: use torch.empty or torch.zeros"
-        )
-    return torch.full((nbytes,), 0xFF, dtype=torch.uint8)
+def spoil(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Fill memory with NaN; returns all of it, as bytes."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).fill_(0xFF)
 
 
 def place_of(tensor: torch.Tensor) -> tuple[int, int]:

@@ -11,10 +11,9 @@ from assignment.simulator.faults import MemoryFault
 
 from .kernels import Refused
 from .memory import CannotFollow
-from .play import InKernel, Played, Player, never_stored
+from .play import MAX_NOTE, InKernel, Played, Player, described, never_stored
 
 MAX_NOTES = 4  # warnings in a reply
-MAX_NOTE = 1_000  # characters
 RESULTS = {  # by how a function's name begins
     "weighted_sum_forward": ("y",),
     "weighted_sum_backward": ("grad_x", "grad_weight"),
@@ -125,23 +124,3 @@ def kept(player: Player, program: Any, played: Played) -> int:
 def told(texts: Iterable[str]) -> list[str]:
     """The first messages, cut to a length that a reply may have."""
     return [text[:MAX_NOTE] for text in list(texts)[:MAX_NOTES]]
-
-
-def described(raised: InKernel) -> dict[str, Any]:
-    """What a kernel raised, with its innermost line and that of the launch."""
-    import traceback
-
-    error = raised.error
-    own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("cs336_kernels/")]
-    text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    if own:
-        text += f"\n  at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {(own[-1].line or '').strip()}"
-    else:
-        text += f"\n{raised.line}"
-    return {
-        "types": [cls.__name__ for cls in type(error).__mro__],
-        "message": text[:MAX_NOTE],
-        "text": str(error)[:MAX_NOTE],
-        "by_submission": bool(own),
-        "in_kernel": True,
-    }

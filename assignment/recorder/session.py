@@ -34,7 +34,8 @@ class Session:
         self._kernels = Described(folder)
         self._launcher = Launcher(self._tape, self._kernels)
         self._answers: device.Answers
-        self._target, self._asks_at_import = "", False
+        self._target: str | dict[str, Any] = ""
+        self._asks_at_import = False
         self.graph: Any = None  # of the differentiable call before
         self._told = 0  # descriptions of kernels that the judge has
 
@@ -42,7 +43,7 @@ class Session:
         """One request of the judge: to import the submission, or to call one of its functions."""
         if header["kind"] == "load":
             return self._load(header)
-        if (target := header.get("target", TARGET)) != self._target:
+        if (target := header.get("target", TARGET)) != self._target:  # a name, or the properties of a GPU that is here
             self._answer_as(target)
             if self._asks_at_import:
                 self._import()
@@ -74,12 +75,12 @@ class Session:
             self._submission.load()
         self._asks_at_import = self._answers.were_asked
 
-    def _answer_as(self, name: str) -> None:
+    def _answer_as(self, target: str | dict[str, Any]) -> None:
         """Stand for another GPU; a submission that asked for it when it was imported is imported anew."""
-        target = TARGETS[name]
-        gpu = GPUTarget("cuda", target.capability, 32)
-        self._target = name
-        self._answers = device.install(self._tape, gpu, target.properties)
+        properties = target if isinstance(target, dict) else TARGETS[target].properties
+        gpu = GPUTarget("cuda", 10 * properties["major"] + properties["minor"], properties["warp_size"])
+        self._target = target
+        self._answers = device.install(self._tape, gpu, properties)
 
     def _new_kernels(self) -> list[Any]:
         new = self._kernels.entries[self._told :]

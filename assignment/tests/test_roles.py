@@ -8,8 +8,12 @@ import pytest
 
 from assignment.grading import stage
 
-SHARED = {"protocol", "probes", "requests", "submitted"}
-NOT_LOADED = {"grading/worker.py": tuple(stage.RUNTIME), "player/compiled.py": ("play",)}  # at once, by these roles
+SHARED = {"protocol", "probes", "requests", "sticky", "submitted"}
+NOT_LOADED = {  # at once, by these roles
+    "grading/worker.py": tuple(stage.RUNTIME),
+    "player/compiled.py": ("play", "gpu"),
+    "player/gpu.py": ("play", "compile"),
+}
 
 
 def modules(folder: Path) -> list[Path]:
@@ -65,6 +69,6 @@ def test_what_a_role_loads_is_in_its_folder(role):
 
 
 def test_no_role_that_holds_graded_values_holds_the_submission():
-    for role in ("play", "compile"):
+    for role in ("play", "compile", "gpu"):
         assert not any("submitted" in name or "recorder" in name for name in stage.RUNTIME[role])
     assert not any(name.startswith("player") for name in stage.RUNTIME["record"])
