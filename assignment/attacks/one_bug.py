@@ -102,7 +102,6 @@ def pool(folder: Path, engine: str) -> Any:
         device="cpu",  # nobody else is to be asked
         mine=0,
         seed=0,
-        memory_bytes=0,
         given_up=lambda function: None,
         import_error=lambda: "",
         close=lambda: None,

@@ -34,10 +34,9 @@ class Scripted:
         return ""
 
 
-def run_on(device, worker, simulator):
-    pool = SimpleNamespace(device=device, workers=[worker], mine=0)
-    pool.unsimulated, pool.uncompiled = Counter(), Counter()
-    pool.simulator = lambda: simulator
+def run_on(worker):
+    pool = SimpleNamespace(device="cpu", workers=[worker], mine=0)
+    pool.uncompiled = Counter()
     pool.given_up = lambda function: None
     return Run(pool)
 
@@ -46,7 +45,7 @@ def test_a_fault_fails_the_call():
     """A reply of status "fault" is the submission's failure, with the simulator's message"""
     worker = Scripted(FAULT)
     with pytest.raises(SubmissionError, match="both touch") as caught:
-        run_on("cpu", worker, worker)("rmsnorm", torch.ones(3))
+        run_on(worker)("rmsnorm", torch.ones(3))
     assert caught.value.status == score.FAIL
 
 
@@ -56,25 +55,7 @@ def test_a_fault_where_a_mistake_was_to_be_refused():
     with pytest.raises(
         SubmissionError, match=r"expected a ValueError before any launch, but a kernel .*\n.*both touch"
     ):
-        run_on("cpu", worker, worker).raises(ValueError, "rmsnorm", torch.ones(3))
-
-
-def test_memory_is_checked_beside_a_gpu():
-    """A call that is right on a GPU fails for the fault that the simulator sees"""
-    with pytest.raises(SubmissionError, match="both touch"):
-        run_on("cuda", Scripted(RIGHT), Scripted(FAULT))("rmsnorm", torch.ones(3))
-    assert run_on("cuda", Scripted(RIGHT), Scripted(RIGHT))("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize("reply", [RAISED, None], ids=["raises", "dies"])
-def test_what_cannot_be_simulated_is_left_to_the_gpu_and_the_staff(reply):
-    """A kernel that the simulator cannot run keeps its result, in doubt; one that hangs it is not tried for ever"""
-    simulator = Scripted(reply)
-    run = run_on("cuda", Scripted(RIGHT), simulator)
-    for _ in range(5):
-        assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
-    assert simulator.asked == (MAX_DEATHS if reply is None else 5)
-    assert "could not follow rmsnorm" in run.doubts[0]
+        run_on(worker).raises(ValueError, "rmsnorm", torch.ones(3))
 
 
 def test_what_hangs_the_compiler_is_not_tried_for_ever(monkeypatch):
@@ -87,7 +68,7 @@ def test_what_hangs_the_compiler_is_not_tried_for_ever(monkeypatch):
 
     monkeypatch.setattr(calls.compiled, "ask", hangs)
     worker = Scripted(RIGHT)
-    run = run_on("cpu", worker, worker)
+    run = run_on(worker)
     for _ in range(5):
         with pytest.raises(SubmissionError, match="compiled") as caught:
             run.compiled("rmsnorm", torch.ones(3))
@@ -99,7 +80,7 @@ def test_what_hangs_the_compiler_is_not_tried_for_ever(monkeypatch):
 def test_remarks_are_kept_and_shown():
     """Warnings of right calls are gathered, once each, and stand beside the message of a later failure"""
     worker = Scripted({**RIGHT, "notes": ["masked load without other=: a lane …\n  at cs336_kernels/rmsnorm.py:3"]})
-    run = run_on("cpu", worker, worker)
+    run = run_on(worker)
     for _ in range(2):
         run("rmsnorm", torch.ones(3))
     assert len(run.notes) == 1
@@ -110,7 +91,7 @@ def test_where_host_code_read_values_is_shown_where_results_are_wrong():
     """Once each; a call whose results are right may read what it likes"""
     place = "  at cs336_kernels/rmsnorm.py:3 in rmsnorm: if x.sum() > 0:"
     worker = Scripted({**RIGHT, "reads": [place, "aten::fft is not played"]})
-    run = run_on("cpu", worker, worker)
+    run = run_on(worker)
     for _ in range(2):
         run("rmsnorm", torch.ones(3))
     assert run.notes == []
@@ -124,7 +105,7 @@ def test_forged_remarks_are_refused(notes):
     """Notes are a few texts, whatever a submission makes its worker say"""
     worker = Scripted({**RIGHT, "notes": notes})
     with pytest.raises(SubmissionError, match="cannot be read"):
-        run_on("cpu", worker, worker)("rmsnorm", torch.ones(3))
+        run_on(worker)("rmsnorm", torch.ones(3))
 
 
 @pytest.mark.parametrize("rows", [[[1], [1]], [[1], [1], [1, 2]], [[-1], [1], [1]], [[1], [1], [1], [1]]])
@@ -134,4 +115,4 @@ def test_forged_costs_are_refused(rows):
     worker = Scripted({**RIGHT, "groups": [1, len(rows)], "bare": True})
     worker.ask = lambda request, tensors: (worker.reply, [torch.ones(3), *figures])
     with pytest.raises(SubmissionError, match="cannot be read"):
-        run_on("cpu", worker, worker).costs("rmsnorm", torch.ones(3))
+        run_on(worker).costs("rmsnorm", torch.ones(3))

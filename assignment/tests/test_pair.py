@@ -341,3 +341,98 @@ def test_a_mode_that_is_left_on_is_taken_off(at, mode):
     at.take(defined("Mode().__enter__()", "return copied(x) if x.is_cuda else x", before=mode))
     for _ in range(3):
         assert torch.equal(result_of(at), X)
+
+
+class Gpu:
+    """A player on a GPU, in place of a real one."""
+
+    is_connected = True
+
+    def __init__(self, *replies):
+        self.replies, self.asked = list(replies), 0
+
+    def ask(self, request, tensors):
+        self.asked += 1
+        reply = self.replies.pop(0)
+        return reply, [torch.zeros(3)] * sum(reply.get("groups", ()))
+
+    def forget_output(self):
+        """It prints nothing."""
+
+    restart = end_child = close = forget_output
+
+
+PLAYED = {"status": "ok", "groups": [1], "bare": True}
+
+
+@pytest.fixture
+def gpu(at):
+    """Has the pair play on this one too."""
+    workers = at.pair._workers
+
+    def given(*replies):
+        at.pair._workers = [*workers, Gpu(*replies)]
+        return at.pair._workers[2]
+
+    yield given
+    at.pair._workers = workers
+
+
+RIGHT = defined("return copied(x)")
+OUT_OF_BOUNDS = """
+@triton.jit
+def _beyond(x_ptr):
+    tl.store(x_ptr + 1_000_000, 0.0)
+"""
+
+
+def test_a_gpus_results_count(at, gpu):
+    """With what the simulator says of the call: here of what was never stored"""
+    at.take(defined("y = copied(x)", "torch.empty(3, device=x.device)", "return y"))
+    gpu(PLAYED)
+    assert result_of(at).tolist() == [0, 0, 0]
+
+
+def test_what_is_measured_is_measured_in_the_simulator(at, gpu):
+    """The GPU plays it to keep up: what the calls leave behind is there then"""
+    at.take(RIGHT)
+    player = gpu(PLAYED, PLAYED)
+    reply, results = at.ask(F, X, kind="costs")
+    assert player.asked == 2
+    assert torch.equal(results[0], X)
+    assert reply["groups"] == [1, 3]
+
+
+def test_what_faults_in_the_simulator_is_not_launched_on_a_gpu(at, gpu):
+    at.take(defined("_beyond[(1,)](x)", "return copied(x)", before=OUT_OF_BOUNDS))
+    player = gpu()
+    reply, _ = at.ask(F, X)
+    assert (reply["status"], player.asked) == ("fault", 0)
+    assert not at.pair._player.is_connected
+
+
+def test_what_fails_on_a_gpu_alone_fails(at, gpu):
+    at.take(RIGHT)
+    gpu({"status": "failed", "message": "out of registers"})
+    reply, results = at.ask(F, X)
+    assert (reply["message"], results) == ("out of registers", [])
+
+
+def test_what_a_gpu_has_no_room_for_is_judged_in_the_simulator(at, gpu):
+    at.take(RIGHT)
+    gpu({"status": "failed", "message": "CUDA out of memory", "fits": False})
+    reply, (result,) = at.ask(F, X)
+    assert torch.equal(result, X)
+    assert "no room" in reply["notes"][0]
+
+
+def test_what_only_a_gpu_can_play_is_for_the_staff(at, gpu):
+    at.take(defined("return copied(x)"))
+    gpu(PLAYED)
+    at.pair._player.ask = lambda request, tensors: ({"status": "failed", "message": "inline assembly"}, [])
+    try:
+        reply, (result,) = at.ask(F, X)
+    finally:
+        del at.pair._player.ask
+    assert result.tolist() == [0, 0, 0]
+    assert "could not follow: inline assembly" in reply["doubts"][0]

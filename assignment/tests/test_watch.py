@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def comes_to_an_end(call):
 
 def test_a_lock_that_a_killed_judge_held_stops_nobody(pool):
     pool.stage = type("Stage", (), {"replace": lambda self, submission: None})()
-    pool.unsimulated = pool.uncompiled = pool.tried_dry = set()
+    pool.uncompiled = Counter()
     for _ in range(2):
         pool.died(FUNCTIONS[0], FATAL[0])
     comes_to_an_end(pool._deaths.get_lock().acquire)

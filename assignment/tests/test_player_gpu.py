@@ -1,0 +1,60 @@
+"""The player on a GPU, as far as it can be seen without one: what it does with operations and failures."""
+
+import pytest
+import torch
+
+from assignment.player import gpu
+from assignment.player.play import InKernel
+
+X = torch.arange(6.0).view(2, 3)
+
+
+@pytest.fixture
+def player(monkeypatch):
+    monkeypatch.setattr(gpu, "DEVICE", "cpu")
+    return gpu.OnGpu({})
+
+
+def program(operation, args, result, **kwargs):
+    """One operation on X, whose result is this view of storage 1."""
+    return {
+        "views": [[0, "float32", 0, [2, 3], [3, 1]], [1, *result]],
+        "storages": [[0, 24], [1, 64]],
+        "operations": [operation],
+        "lines": [""],
+        "kernels": [],
+        "steps": [["inputs", [0]], ["op", 0, args, kwargs, [1], 0]],
+        "results": [[1]],
+        "bare": True,
+    }
+
+
+def test_operations_are_played(player):
+    ((found,),) = player.play(program("aten::mul.Tensor", [{"t": 0}, 2.0], ["float32", 0, [2, 3], [3, 1]]), [X])
+    assert torch.equal(found, 2 * X)
+
+
+def test_results_lie_in_memory_as_they_were_recorded(player):
+    """Which strides an operation chooses depends on the device"""
+    ((found,),) = player.play(program("aten::clone.", [{"t": 0}], ["float32", 1, [2, 3], [1, 4]]), [X])
+    assert torch.equal(found, X)
+    assert (found.stride(), found.storage_offset()) == ((1, 4), 1)
+
+
+def test_a_shape_that_depends_on_values_is_refused(player):
+    with pytest.raises(gpu.CannotFollow, match="a shape depends on values"):
+        player.play(program("aten::nonzero.", [{"t": 0}], ["int64", 0, [6, 2], [1, 6]]), [X])
+
+
+def test_fresh_memory_is_nan(player):
+    size = ["float32", 0, [2, 3], [3, 1]]
+    ((found,),) = player.play(program("aten::empty.memory_format", [[2, 3]], size, dtype={"dtype": "float32"}), [X])
+    assert found.isnan().all()
+
+
+def test_want_of_memory_is_told_from_other_failures():
+    no_room = torch.OutOfMemoryError("CUDA out of memory")
+    assert gpu.failed(no_room)["fits"] is gpu.failed(InKernel(no_room, ""))["fits"] is False
+    assert gpu.failed(InKernel(ValueError("num_warps"), "  at a.py:1"))["status"] == "raised"
+    assert gpu.failed(gpu.CannotFollow("others"))["message"] == "others"
+    assert "KeyError" in gpu.failed(KeyError("x"))["message"]
