@@ -34,25 +34,12 @@ class Launcher:
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels = tape, kernels
         self._alternatives: Json = None  # configurations of the autotuned kernel that is being launched
-        self._configurations: int | list[int] = 0
-        self._n_tuned = 0  # launches of autotuned kernels in this call
 
     def install(self) -> None:
         """Replace how Triton launches and tunes kernels. For the rest of the process."""
         launcher = self
         JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
-
-    def choose(self, configurations: int | list[int]) -> None:
-        """Begin a call: which configuration an autotuned kernel has, for all its launches or for each."""
-        self._configurations, self._n_tuned = configurations, 0
-
-    def _chosen(self, n: int) -> int:
-        """The number of one of n configurations."""
-        chosen, at = self._configurations, self._n_tuned
-        self._n_tuned += n > 1
-        number = chosen if isinstance(chosen, int) else chosen[at] if at < len(chosen) else 0
-        return number % n
 
     def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """`kernel[grid](*args, **kwargs)`; `kernel.warmup(...)` gives what can be launched later."""
@@ -132,7 +119,7 @@ class Launcher:
             for config in configs:
                 if conflicts := kwargs.keys() & config.kwargs.keys():
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
-            tuner.best_config = config = configs[self._chosen(len(configs))]
+            tuner.best_config = config = configs[0]
             self._alternatives = [self._configuration(each) for each in configs]
             if len(tuner.configs) > 1:
                 self._trial(tuner, config, args, kwargs)
