@@ -66,7 +66,9 @@ class Pool:
 
     def _new_pair(self) -> Pair:
         """What answers the requests of one judging process."""
-        return Pair(self.stage, self._sandbox, self._gpu)
+        pair = Pair(self.stage, self._sandbox, self._gpu)
+        pair.compiler = self.compiler
+        return pair
 
     @property
     def _sandbox(self) -> str | None:

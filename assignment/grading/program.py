@@ -4,11 +4,13 @@ A program is JSON: tables of views, storages, operations, lines and kernels, and
 numbers are in range and its steps have their form; whether they make sense the player finds out by playing them.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from assignment.grading.protocol import DTYPES, MAX_DIMENSIONS, MAX_NUMBER, ProtocolError, parse
@@ -48,6 +50,11 @@ def read(data: Tensor) -> Program:
     except (ProtocolError, ValueError, TypeError, KeyError, IndexError, RecursionError, UnicodeDecodeError) as error:
         raise Unreadable("a malformed program") from error
     return program
+
+
+def written(program: Program) -> Tensor:
+    """The bytes of a program, or of a part of one."""
+    return torch.frombuffer(bytearray(json.dumps(program, separators=(",", ":")).encode()), dtype=torch.uint8)
 
 
 def _check_tables(program: Program) -> None:
@@ -109,6 +116,12 @@ def _launch(
     _check_index(line, program["lines"])
 
 
+def _warm_up(program: Program, kernel: Any, grid: Any, arguments: Any, options: Any, key: Any, line: Any) -> None:
+    if not _is_text(key):
+        raise Unreadable("a name that is none")
+    _launch(program, kernel, grid, arguments, options, None, False, line)
+
+
 def _constant(program: Program, number: Any, content: Any, line: Any) -> None:
     if not isinstance(content, str) or not _are_naturals([number]):
         raise Unreadable("a constant that is none")
@@ -142,6 +155,7 @@ def _check_views(program: Program, views: Any) -> None:
 STEPS: dict[str, Callable[..., None]] = {
     "op": _operation,
     "launch": _launch,
+    "warmup": _warm_up,
     "constant": _constant,
     "foreign": _numbered,
     "read": _named,

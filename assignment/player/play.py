@@ -134,6 +134,9 @@ class Turn:
         for number in gone:
             self._player.work.forget(self._player.storages.free(number))
 
+    def _warmup(self, *_: Any) -> None:
+        """Host code has asked what a kernel takes."""
+
     def _mark(self, name: str) -> None:
         self._seen.begin_again()
 
@@ -275,7 +278,7 @@ class Turn:
         return {name: arguments.of_launch(value, self.view, self._player.kernels) for name, value in given.items()}
 
 
-STEPS = ("inputs", "free", "mark", "read", "heard", "constant", "foreign", "op", "launch")
+STEPS = ("warmup", "inputs", "free", "mark", "read", "heard", "constant", "foreign", "op", "launch")
 
 
 def spoil(storage: torch.UntypedStorage) -> torch.Tensor:

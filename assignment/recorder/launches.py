@@ -4,6 +4,8 @@ An autotuned kernel runs its hooks and its first configuration, as a tuner's tri
 all configurations that are left after pruning along: any of them may be chosen on a GPU.
 """
 
+import hashlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +36,7 @@ class Launcher:
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels = tape, kernels
         self._alternatives: Json = None  # configurations of the autotuned kernel that is being launched
+        self.figures: dict[str, dict[str, int]] = {}  # of compiled kernels, by key: what the judge has told
 
     def install(self) -> None:
         """Replace how Triton launches and tunes kernels. For the rest of the process."""
@@ -46,13 +49,17 @@ class Launcher:
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
         values = self._bind(kernel, args, kwargs)
+        described = self._described(kernel, values, kwargs)
         if not warmup:
-            self._note(kernel, grid, values, kwargs)
-        return Compiled(lambda later, *given: self._later(kernel, later, given, kwargs))
+            self._note(kernel, grid_sizes(grid, values), *described)
+        return Compiled(
+            lambda later, *given: self._later(kernel, later, given, kwargs), Wanted(self, kernel, *described)
+        )
 
     def _later(self, kernel: Any, grid: Any, args: tuple, options: dict[str, Any]) -> None:
         left = {name: value for name, value in options.items() if name not in kernel.arg_names[: len(args)]}
-        self._note(kernel, grid, self._bind(kernel, args, left), left)
+        values = self._bind(kernel, args, left)
+        self._note(kernel, grid_sizes(grid, values), *self._described(kernel, values, left))
 
     def _bind(self, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         for name in kwargs:
@@ -63,14 +70,29 @@ class Launcher:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _note(self, kernel: Any, grid: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> None:
-        sizes = grid_sizes(grid, values)
-        arguments = {name: self.encode(name, value) for name, value in values.items()}
-        options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
+    def _note(self, kernel: Any, sizes: list[int], arguments: Json, options: Json) -> None:
         number = self._kernels.number(kernel)
         has_allocator = not isinstance(_allocator.get(), NullAllocator)
         described = arguments, options, self._alternatives, has_allocator
         self._tape.step("launch", number, sizes, *described, self._tape.line())
+
+    def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Json, Json]:
+        """The arguments and the options of a launch as JSON."""
+        options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
+        return {name: self.encode(name, value) for name, value in values.items()}, options
+
+    def ask_for(self, key: str, kernel: Any, arguments: Json, options: Json) -> None:
+        """Tell the judge that the call goes by the figures of this kernel, which are not known yet."""
+        self._tape.step("warmup", self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line())
+
+    @property
+    def chunk(self) -> int:
+        """The number of the program that is being written: views have other numbers in each."""
+        return self._tape.chunk
+
+    def dtype(self, view: int) -> str:
+        """The dtype of a view."""
+        return self._tape.dtype(view)
 
     def encode(self, name: str, value: Any, depth: int = 0) -> Json:
         """An argument of a launch as JSON; raises TypeError for what a kernel does not take."""
@@ -148,15 +170,55 @@ class Launcher:
         tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
 
 
-class Compiled:
-    """What a launch or a warm-up returns: it can be launched, and has the figures of an ordinary kernel."""
+class Wanted:
+    """What a kernel takes, compiled as one launch needs it: the judge has it compiled when host code asks.
 
-    n_regs, n_spills, n_max_threads = 128, 0, 1024
+    Until it has, in the first recording of the call, figures are those of an ordinary kernel.
+    """
+
+    def __init__(self, launcher: Launcher, kernel: Any, arguments: Json, options: Json) -> None:
+        self._launcher, self._kernel, self._chunk = launcher, kernel, launcher.chunk
+        self._arguments, self._options = arguments, options
+        self._key = ""
+
+    def __getitem__(self, name: str) -> int:
+        if not self._key and self._chunk == self._launcher.chunk:  # else its views have other numbers by now
+            self._key = self._identity()
+            if self._key not in self._launcher.figures:
+                self._launcher.ask_for(self._key, self._kernel, self._arguments, self._options)
+        return self._launcher.figures.get(self._key, {}).get(name, USUAL[name])
+
+    def _identity(self) -> str:
+        """The same in another process that does the same: views count by their dtypes."""
+        given = {
+            name: self._launcher.dtype(value["t"]) if isinstance(value, dict) and "t" in value else value
+            for name, value in self._arguments.items()
+        }
+        code = self._kernel.fn.__code__
+        text = json.dumps([code.co_filename, code.co_firstlineno, given, self._options], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}  # of an ordinary kernel
+
+
+class Compiled:
+    """What a launch or a warm-up returns: it can be launched, and has the figures of the compiled kernel."""
+
+    n_max_threads = 1024
     module = function = 0
 
-    def __init__(self, launch: Callable[..., None]) -> None:
-        self._launch = launch
-        self.metadata = Metadata()
+    def __init__(self, launch: Callable[..., None], figures: Wanted) -> None:
+        self._launch, self._figures = launch, figures
+        self.metadata = Metadata(figures)
+
+    @property
+    def n_regs(self) -> int:
+        return self._figures["registers"]
+
+    @property
+    def n_spills(self) -> int:
+        return self._figures["spills"]
 
     def _init_handles(self) -> None: ...
 
@@ -165,9 +227,24 @@ class Compiled:
 
 
 class Metadata:
-    """Of a kernel as ordinary ones are compiled."""
+    """Of a compiled kernel."""
 
-    shared, num_warps, num_stages, num_ctas, name = 49_152, 4, 2, 1, "kernel"
+    num_ctas, name = 1, "kernel"
+
+    def __init__(self, figures: Wanted) -> None:
+        self._figures = figures
+
+    @property
+    def shared(self) -> int:
+        return self._figures["shared"]
+
+    @property
+    def num_warps(self) -> int:
+        return self._figures["warps"]
+
+    @property
+    def num_stages(self) -> int:
+        return self._figures["stages"]
 
 
 def _key(tuner: Any, kwargs: Any) -> tuple:

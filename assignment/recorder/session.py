@@ -48,6 +48,7 @@ class Session:
             if self._asks_at_import:
                 self._import()
         self._answers.were_asked = False
+        self._launcher.figures = header.get("figures", {})
         groups: list[list[torch.Tensor]] = []
         reply: dict[str, Any] = {"status": "ok"}
         bare = False

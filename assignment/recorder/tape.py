@@ -55,6 +55,7 @@ class Tape(TorchDispatchMode):
         self._references: dict[int, StorageWeakRef] = {}  # by number
         self._constants: dict[int, bytes] = {}  # what memory that nobody was seen to make holds, by number
         self._next = 0
+        self.chunk = 0  # the number of the program that is being written
         self.on_gpu: set[int] = set()  # numbers of storages that a GPU machine would have on its GPU
         self.device: str | None = None  # of what is made, if the call that makes it names one
         self.default_device = "cpu"
@@ -68,6 +69,7 @@ class Tape(TorchDispatchMode):
         return False
 
     def _new_chunk(self) -> None:
+        self.chunk += 1
         self._views: dict[tuple, int] = {}
         self._operations: dict[str, int] = {}
         self._lines: dict[str, int] = {}
@@ -148,6 +150,10 @@ class Tape(TorchDispatchMode):
         dtype = str(tensor.dtype).removeprefix("torch.")
         key = number, dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
         return self._views.setdefault(key, len(self._views))
+
+    def dtype(self, view: int) -> str:
+        """The dtype of a view of this chunk."""
+        return list(self._views)[view][1]
 
     def _constant(self, number: int, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()

@@ -54,8 +54,8 @@ class ScriptedPair(Pair):
     def __init__(self, said):
         data = torch.frombuffer(bytearray(json.dumps(PROGRAM).encode()), dtype=torch.uint8)
         scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
-        self.recorder, self._player = scripted
-        self.kernels, self._had_large = [], False
+        self.recorder, self._player = self._workers = scripted
+        self.kernels, self._target, self._figures, self.compiler = [], {}, {}, None
 
 
 @pytest.fixture(autouse=True)

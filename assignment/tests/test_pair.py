@@ -436,3 +436,54 @@ def test_what_only_a_gpu_can_play_is_for_the_staff(at, gpu):
         del at.pair._player.ask
     assert result.tolist() == [0, 0, 0]
     assert "could not follow: inline assembly" in reply["doubts"][0]
+
+
+# what kernels take
+
+WARMED_UP = """
+told = []
+
+def weighted_sum_forward(x):
+    y = torch.empty_like(x)
+    compiled = _copy.warmup(x, y, 200, SIZE=256, num_warps=8, grid=(1,))
+    if not told:
+        told.append(compiled.n_regs)
+    found = told[0], compiled.n_spills, compiled.metadata.shared, compiled.metadata.num_warps
+    return torch.tensor([float(n) for n in found], device=x.device)
+"""
+
+
+@pytest.fixture
+def compiler(at):
+    """For what is compiled while a call is recorded."""
+    worker = sandbox.Worker(at.stage, "compile")
+    at.pair.compiler = lambda: worker
+    yield worker
+    at.pair.compiler = None
+    worker.close()
+
+
+def test_host_code_hears_what_its_kernels_really_take(at, compiler):
+    """Recorded anew once they are compiled, from the import on: nothing that it kept is of other figures"""
+    at.take(WARMED_UP)
+    registers, *others = result_of(at).tolist()
+    assert 8 <= registers <= 64
+    assert others == [0, 0, 8]
+    assert at.pair._n_asked == 1
+    assert result_of(at).tolist() == [registers, *others]
+    assert at.pair._n_asked == 1
+
+
+def test_a_kernel_that_cannot_be_compiled_has_figures_too(at, compiler):
+    code = WARMED_UP.replace("SIZE=256", "SIZE=200")  # no power of two
+    at.take(code)
+    assert result_of(at).tolist() == [128, 0, 49_152, 4]
+
+
+def test_whoever_asks_again_and_again_is_answered_in_the_end(at, compiler):
+    code = WARMED_UP.replace("def weighted", "import os\n\ndef weighted").replace(
+        "200, SIZE", "int(os.urandom(3)[0]), SIZE"
+    )
+    at.take(code)
+    assert result_of(at).tolist()[1:] in ([0, 0, 8], [0, 49_152, 4])
+    assert at.pair._n_asked <= 8
