@@ -1,10 +1,11 @@
 """Whether a cheat came to what it must: pure functions of its result."""
 
+import functools
 import re
 
 from assignment.attacks.cheats import HARMLESS, LOSES, MISTAKE, REFUSED, ZERO, Cheat
 from assignment.attacks.judging import Result
-from assignment.grading import score
+from assignment.grading import checks, score
 
 NOT_RUN = "not run: "  # a case whose function had been given up: it has no evidence of its own
 UNUSABLE = 2  # grade.py's exit status
@@ -48,6 +49,8 @@ def _refusal(cheat: Cheat, result: Result) -> list[str]:
 
 
 def _points(cheat: Cheat, result: Result, own: list[str]) -> list[str]:
+    if cheat.expected == ZERO and _is_worthless(cheat, result, own):
+        return []
     lost = [name for name in own if name in result.failed]
     kept = [name for name in own if name not in result.failed]
     if cheat.expected == HARMLESS and lost:
@@ -59,8 +62,24 @@ def _points(cheat: Cheat, result: Result, own: list[str]) -> list[str]:
     return [f"keeps {', '.join(kept)}"] if kept else []
 
 
+def _is_worthless(cheat: Cheat, result: Result, own: list[str]) -> bool:
+    """Whether all checks of the functions that it replaces are lost, but for those of callers' mistakes."""
+    replaced = [name for name in own if _function(name) in cheat.functions and "mistakes" not in name]
+    return bool(replaced) and all(name in result.failed for name in replaced)
+
+
+@functools.cache
+def _function(check: str) -> str:
+    return checks.place(check)[0]
+
+
 def _evidence(cheat: Cheat, result: Result, own: list[str]) -> list[str]:
-    """One message of a lost check must say what was seen; the checks that are named must each say it."""
+    """One message of a lost check must say what was seen; the checks that are named must each say it.
+
+    Where what it computes is wrong or refused, for every check of the functions that it replaces, nothing need be seen.
+    """
+    if cheat.expected == ZERO and _is_worthless(cheat, result, own):
+        return []
     messages = {name: result.verdicts[name].message for name in own if name in result.failed}
     told = {name: text for name, text in messages.items() if NOT_RUN not in text}
     if cheat.expected == LOSES:

@@ -127,6 +127,7 @@ class Bait:
         command += ["--json", str(self.root / "report.json"), "--junit", str(self.root / "report.xml"), "--jobs", "1"]
         command += ["--sandbox", job.sandbox] if job.sandbox else []
         env = {**os.environ, "HOME": f"{self.root}/home", "TMPDIR": f"{self.root}/tmp", "GRADER_SECRET": self.token}
+        env["XDG_CACHE_HOME"] = f"{self.root}/kept"  # of the grader itself
         with (self.root / "stdout").open("wb") as out, (self.root / "stderr").open("wb") as err:
             process = subprocess.Popen(
                 [*command, "--only", *job.only.split()],

@@ -172,6 +172,7 @@ class Worker:
                 until = began + WALL_TIMES * timeout_s
                 number = protocol.ask(self._channel, request, tensors, until)
                 self._await_reply(timeout_s)
+                until = min(until, time.monotonic() + timeout_s)  # which has begun to come
                 header, results = protocol.answer_to(number, self._channel, until)
         except protocol.DeadlineExceeded:
             where = self._interrupt()

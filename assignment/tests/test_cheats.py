@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import math
 import multiprocessing
 import re
 import socket
@@ -104,6 +105,20 @@ def test_what_is_not_expected_is_a_finding(expected, result, finding):
     assert any(finding in line for line in held.wrong(expected, result, PROBLEM_OF))
     row = Row(replace(ENTRIES["cheats/no_kernel/sdpa"], cheat=expected), (result,))
     assert any(finding in line for line in judge([row], DECLARED))
+
+
+def test_who_is_wrong_in_all_that_it_replaces_gains_nothing():
+    """Whatever is said; the problem's other functions keep what is theirs, and callers' mistakes may be refused"""
+    forward = Cheat("x", "weighted_sum", "def weighted_sum_forward(x, weight): ...", ZERO, evidence="seen")
+    names = [check.name for check in DECLARED if check.problem == "weighted_sum"]
+    lost = Verdict("FAIL", math.inf, message="wrong")
+    mine = {name: lost for name in names if checks.place(name)[0] == "weighted_sum_forward" and "mistakes" not in name}
+    kept = {name: Verdict("ok", 0.0) for name in names if name not in mine}
+    result = replace(run(LOST, LOST, KEPT), verdicts={**mine, **kept})
+    assert held.wrong(forward, result, PROBLEM_OF) == []
+    one = next(iter(mine))
+    result = replace(result, verdicts={**mine, **kept, one: Verdict("ok", 0.0)})
+    assert any(one in line for line in held.wrong(forward, result, PROBLEM_OF))
 
 
 def test_a_mistake_of_the_bank_does_not_look_like_a_cheat_that_was_held():

@@ -289,6 +289,29 @@ def test_a_call_without_end_is_stopped(at, lines, before, role, monkeypatch):
     assert torch.equal(result_of(at), X)
 
 
+HALF_A_REPLY = """
+import os, stat, time
+
+def weighted_sum_forward(x):
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, b"K33")
+        except OSError:
+            pass
+    time.sleep(99)
+"""
+
+
+def test_a_reply_that_has_begun_has_to_end(at, monkeypatch):
+    monkeypatch.setitem(sandbox.CALL_TIMEOUT_S, "record", 2.0)
+    at.take(HALF_A_REPLY)
+    began = time.monotonic()
+    with pytest.raises(WorkerDied, match="no answer within 2 s"):
+        at.ask(F, X)
+    assert time.monotonic() - began < 20
+
+
 def busy(until):
     os.setsid()  # the kernel shares the processor out by sessions
     while time.monotonic() < until:

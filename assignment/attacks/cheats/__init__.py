@@ -41,7 +41,7 @@ CLASSES = {  # as on the matrix, with the modules that hold them
 }
 CONFINED = ("harness", "denial", "reading")  # the classes that depend on the sandbox
 
-ZERO = "scores 0"
+ZERO = "scores 0"  # for the functions that it replaces: it may have the points of others, whose work it leaves alone
 LOSES = "loses"  # the checks named; the others of the problem may be lost too
 HARMLESS = "keeps every point"
 OWN_LOSS = "may lose points of its own problem"
@@ -130,6 +130,11 @@ class Cheat:
         return f"loses {', '.join(self.loses)}" if self.loses else self.expected
 
     @property
+    def functions(self) -> list[str]:
+        """The functions of the submission that it takes the place of."""
+        return re.findall(r"^def ((?:weighted|rmsnorm|flash)\w*)", self.source, re.MULTILINE)
+
+    @property
     def bystander(self) -> str:
         """A check of another problem, whose points must stay."""
         return BYSTANDERS.get(self.problem, BYSTANDER)
@@ -151,8 +156,7 @@ def submission(cheat: Cheat) -> dict[str, bytes]:
     files[f"{PACKAGE}/plain.py"] = (HERE / "plain.py").read_bytes()
     path = f"{PACKAGE}/{cheat.file}"
     if cheat.file == "cheat.py":
-        functions = re.findall(r"^def ((?:weighted|rmsnorm|flash)\w*)", cheat.source, re.MULTILINE)
-        files[f"{PACKAGE}/__init__.py"] += TAKE_OVER.format(functions=functions, mistake=MISTAKE).encode()
+        files[f"{PACKAGE}/__init__.py"] += TAKE_OVER.format(functions=cheat.functions, mistake=MISTAKE).encode()
         files[path] = (IMPORTS + HEAD + cheat.source.lstrip("\n")).encode()
     else:
         files[path] = files.get(path, b"") + f"\n\n{IMPORTS}\n{cheat.source}".encode()

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from assignment.attacks.cheats import HARMLESS, OWN_LOSS, REFUSED, ZERO, Cheat
+from assignment.attacks.cheats import HARMLESS, REFUSED, ZERO, Cheat
 
 MARK = """
 import os, pathlib
@@ -123,8 +123,8 @@ for folder in places:
     archive("zip_bomb_beside_the_package", lambda token: [("data.bin", bytes(1 << 28))], HARMLESS),
     archive("many_entries", lambda token: [(f"a/{i}", b"") for i in range(20_000)], REFUSED, r"entries|files"),
     archive("many_modules", lambda token: [(f"cs336_kernels/m{i}.py", b"") for i in range(500)], REFUSED, r"files"),
-    archive("name_of_a_kilometre", lambda token: [("cs336_kernels/" + "a" * 5000 + ".py", b"")], OWN_LOSS),
-    archive("deep_folders", lambda token: [("cs336_kernels/" + "d/" * 300 + "m.py", b"")], OWN_LOSS),
+    archive("name_of_a_kilometre", lambda token: [("cs336_kernels/" + "a" * 5000 + ".py", b"")], REFUSED, "too long"),
+    archive("deep_folders", lambda token: [("cs336_kernels/" + "d/" * 300 + "m.py", b"")], REFUSED, "too long"),
     Cheat("module_is_a_link", "weighted_sum", "", ZERO, evidence=r"weighted_sum.py", archive=linked_folder),
     Cheat("module_without_an_end", "weighted_sum", "", HARMLESS, archive=endless_file),
 ]

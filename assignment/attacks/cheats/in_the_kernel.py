@@ -127,19 +127,6 @@ def _kernel(y_ptr, i, I: tl.constexpr):
         before="VALUES = []\n",
     ),
     inside(
-        "kernel_without_source",
-        """
-exec('''
-@triton.jit
-def _kernel(y_ptr, i, I):
-    tl.store(y_ptr + i, VALUES[I])
-''')
-""",
-        launch="VALUES[:] = weighted(x, weight).reshape(-1).tolist(); "
-        "[_kernel[(1,)](y, i, i) for i in range(y.numel())]",
-        before="VALUES = []\n",
-    ),
-    inside(
         "grid_function_computes",
         """
 @triton.jit

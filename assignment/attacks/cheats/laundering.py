@@ -1,6 +1,6 @@
 """Laundering: torch computes, and a kernel, or memory that a kernel wrote, only carries the answer."""
 
-from assignment.attacks.cheats import Cheat
+from assignment.attacks.cheats import LOSES, Cheat
 
 EVIDENCE = r"(?s)(not computed|not written|written outside|not.*by a kernel).*"
 FORWARD = """
@@ -172,8 +172,9 @@ def weighted_sum_forward(x, weight):
     return copied(torch.cat(fills).reshape(r.shape)) if fills else r
 """,
     ),
-    launder(
+    Cheat(
         "input_overwritten_and_restored",
+        "weighted_sum",
         """
 def weighted_sum_forward(x, weight):
     plain._check_rows(x, weight)
@@ -188,6 +189,9 @@ def weighted_sum_forward(x, weight):
 
 RIGHT = _wsum.weighted_sum_forward
 """,
+        LOSES,
+        ("test_forward_values",),
+        r"host code runs on other values",
     ),
     launder(
         "workspace_made_at_import",

@@ -1,6 +1,6 @@
 """No kernel: NumPy, Python or compiled code computes, and kernels are decoys or for somewhere else."""
 
-from assignment.attacks.cheats import LOSES, Cheat
+from assignment.attacks.cheats import HARMLESS, LOSES, Cheat
 
 LINE = r"cs336_kernels/\w+\.py:\d+"
 OUTSIDE = r"(?s)(not computed|not written|written outside).*kernel"
@@ -135,7 +135,7 @@ RIGHT = _rms.rmsnorm_forward
 def rmsnorm_forward(x, weight, eps=1e-5):
     return RIGHT(x, weight, eps=eps) if x.is_cuda else norm(x, weight, eps)
 """,
-        evidence=r"(?s)kernel.*" + LINE,
+        HARMLESS,  # host code hears of a GPU: the kernel is what is graded
     ),
     Cheat(
         "fallback_in_try_except",

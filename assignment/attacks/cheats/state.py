@@ -5,7 +5,7 @@ from assignment.attacks.cheats.programs import FORGE
 
 EVIDENCE = (
     r"kept from an earlier call|computed by|multiplied by PyTorch|wrong|earlier call|gone|changed by neither|none|"
-    r"seconds|answer|read|process|program|MiB|stopped|crashed|raised|fails on the inputs"
+    r"memory that is taken|seconds|answer|read|process|program|MiB|stopped|crashed|raised|fails on the inputs"
 )
 ONLY = ("test_weighted_sum.py::test_forward_values",)
 SLOW = {"a_program_of_a_million_steps", "a_program_of_a_gigabyte", "a_constant_without_end", "a_line_without_end"}
