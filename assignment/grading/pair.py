@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
 LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
 TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; others are compiled for an H100
-WARMUP, MAX_ASKED = b'["warmup",', 8
+WARMUP = b'["warmup",'
+MAX_ASKED, MAX_AT_ONCE = 16, 16  # recordings of a submission for the sake of figures, and kernels of each
 FIGURES = ("registers", "spills", "shared", "warps", "stages")
 MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
 ON_GPU = ("call", "again", "gradients")  # what has its results from there; the rest is played to keep up
@@ -109,14 +110,17 @@ class Pair:
         except program.Unreadable:  # of which the play tells
             return {}
         found: dict[str, dict[str, int]] = {}
-        for _, kernel, grid, arguments, options, key, line in (s for s in asked["steps"] if s[0] == "warmup"):
+        steps = [step for step in asked["steps"] if step[0] == "warmup"]
+        for _, kernel, grid, arguments, options, key, line in steps[:MAX_AT_ONCE]:
             launch = ["launch", kernel, grid, arguments, options, None, False, line]
             bare = program.written({"views": asked["views"], "lines": asked["lines"], "steps": [launch]})
             header = {"kind": "compile", "sources": self._stage.sources, "programs": {target: 0}, "processes": 1}
             try:
                 came, results = self.compiler().ask({**header, "kernels": [*self.kernels, *asked["kernels"]]}, [bare])
                 reply = replies.read(came, len(results)) or {}
-            except WorkerDied:
+            except WorkerDied as error:
+                if not error.ran:
+                    return found
                 reply = {}
             compiled = next((kernel for kernel in reply.get("kernels", ()) if kernel.registers), None)
             found[key] = {name: getattr(compiled, name) for name in FIGURES} if compiled else {}
@@ -154,8 +158,10 @@ class Pair:
     def _on_gpu(
         self, request: dict[str, Any], tensors: list["Tensor"], simulated: dict[str, Any], results: list["Tensor"]
     ) -> Reply:
-        """Have the program played on the GPU too; what faults in the simulator is not."""
-        if simulated.get("status") == "fault":
+        """Have the program played on the GPU too; what the simulator has found is the verdict."""
+        from assignment.grading.replies import MAX_NOTES
+
+        if simulated.get("status") != "ok":
             self._forget()  # the others have gone on where the GPU has not
             return simulated, []
         try:
@@ -163,18 +169,15 @@ class Pair:
         except WorkerDied:
             self._forget()
             raise
-        is_through = simulated.get("status") == "ok"
-        if reply.get("status") != "ok":
+        is_through = reply.get("status") == "ok"
+        if not is_through:
             self._forget()
         if not reply.pop("fits", True):
             note = "judged in the simulator: the GPU has no room for this call"
-            return {**simulated, "notes": [*simulated.get("notes", []), note]}, results
-        if not is_through and reply.get("status") == "ok":
-            why = str(simulated.get("message", ""))
-            return {**reply, "doubts": [f"right on the GPU, but the simulator could not follow: {why}"]}, found
-        if not is_through or (reply.get("status") == "ok" and request["kind"] not in ON_GPU):
+            return {**simulated, "notes": [note, *simulated.get("notes", [])][:MAX_NOTES]}, results
+        if is_through and request["kind"] not in ON_GPU:
             return simulated, results
-        return ({**simulated, **reply} if reply.get("status") == "ok" else reply), found
+        return ({**simulated, **reply} if is_through else reply), found
 
     def compile(
         self, request: dict[str, Any], tensors: list["Tensor"], compiler: Worker, sources: Any, right: Judgement

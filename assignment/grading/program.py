@@ -21,6 +21,7 @@ MAX_STEPS = 1_500_000
 MAX_TABLE = 2_000_000
 MAX_TEXT = 300  # characters of a name or a line
 MAX_KERNELS = 1_000
+MAX_KEY = 64  # characters: those of a hash
 MAX_STORAGE = 1 << 40  # bytes
 MAX_DEPTH = 12  # of nested arguments
 MAX_STRING = 2_000  # characters in an argument
@@ -117,7 +118,7 @@ def _launch(
 
 
 def _warm_up(program: Program, kernel: Any, grid: Any, arguments: Any, options: Any, key: Any, line: Any) -> None:
-    if not _is_text(key):
+    if not _is_text(key) or len(key) > MAX_KEY:
         raise Unreadable("a name that is none")
     _launch(program, kernel, grid, arguments, options, None, False, line)
 

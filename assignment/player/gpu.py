@@ -46,7 +46,8 @@ class Session:
             reply, results = failed(error), []
         if (error_ := sticky.error()) is not None:
             return {**failed(InKernel(error_, "")), "sticks": True}, []
-        if any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in inputs):
+        is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in inputs)
+        if is_large or not reply.get("fits", True):
             gc.collect()
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results

@@ -183,7 +183,7 @@ class Turn:
         places = [place_of(tensor) for tensor in written]
         try:
             result = self._made(func, args, kwargs, views)
-        except CannotFollow:
+        except (CannotFollow, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise CannotFollow(

@@ -37,6 +37,8 @@ class Launcher:
         self._tape, self._kernels = tape, kernels
         self._alternatives: Json = None  # configurations of the autotuned kernel that is being launched
         self.figures: dict[str, dict[str, int]] = {}  # of compiled kernels, by key: what the judge has told
+        self.target: Json = ""  # the GPU that host code hears of
+        self.were_asked = False  # whether host code has heard of figures, which every GPU has its own of
 
     def install(self) -> None:
         """Replace how Triton launches and tunes kernels. For the rest of the process."""
@@ -49,12 +51,16 @@ class Launcher:
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
         values = self._bind(kernel, args, kwargs)
-        described = self._described(kernel, values, kwargs)
-        if not warmup:
+        try:
+            described = self._described(kernel, values, kwargs)
+        except (TypeError, ValueError):
+            if not warmup:
+                raise
+            described = None  # of dtypes in place of tensors
+        if described and not warmup:
             self._note(kernel, grid_sizes(grid, values), *described)
-        return Compiled(
-            lambda later, *given: self._later(kernel, later, given, kwargs), Wanted(self, kernel, *described)
-        )
+        wanted = Wanted(self, kernel, described)
+        return Compiled(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
 
     def _later(self, kernel: Any, grid: Any, args: tuple, options: dict[str, Any]) -> None:
         left = {name: value for name, value in options.items() if name not in kernel.arg_names[: len(args)]}
@@ -176,27 +182,38 @@ class Wanted:
     Until it has, in the first recording of the call, figures are those of an ordinary kernel.
     """
 
-    def __init__(self, launcher: Launcher, kernel: Any, arguments: Json, options: Json) -> None:
+    def __init__(self, launcher: Launcher, kernel: Any, described: tuple[Json, Json] | None) -> None:
         self._launcher, self._kernel, self._chunk = launcher, kernel, launcher.chunk
-        self._arguments, self._options = arguments, options
-        self._key = ""
+        self._described, self._key = described, ""
 
     def __getitem__(self, name: str) -> int:
-        if not self._key and self._chunk == self._launcher.chunk:  # else its views have other numbers by now
-            self._key = self._identity()
+        self._launcher.were_asked = True
+        is_of_now = self._chunk == self._launcher.chunk  # else its views have other numbers
+        if self._described and not self._key and is_of_now:
+            self._key = self._identity(*self._described)
             if self._key not in self._launcher.figures:
-                self._launcher.ask_for(self._key, self._kernel, self._arguments, self._options)
+                self._launcher.ask_for(self._key, self._kernel, *self._described)
         return self._launcher.figures.get(self._key, {}).get(name, USUAL[name])
 
-    def _identity(self) -> str:
-        """The same in another process that does the same: views count by their dtypes."""
-        given = {
-            name: self._launcher.dtype(value["t"]) if isinstance(value, dict) and "t" in value else value
-            for name, value in self._arguments.items()
-        }
+    def _identity(self, arguments: Json, options: Json) -> str:
+        """The same in another process that does the same, and for all calls that are compiled alike."""
+        constant = {param.name for param in self._kernel.params if param.is_constexpr}
+        given = {name: value if name in constant else self._kind(value) for name, value in arguments.items()}
         code = self._kernel.fn.__code__
-        text = json.dumps([code.co_filename, code.co_firstlineno, given, self._options], sort_keys=True)
+        text = json.dumps(
+            [code.co_filename, code.co_firstlineno, given, options, self._launcher.target], sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _kind(self, value: Json) -> Json:
+        """Views by their dtypes, integers by what Triton makes different kernels for."""
+        if isinstance(value, dict):
+            view = value.get("t", value.get("descriptor"))
+            known = {} if view is None else {"t": self._launcher.dtype(view)}
+            return {**{name: self._kind(inner) for name, inner in value.items() if inner is not view}, **known}
+        if isinstance(value, list):
+            return [self._kind(item) for item in value]
+        return [value == 1, value % 16 == 0] if type(value) is int else str(type(value))
 
 
 USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}  # of an ordinary kernel

@@ -47,7 +47,7 @@ class Session:
             self._answer_as(target)
             if self._asks_at_import:
                 self._import()
-        self._answers.were_asked = False
+        self._answers.were_asked = self._launcher.were_asked = False
         self._launcher.figures = header.get("figures", {})
         groups: list[list[torch.Tensor]] = []
         reply: dict[str, Any] = {"status": "ok"}
@@ -61,7 +61,7 @@ class Session:
             reply = {"status": "raised", **describe(error, self._folder), "in_kernel": False}
             error.__traceback__ = None
         program = self._tape.take(self._new_kernels(), groups, bare)
-        reply["asked"] = self._asks_at_import or self._answers.were_asked
+        reply["asked"] = self._asks_at_import or self._answers.were_asked or self._launcher.were_asked
         return reply, [torch.frombuffer(bytearray(program), dtype=torch.uint8)]
 
     def _load(self, header: dict[str, Any]) -> Reply:
@@ -74,7 +74,7 @@ class Session:
     def _import(self) -> None:
         with self._recorded():
             self._submission.load()
-        self._asks_at_import = self._answers.were_asked
+        self._asks_at_import = self._answers.were_asked or self._launcher.were_asked
 
     def _answer_as(self, target: str | dict[str, Any]) -> None:
         """Stand for another GPU; a submission that asked for it when it was imported is imported anew."""
@@ -82,6 +82,7 @@ class Session:
         gpu = GPUTarget("cuda", 10 * properties["major"] + properties["minor"], properties["warp_size"])
         self._target = target
         self._answers = device.install(self._tape, gpu, properties)
+        self._launcher.target = target
 
     def _new_kernels(self) -> list[Any]:
         new = self._kernels.entries[self._told :]

@@ -449,16 +449,30 @@ def test_what_a_gpu_has_no_room_for_is_judged_in_the_simulator(at, gpu):
     assert "no room" in reply["notes"][0]
 
 
-def test_what_only_a_gpu_can_play_is_for_the_staff(at, gpu):
-    at.take(defined("return copied(x)"))
-    gpu(PLAYED)
-    at.pair._player.ask = lambda request, tensors: ({"status": "failed", "message": "inline assembly"}, [])
+def test_what_the_simulator_has_found_is_the_verdict(at, gpu):
+    """Whatever a GPU would say; and all begin anew, since it has not kept up"""
+    at.take(defined("x.zero_()", "return copied(x)"))
+    player = gpu()
+    reply, _ = at.ask(F, X.clone())
+    assert ("was written to" in reply["message"], player.asked) == (True, 0)
+    assert not at.pair._player.is_connected
+
+
+def test_a_note_more_than_there_may_be_is_none(at, gpu):
+    at.take(RIGHT)
+    gpu({"status": "failed", "message": "CUDA out of memory", "fits": False})
+    played = at.pair._player.ask
+
+    def remarked(*asked):
+        reply, results = played(*asked)
+        return {**reply, "notes": ["x"] * 4}, results
+
+    at.pair._player.ask = remarked
     try:
-        reply, (result,) = at.ask(F, X)
+        reply, _ = at.ask(F, X)
     finally:
         del at.pair._player.ask
-    assert result.tolist() == [0, 0, 0]
-    assert "could not follow: inline assembly" in reply["doubts"][0]
+    assert len(reply["notes"]) == 4
 
 
 # what kernels take
@@ -503,10 +517,49 @@ def test_a_kernel_that_cannot_be_compiled_has_figures_too(at, compiler):
     assert result_of(at).tolist() == [128, 0, 49_152, 4]
 
 
+def test_figures_are_those_of_each_gpu(at, compiler):
+    """A program for each, where host code has asked"""
+    at.take(WARMED_UP)
+    told = {}
+    for target in ("a100", "b200"):
+        said, _ = at.record(F, X, target=target)
+        assert said["asked"]
+        told[target] = result_of(at, target=target)[0].item()
+    assert all(8 <= registers <= 64 for registers in told.values())
+    assert len(at.pair._figures) == 2
+
+
+def test_calls_that_are_compiled_alike_are_asked_for_once(at, compiler):
+    at.take(WARMED_UP.replace("y, 200", "y, x.numel()").replace("if not told", "if True"))
+    for rows in (3, 5, 7):
+        assert result_of(at, X[:rows].clone())[3] == 8
+    assert at.pair._n_asked == 1
+
+
+def test_a_warm_up_on_dtypes_has_the_figures_of_an_ordinary_kernel(at, compiler):
+    at.take(WARMED_UP.replace("warmup(x, y,", "warmup(torch.float32, torch.float32,"))
+    assert result_of(at).tolist() == [128, 0, 49_152, 4]
+
+
+def test_so_many_kernels_are_compiled_at_once(at, compiler, monkeypatch):
+    """The judge's own time is nobody's to spend"""
+    asked = []
+
+    def compiled(header, programs):
+        asked.append(header)
+        return {"status": "failed", "message": ""}, []
+
+    monkeypatch.setattr(compiler, "ask", compiled)
+    several = "    [_copy.warmup(x, y, 2, SIZE=n, grid=(1,)).n_regs for n in range(999)]\n    if not told:"
+    at.take(WARMED_UP.replace("    if not told:", several))
+    result_of(at)
+    assert len(asked) <= 16 * 16
+
+
 def test_whoever_asks_again_and_again_is_answered_in_the_end(at, compiler):
     code = WARMED_UP.replace("def weighted", "import os\n\ndef weighted").replace(
         "200, SIZE", "int(os.urandom(3)[0]), SIZE"
     )
     at.take(code)
     assert result_of(at).tolist()[1:] in ([0, 0, 8], [0, 49_152, 4])
-    assert at.pair._n_asked <= 8
+    assert at.pair._n_asked <= 16
