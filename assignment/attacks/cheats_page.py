@@ -13,7 +13,8 @@ HEAD = """# The cheats, and what came of them
 
 Written by `python -m assignment.attacks cheats/ --sandbox NAME --sandbox NAME …`, not by hand. A cheat is *held* if its
 run of grade.py ended in time with a whole and honest report, left nothing behind, cost nobody else a point and its
-author what the bank says, with evidence. *Open* is what no limit can hold: the rung `rlimits` hides nothing."""
+author what the bank says: no point for a function that it replaces. *Open* is what no limit can hold: the rung
+`rlimits` hides nothing."""
 
 
 def write(rows: list[Row], checks: list[Check]) -> None:
