@@ -31,13 +31,7 @@ PIPE = 1 << 20  # bytes that can be printed while nobody reads
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
-CALL_TIMEOUT_S = {
-    "record": 30.0,
-    "play": 30.0,
-    "compile": 120.0,
-    "gpu": 120.0,
-    "cuda": 120.0,
-}  # the reference takes 2 s to play
+CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, "cuda": 120.0}  # usual: 2 s
 WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
 WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
 LOOK_EVERY_S = 0.5
