@@ -37,7 +37,7 @@ CASES = {  # by function: shape, peer, fraction of its speed for full points (te
 def opened(submission: Submission) -> Iterator[Session]:
     stage = Stage(submission, "cuda")
     stage.is_endless = True
-    session = Session(stage, rungs.choose(rungs.AUTO, "cuda"), submission)
+    session = Session(stage, rungs.choose(rungs.AUTO, "cuda"))
     try:
         yield session
     finally:

@@ -156,7 +156,7 @@ def prepare_for_speed(session: pytest.Session) -> None:
 
     pool = pool_of(session.config)
     if not speed.needs_a_gpu(pool):
-        session.config.stash[SPEED] = speed.Session(pool.stage, pool.rung, pool.submission)
+        session.config.stash[SPEED] = speed.Session(pool.stage, pool.rung)
 
 
 def stop_if_asked(session: pytest.Session) -> None:
@@ -337,7 +337,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
 
 def import_error(config: pytest.Config) -> str:
     """What kept the package from being imported, as far as the workers of this process know."""
-    timed = config.stash[SPEED].worker.import_error if SPEED in config.stash else ""
+    timed = config.stash[SPEED].submitted.import_error if SPEED in config.stash else ""
     return pool_of(config).import_error() or timed
 
 

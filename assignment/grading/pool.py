@@ -42,7 +42,7 @@ class Pool:
         self._deaths = no_deaths()
         self._closed, self._owner = False, os.getpid()
         self.mine = 0  # the index of this process's worker
-        self._gpu = _properties_of_gpu() if device == "cuda" and not inline else None
+        self._gpu = properties_of_gpu() if device == "cuda" and not inline else None
         self._pair: Any = None  # beside this very process: one that simulates
         self._compiler: Any = None  # this process's worker that compiles
         self.uncompiled: Counter[str] = Counter()  # how often a function has ended the one that compiles
@@ -137,7 +137,7 @@ def no_deaths() -> Any:
     return multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))
 
 
-def _properties_of_gpu() -> dict[str, Any]:
+def properties_of_gpu() -> dict[str, Any]:
     """What host code is to hear of the GPU that is here."""
     import torch
 

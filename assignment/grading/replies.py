@@ -13,11 +13,12 @@ from torch import Tensor
 from assignment.compiling import kernel
 from assignment.compiling.targets import TARGETS
 from assignment.grading import text
-from assignment.grading.requests import MAX_KERNELS, MAX_NOTES
+from assignment.grading.requests import MAX_NOTES
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MAX_GROUPS = 64
 MAX_COMPILED = 300  # kernels
+MAX_TUNED = 10_000  # launches
 MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
 LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
@@ -66,14 +67,15 @@ def _ok(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
 
 
 def _timed(reply: dict[str, Any]) -> dict[str, Any]:
-    """What a timed call says: the seconds by its own events, and the kernels that it launched with their times."""
+    """What is measured on a GPU: the seconds of a call, the bytes that it takes, the seconds of tuned launches."""
     found: dict[str, Any] = {}
     if isinstance(seconds := reply.get("events_s"), float):
         found["events_s"] = seconds
-    launched = reply.get("launched")
-    if isinstance(launched, list) and len(launched) <= MAX_KERNELS:
-        pairs = [pair for pair in launched if isinstance(pair, list) and [type(part) for part in pair] == [str, float]]
-        found["launched"] = {text.line(name[:MAX_NAME]): microseconds for name, microseconds in pairs}
+    if type(peak := reply.get("peak")) is int:
+        found["peak"] = peak
+    tuned = reply.get("tuned")
+    if isinstance(tuned, list) and len(tuned) <= MAX_TUNED and all(isinstance(seconds, float) for seconds in tuned):
+        found["tuned"] = tuned
     return found
 
 

@@ -24,8 +24,6 @@ from assignment.grading.supervisor import descendants
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from assignment.grading.start import Referee
-
 WAKE_EVERY_S = 2.0
 PIPE = 1 << 20  # bytes that can be printed while nobody reads
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
@@ -66,7 +64,6 @@ class Worker:
         """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on."""
         self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
         self._channel: socket.socket | None = None
-        self.seconds = 0.0  # of the last request that was timed, from start to finish, by our clock
         self._isolated = False
         self._spent_s = self._idle_s = 0.0  # of the call that is waited for: in all, and doing nothing
         self.import_error = ""  # what kept the package from being imported: its files are, one by one
@@ -137,37 +134,26 @@ class Worker:
         """The bytes that the child has mapped since it was forked; 0 if there is none."""
         return self._supervisor("used").get("grown", 0) if self.is_connected else 0
 
-    def ask(
-        self, request: dict[str, Any], tensors: list["Tensor"], referee: "Referee | None" = None
-    ) -> tuple[dict[str, Any], list["Tensor"]]:
-        """One request and its reply; raises WorkerDied, and the next call finds a new worker.
-
-        With a referee it is timed: see start.py.
-        """
+    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
+        """One request and its reply; raises WorkerDied, and the next call finds a new worker."""
         if self._stage.is_over:
             raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
         if self._channel is None:
             self._connect()
-        return self._exchange(request, tensors, referee)
+        return self._exchange(request, tensors)
 
-    def _exchange(
-        self, request: dict[str, Any], tensors: list["Tensor"], referee: "Referee | None" = None
-    ) -> tuple[dict[str, Any], list["Tensor"]]:
-        from assignment.grading import protocol, start  # loads PyTorch, which a worker's start must not wait for
+    def _exchange(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
+        from assignment.grading import protocol  # loads PyTorch, which a worker's start must not wait for
 
         assert self._channel is not None
         timeout_s = CALL_TIMEOUT_S[self._device]
         began = time.monotonic()
-        results: list[Tensor] = []
         try:
-            if referee:
-                header, self.seconds = start.exchange(self._channel, request, referee, timeout_s)
-            else:
-                until = began + WALL_TIMES * timeout_s
-                number = protocol.ask(self._channel, request, tensors, until)
-                self._await_reply(timeout_s)
-                until = min(until, time.monotonic() + timeout_s)  # which has begun to come
-                header, results = protocol.answer_to(number, self._channel, until)
+            until = began + WALL_TIMES * timeout_s
+            number = protocol.ask(self._channel, request, tensors, until)
+            self._await_reply(timeout_s)
+            until = min(until, time.monotonic() + timeout_s)  # which has begun to come
+            header, results = protocol.answer_to(number, self._channel, until)
         except protocol.DeadlineExceeded:
             where = self._interrupt()
             self._bury(patience_s=0)
@@ -180,10 +166,8 @@ class Worker:
         finally:
             self._stage.spend(self._spent_s or time.monotonic() - began)
             self._spent_s = 0.0
-        left, sticks = header.pop("left", ""), header.pop("sticks", False)
-        if request["kind"] != "run":  # of what is timed they are looked for when it gives its results
-            self._refuse_leftovers(left)
-        if sticks:  # an error of the GPU's, with which every later call of this child would fail
+        self._refuse_leftovers()
+        if header.pop("sticks", False):  # an error of the GPU's, with which every later call of this child would fail
             self.end_child()
             if request["kind"] == "load":
                 raise WorkerDied("crashed", "the GPU was left unusable when it was imported")
@@ -220,16 +204,16 @@ class Worker:
                 raise protocol.DeadlineExceeded
         self._idle_s = 0.0
 
-    def _refuse_leftovers(self, thread: Any) -> None:
-        """A call must be over when it returns; raises WorkerDied where a thread or a process goes on."""
+    def _refuse_leftovers(self) -> None:
+        """A call must be over when it returns; raises WorkerDied where a process goes on."""
         if self._device in WITHOUT_HOST_CODE:  # nothing of a submission's runs there but kernels
             return
         strays = self._supervisor("strays").get("strays", ["the worker's own, which was killed"])
-        if not thread and not strays:
+        if not strays:
             return
-        left = f"a thread running: {str(thread)[:80]}" if thread else f"a process running: {str(strays[0])[:80]}"
         self._bury(patience_s=0)
-        raise WorkerDied("crashed", f"left {left}; end every thread and process before the function returns")
+        left = f"left a process running: {str(strays[0])[:80]}"
+        raise WorkerDied("crashed", f"{left}; end every process before the function returns")
 
     def _connect(self) -> None:
         """A new child of the worker, with the submission imported; without __init__.py where that is what kills it."""

@@ -27,11 +27,10 @@ RUNTIME = {  # and what it may in its role
     "compile": ("player", "simulator", "compiling"),
     "gpu": (
         *("player", "simulator", "compiling/__init__.py", "compiling/launches.py", "compiling/targets.py"),
-        *("grading/requests.py", "grading/sticky.py"),
+        *("grading/requests.py", "grading/sticky.py", "grading/timed.py"),
     ),
     "cuda": (
-        *("grading/requests.py", "grading/submitted.py", "grading/direct.py", "grading/timed.py", "grading/start.py"),
-        *("grading/leftovers.py", "grading/sticky.py"),
+        *("grading/requests.py", "grading/submitted.py", "grading/direct.py", "grading/timed.py", "grading/sticky.py"),
     ),
 }
 SUBMISSION_TIMEOUT_S = {"cpu": 600.0, "cuda": 1800.0}  # in its processes; the reference takes 40 s

@@ -1,13 +1,12 @@
-"""What a worker does for the grader's clock: calls a function on slots of the grader's memory, and keeps what came.
+"""What a worker that is timed does: calls a function on slots of the judge's memory, and keeps what came.
 
-The slots lie in memory of the GPU that the grader owns and rewrites. Nothing that is said here is believed: the grader
-reads its own clock, and looks at results that it chooses after the inputs are gone.
+The slots lie in memory of the GPU that the judge owns and rewrites. No host code of a submission is in this process,
+so the clock is CUDA's own. The judge looks at results that it chooses, after the inputs are gone.
 """
 
 import functools
 import gc
 import json
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -15,34 +14,23 @@ import torch
 
 from assignment.grading.protocol import DTYPES
 from assignment.grading.requests import WrongReturn, results
-from assignment.grading.start import started
 
-synchronize, Event, profile = torch.cuda.synchronize, torch.cuda.Event, torch.profiler.profile
-copy, deterministic = torch.Tensor.copy_, torch.use_deterministic_algorithms  # as they are before a submission
-MAX_KERNELS = 100  # names of them, in a reply
-MAX_NAME = 300  # characters
-
-line: list[socket.socket] = []  # to the grader, who says on it when to start
-_slots: list[list[Any]] = []  # the inputs of each
+slots: list[list[Any]] = []  # the inputs of each
 _outputs: list[list[Any]] = []  # where results are to be copied
 _kept: list[Any] = []  # what the calls of the last run returned
 
 
 def answer(function: Callable, header: dict[str, Any]) -> tuple[dict[str, Any], list]:
     """The reply, without tensors."""
-    deterministic(False)  # which would have every torch.empty filled with NaN
-    try:
-        more = HANDLERS[header["kind"]](function, header)
-    finally:
-        deterministic(True, warn_only=True)
+    more = HANDLERS[header["kind"]](function, header)
     return {"status": "ok", "groups": [], "bare": False, **more}, []
 
 
 def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """See the grader's memory: the slots, each of some inputs, and the outputs."""
+    """See the judge's memory: the slots, each of some inputs, and the outputs."""
     _kept.clear()
-    torch.cuda.empty_cache()
     gc.collect()
+    torch.cuda.empty_cache()
     gc.disable()  # until the process ends: no collection falls into what is timed
     storage = shared(json.dumps(header["memory"]))
 
@@ -51,7 +39,7 @@ def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
         strides = torch.empty(shape, device="meta").stride()
         return tensor.set_(storage, offset // tensor.element_size(), shape, strides)
 
-    _slots[:] = [[view(*spec) for spec in slot] for slot in header["slots"]]
+    slots[:] = [[view(*spec) for spec in slot] for slot in header["slots"]]
     _outputs[:] = [[view(*spec) for spec in outputs] for outputs in header["outputs"]]
     return {}
 
@@ -68,56 +56,45 @@ def shared(handle: str) -> Any:
 
 
 def run(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """Call the function once for each slot named; the seconds between CUDA's events are a second witness."""
+    """Call the function once for each slot named; the seconds of a call are those of the second half of the calls.
+
+    That is the slope over K and 2K calls: what the first call waits for is no part of it.
+    """
     _kept.clear()
-    start, end = Event(enable_timing=True), Event(enable_timing=True)
-    options = header["options"]
-    with started(line[0], header["id"]) as order:
-        start.record()
-        for i in order:
-            _kept.append(function(*_slots[i], **options))
-        end.record()
-        synchronize()
-    return {"events_s": start.elapsed_time(end) / 1e3}
+    order, options = header["order"], header["options"]
+    middle = len(order) // 2
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    for position, i in enumerate(order):
+        if position == middle:
+            marks[0].record()
+        _kept.append(function(*slots[i], **options))
+    marks[1].record()
+    torch.cuda.synchronize()
+    return {"events_s": marks[0].elapsed_time(marks[1]) / 1e3 / (len(order) - middle)}
 
 
 def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """Copy the results of some calls of the last run into the grader's memory."""
-    with started(line[0], header["id"]) as positions:
-        for position, outputs in zip(positions, _outputs, strict=False):
-            tensors, _ = results(_kept[position])
-            if len(tensors) != len(outputs):
-                raise WrongReturn(f"returned {len(tensors)} tensors, expected {len(outputs)}")
-            for i, (tensor, output) in enumerate(zip(tensors, outputs, strict=True), 1):
-                if (tensor.shape, tensor.dtype) != (output.shape, output.dtype):
-                    came = f"{tensor.dtype} {tuple(tensor.shape)}"
-                    raise WrongReturn(f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}")
-                copy(output, tensor)
-        synchronize()
+    """Copy the results of some calls of the last run into the judge's memory."""
+    for position, outputs in zip(header["positions"], _outputs, strict=False):
+        tensors, _ = results(_kept[position])
+        if len(tensors) != len(outputs):
+            raise WrongReturn(f"returned {len(tensors)} tensors, expected {len(outputs)}")
+        for i, (tensor, output) in enumerate(zip(tensors, outputs, strict=True), 1):
+            if (tensor.shape, tensor.dtype) != (output.shape, output.dtype):
+                came = f"{tensor.dtype} {tuple(tensor.shape)}"
+                raise WrongReturn(f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}")
+            output.copy_(tensor)
+    torch.cuda.synchronize()
     return {}
 
 
-def trace(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """The kernels that one call launches, with their time on the GPU in microseconds, as CUDA's profiler sees them."""
-    _kept.clear()
-    with profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        function(*_slots[0], **header["options"])
-        synchronize()
-    times: dict[str, float] = {}
-    for event in profiler.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            name = str(event.name)[:MAX_NAME]
-            times[name] = times.get(name, 0.0) + event.device_time_total
-    return {"launched": sorted(times.items(), key=lambda item: -item[1])[:MAX_KERNELS]}
-
-
 def release(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """Let go of the grader's memory."""
-    for held in (_slots, _outputs, _kept):
+    """Let go of the judge's memory."""
+    for held in (slots, _outputs, _kept):
         held.clear()
     shared.cache_clear()
     return {}
 
 
 HANDLERS: dict[str, Callable[[Callable, dict[str, Any]], dict[str, Any]]]
-HANDLERS = {"hold": hold, "run": run, "give": give, "trace": trace, "release": release}
+HANDLERS = {"hold": hold, "run": run, "give": give, "release": release}

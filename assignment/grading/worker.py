@@ -4,7 +4,7 @@
     play      plays programs in the simulator (assignment/player); the submission is not there
     compile   compiles the launches of programs; the submission is not there
     gpu       plays programs on a GPU; the submission is not there
-    cuda      imports the submission and runs it on a GPU
+    cuda      imports what submissions are raced against, and runs it on a GPU
 
 Runs as a program of its own, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the folder of our own
 modules; "submission", the one that holds cs336_kernels/; "scratch"; "device", the role; "rung", the sandbox;
@@ -106,30 +106,21 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     try:
         confinement.confine(setup)
-        serve(connection, session_of(setup["device"])(Path(setup["submission"])), setup["device"])
+        serve(connection, session_of(setup["device"])(Path(setup["submission"])))
     finally:
         os._exit(0)
 
 
-def serve(connection: socket.socket, answer: Answer, role: str) -> None:
+def serve(connection: socket.socket, answer: Answer) -> None:
     """Answer requests until the grader hangs up."""
     from assignment.grading import protocol
 
-    is_gpu = role == "cuda"
-    if is_gpu:
-        from assignment.grading import leftovers, timed
-
-        timed.line[:] = [connection]
-        before = leftovers.snapshot()
     while True:
         try:
             header, tensors = protocol.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
         except protocol.ConnectionLost:
             return
-        is_timed = header["kind"] == "run"  # what it leaves behind is looked for when it gives its results
         reply, results = answer(header, tensors)
-        if is_gpu:
-            reply["left"] = "" if is_timed else leftovers.left_since(before, role)
         del tensors
         if any(storage["nbytes"] > protocol.WHOLE_STORAGE_UP_TO for storage in header["storages"]):
             gc.collect()  # what an exception or a cycle still holds would leave no room for the next large view
@@ -137,8 +128,6 @@ def serve(connection: socket.socket, answer: Answer, role: str) -> None:
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()
         protocol.send(connection, {"id": header["id"], **reply}, results)
-        if is_gpu and not is_timed:
-            before = leftovers.snapshot()
 
 
 if __name__ == "__main__":

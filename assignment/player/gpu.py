@@ -4,23 +4,27 @@ Memory, races, costs and whose work it is are looked at in the simulator, which 
 """
 
 import gc
+import statistics
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import triton
 
-from assignment.grading import sticky
+from assignment.grading import sticky, timed
 from assignment.grading.protocol import WHOLE_STORAGE_UP_TO, parse
 from assignment.grading.requests import moved
 from assignment.simulator import calls
 from assignment.simulator.costs import tensors_in as strided
 
 from .kernels import Kernels, Refused
-from .memory import CannotFollow, Storages, describe
+from .memory import CannotFollow, Storages, laid_out
 from .play import MAX_NOTE, InKernel, Program, Turn, described, spoil
+from .prepared import Prepared
 
 DEVICE = "cuda"
+NEVER_S = 1e9
+TRIALS = 4  # of a configuration of an autotuned kernel; the first, in which it is compiled, does not count
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
@@ -29,6 +33,7 @@ class Session:
 
     def __init__(self) -> None:
         self._player: OnGpu | None = None
+        self._function: Any = None  # what is timed
 
     def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
         """One request: the sources of a submission, or a program with the inputs of its call.
@@ -39,23 +44,54 @@ class Session:
             self._player = OnGpu(header["sources"])
             return {"status": "ok"}, []
         assert self._player is not None
-        *inputs, data = tensors
         try:
-            reply, results = self._played(self._player, parse(bytearray(data.numpy())), inputs)
+            reply, results = self._done(self._player, header, tensors)
         except Exception as error:
             reply, results = failed(error), []
         if (error_ := sticky.error()) is not None:
             return {**failed(InKernel(error_, "")), "sticks": True}, []
-        is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in inputs)
+        is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in tensors)
         if is_large or not reply.get("fits", True):
             gc.collect()
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results
 
-    def _played(self, player: "OnGpu", program: Program, inputs: list[torch.Tensor]) -> Reply:
+    def _done(self, player: "OnGpu", header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+        if header["kind"] in timed.HANDLERS:
+            return timed.answer(self._function, header)
+        *inputs, data = tensors
+        program = parse(bytearray(data.numpy()))
+        if header["kind"] in ON_SLOTS:
+            return {"status": "ok", "groups": [], "bare": False, **ON_SLOTS[header["kind"]](self, player, program)}, []
         groups = player.play(program, moved(inputs, DEVICE))
         results = moved([tensor for group in groups for tensor in group], "cpu")
         return {"status": "ok", "groups": [len(group) for group in groups], "bare": program["bare"]}, results
+
+    def _warm_up(self, player: "OnGpu", program: Program) -> dict[str, Any]:
+        """Play a program on the first slot: what it makes once for all is there from now on."""
+        player.play(program, timed.slots[0])
+        return {}
+
+    def _prepare(self, player: "OnGpu", program: Program) -> dict[str, Any]:
+        """Play a program on the first slot, and let it be the one that is timed; "peak" are the bytes that it takes."""
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        player.play(program, timed.slots[0])
+        self._function = Prepared(player, program)
+        return {"peak": torch.cuda.max_memory_allocated() - before}
+
+    def _tune(self, player: "OnGpu", program: Program) -> dict[str, Any]:
+        """Play a program on the first slot; "tuned" are the seconds of its launches that have alternatives."""
+        turn = player.turn(program, timed.slots[0])
+        turn.tuned = []
+        with torch.no_grad():
+            turn.run()
+        return {"tuned": turn.tuned}
+
+
+ON_SLOTS = {"warm up": Session._warm_up, "prepare": Session._prepare, "tune": Session._tune}  # kinds of requests
 
 
 def failed(error: Exception) -> dict[str, Any]:
@@ -80,14 +116,40 @@ class OnGpu:
 
     def play(self, program: Program, tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
         """The results of a call on these tensors; raises InKernel, CannotFollow, Refused, torch.OutOfMemoryError."""
+        turn = self.turn(program, tensors)
         with torch.no_grad():
-            turn = _TurnOnGpu(self, program, tensors, calls.Call())  # type: ignore[arg-type]
             turn.run()
             return [[turn.view(number) for number in group] for group in program["results"]]
+
+    def turn(self, program: Program, tensors: list[torch.Tensor]) -> "_TurnOnGpu":
+        """A play that has not begun."""
+        return _TurnOnGpu(self, program, tensors, calls.Call())  # type: ignore[arg-type]
 
 
 class _TurnOnGpu(Turn):
     """One program being played on a GPU."""
+
+    tuned: list[float] | None = None  # seconds of the launches that have alternatives, where they are timed
+
+    def _launch(self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, *more: Any) -> None:
+        if self.tuned is None or len(alternatives or ()) < 2:
+            super()._launch(kernel, grid, given, options, alternatives, *more)
+            return
+        try:
+            times = [self._seconds(kernel, grid, given, options, alternatives, *more) for _ in range(TRIALS)]
+            self.tuned.append(statistics.median(times[1:]))
+        except InKernel as error:
+            if not isinstance(error.error, triton.runtime.errors.TritonError):
+                raise
+            self.tuned.append(NEVER_S)  # it does not fit this GPU
+
+    def _seconds(self, *launch: Any) -> float:
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        marks[0].record()
+        super()._launch(*launch)
+        marks[1].record()
+        marks[1].synchronize()
+        return marks[0].elapsed_time(marks[1]) / 1e3
 
     def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
         """What an operation returns, on the GPU and as it lay in memory where it was recorded."""
@@ -95,17 +157,8 @@ class _TurnOnGpu(Turn):
         if is_made_of_nothing and any(argument.name == "device" for argument in func._schema.arguments):
             kwargs = {**kwargs, "device": DEVICE}
         result = func(*args, **kwargs)
-        return self._laid_out(result, views[0]) if isinstance(result, torch.Tensor) and len(views) == 1 else result
-
-    def _laid_out(self, result: torch.Tensor, view: int) -> torch.Tensor:
-        number, dtype, offset, sizes, strides = self._program["views"][view]
-        found = describe(result)
-        is_new = number not in self._player.storages and number not in self.played.inputs
-        if not is_new or found[1:] == [offset, sizes, strides] or [found[0], found[2]] != [dtype, sizes]:
-            return result
-        last = offset + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True)) if result.numel() else 0
-        whole = torch.empty(last + 1, dtype=result.dtype, device=DEVICE)
-        return whole.as_strided(sizes, strides, offset).copy_(result)
+        view = self._program["views"][views[0]] if len(views) == 1 and isinstance(result, torch.Tensor) else None
+        return laid_out(result, view) if view and view[0] not in self._player.storages else result
 
     def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:

@@ -65,6 +65,17 @@ class Storages:
         return torch.empty(0, dtype=kind, device=self.device).set_(storage, offset, sizes, strides)
 
 
+def laid_out(tensor: torch.Tensor, view: list[Any]) -> torch.Tensor:
+    """The tensor as a view lies in memory, a copy if it does not lie so: some operations choose strides by device."""
+    _, dtype, offset, sizes, strides = view
+    found = describe(tensor)
+    if found[1:] == [offset, sizes, strides] or [found[0], found[2]] != [dtype, sizes]:
+        return tensor
+    last = offset + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True)) if tensor.numel() else 0
+    whole = torch.empty(last + 1, dtype=tensor.dtype, device=tensor.device)
+    return whole.as_strided(sizes, strides, offset).copy_(tensor)
+
+
 def check_fits(view: list[Any], nbytes: int) -> None:
     """Raise CannotFollow if a view reaches beyond so many bytes."""
     _, dtype, offset, sizes, strides = view

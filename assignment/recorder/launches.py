@@ -39,12 +39,25 @@ class Launcher:
         self.figures: dict[str, dict[str, int]] = {}  # of compiled kernels, by key: what the judge has told
         self.target: Json = ""  # the GPU that host code hears of
         self.were_asked = False  # whether host code has heard of figures, which every GPU has its own of
+        self._configurations: int | list[int] = 0
+        self._n_tuned = 0  # launches of autotuned kernels in this call
 
     def install(self) -> None:
         """Replace how Triton launches and tunes kernels. For the rest of the process."""
         launcher = self
         JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
+
+    def choose(self, configurations: int | list[int]) -> None:
+        """Begin a call: which configuration an autotuned kernel has, for all its launches or for each."""
+        self._configurations, self._n_tuned = configurations, 0
+
+    def _chosen(self, n: int) -> int:
+        """The number of one of n configurations."""
+        chosen, at = self._configurations, self._n_tuned
+        self._n_tuned += n > 1
+        number = chosen if isinstance(chosen, int) else chosen[at] if at < len(chosen) else 0
+        return number % n
 
     def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """`kernel[grid](*args, **kwargs)`; `kernel.warmup(...)` gives what can be launched later."""
@@ -147,7 +160,7 @@ class Launcher:
             for config in configs:
                 if conflicts := kwargs.keys() & config.kwargs.keys():
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
-            tuner.best_config = config = configs[0]
+            tuner.best_config = config = configs[self._chosen(len(configs))]
             self._alternatives = [self._configuration(each) for each in configs]
             if len(tuner.configs) > 1:
                 self._trial(tuner, config, args, kwargs)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import types
 
 import pytest
 from rich.console import Console
@@ -16,7 +17,7 @@ def row(work, name, microseconds):
     made = bench.Bench.__new__(bench.Bench)
     made._roof = ROOF
     seconds = 1e-6 * microseconds
-    return made._row(work, name, bench.clock.Timing(seconds, seconds, seconds, seconds, 0.1))
+    return made._row(work, name, bench.clock.Timing(seconds, seconds, seconds, 0.1))
 
 
 @pytest.fixture
@@ -30,11 +31,13 @@ def sweep(monkeypatch):
 
     monkeypatch.setattr(bench.Bench, "rows", rows)
 
+    submitted = types.SimpleNamespace(contestant=lambda: None)
+
     def run(only=(), stop_after=None):
         page, found = io.StringIO(), []
         console = Console(file=page, width=140)
         try:
-            for more in bench.run(console, None, None, None, None, ROOF, only):  # type: ignore[arg-type]
+            for more in bench.run(console, submitted, None, None, ROOF, only):  # type: ignore[arg-type]
                 found += more
                 if len(found) == stop_after:
                     raise KeyboardInterrupt
@@ -42,7 +45,6 @@ def sweep(monkeypatch):
             pass
         return found, page.getvalue()
 
-    monkeypatch.setattr(bench, "of_submission", lambda worker: worker)
     return run
 
 

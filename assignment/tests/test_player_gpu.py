@@ -1,10 +1,14 @@
 """The player on a GPU, as far as it can be seen without one: what it does with operations and failures."""
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
 from assignment.player import gpu
 from assignment.player.play import InKernel
+from assignment.tests.forked import python
 
 X = torch.arange(6.0).view(2, 3)
 
@@ -58,3 +62,18 @@ def test_want_of_memory_is_told_from_other_failures():
     assert gpu.failed(InKernel(ValueError("num_warps"), "  at a.py:1"))["status"] == "raised"
     assert gpu.failed(gpu.CannotFollow("others"))["message"] == "others"
     assert "KeyError" in gpu.failed(KeyError("x"))["message"]
+
+
+TIMED = """weighted_sum_forward weighted_sum_backward rmsnorm_forward rmsnorm_backward flash_forward_triton
+    flash_backward_triton"""
+
+
+def test_what_is_timed_computes_what_the_functions_compute():
+    """Recorded, warmed up, tuned, prepared and run on two slots, in the simulator"""
+    root = Path(__file__).resolve().parents[2]
+    program = root / "assignment/tests/data/player/timed.py"
+    done = python(program, root / "assignment/reference", cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    assert done.returncode == 0, done.stderr
+    right = [f"{function} True [] [] 7" for function in TIMED.split()]
+    tuned = "tuned True [16.0] ['hold', 'warm up', 'tune', 'tune', 'tune', 'prepare', 'run']"
+    assert done.stdout.splitlines() == [*right, tuned, "[] []"]

@@ -8,7 +8,7 @@ import pytest
 
 from assignment.grading import stage
 
-SHARED = {"protocol", "probes", "requests", "sticky", "submitted"}
+SHARED = {"protocol", "probes", "requests", "sticky", "submitted", "timed"}
 NOT_LOADED = {  # at once, by these roles
     "grading/worker.py": tuple(stage.RUNTIME),
     "player/compiled.py": ("play", "gpu"),

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from assignment.grading.sandbox import Worker, WorkerDied
+from assignment.grading.sandbox import WorkerDied
 from assignment.timing import clock
-from assignment.timing.contestants import COPYING, Failed, PeerFailed, Peers, of_submission
+from assignment.timing.contestants import COPYING, Failed, PeerFailed, Peers, Submitted
 from assignment.timing.memory import Memory
 from assignment.timing.roof import Roof
 from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_sum
@@ -95,9 +95,8 @@ def sweep(only: Sequence[str]) -> list[Workload]:
 class Bench:
     """The contestants of one session."""
 
-    def __init__(self, worker: Worker, peers: Peers, memory: Memory, quiet: clock.Quiet, roof: Roof) -> None:
-        self._submission, self._peers, self._memory, self._roof = of_submission(worker), peers, memory, roof
-        self._quiet = quiet
+    def __init__(self, submitted: Submitted, peers: Peers, memory: Memory, roof: Roof) -> None:
+        self._submission, self._peers, self._memory, self._roof = submitted.contestant(), peers, memory, roof
         self.missing: dict[tuple[str, str], str] = {}  # contestant and function: why it is not there
 
     def rows(self, work: Workload) -> Iterator[Row]:
@@ -123,7 +122,7 @@ class Bench:
             try:
                 for contestant in present:
                     track.warm_up(contestant)
-                return clock.race_on(track, present, self._quiet, ROUNDS)
+                return clock.race_on(track, present, ROUNDS)
             except PeerFailed as error:
                 name, why = error.args
                 self.missing[name, work.function] = why
@@ -163,15 +162,14 @@ def first_line(error: BaseException) -> str:
 
 def run(
     console: Console,
-    worker: Worker,
+    submitted: Submitted,
     peers: Peers,
     memory: Memory,
-    quiet: clock.Quiet,
     roof: Roof,
     only: Sequence[str],
 ) -> Iterator[list[Row]]:
     """Time the whole sweep, with a table for each function as soon as it is through."""
-    bench = Bench(worker, peers, memory, quiet, roof)
+    bench = Bench(submitted, peers, memory, roof)
     found: list[Row] = []  # of the function that is at it
     works = sweep(only)
     bar = (TextColumn("  timing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -1,19 +1,23 @@
-"""Submission and peers as contestants: each in a worker of its own, asked through the same door."""
+"""Submission and peers as contestants: each in a process of its own, asked through the same door."""
 
 import contextlib
+import math
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from assignment.grading import program, replies
 from assignment.grading.sandbox import Worker, WorkerDied
 from assignment.grading.stage import Stage
-from assignment.grading.start import Referee
 from assignment.grading.submission import PACKAGE, Submission
 from assignment.timing.clock import Contestant
+from assignment.timing.steps import Found, examined
 from assignment.timing.workloads import Workload
 
 PEERS = Path(__file__).parent / "peers"
 COPYING = "copying"  # the peer that stands for an amount of memory to move
-GIVING = (COPYING, "flash2")  # peers whose handing over of results is compared with a submission's
+UNREADABLE = {"status": "failed", "message": replies.UNREADABLE}
 
 
 class Failed(Exception):
@@ -28,8 +32,72 @@ class PeerFailed(Exception):
     """A peer cannot do the work here."""
 
 
-def of_submission(worker: Worker) -> Contestant:
-    return Contestant("submission", lambda kind, workload, *more: ask(worker, workload.function, kind, workload, *more))
+class Submitted:
+    """A submission: its host code is recorded on stand-ins, and what it says is played by who is timed."""
+
+    def __init__(self, stage: Stage, rung: str, gpu: dict[str, Any]) -> None:
+        """gpu: the properties that host code hears of."""
+        self._recorder, self._player = Worker(stage, "record", rung), Worker(stage, "gpu", rung)
+        self._gpu = gpu
+        self._kernels: list[Any] = []
+        self.found = Found()  # of the program that is timed
+
+    def contestant(self) -> Contestant:
+        return Contestant("submission", self.ask)
+
+    def ask(self, kind: str, workload: Workload, more: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One request about a workload; raises Failed and WorkerDied."""
+        if not (self._recorder.is_connected and self._player.is_connected):
+            self.begin_anew()
+        reply = self._play(kind, workload, more or {})
+        if kind == "hold":
+            self._prepare(workload)
+        return reply
+
+    def _prepare(self, workload: Workload) -> None:
+        """Have the program recorded that is to be timed: that of a second call, with what is fastest on this GPU."""
+        warm_up = self._record(workload, 0)
+        self._play("warm up", workload, {}, warm_up)
+        tuned = [len(step[5]) for step in program.read(warm_up)["steps"] if step[0] == "launch" and step[5]]
+        best: list[tuple[float, int]] = [(math.inf, 0)] * sum(n > 1 for n in tuned)
+        for i in range(max(tuned, default=1) if best else 0):
+            data = self._record(workload, i)
+            times = self._play("tune", workload, {}, data).get("tuned", [])
+            best = [min(known, (time, i)) for known, time in zip(best, times, strict=False)]
+        data = self._record(workload, [i for _, i in best])
+        self.found = examined(program.read(data), self._kernels, workload.function)
+        self.found.peak = self._play("prepare", workload, {}, data)["peak"]
+
+    def _record(self, workload: Workload, configurations: int | list[int]) -> Tensor:
+        made = [[str(spec.dtype).removeprefix("torch."), list(spec.shape)] for spec in workload.inputs.values()]
+        request = {"kind": "call", "function": workload.function, "options": workload.options, "target": self._gpu}
+        said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
+        reply = replies.recorded(said) if replies.is_program(came) else None
+        if reply is None or reply["status"] != "ok":
+            raise Failed(reply or UNREADABLE)
+        try:
+            self._kernels += program.read(came[0])["kernels"]
+        except program.Unreadable as error:
+            raise Failed({"status": "failed", "message": str(error)}) from error
+        return came[0]
+
+    def _play(self, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor) -> dict[str, Any]:
+        return ask(self._player, workload.function, kind, workload, more, *data)
+
+    def begin_anew(self) -> None:
+        """With new processes, for another submission or after a failure."""
+        self._kernels = []
+        for worker in (self._recorder, self._player):
+            worker.end_child()
+
+    @property
+    def import_error(self) -> str:
+        """What kept the package from being imported."""
+        return self._recorder.import_error
+
+    def close(self) -> None:
+        self._recorder.close()
+        self._player.close()
 
 
 def peers() -> Submission:
@@ -46,13 +114,13 @@ class Peers:
         self._worker = Worker(self._stage, "cuda", rung)
 
     def contestant(self, name: str) -> Contestant:
-        def ask_peer(kind: str, workload: Workload, *more: Any) -> tuple[dict[str, Any], float]:
+        def ask_peer(kind: str, workload: Workload, more: dict[str, Any] | None = None) -> dict[str, Any]:
             try:
-                return ask(self._worker, f"{name}__{workload.function}", kind, workload, *more)
+                return ask(self._worker, f"{name}__{workload.function}", kind, workload, more or {})
             except (Failed, WorkerDied) as error:
                 raise PeerFailed(name, (str(error) or type(error).__name__).splitlines()[0][:100]) from error
 
-        return Contestant(name, ask_peer, is_trusted=True, gives=name in GIVING)
+        return Contestant(name, ask_peer, is_trusted=True)
 
     def close(self) -> None:
         with contextlib.suppress(WorkerDied):  # so that PyTorch does not complain of memory that is still in use
@@ -62,20 +130,12 @@ class Peers:
 
 
 def ask(
-    worker: Worker,
-    function: str,
-    kind: str,
-    workload: Workload,
-    more: dict[str, Any] | None = None,
-    referee: Referee | None = None,
-) -> tuple[dict[str, Any], float]:
-    """The reply, and the seconds that the last request with a referee took; raises Failed and WorkerDied."""
-    from assignment.grading import replies
-
-    request = {"kind": kind, "function": function, "options": workload.options, **(more or {})}
-    came, results = worker.ask(request, [], referee)
+    worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor
+) -> dict[str, Any]:
+    """The reply to one request; raises Failed and WorkerDied."""
+    request = {"kind": kind, "function": function, "options": workload.options, **more}
+    came, results = worker.ask(request, list(data))
     reply = replies.read(came, len(results))
     if reply is None or reply["status"] != "ok" or (kind == "run" and "events_s" not in reply):
-        is_readable = reply is not None and reply["status"] != "ok"
-        raise Failed(reply if reply and is_readable else {"status": "failed", "message": replies.UNREADABLE})
-    return reply, worker.seconds
+        raise Failed(reply if reply and reply["status"] != "ok" else UNREADABLE)
+    return reply

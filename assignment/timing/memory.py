@@ -1,6 +1,5 @@
 """The grader's memory on a GPU: slots of inputs, and a place for results, that workers see through CUDA IPC."""
 
-import ctypes
 import math
 import secrets
 from collections.abc import Sequence
@@ -12,8 +11,6 @@ from torch import Tensor
 
 ALIGNMENT = 256  # bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
 POISON = 0xFF  # NaN in every float type
-IDLE = 0.01  # of what poisoning takes on an idle GPU; one that is idle differs by 0.3 %
-MAX_POISONED = 30  # times
 POOL_ELEMENTS = 1 << 26
 FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
 
@@ -67,29 +64,12 @@ class Memory:
     def settle(self) -> None:
         """Wait until all is written, with the cache full of other things."""
         self._flushed.fill_(0)
-        ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()  # what anybody has pinned there
         torch.cuda.synchronize()
 
-    def poison(self) -> float:
-        """No value that was here before can be read any more; the seconds that it took show what else was running."""
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
+    def poison(self) -> None:
+        """Leave no value that was here before."""
         self._bytes.fill_(POISON)
-        ended.record()
         torch.cuda.synchronize()
-        return began.elapsed_time(ended) / 1e3
-
-    def poison_until_idle(self, usual_s: float) -> float:
-        """Again and again until it takes no longer than on an idle GPU; the seconds that it took longer in all.
-
-        Whose work is still running shares the GPU with it, in turns.
-        """
-        longer = 0.0
-        for _ in range(MAX_POISONED):
-            if (more := self.poison() - usual_s) <= IDLE * usual_s:
-                break
-            longer += more
-        return longer
 
     def randomize(self, tensor: Tensor, generator: torch.Generator) -> None:
         """Fill with normally distributed values, from places of the pool that nobody can know."""

@@ -1,0 +1,82 @@
+"""What a program that is timed says of itself: whether the work in it is its kernels'.
+
+At the sizes that are timed nobody follows every element, as the simulator does at smaller ones. Here it is enough to
+know of each storage whether it holds what a caller gave: operations that compute may have kernels' results alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+_MAKING = """
+arange empty empty_like empty_permuted empty_strided eye full full_like new_empty new_empty_strided new_full new_ones
+new_zeros ones ones_like scalar_tensor zeros zeros_like fill fill_ zero zero_
+"""
+_MOVING = """
+_to_copy _reshape_copy _unsafe_view cat clone constant_pad_nd copy copy_ expand_copy permute_copy repeat stack view_copy
+lift_fresh_copy flip roll
+"""
+MAKING, MOVING = frozenset(_MAKING.split()), frozenset(_MOVING.split())
+SCALING = frozenset(("mul", "mul_", "div", "div_", "neg", "neg_"))  # of one tensor by a number
+ROWSUM = frozenset(("mul", "mul_", "sum"))  # D = rowsum(dO ∘ O), in FlashAttention's backward pass
+COMPUTES = "is computed by {} of PyTorch's, from the inputs: compute it in a kernel"
+
+
+@dataclass
+class Found:
+    """What is to be told of a program."""
+
+    evidence: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    peak: int = 0  # bytes that a call takes beside its inputs, as the player measures it
+
+
+def examined(program: dict[str, Any], kernels: list[dict[str, Any]], function: str) -> Found:
+    """Look through the steps of a program.
+
+    Args:
+        program: as program.read() returns it.
+        kernels: all that were described so far; a step refers to them by number.
+        function: that the call is of.
+    """
+    found, given = Found(), set[int]()  # storages that hold values of the inputs
+    launched: set[int] = set()  # and were an argument of a launch since
+    of = [view[0] for view in program["views"]]
+    may_sum_rows = function.startswith("flash_backward")
+    for name, *step in program["steps"]:
+        if name == "inputs":
+            given |= {of[view] for view in step[0]}
+        elif name == "heard":
+            found.evidence.append(f"{step[0]} is called\n{told(program, step[1])}")
+        elif name == "launch":
+            launched |= {of[view] for view in views_in([step[2], step[3]])}
+        elif name == "op":
+            operation, args, kwargs, made, line = step
+            called = program["operations"][operation].removeprefix("aten::").partition(".")[0]
+            operands = [of[view] for view in views_in([args, kwargs])]
+            read = given.intersection(operands)
+            launched -= {of[view] for view in made}  # what it was before is no more
+            if called in MAKING:
+                continue
+            if called in MOVING or (called in SCALING and len(operands) == 1):
+                given |= {of[view] for view in made} if read else set()
+            elif read and not (may_sum_rows and called in ROWSUM):
+                text = f"a result {COMPUTES.format(called)}\n{told(program, line)}"
+                (found.doubts if read <= launched else found.evidence).append(text)
+    if not any(step[0] == "launch" for step in program["steps"]):
+        found.evidence.append("no kernel is launched")
+    return found
+
+
+def told(program: dict[str, Any], line: int) -> str:
+    return f"  at {program['lines'][line]}"
+
+
+def views_in(value: Any) -> Iterator[int]:
+    """The numbers of all views in nested arguments."""
+    if isinstance(value, dict):
+        yield from (value[name] for name in ("t", "descriptor") if isinstance(value.get(name), int))
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from views_in(item)
