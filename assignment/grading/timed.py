@@ -7,6 +7,7 @@ so the clock is CUDA's own. The judge looks at results that it chooses, after th
 import functools
 import gc
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,16 +33,20 @@ def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
     gc.collect()
     torch.cuda.empty_cache()
     gc.disable()  # until the process ends: no collection falls into what is timed
-    storage = shared(json.dumps(header["memory"]))
-
-    def view(offset: int, dtype: str, shape: list[int]) -> Any:
-        tensor = torch.empty(0, dtype=DTYPES[dtype], device=storage.device)
-        strides = torch.empty(shape, device="meta").stride()
-        return tensor.set_(storage, offset // tensor.element_size(), shape, strides)
-
-    slots[:] = [[view(*spec) for spec in slot] for slot in header["slots"]]
-    _outputs[:] = [[view(*spec) for spec in outputs] for outputs in header["outputs"]]
+    memory = shared(json.dumps(header["memory"]))
+    slots[:] = [[placed(memory, *spec) for spec in slot] for slot in header["slots"]]
+    _outputs[:] = [[placed(memory, *spec) for spec in outputs] for outputs in header["outputs"]]
     return {}
+
+
+def placed(memory: Any, offset: int, dtype: str, shape: list[int]) -> Any:
+    """A contiguous tensor at some byte of a storage, and the whole of a storage of its own: as a caller's inputs are.
+
+    It is good for as long as the memory is.
+    """
+    size = DTYPES[dtype].itemsize * math.prod(shape)
+    own = torch._C._construct_storage_from_data_pointer(memory.data_ptr() + offset, memory.device, size)
+    return torch.empty(0, dtype=DTYPES[dtype], device=memory.device).set_(own, 0, shape)
 
 
 @functools.cache
