@@ -66,7 +66,8 @@ def confine(setup: dict[str, Any]) -> None:
             *SELF,
             *(["/sys", "/proc"] if is_on_gpu else []),
         ]
-        landlock.restrict(readable, [setup["scratch"], *DEVICES, *devices], has_sockets=is_on_gpu)
+        own = [folder for folder in (setup["scratch"], setup["compiled"]) if folder]
+        landlock.restrict(readable, [*own, *DEVICES, *devices], has_sockets=is_on_gpu)
     seccomp.install(has_processes=setup["device"] in ("compile", *ON_GPU), has_sockets=is_on_gpu)
 
 

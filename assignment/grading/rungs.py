@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class Folders:
     runtime: str
     submission: str
     scratch: str
+    compiled: str = ""
 
 
 IN_BUBBLEWRAP = Folders("/grade/runtime", "/grade/submission", "/grade/scratch")
@@ -107,7 +108,9 @@ def problem(rung: str, device: str) -> str:
 
 def seen(rung: str, folders: Folders) -> Folders:
     """The folders by the names that they have for the worker."""
-    return IN_BUBBLEWRAP if rung == BUBBLEWRAP else folders
+    if rung != BUBBLEWRAP:
+        return folders
+    return replace(IN_BUBBLEWRAP, compiled="/grade/compiled" if folders.compiled else "")
 
 
 def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
@@ -123,6 +126,8 @@ def command(rung: str, device: str, folders: Folders, control: int, env: dict[st
         return [*FIRST_TO_GO, *worker]
     stage = ["--ro-bind", folders.runtime, names.runtime, "--ro-bind", folders.submission, names.submission]
     stage += ["--bind", folders.scratch, names.scratch, "--chdir", names.scratch]
+    if folders.compiled:
+        stage += ["--bind", folders.compiled, names.compiled]
     if not any(
         Path("/tmp") in Path(file).parents for file in told["readable"]
     ):  # a checkout there: its Python is below

@@ -89,8 +89,9 @@ class Worker:
             os.close(write_end)
 
     def _start_process(self, control: int, output: int) -> None:
+        stage, role = self._stage, self._device
         folders = rungs.Folders(
-            str(self._stage.runtime(self._device)), str(self._stage.seen_by(self._device)), str(self._scratch)
+            str(stage.runtime(role)), str(stage.seen_by(role)), str(self._scratch), stage.compiled(role)
         )
         env = self._environment(rungs.seen(self._rung, folders).scratch)
         if self._rung != rungs.BUBBLEWRAP and self._device not in ON_GPU:

@@ -51,13 +51,13 @@ class Stage:
         self.submission, self._runtime, self._scratch = (
             self._root / name for name in ("submission", "runtime", "scratch")
         )
-        self._nothing = self._root / "nothing"
+        self._nothing, self._compiled = self._root / "nothing", self._root / "compiled"
         self._spent_s = multiprocessing.get_context("fork").Value("d", 0.0)
         try:
             for role in ("record", "play", "compile", *(["gpu", "cuda"] if device == "cuda" else [])):
                 for name in (*COMMON, *RUNTIME[role]):
                     copy(OURS / name, self.runtime(role) / OURS.name / name)
-            for folder in (self._scratch, self._nothing):
+            for folder in (self._scratch, self._nothing, self._compiled):
                 folder.mkdir()
             self._hold(submission)
         except BaseException:
@@ -88,6 +88,10 @@ class Stage:
     def seen_by(self, role: str) -> Path:
         """The folder of the submission, or an empty one for a role that must not have it."""
         return self.submission if role in ("record", "cuda") else self._nothing
+
+    def compiled(self, role: str) -> str:
+        """The folder where workers of a role share what they compile, none of which holds host code; "" for others."""
+        return str(self._compiled) if role == "gpu" else ""
 
     def new_scratch(self) -> Path:
         """An empty folder for one worker."""

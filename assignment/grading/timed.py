@@ -16,6 +16,7 @@ import torch
 from assignment.grading.protocol import DTYPES
 from assignment.grading.requests import WrongReturn, results
 
+AHEAD = 5_000_000  # cycles, some milliseconds: the GPU waits so long before a run, and what is to be launched lines up
 slots: list[list[Any]] = []  # the inputs of each
 _outputs: list[list[Any]] = []  # where results are to be copied
 _kept: list[Any] = []  # what the calls of the last run returned
@@ -46,7 +47,7 @@ def placed(memory: Any, offset: int, dtype: str, shape: list[int]) -> Any:
     """
     size = DTYPES[dtype].itemsize * math.prod(shape)
     own = torch._C._construct_storage_from_data_pointer(memory.data_ptr() + offset, memory.device, size)
-    return torch.empty(0, dtype=DTYPES[dtype], device=memory.device).set_(own, 0, shape)
+    return torch.empty(0, dtype=DTYPES[dtype], device=memory.device).set_(own).view(shape)
 
 
 @functools.cache
@@ -61,21 +62,20 @@ def shared(handle: str) -> Any:
 
 
 def run(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """Call the function once for each slot named; the seconds of a call are those of the second half of the calls.
+    """Call the function once for each slot named; the seconds of a call are those of all of them, divided.
 
-    That is the slope over K and 2K calls: what the first call waits for is no part of it.
+    A part of the calls would not do: kernels can do the work of others ahead, and leave it in memory that is kept.
     """
     _kept.clear()
     order, options = header["order"], header["options"]
-    middle = len(order) // 2
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    for position, i in enumerate(order):
-        if position == middle:
-            marks[0].record()
+    torch.cuda._sleep(AHEAD)
+    marks[0].record()
+    for i in order:
         _kept.append(function(*slots[i], **options))
     marks[1].record()
     torch.cuda.synchronize()
-    return {"events_s": marks[0].elapsed_time(marks[1]) / 1e3 / (len(order) - middle)}
+    return {"events_s": marks[0].elapsed_time(marks[1]) / 1e3 / len(order)}
 
 
 def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,8 @@
     cuda      imports what submissions are raced against, and runs it on a GPU
 
 Runs as a program of its own, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the folder of our own
-modules; "submission", the one that holds cs336_kernels/; "scratch"; "device", the role; "rung", the sandbox;
+modules; "submission", the one that holds cs336_kernels/; "scratch"; "compiled", a
+folder for compiled kernels that it shares with others of its role, or ""; "device", the role; "rung", the sandbox;
 "readable", what else it may read; "control", the number of a socket. Its first process loads PyTorch and never the
 submission (see supervisor.py); the children that it forks confine themselves and do, so that a submission that dies is
 replaced at once.
@@ -62,8 +63,6 @@ def prepare(role: str) -> None:
     if role == "record":  # PyTorch looks for the GPU that host code hears of, and its sandbox has none
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
     if role == "cuda":
-        warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
-        torch.use_deterministic_algorithms(True, warn_only=True)
         with contextlib.suppress(ImportError):  # torch.compile leaves a thread of it
             importlib.import_module("tqdm").tqdm.monitor_interval = 0
     import triton.language  # noqa: F401
@@ -100,7 +99,7 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
 
     os.setsid()
     confinement.prctl(1, signal.SIGKILL)  # die with the parent
-    os.environ["TRITON_CACHE_DIR"] = f"{setup['scratch']}/triton-{caches}"
+    os.environ["TRITON_CACHE_DIR"] = f"{setup['compiled'] or setup['scratch']}/triton-{caches}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{setup['scratch']}/inductor-{caches}"
     faulthandler.enable()  # a crash, or the grader's signal at a deadline, prints where the submission was
     faulthandler.register(signal.SIGUSR1, all_threads=False)

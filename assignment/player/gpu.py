@@ -69,18 +69,18 @@ class Session:
 
     def _warm_up(self, player: "OnGpu", program: Program) -> dict[str, Any]:
         """Play a program on the first slot: what it makes once for all is there from now on."""
+        torch.cuda.reset_peak_memory_stats()
         player.play(program, timed.slots[0])
         return {}
 
     def _prepare(self, player: "OnGpu", program: Program) -> dict[str, Any]:
-        """Play a program on the first slot, and let it be the one that is timed; "peak" are the bytes that it takes."""
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        """Play a program on the first slot, and let it be the one that is timed.
+
+        "peak" are the bytes that this process has had at a time since the warm-up, what it keeps for good included.
+        """
         player.play(program, timed.slots[0])
         self._function = Prepared(player, program)
-        return {"peak": torch.cuda.max_memory_allocated() - before}
+        return {"peak": torch.cuda.max_memory_allocated()}
 
     def _tune(self, player: "OnGpu", program: Program) -> dict[str, Any]:
         """Play a program on the first slot; "tuned" are the seconds of its launches that have alternatives."""

@@ -28,7 +28,7 @@ class Found:
 
     evidence: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    peak: int = 0  # bytes that a call takes beside its inputs, as the player measures it
+    peak: int = 0  # bytes beside the inputs, of this call and of all that is kept, as the player measures it
 
 
 def examined(program: dict[str, Any], kernels: list[dict[str, Any]], function: str) -> Found:

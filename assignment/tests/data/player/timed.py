@@ -85,6 +85,7 @@ def patch():
     for name, stand_in in {
         "Event": Timer,
         "synchronize": lambda: None,
+        "_sleep": lambda _: None,
         "empty_cache": lambda: None,
         "reset_peak_memory_stats": lambda: None,
         "memory_allocated": lambda: 0,
