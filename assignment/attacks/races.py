@@ -1,8 +1,9 @@
 """Race the reference and those that cheat, on a GPU: `python -m assignment.attacks.races [NAME ...] [--times N]`.
 
-Without --times: each cheat of cheats/racing.py beside the honest reference, both in this session. A cheat is held where
-it gets no points, or no more than GAIN above what it is without the cheat, or where the staff are told. With --times:
-one submission, timed again and again, and how far its ratios spread; with --near, made as slow as full points allow.
+Without --times: each cheat of cheats/racing.py and cheats/racing_kernels.py beside the honest reference, both in this
+session. A cheat is held where it gets no points, or no more than GAIN above what it is without the cheat, or where the
+staff are told. With --times: one submission, timed again and again, and how far its ratios spread; with --near, made as
+slow as full points allow.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import _pytest.outcomes
 import torch
 
 from assignment.attacks.cheats.racing import RACERS, SLOWED, Racer
+from assignment.attacks.cheats.racing_kernels import KERNEL_RACERS
 from assignment.grading import rungs
 from assignment.grading.speed import Session, Speed
 from assignment.grading.stage import Stage
@@ -58,7 +60,7 @@ def raced(session: Session, function: str) -> tuple[float, bool, str]:
 
 def cheats(names: list[str]) -> int:
     reference, honest, n_open = read(REFERENCE), {}, 0
-    chosen = [racer for racer in RACERS if not names or any(name in racer.name for name in names)]
+    chosen = [racer for racer in (*RACERS, *KERNEL_RACERS) if not names or any(name in racer.name for name in names)]
     with opened(reference) as session:
         for function in dict.fromkeys(racer.function for racer in chosen):
             honest[function], _, said = raced(session, function)
