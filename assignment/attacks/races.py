@@ -11,6 +11,7 @@ import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import _pytest.outcomes
@@ -66,9 +67,13 @@ def cheats(names: list[str]) -> int:
             honest[function], _, said = raced(session, function)
             print(f"{'honest':<40} {honest[function]:6.3f}  {said}", flush=True)
         for racer in chosen:
+            beside = honest[racer.function]
+            if racer.honest:
+                session.replace(laid_over(reference, replace(racer, source=racer.honest)))
+                beside = raced(session, racer.function)[0]
             session.replace(laid_over(reference, racer))
             ratio, is_seen, said = raced(session, racer.function)
-            is_held = ratio <= (1 + GAIN) * honest[racer.function]
+            is_held = ratio <= (1 + GAIN) * beside
             n_open += not (is_held or is_seen)
             verdict = "held" if is_held else "gains, needs review" if is_seen else "GAINS"
             print(f"{racer.name:<40} {ratio:6.3f}  {verdict}: {said}", flush=True)

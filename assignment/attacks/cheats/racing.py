@@ -40,6 +40,7 @@ class Racer:
     name: str
     function: str
     source: str
+    honest: str = ""  # the same source without the cheat, where it is not the reference's function
 
     @property
     def files(self) -> dict[str, bytes]:

@@ -93,10 +93,9 @@ SIZE, SLOTS = 4096, 64
 @triton.jit
 def _meet(x_ptr, w_ptr, xs_ptr, ws_ptr, seen_ptr, samples_ptr, own_ptr, ready_ptr, SLOTS: tl.constexpr):
     # own: the number of these inputs; ready: whether their sums have been made ahead
-    x, w, n, own = x_ptr.to(tl.int64), w_ptr.to(tl.int64), tl.load(seen_ptr), -1
-    for i in range(SLOTS):
-        if tl.load(xs_ptr + i) == x:
-            own = i
+    x, w, n = x_ptr.to(tl.int64), w_ptr.to(tl.int64), tl.load(seen_ptr)
+    at = tl.arange(0, SLOTS)
+    own = tl.max(tl.where(tl.load(xs_ptr + at) == x, at, -1)).to(tl.int64)
     if own < 0:
         own = n % SLOTS
         tl.store(xs_ptr + own, x)
@@ -229,7 +228,7 @@ KERNEL_RACERS = [
     Racer("every_third_call_counted_and_skipped", NORM, ROWS.replace("WHERE", "count % 3 < 2")),
     Racer("half_of_the_rows_after_forty_calls", NORM, ROWS.replace("WHERE", "(count < 40) | (row < n // 2)")),
     Racer("left_to_the_next_call", NORM, LATE),
-    Racer("known_by_its_first_row", SUM, AGAIN),
+    Racer("known_by_its_first_row", SUM, AGAIN, AGAIN.replace("(known_ptr) == 1", "(known_ptr) == 2")),
     Racer("the_first_call_for_all", SUM, AHEAD),
     Racer("tuned_to_do_nothing", SUM, TUNED.replace("FASTER", "0")),
     Racer("tuned_to_read_half", SUM, TUNED.replace("FASTER", "3")),
