@@ -3,6 +3,7 @@
 Where there is a GPU, a third plays what went well in the simulator once more: its results count.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,8 @@ class Pair:
             self._forget()  # the others have gone on where the GPU has not
             return simulated, []
         try:
-            reply, found = self._workers[2].ask(request, tensors)
+            with self._stage.alone_on_gpu() if _has_large(tensors) else contextlib.nullcontext():
+                reply, found = self._workers[2].ask(request, tensors)
         except WorkerDied:
             self._forget()
             raise
@@ -204,7 +206,7 @@ class Pair:
 
     def _has_room(self, tensors: list["Tensor"]) -> bool:
         """Whether nothing large is kept of earlier calls where there is a large tensor now."""
-        if not any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors):
+        if not _has_large(tensors):
             return True
         if self._player.grown > MAX_KEPT:  # until it hears of what the last call has let go
             self._once({"kind": "sweep", "function": "", "options": {}}, [])
@@ -236,6 +238,10 @@ class Pair:
     def close(self) -> None:
         for worker in self._workers:
             worker.close()
+
+
+def _has_large(tensors: list["Tensor"]) -> bool:
+    return any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
 
 
 def _decoys(request: dict[str, Any], tensors: list["Tensor"]) -> list["Tensor"]:

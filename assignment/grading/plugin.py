@@ -89,11 +89,12 @@ def pool_for(config: pytest.Config) -> Pool:
     inline = config.getoption("inline")
     alone = inline or config.getoption("usepdb", False)
     seed = config.getoption("seed")
+    device = pick_device(config.getoption("device"))
     return Pool(
         read(path),
-        pick_device(config.getoption("device")),
+        device,
         streams.new_seed() if seed is None else seed,
-        1 if alone else config.getoption("jobs") or default_jobs(),
+        1 if alone else config.getoption("jobs") or default_jobs(device),
         path if inline else None,
         config.getoption("sandbox"),
     )

@@ -12,7 +12,8 @@ from assignment.grading.pair import Pair
 from assignment.grading.sandbox import Stage, Worker
 from assignment.grading.submission import Submission
 
-MAX_JOBS = 8
+MAX_JOBS, MAX_JOBS_WITH_GPU = 8, 16
+GPU_MEMORY_OF_A_JOB = 4 << 30  # bytes, of which CUDA takes half a GiB, and what is cached some more
 MAX_DEATHS = 2  # of one function; its remaining cases fail without running
 FATAL = (score.CRASHED, score.TIMEOUT)
 NO_RUNG = "none"  # the submission runs in this process, in view of a debugger
@@ -147,8 +148,12 @@ def properties_of_gpu() -> dict[str, Any]:
     return {name: getattr(here, name, usual) for name, usual in H100.items()}
 
 
-def default_jobs() -> int:
-    return min(MAX_JOBS, len(os.sched_getaffinity(0)))
+def default_jobs(device: str) -> int:
+    """How many processes judge; with a GPU more, because most of their time goes into compilation."""
+    cores = len(os.sched_getaffinity(0))
+    if device != "cuda":
+        return min(MAX_JOBS, cores)
+    return max(1, min(MAX_JOBS_WITH_GPU, cores, properties_of_gpu()["total_memory"] // GPU_MEMORY_OF_A_JOB))
 
 
 def pick_device(asked: str) -> str:

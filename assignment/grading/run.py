@@ -130,9 +130,10 @@ def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
     """Workers for this submission, which begin to load."""
     supervisor.adopt_orphans()
     seed = streams.new_seed() if options.seed is None else options.seed
-    jobs = 1 if options.inline else options.jobs or default_jobs()
+    device = pick_device(options.device)
+    jobs = 1 if options.inline else options.jobs or default_jobs(device)
     inline = options.path if options.inline else None
-    return Pool(submission, pick_device(options.device), seed, jobs, inline, options.sandbox)
+    return Pool(submission, device, seed, jobs, inline, options.sandbox)
 
 
 def runnable(options: argparse.Namespace, selected: list[checks.Check], pool: Pool) -> list[checks.Check]:

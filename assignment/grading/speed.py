@@ -23,7 +23,7 @@ from assignment.timing import clock, contestants, roof
 from assignment.timing.memory import Memory
 from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_sum
 
-ROUNDS = 10
+ROUNDS = 8
 MEMORY_SHARE = 0.25  # of the GPU's, for slots; the results of the calls take as much again
 BENCH_MEMORY_SHARE = 0.1  # where some peers hold all scores
 MAX_MEMORY = 40 << 30  # bytes

@@ -2,6 +2,7 @@
 
 import compileall
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import select
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from assignment.grading.submission import Submission
@@ -92,6 +94,13 @@ class Stage:
     def compiled(self, role: str) -> str:
         """The folder where workers of a role share what they compile, none of which holds host code; "" for others."""
         return str(self._compiled) if role == "gpu" else ""
+
+    @contextlib.contextmanager
+    def alone_on_gpu(self) -> Iterator[None]:
+        """While nobody else of this run has a large call there; whoever dies lets go."""
+        with (self._root / "alone").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def new_scratch(self) -> Path:
         """An empty folder for one worker."""

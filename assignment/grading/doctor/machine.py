@@ -123,7 +123,7 @@ def with_submission(facts: Facts, path: Path) -> Facts:
 def with_points(facts: Facts) -> Facts:
     from assignment.grading import checks, pool
 
-    facts = replace(facts, jobs=pool.default_jobs())
+    facts = replace(facts, jobs=pool.default_jobs("cpu"))
     try:
         declared = checks.declared()
     except (OSError, SyntaxError, LookupError, AssertionError) as error:

@@ -1,0 +1,85 @@
+"""How much of a GPU a grade takes: all its processes together, at the most.
+
+python -m assignment.attacks.gpu_memory [PATH] [--of GIB] [--only NAME ...]
+
+With --of, on a GPU of so many GiB: what a larger one has beyond that is taken, and the grader told. Nothing else should
+use the GPU meanwhile.
+"""
+
+import argparse
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+from assignment.attacks.judging import ROOT
+from assignment.grading import cli, pool, speed
+
+LOOK_EVERY_S = 0.02
+GIB = 1 << 30
+
+
+def grade(total: int, arguments: list[str]) -> int:
+    """What grade.py does, where the GPU's memory is said to be so large."""
+    honest = pool.properties_of_gpu
+    pool.properties_of_gpu = speed.properties_of_gpu = lambda: {**honest(), "total_memory": total}
+    sys.argv = ["grade.py", *arguments]
+    return cli.main()
+
+
+class Watch:
+    """Looks at how much is taken, on the side."""
+
+    def __init__(self) -> None:
+        self.before = self.most = used()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._is_over.wait(LOOK_EVERY_S):
+            self.most = max(self.most, used())
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+def used() -> int:
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.attacks.gpu_memory", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("path", nargs="?", type=Path, default=ROOT / "assignment/reference")
+    parser.add_argument("--of", type=float, metavar="GIB", help="of a GPU's memory (default: all)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="as of grade.py")
+    parser.add_argument("--total", type=int, help=argparse.SUPPRESS)  # bytes: this process is to grade
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("a GPU's memory is looked at on a GPU, and PyTorch finds none", file=sys.stderr)
+        return 2
+    arguments = [str(options.path), "--device", "cuda", *(["--only", *options.only] if options.only else [])]
+    if options.total:
+        return grade(options.total, arguments)
+    free, total = torch.cuda.mem_get_info()
+    limit = min(total, round(options.of * GIB)) if options.of else total
+    taken = torch.empty(max(0, free - limit), dtype=torch.uint8, device="cuda")
+    command = [sys.executable, "-m", "assignment.attacks.gpu_memory", *sys.argv[1:], "--total", str(limit)]
+    with Watch() as watch:
+        status = subprocess.run(command, cwd=ROOT).returncode
+    print(f"at most {(watch.most - watch.before) / GIB:.1f} GiB of {limit / GIB:.1f} taken at a time")
+    del taken
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
