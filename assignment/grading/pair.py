@@ -165,9 +165,12 @@ class Pair:
         if simulated.get("status") != "ok":
             self._forget()  # the others have gone on where the GPU has not
             return simulated, []
+        is_large = _has_large(tensors)
         try:
-            with self._stage.alone_on_gpu() if _has_large(tensors) else contextlib.nullcontext():
+            with self._stage.alone_on_gpu() if is_large else contextlib.nullcontext():
                 reply, found = self._workers[2].ask(request, tensors)
+                if is_large and reply.get("status") == "ok":
+                    self._sweep()  # or its memory is taken until the next call
         except WorkerDied:
             self._forget()
             raise
@@ -209,8 +212,14 @@ class Pair:
         if not _has_large(tensors):
             return True
         if self._player.grown > MAX_KEPT:  # until it hears of what the last call has let go
-            self._once({"kind": "sweep", "function": "", "options": {}}, [])
+            self._sweep()
         return max(self.recorder.grown, self._player.grown) <= MAX_KEPT
+
+    def _sweep(self) -> None:
+        """Let the players hear of the memory that host code has let go."""
+        last = self.last
+        self._once({"kind": "sweep", "function": "", "options": {}}, [])
+        self.last = last
 
     def _forget(self) -> None:
         for worker in self._workers:

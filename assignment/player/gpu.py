@@ -51,7 +51,7 @@ class Session:
         if (error_ := sticky.error()) is not None:
             return {**failed(InKernel(error_, "")), "sticks": True}, []
         is_large = any(tensor.untyped_storage().nbytes() > WHOLE_STORAGE_UP_TO for tensor in tensors)
-        if is_large or not reply.get("fits", True):
+        if is_large or header["kind"] == "sweep" or not reply.get("fits", True):
             gc.collect()
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from assignment.grading import sandbox
+from assignment.grading import pair, sandbox
 from assignment.grading.sandbox import WorkerDied
 from assignment.tests.pairs import desk
 
@@ -373,9 +373,11 @@ class Gpu:
 
     def __init__(self, *replies):
         self.replies, self.asked = list(replies), 0
+        self.kinds = []
 
     def ask(self, request, tensors):
         self.asked += 1
+        self.kinds.append(request["kind"])
         reply = self.replies.pop(0)
         return reply, [torch.zeros(3)] * sum(reply.get("groups", ()))
 
@@ -447,6 +449,16 @@ def test_what_a_gpu_has_no_room_for_is_judged_in_the_simulator(at, gpu):
     reply, (result,) = at.ask(F, X)
     assert torch.equal(result, X)
     assert "no room" in reply["notes"][0]
+
+
+def test_a_large_call_leaves_no_memory_taken(at, gpu, monkeypatch):
+    """The GPU hears at once of what host code has let go, while no other judge has a large call there"""
+    monkeypatch.setattr(pair, "LARGE", 0)
+    at.take(RIGHT)
+    player = gpu(PLAYED, {"status": "ok", "groups": []})
+    assert at.ask(F, X)[0]["status"] == "ok"
+    assert player.kinds == ["call", "sweep"]
+    assert [step[0] for step in at.pair.last["steps"]] != ["free"]
 
 
 def test_what_the_simulator_has_found_is_the_verdict(at, gpu):

@@ -23,7 +23,7 @@ from assignment.timing.workloads import Workload
 Ask = Callable[..., dict[str, Any]]  # a request of a kind about a workload, with more in its header; the reply
 LOOKED_AT = 4  # results, of a run
 MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 32, 256  # calls of a run
-TAKE_S = 0.02  # a run, at least: more calls where one is short
+TAKE_S = 0.01  # a run, at least: more calls where one is short
 ROUGHLY = Roof(4e12, 5e14)  # any GPU
 STRICT = 0.5  # of the runs: one of the results is held to the rule of all tests
 SLOW_S = 0.5  # a call that takes so long need not be repeated often
@@ -122,9 +122,8 @@ class Track:
         """Compilation, tuning, and the allocator's first blocks; returns the seconds of a call."""
         self.hold(contestant)
         record = Record()
-        for _ in range(2):
-            self.round(contestant, record)
-        return min(record.calls)
+        self.round(contestant, record)
+        return record.calls[0]
 
     def hold(self, contestant: Contestant) -> None:
         """Have the worker see the slots; each holds some values."""
