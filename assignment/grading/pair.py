@@ -165,7 +165,7 @@ class Pair:
         if simulated.get("status") != "ok":
             self._forget()  # the others have gone on where the GPU has not
             return simulated, []
-        is_large = _has_large(tensors)
+        is_large = _has_large(tensors[:-1])  # the last is the program
         try:
             with self._stage.alone_on_gpu() if is_large else contextlib.nullcontext():
                 reply, found = self._workers[2].ask(request, tensors)
