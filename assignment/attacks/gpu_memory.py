@@ -55,7 +55,7 @@ def used() -> int:
     return total - free
 
 
-def main() -> int:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m assignment.attacks.gpu_memory", description=(__doc__ or "").split("\n")[0]
     )
@@ -63,7 +63,11 @@ def main() -> int:
     parser.add_argument("--of", type=float, metavar="GIB", help="of a GPU's memory (default: all)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="as of grade.py")
     parser.add_argument("--total", type=int, help=argparse.SUPPRESS)  # bytes: this process is to grade
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parse_arguments(sys.argv[1:])
     if not torch.cuda.is_available():
         print("a GPU's memory is looked at on a GPU, and PyTorch finds none", file=sys.stderr)
         return 2

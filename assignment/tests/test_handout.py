@@ -26,7 +26,7 @@ import pytest
 import triton
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import faults, load, races
+from assignment.attacks import faults, gpu_memory, load, races
 from assignment.compiling import __main__ as compiling
 from assignment.grading import checks, cli
 from assignment.simulator import __main__ as simulator
@@ -304,6 +304,8 @@ def test_commands_have_a_known_form(command, pytest_help):
             faults.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.load", *arguments]:
             load.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.attacks.gpu_memory", *arguments]:
+            gpu_memory.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.races", *arguments]:
             races.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
