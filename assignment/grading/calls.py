@@ -28,9 +28,10 @@ NOT_THE_WORK = (  # by whether the problem is one of PyTorch's
 class SubmissionError(_pytest.outcomes.Failed):
     """The submission did something else than return tensors."""
 
-    def __init__(self, status: str, message: str, ran: bool = True) -> None:
+    def __init__(self, status: str, message: str, ran: bool = True, is_fault: bool = False) -> None:
         super().__init__(message, pytrace=False)
         self.status, self.ran = status, ran
+        self.is_fault = is_fault  # the simulator's, with a line
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Run:
         if self._pool.uncompiled[function] >= MAX_DEATHS:
             message = f"not compiled: that has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(score.TIMEOUT, message, ran=False)
+        self.asked = {"kind": "call", "function": function, "options": options, "tensors": tensors}
         try:
             reply = compiled.ask(self._pool, function, tensors, options, functools.partial(self._judged, right))
         except WorkerDied as error:
@@ -135,7 +137,7 @@ class Run:
         reply = replies.read(came, len(results))
         if reply is None or reply["status"] != "ok" or len(reply["groups"]) != 1:
             raise SubmissionError(score.CRASHED, replies.UNREADABLE)
-        self._hear(self.asked.get("function", ""), reply)
+        self._hear(self.asked["function"], reply)
         right(results[0] if reply["bare"] else tuple(results))
 
     def _measured(
@@ -264,7 +266,7 @@ def failure(reply: dict[str, Any]) -> SubmissionError:
     message = f"it raised {message}" if reply["status"] == "raised" else message
     if reply.get("in_kernel") and "UnboundLocalError" in reply.get("types", ()):
         message += "\n  in Triton a name that is first assigned in a loop ends with it: assign it before the loop"
-    return SubmissionError(score.FAIL, message)
+    return SubmissionError(score.FAIL, message, is_fault=reply["status"] == "fault")
 
 
 def in_words(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from assignment.grading import checks, failure, handout, picture, report, run, score, text, where
+from assignment.grading import causes, checks, failure, handout, picture, report, run, score, text, where
 from assignment.grading.following import counted
 from assignment.grading.judge import Judge
 from assignment.grading.pool import Pool
@@ -125,7 +125,7 @@ def show_cases(console: Console, result: score.CheckResult) -> None:
     lost = [case for case in result.cases if case.status != score.OK]
     told: dict[Any, str] = {}
     for case in sorted(lost, key=lambda case: case is not result.worst):
-        first = told.setdefault(report.cause(case.message), case.name)
+        first = told.setdefault(causes.reason(case.message), case.name)
         if case.name and case.status != score.TO_DO:
             console.print()
             console.print(Text(text.line(f"  [{case.name}] {case.status}"), "bold"))

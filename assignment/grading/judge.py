@@ -63,6 +63,7 @@ class Judge:
             message=properties["message"],
             margin=plugin.margin(report),
             ran=properties["ran"],
+            is_fault=properties["is_fault"],
             notes=tuple(properties["notes"]),
             measured=properties.get("measured", ""),
             share=properties.get("share"),

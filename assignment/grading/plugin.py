@@ -314,10 +314,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     staff: list[str] = []
     item.stash[STAFF] = staff
     status, message = verdict(item, call)
-    ran = getattr(call.excinfo.value, "ran", True) if call.excinfo else True
+    error = call.excinfo.value if call.excinfo else None
+    ran, is_fault = getattr(error, "ran", True), getattr(error, "is_fault", False)
     run = door(item)
     notes, cheated = getattr(run, "notes", []), list(getattr(run, "evidence", ()))
     report.user_properties += [("status", status), ("message", message), ("ran", ran), ("notes", notes)]
+    report.user_properties.append(("is_fault", is_fault))
     report.user_properties += [("cheated", cheated), ("measured", getattr(run, "measured", ""))]
     size = sum(tensor.numel() for tensor in getattr(run, "asked", {}).get("tensors", ()))
     causes = failure.diagnosed("no likely cause was found", lambda: hints(item, call), None, staff)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assignment.grading import score, text
+from assignment.grading import causes, score, text
 
 STYLES = {
     score.OK: "green",
@@ -28,7 +28,6 @@ MAX_MESSAGE_LINES = 15  # on the screen
 MAX_LINE = 180
 WIDTH = 80  # of prose
 MAX_NOTES = 5
-PLACES = ("at ", "computed at ", "called from ")
 GUTTER = "    | "  # before each line that a submission may have written
 
 
@@ -75,19 +74,19 @@ def verdict_line(check: dict[str, Any]) -> Text:
 
 
 def print_failures(console: Console, report: dict[str, Any]) -> None:
-    """Every failed check: its claim, the first failing case, and how to run it again."""
-    silent = (score.OK, score.TO_DO, score.NOT_GRADED)
-    failed = [check for problem in report["problems"] for check in problem["checks"] if check["status"] not in silent]
-    seen: dict[Any, str] = {}
-    for check in failed:
-        message = short(check["message"])
-        first = seen.setdefault(cause(message), check["name"])
+    """Every cause once: the claim of the first check that fails for it, its case, how to run it again, and the rest."""
+    for first, *others in causes.grouped(check for problem in report["problems"] for check in problem["checks"]):
         console.print()
-        console.print(Text(f"{check['name']}: {check['status']}", STYLES[check["status"]]))
-        console.print(Text(f"  {check['claim']}"))
-        print_block(console, message if first == check["name"] else f"the same as for {first}")
-        print_hint(console, check)
-        print_commands(console, check)
+        console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
+        console.print(Text(f"  {first['claim']}"))
+        print_block(console, short(first["message"]))
+        print_hint(console, first)
+        print_commands(console, first)
+        if others:
+            names = ", ".join(check["name"].partition("::")[2] for check in others)
+            checks = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
+            told = textwrap.fill(f"{names}; --explain NAME tells of each", WIDTH - 4, break_long_words=False)
+            console.print(Text(f"  {checks}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
 
 
 def print_hint(console: Console, check: dict[str, Any]) -> None:
@@ -100,14 +99,6 @@ def print_commands(console: Console, check: dict[str, Any]) -> None:
     for name, key in (("again", "rerun"), ("debug", "debug")):
         if check.get(key):
             console.print(Text(f"  {name}: {check[key]}", "dim"))
-
-
-def cause(message: str) -> Any:
-    """What two checks have in common that fail for one reason: the kind of failure and its lines, where it has some."""
-    _, _, reason = message.removeprefix(score.NO_POINTS).partition("\n")  # without the call that the first line tells
-    lines = [line.strip() for line in reason.splitlines()]
-    places = [line for line in lines if line.startswith(PLACES)]
-    return (lines[0].partition(":")[0], *places) if places else reason or message
 
 
 def print_notes(console: Console, report: dict[str, Any]) -> None:

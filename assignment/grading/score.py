@@ -40,6 +40,7 @@ class Case:
     map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
     steps: tuple[str, ...] = ()  # what host code did in its last call
     staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
+    is_fault: bool = False  # the simulator has found one, and its line
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,9 @@ class CheckResult:
 
     @property
     def worst(self) -> Case | None:
-        """The smallest case that has the status of the check, if possible one that was run."""
+        """The most telling case of the check's status: a fault with its line, a likely cause, the smallest."""
         alike = (case for case in self.cases if case.status == self.status)
-        return min(alike, key=lambda case: (not case.ran, case.size), default=None)
+        return min(alike, key=lambda case: (not case.ran, not case.is_fault, not case.hints, case.size), default=None)
 
     @property
     def margin(self) -> float:

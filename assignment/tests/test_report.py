@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from assignment.diagnosis import matching
-from assignment.grading import report, run, score, text
+from assignment.grading import causes, report, run, score, text
 from assignment.grading.checks import Check, declared
 from assignment.grading.score import Case, CheckResult, Session
 
@@ -198,11 +198,70 @@ def test_one_cause_is_told_once():
     first = f"[a] f(float32 (3,)):\n{evidence.format(1)}"
     again = f"{score.NO_POINTS}test_a.py::test_a[a]: f(float32 (3,)):\n{evidence.format(2)}"
     other = first.replace("rmsnorm.py:3", "rmsnorm.py:4")
-    assert report.cause(first) == report.cause(again) != report.cause(other)
-    assert report.cause("f(float32 (3,)):\nit raised ValueError") == report.cause(
+    assert causes.reason(first) == causes.reason(again) != causes.reason(other)
+    assert causes.reason("f(float32 (3,)):\nit raised ValueError") == causes.reason(
         "f(float32 (4,)):\nit raised ValueError"
     )
-    assert report.cause("f(float32 (3,)):\nrow 1 is wrong") != report.cause("f(float32 (3,)):\nrow 2 is wrong")
+    assert causes.reason("f(float32 (3,)):\nrow 1 is wrong") != causes.reason("f(float32 (3,)):\nrow 2 is wrong")
+
+
+WRONG = "o: 3 of 9 elements wrong"
+FIRST, SCALE, TAIL = "test_triton_values", "the scale is missing", "the last tile is left out"
+
+
+def entries(*checks):
+    """Of a report: name, function, message and hint of each."""
+    names = ("name", "claim", "message", "hint")
+    return [{"status": "FAIL", **dict(zip(names, (n, f"{f} is right", m, h), strict=True))} for n, f, m, h in checks]
+
+
+@pytest.mark.parametrize(
+    ("checks", "groups"),
+    [
+        pytest.param(
+            [(FIRST, "f", WRONG, SCALE), ("ragged", "f", WRONG, f"In case [d = 8]: {SCALE}"), ("g", "g", WRONG, SCALE)],
+            [[FIRST, "ragged", "g"]],
+            id="one likely cause, in whatever function",
+        ),
+        pytest.param(
+            [(FIRST, "f", WRONG, SCALE), ("traffic", "f", f"costs are counted …:\n{WRONG}", "")],
+            [[FIRST, "traffic"]],
+            id="wrong values of a function whose first check is wrong",
+        ),
+        pytest.param(
+            [(FIRST, "f", WRONG, ""), ("ragged", "f", WRONG, TAIL), ("strides", "f", WRONG, "")],
+            [[FIRST, "strides"], ["ragged"]],
+            id="another likely cause",
+        ),
+        pytest.param(
+            [("ragged", "f", WRONG, TAIL), ("mistakes", "f", "[a] f():\nit returned a result", "")],
+            [["ragged"], ["mistakes"]],
+            id="no values at all",
+        ),
+        pytest.param(
+            [(FIRST, "f", "f(1):\nit raised X\n  at a.py:3", ""), ("ragged", "f", WRONG, "")],
+            [[FIRST], ["ragged"]],
+            id="the first check raises",
+        ),
+        pytest.param(
+            [
+                ("a", "f", "f(1):\nit raised X: 1\n  at a.py:3", ""),
+                ("b", "f", "f(2):\nit raised X: 2\n  at a.py:3", ""),
+            ],
+            [["a", "b"]],
+            id="one line",
+        ),
+    ],
+)
+def test_checks_with_one_cause_are_together(checks, groups):
+    assert [[check["name"] for check in group] for group in causes.grouped(entries(*checks))] == groups
+
+
+def test_a_first_check_that_passes_excuses_nothing():
+    """Wrong values of other checks are told each by itself"""
+    checks = entries((FIRST, "f", "", ""), ("ragged", "f", "a:\n" + WRONG, ""), ("strides", "f", "b:\n3 others", ""))
+    checks[0]["status"] = "ok"
+    assert [len(group) for group in causes.grouped(checks)] == [1, 1]
 
 
 def test_a_failure_fits_a_screen():

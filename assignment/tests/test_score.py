@@ -118,12 +118,22 @@ def test_what_was_measured_is_told():
 
 
 def test_a_hint_says_in_which_case_it_was_seen():
-    small = Case("small", "FAIL", "a message", size=1)
+    small = Case("small", "FAIL", "out of bounds", size=1, is_fault=True)
     large = Case("large", "FAIL", "a message", size=9, hints=("It is this.",))
     assert score.check_entry(CheckResult(CHECK, (small, large), 2), COMMAND)["hint"] == "In case [large]: It is this."
-    own = dataclasses.replace(small, hints=("It is this.", "Or that."))
+    own = dataclasses.replace(small, is_fault=False, hints=("It is this.", "Or that."))
     assert score.check_entry(CheckResult(CHECK, (own, large), 2), COMMAND)["hint"] == "It is this."
     assert score.check_entry(CheckResult(CHECK, (small,), 1), COMMAND)["hint"] == ""
+
+
+def test_the_case_that_is_shown_is_the_most_telling_one():
+    """A fault with its line, then one with a likely cause, then the smallest"""
+    small, other = Case("small", "FAIL", size=1), Case("other", "FAIL", size=2)
+    hinted, fault = Case("hinted", "FAIL", size=8, hints=("It is this.",)), Case("fault", "FAIL", size=9, is_fault=True)
+    cases = [other, small, hinted, fault]
+    for expected in (fault, hinted, small, other):
+        assert CheckResult(CHECK, tuple(cases), len(cases)).worst is expected
+        cases.remove(expected)
 
 
 def test_a_hint_that_explains_few_of_the_cases_is_chance():
