@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.inputs import Attention
+from tests.inputs import square
 
 
 def transposed(x: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ rows_forward = parametrize({"x expanded": expanded_x}, {"x": (0, ROWS)})
 weighted_sum_backward = rows_apart(ELEMENTS)
 rmsnorm_backward = rows_apart(ROWS)
 
-ATTENTION_SHAPE = Attention((2, 3), 64, 128, 32)
+ATTENTION_SHAPE = square(2, 3)
 
 
 def apart(names: Sequence[str]) -> dict[str, tuple[int, slice]]:

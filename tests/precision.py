@@ -11,14 +11,14 @@ import torch
 from torch import Generator, Tensor
 
 from tests import oracle
-from tests.inputs import Attention, attention_inputs, backward_inputs, normal, row_inputs
+from tests.inputs import Attention, attention_inputs, backward_inputs, normal, row_inputs, square
 
 LOW_PRECISION = pytest.mark.parametrize(
     "dtype", [pytest.param(torch.bfloat16, id="bfloat16"), pytest.param(torch.float16, id="float16")]
 )
-SHAPE = Attention((2,), 128, 256, 64)
-SQUARE = Attention((2,), 256, 256, 64)
-MANY = Attention((4,), 128, 256, 64)
+SHAPE = square(2)
+LONG = Attention((2,), 256, 256, 64)
+MANY = square(4)
 # Sums of two such integers, and they themselves, are exact in the dtype; in float32 also after truncation to TF32.
 LARGEST = {torch.bfloat16: 63, torch.float16: 500, torch.float32: 500}
 
@@ -123,7 +123,7 @@ def queries_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...
 
     Then o = 0 and D = 0, and dS is dO's number times ±1/256: a power of 2, exact in any precision.
     """
-    q, k, v = attention_inputs(rng, SQUARE, dtype)
+    q, k, v = attention_inputs(rng, LONG, dtype)
     v[:] = 0
     v[..., :128, 0], v[..., 128:, 0] = 1, -1
     grad_o = torch.zeros_like(q)
@@ -133,7 +133,7 @@ def queries_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...
 
 def keys_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """Sums over keys, dQ, of terms that cancel: P is uniform, v an integer times e₀ whose sum is 0, dO = ±e₀."""
-    q, k, v = attention_inputs(rng, SQUARE, dtype)
+    q, k, v = attention_inputs(rng, LONG, dtype)
     k = repeated(k.half())
     k[..., 0, :] += 0.125  # what is left of dQ
     v[:] = 0
@@ -149,7 +149,7 @@ def lse_of_powers_of_two(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ..
 
     With q = 0 query 2ᵐ − 1 has P = 2⁻ᵐ and lse = m ln 2; its dO, ±2ᵐ⁻⁸, gives each key before it the same ±2⁻⁸.
     """
-    q, k, v = attention_inputs(rng, SQUARE, dtype)
+    q, k, v = attention_inputs(rng, LONG, dtype)
     grad_o = torch.zeros_like(q)
     for m in range(1, 9):
         grad_o[..., 2**m - 1, :] = 2.0 ** (m - 8) * (-1) ** m

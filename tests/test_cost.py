@@ -13,7 +13,7 @@ import torch
 
 from tests import inputs, models, oracle
 from tests.compare import Mismatch, worst_margin
-from tests.inputs import Attention, attention_inputs, normal, row_inputs
+from tests.inputs import Attention, attention_inputs, normal, row_inputs, square
 
 SLACK = 0.05  # of a tensor's size
 VECTOR = 1 / 16  # of the largest tensor's size: a smaller one is a vector,
@@ -21,8 +21,8 @@ VECTOR_SLACK = 0.1  # whose traffic may be so much of the largest tensor's
 
 ROWS = {"128 rows of 256": (128, 256), "3 x 50 rows of 320": (3, 50, 320)}
 ATTENTION = {
-    "256 tokens, d 64": Attention((2,), 256, 256, 64),
-    "200 queries, 300 keys, d 32": Attention((3,), 200, 300, 32),
+    "d 64": Attention((2,), 256, 256, 64),
+    "d 32": square(3, d=32),
 }
 TOKENS = 1024  # of one batch: a tile is far smaller than n × n
 LONG = Attention((1,), TOKENS, TOKENS, 16)
@@ -154,6 +154,7 @@ def visits(shape, is_causal, q_tile, k_tile):
 @inputs.cases(ATTENTION)
 def test_flash_forward_traffic(costs_of, rng, shape, is_causal, dtype):
     """flash_forward_triton reads q once, k and v once a tile of queries that sees them, and writes o and lse once"""
+    shape = shape.drawn(rng)
     qkv = attention_inputs(rng, shape, dtype)
     expected = models.attention_forward(*qkv, is_causal)
     costs = costs_of("flash_forward_triton", *qkv, is_causal=is_causal, expected=expected)

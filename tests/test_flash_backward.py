@@ -8,7 +8,7 @@ import torch
 
 from tests import inputs, layouts, models, precision, properties
 from tests.compare import Mismatch, worst_margin
-from tests.inputs import Attention, attention_inputs, backward_inputs
+from tests.inputs import Attention, attention_inputs, backward_inputs, square
 
 BACKWARD_OUTLIERS = {
     name: lambda rng, build=build: backward_inputs(rng, build(rng), is_causal=False)
@@ -142,7 +142,7 @@ def test_triton_strides(check, rng, memory_bytes, layout):
 
 
 def holds(run, rng, record_property, function, change):
-    tensors = backward_inputs(rng, attention_inputs(rng, Attention((3,), 64, 128, 32)), is_causal=False)
+    tensors = backward_inputs(rng, attention_inputs(rng, square(3)), is_causal=False)
     change = change(rng, *tensors)
     before, after = run(function, *tensors), run(function, *change[0])
     record_property("margin", properties.compared(before, after, change, expected(function, tensors)))
@@ -165,7 +165,7 @@ def test_triton_properties(run, rng, record_property, change):
 
 
 def contract(check_contract, rng, function, batch, is_causal):
-    shape = Attention(batch, 64, 128, 32)
+    shape = square(*batch).drawn(rng)
     first, second = (backward_inputs(rng, attention_inputs(rng, shape), is_causal) for _ in range(2))
     wanted = (expected(function, tensors, is_causal) for tensors in (first, second))
     check_contract(function, first, second, *wanted, is_causal=is_causal)
@@ -228,7 +228,7 @@ def test_triton_mistakes(run, rng, mistake):
 def test_attention_gradients(check_gradients, rng, ask):
     """flash_attention is differentiable, causal or not, for all inputs or only some, as often as asked"""
     is_causal = ask.get("options", {}).get("is_causal", False)
-    qkv = attention_inputs(rng, Attention((2, 2), 128, 128, 32))
+    qkv = attention_inputs(rng, square(2, 2))
     grad_o = inputs.incoming(inputs.normal(rng, *qkv[0].shape), ask)
     tensors = backward_inputs(rng, qkv, is_causal, grad_o=grad_o)
     gradients = expected("flash_attention", tensors, is_causal)

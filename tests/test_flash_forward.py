@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import inputs, layouts, models, precision, properties
-from tests.inputs import Attention, attention_inputs
+from tests.inputs import attention_inputs, square
 
 FORWARD_OUTLIERS = inputs.FORWARD_OUTLIERS | {
     "values that cancel": lambda rng: precision.values_that_cancel(rng, torch.float32),
@@ -128,7 +128,7 @@ def test_triton_strides(check, rng, memory_bytes, layout):
 
 
 def holds(run, rng, record_property, function, change):
-    qkv = attention_inputs(rng, Attention((3,), 64, 128, 32))
+    qkv = attention_inputs(rng, square(3))
     change = change(rng, *qkv)
     before, after = run(function, *qkv), run(function, *change[0])
     bounds = models.attention_forward(*qkv, tf32=uses_tensor_cores(function))
@@ -152,7 +152,8 @@ def test_triton_properties(run, rng, record_property, change):
 
 
 def contract(check_contract, rng, function, batch, is_causal):
-    first, second = (attention_inputs(rng, Attention(batch, 64, 128, 32)) for _ in range(2))
+    shape = square(*batch).drawn(rng)
+    first, second = (attention_inputs(rng, shape) for _ in range(2))
     tf32 = uses_tensor_cores(function)
     expected = (models.attention_forward(*qkv, is_causal, tf32=tf32) for qkv in (first, second))
     check_contract(function, first, second, *expected, is_causal=is_causal)
@@ -197,7 +198,7 @@ def test_triton_mistakes(run, rng, mistake):
 @inputs.causal
 def test_attention_value(check, rng, is_causal):
     """flash_attention returns o, and passes is_causal on"""
-    qkv = attention_inputs(rng, Attention((2, 2), 64, 64, 32))
+    qkv = attention_inputs(rng, square(2, 2))
 
     def expected():
         return {"o": models.attention_forward(*qkv, is_causal=is_causal)["o"]}
