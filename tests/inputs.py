@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,20 +12,34 @@ from torch import Generator, Tensor
 
 from tests import oracle
 
-# Families other than "ragged" keep to what every ordinary kernel can do, so that one bug costs one family: attention of
-# as many queries as keys, a multiple of 128 that depends on the seed, and powers of two for d.
-TILE = 128
-MOST_TILES = 2
-DRAWN = 0
+# Families keep to what every ordinary kernel can do, but for the one thing that is theirs, so that one bug costs one
+# family: whole tiles of 128, how many the seed decides; attention of as many queries as keys, d = 64.
+TILE, MOST_TILES = 128, 2
+MOST = 200  # of a size that the seed decides alone
 
 Change = Callable[[Tensor, Tensor, Tensor], None]  # of q, k and v of an ordinary problem, in place
 
+
+def between(rng: Generator, least: int, most: int) -> int:
+    return int(torch.randint(least, most + 1, (), generator=rng))
+
+
+def tiles(rng: Generator) -> int:
+    return TILE * between(rng, 1, MOST_TILES)
+
+
+def drawn(shape: Any, rng: Generator) -> Any:
+    """A shape, or what a function makes of the seed."""
+    return shape(rng) if callable(shape) else shape
+
+
+def whole_rows(*batch: int) -> Callable[[Generator], tuple[int, ...]]:
+    """The shape of x, with whole tiles of rows and columns."""
+    return lambda rng: (*batch, tiles(rng), tiles(rng))
+
+
 # Weighted sum and RMSNorm: the shape of x. Batches of 3 tell a batch from a row of a tile.
-PLAIN_ROWS = {
-    "64 rows of 64": (64, 64),
-    "256 rows of 128": (256, 128),
-    "3 x 32 rows of 256": (3, 32, 256),
-}
+PLAIN_ROWS = {"a matrix": whole_rows(), "three dimensions": whole_rows(3), "four dimensions": whole_rows(1, 2)}
 RAGGED_ROWS = {
     "one element": (1, 1),
     "one row, no batch dimension": (96,),
@@ -35,6 +50,7 @@ RAGGED_ROWS = {
     "fewer rows than a tile": (5, 64),
     "one row past a tile, one column past a tile": (129, 129),
     "primes": (101, 67),
+    "any size": lambda rng: (3, between(rng, 1, MOST), between(rng, 1, MOST)),
     "one wide row": (1, 1000),
     "over a thousand rows": (1031, 5),
 }
@@ -54,25 +70,42 @@ class Attention:
     """The shape of one attention problem."""
 
     batch: tuple[int, ...]
-    n_queries: int  # or DRAWN
+    n_queries: int
     n_keys: int
     d: int
     shift: float = 0.0  # of the logits of every third row: see shifted()
 
-    def drawn(self, rng: Generator) -> "Attention":
-        """The same with sizes in place of DRAWN."""
-        if self.n_queries != DRAWN:
-            return self
-        n = TILE * int(torch.randint(1, MOST_TILES + 1, (), generator=rng))
-        return replace(self, n_queries=n, n_keys=n)
+
+Shape = Attention | Callable[[Generator], Attention]
 
 
-def square(*batch: int, d: int = 64) -> Attention:
-    """As many queries as keys, whole tiles of them; how many, the seed decides."""
-    return Attention(batch, DRAWN, DRAWN, d)
+def square(*batch: int, d: int = 64) -> Callable[[Generator], Attention]:
+    """As many queries as keys, whole tiles of them."""
+
+    def shape(rng: Generator) -> Attention:
+        n = tiles(rng)
+        return Attention(batch, n, n, d)
+
+    return shape
 
 
-PLAIN_ATTENTION = {"d 64": square(2), "d 32": square(1, 2, d=32), "d 128": square(3, d=128)}
+def any_lengths(rng: Generator) -> Attention:
+    return Attention((3,), between(rng, 1, MOST), between(rng, 1, MOST), 64)
+
+
+def any_odd_d(rng: Generator) -> Attention:
+    return Attention((2,), TILE, TILE, 1 + 2 * between(rng, 1, 63))
+
+
+def any_large_d(rng: Generator) -> Attention:
+    return Attention((2,), TILE, TILE, between(rng, 129, 255))
+
+
+PLAIN_ATTENTION = {
+    "128 tokens, d 64": Attention((2,), 128, 128, 64),  # the first is small: likely causes are looked for in it
+    "d 32": square(1, 2, d=32),
+    "d 128": square(3, d=128),
+}
 RAGGED_ATTENTION = {
     "fewer tokens than a tile": Attention((3,), 7, 7, 64),
     "one token past a tile": Attention((3,), 129, 129, 32),
@@ -81,11 +114,18 @@ RAGGED_ATTENTION = {
     "more queries than keys": Attention((3,), 150, 50, 32),
     "one query": Attention((3,), 1, 77, 64),
     "one key": Attention((3,), 77, 1, 64),
-    "d = 1": Attention((3,), 48, 48, 1),
-    "d = 8": Attention((3,), 48, 70, 8),
-    "d = 40": Attention((3,), 70, 48, 40),
-    "d = 80, no batch dimension": Attention((), 66, 66, 80),
-    "d = 256, three batch dimensions": Attention((2, 1, 3), 20, 20, 256),
+    "any lengths": any_lengths,
+    "no batch dimension": Attention((), 66, 66, 64),
+    "three batch dimensions": Attention((2, 1, 3), 20, 20, 64),
+}
+HEAD_DIMENSIONS = {
+    "d = 1": Attention((2,), TILE, TILE, 1),
+    "d = 8": Attention((2,), TILE, TILE, 8),
+    "d = 40": Attention((2,), TILE, TILE, 40),
+    "d = 80": Attention((2,), TILE, TILE, 80),
+    "d = 256": Attention((1,), TILE, TILE, 256),
+    "an odd d": any_odd_d,
+    "d above 128": any_large_d,
 }
 
 
@@ -106,15 +146,16 @@ def normal(rng: Generator, *shape: int, dtype: torch.dtype = torch.float32) -> T
 
 def row_inputs(rng: Generator, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """x and a weight whose entries are negative, zero and far from 1, so that a forgotten weight shows."""
+    shape = drawn(shape, rng)
     weight = normal(rng, shape[-1]) * 2 + 0.5
     if shape[-1] > 4:
         weight[shape[-1] // 2] = 0
     return normal(rng, *shape, dtype=dtype), weight.to(dtype)
 
 
-def attention_inputs(rng: Generator, shape: Attention, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def attention_inputs(rng: Generator, shape: Shape, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """q, k, v with logits of standard deviation 2: far from uniform, so that a wrong weight shows."""
-    shape = shape.drawn(rng)
+    shape = drawn(shape, rng)
     queries, keys = (*shape.batch, shape.n_queries, shape.d), (*shape.batch, shape.n_keys, shape.d)
     q = normal(rng, *queries) * math.sqrt(2)
     k = normal(rng, *keys) * math.sqrt(2)
@@ -264,7 +305,7 @@ def incoming(grad: Tensor, ask: dict) -> Tensor:
 
 
 def row_batches() -> pytest.MarkDecorator:
-    shapes = [pytest.param((2, 16, 32), id="ordinary"), pytest.param((0, 32), id="empty batch")]
+    shapes = [pytest.param((2, 128, 128), id="ordinary"), pytest.param((0, 32), id="empty batch")]
     return pytest.mark.parametrize("shape", shapes)
 
 

@@ -112,35 +112,38 @@ EACH = {"transposed": transposed, "every second element": offset, "NaN fences": 
 ELEMENTS, ROWS, ROWS_OF_A_BATCH, BATCHES = slice(None), slice(None, -1), slice(-2, -1), slice(None, -2)
 
 
-def parametrize(ways: dict[str, Callable], far: dict[str, tuple[int, slice]]) -> pytest.MarkDecorator:
-    """The argument `layout`: EACH, the given ways, and for `far` which dimensions of which tensor are stretched."""
+def parametrize(ways: dict[str, Callable]) -> pytest.MarkDecorator:
+    """The argument `layout`: EACH, and the given ways, of the tensors of a call."""
+    each: dict[str, Callable] = {name: lambda ts, way=way: [way(x) for x in ts] for name, way in EACH.items()}
+    return pytest.mark.parametrize("layout", [pytest.param(way, id=name) for name, way in (each | ways).items()])
+
+
+def offsets(far: dict[str, tuple[int, slice]]) -> pytest.MarkDecorator:
+    """The argument `layout`, of the tensors and the memory that is there: of one tensor some dimensions stretched."""
 
     def stretched(tensor: int, which: slice) -> Layout:
         return lambda tensors, memory_bytes: [
             far_apart(x, which, memory_bytes) if i == tensor else x for i, x in enumerate(tensors)
         ]
 
-    each: dict[str, Layout] = {name: lambda ts, _, way=way: [way(x) for x in ts] for name, way in EACH.items()}
-    each |= {name: lambda ts, _, way=way: way(ts) for name, way in ways.items()}
-    each |= {f"{name} over 2^31 elements": stretched(*where) for name, where in far.items()}
-    return pytest.mark.parametrize("layout", [pytest.param(layout, id=name) for name, layout in each.items()])
-
-
-def rows_apart(gradient: slice) -> pytest.MarkDecorator:
-    """For a backward pass over rows whose gradient has these dimensions of rows."""
-    ways = {
-        "expanded gradient": expanded_gradient,
-        "x expanded": lambda tensors: [tensors[0], *expanded_x(tensors[1:])],
-    }
-    return parametrize(ways, {"the gradient": (0, gradient), "x": (1, ROWS)})
+    return pytest.mark.parametrize(
+        "layout", [pytest.param(stretched(*where), id=f"{name} over 2^31 elements") for name, where in far.items()]
+    )
 
 
 rows = pytest.mark.parametrize(
-    "shape", [pytest.param((3, 32, 64), id="three dimensions"), pytest.param((96, 64), id="a matrix")]
+    "shape", [pytest.param((3, 128, 128), id="three dimensions"), pytest.param((256, 128), id="a matrix")]
 )
-rows_forward = parametrize({"x expanded": expanded_x}, {"x": (0, ROWS)})
-weighted_sum_backward = rows_apart(ELEMENTS)
-rmsnorm_backward = rows_apart(ROWS)
+rows_forward = parametrize({"x expanded": expanded_x})
+rows_forward_offsets = offsets({"x": (0, ROWS)})
+rows_backward = parametrize(
+    {
+        "expanded gradient": expanded_gradient,
+        "x expanded": lambda tensors: [tensors[0], *expanded_x(tensors[1:])],
+    }
+)
+weighted_sum_backward_offsets = offsets({"the gradient": (0, ELEMENTS), "x": (1, ROWS)})
+rmsnorm_backward_offsets = offsets({"the gradient": (0, ROWS), "x": (1, ROWS)})
 
 ATTENTION_SHAPE = square(2, 3)
 
@@ -151,9 +154,10 @@ def apart(names: Sequence[str]) -> dict[str, tuple[int, slice]]:
 
 
 attention_forward = parametrize(
-    {"packed qkv": packed, "k and v shared by the heads": shared_heads, "each its own": mixed}, apart("qkv")
+    {"packed qkv": packed, "k and v shared by the heads": shared_heads, "each its own": mixed}
 )
+attention_forward_offsets = offsets(apart("qkv"))
 attention_backward = parametrize(
-    {"packed qkv": packed_backward, "expanded grad_o": expanded_gradient, "each its own": mixed},
-    apart(("grad_o", "q", "k", "v", "o")),
+    {"packed qkv": packed_backward, "expanded grad_o": expanded_gradient, "each its own": mixed}
 )
+attention_backward_offsets = offsets(apart(("grad_o", "q", "k", "v", "o")))

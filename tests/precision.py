@@ -171,12 +171,12 @@ attention_backward = named(
 
 
 def ordinary_rows(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return row_inputs(rng, (64, 512), dtype)
+    return row_inputs(rng, (128, 512), dtype)
 
 
 def terms_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A row's terms add up to next to nothing, on the way to which they are beyond float16."""
-    x, _ = row_inputs(rng, (64, 512), dtype)
+    x, _ = row_inputs(rng, (128, 512), dtype)
     return repeated(x.abs().mT).mT, cancelling(rng, 512, 1, dtype=dtype).squeeze(-1)
 
 
@@ -184,13 +184,13 @@ weighted_sum_forward = named([ordinary_rows, terms_that_cancel])
 
 
 def ordinary_rows_backward(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    x, weight = row_inputs(rng, (512, 64), dtype)
+    x, weight = row_inputs(rng, (512, 128), dtype)
     return normal(rng, 512, dtype=dtype), x, weight
 
 
 def rows_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """The shares of 2,048 rows in grad_weight cancel."""
-    x, weight = row_inputs(rng, (2048, 32), dtype)
+    x, weight = row_inputs(rng, (2048, 128), dtype)
     return cancelling(rng, 2048, 1, dtype=dtype).squeeze(-1), repeated(x), weight
 
 
@@ -199,19 +199,19 @@ weighted_sum_backward = named([ordinary_rows_backward, rows_that_cancel])
 
 def large_rows_backward(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """x so large that eps, which has a check of its own, does not matter."""
-    x, weight = row_inputs(rng, (512, 64), dtype)
-    return rmsnorm_gradients(normal(rng, 512, 64, dtype=dtype), 32 * x, weight)
+    x, weight = row_inputs(rng, (512, 128), dtype)
+    return rmsnorm_gradients(normal(rng, 512, 128, dtype=dtype), 32 * x, weight)
 
 
 def normalized_rows_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """The shares of 2,048 rows in grad_weight cancel."""
-    x, weight = row_inputs(rng, (2048, 32), dtype)
-    return rmsnorm_gradients(cancelling(rng, 2048, 32, dtype=dtype), repeated(32 * x), weight)
+    x, weight = row_inputs(rng, (2048, 128), dtype)
+    return rmsnorm_gradients(cancelling(rng, 2048, 128, dtype=dtype), repeated(32 * x), weight)
 
 
 def gradient_along_x(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """grad_y ∘ w is nearly x: the two terms of grad_x cancel."""
-    x, weight = row_inputs(rng, (64, 512), dtype)
+    x, weight = row_inputs(rng, (128, 512), dtype)
     weight = torch.where(weight < 0, weight - 0.5, weight + 0.5)
     return rmsnorm_gradients((x.float() / weight.float()).to(dtype), x, weight)
 

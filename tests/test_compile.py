@@ -12,7 +12,7 @@ from tests import inputs, models, oracle
 from tests.compare import Mismatch, worst_margin
 from tests.inputs import Attention, attention_inputs, backward_inputs, normal, row_inputs
 
-ROWS = (64, 4096)
+ROWS = (128, 4096)
 TOKENS = 256
 SIZES = {
     "bfloat16, d 64": (torch.bfloat16, 64),

@@ -19,7 +19,7 @@ SLACK = 0.05  # of a tensor's size
 VECTOR = 1 / 16  # of the largest tensor's size: a smaller one is a vector,
 VECTOR_SLACK = 0.1  # whose traffic may be so much of the largest tensor's
 
-ROWS = {"128 rows of 256": (128, 256), "3 x 50 rows of 320": (3, 50, 320)}
+ROWS = {"128 rows of 256": (128, 256), "3 x 128 rows of 384": (3, 128, 384)}
 ATTENTION = {
     "d 64": Attention((2,), 256, 256, 64),
     "d 32": square(3, d=32),
@@ -154,7 +154,7 @@ def visits(shape, is_causal, q_tile, k_tile):
 @inputs.cases(ATTENTION)
 def test_flash_forward_traffic(costs_of, rng, shape, is_causal, dtype):
     """flash_forward_triton reads q once, k and v once a tile of queries that sees them, and writes o and lse once"""
-    shape = shape.drawn(rng)
+    shape = inputs.drawn(shape, rng)
     qkv = attention_inputs(rng, shape, dtype)
     expected = models.attention_forward(*qkv, is_causal)
     costs = costs_of("flash_forward_triton", *qkv, is_causal=is_causal, expected=expected)

@@ -3,6 +3,8 @@
 The o and lse handed over are the oracle's, so that a broken forward pass costs no points here.
 """
 
+import functools
+
 import pytest
 import torch
 
@@ -68,20 +70,38 @@ def test_triton_causal(check, rng, shape):
 
 
 @pytorch
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_pytorch_ragged(check, rng, shape, is_causal):
-    """flash_backward_pytorch is right for every length, head dimension and number of batch dimensions"""
+    """flash_backward_pytorch is right for every length and number of batch dimensions"""
+    backward(check, rng, "flash_backward_pytorch", attention_inputs(rng, shape), is_causal)
+
+
+@pytorch
+@pytest.mark.points(0.25)
+@inputs.causal
+@inputs.cases(inputs.HEAD_DIMENSIONS)
+def test_pytorch_head_dimension(check, rng, shape, is_causal):
+    """flash_backward_pytorch is right for every head dimension d"""
     backward(check, rng, "flash_backward_pytorch", attention_inputs(rng, shape), is_causal)
 
 
 @triton
-@pytest.mark.points(1.5)
+@pytest.mark.points(1)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_triton_ragged(check, rng, shape, is_causal):
-    """flash_backward_triton is right for every length, head dimension and number of batch dimensions"""
+    """flash_backward_triton is right for every length and number of batch dimensions"""
+    backward(check, rng, "flash_backward_triton", attention_inputs(rng, shape), is_causal)
+
+
+@triton
+@pytest.mark.points(0.5)
+@inputs.causal
+@inputs.cases(inputs.HEAD_DIMENSIONS)
+def test_triton_head_dimension(check, rng, shape, is_causal):
+    """flash_backward_triton is right for every head dimension d"""
     backward(check, rng, "flash_backward_triton", attention_inputs(rng, shape), is_causal)
 
 
@@ -119,26 +139,33 @@ def test_triton_16_bit(check, rng, dtype, build):
     backward_of(check, "flash_backward_triton", build(rng, dtype), is_causal=build in precision.CAUSAL)
 
 
-def strides(check, rng, memory_bytes, function, layout):
-    tensors = backward_inputs(rng, attention_inputs(rng, layouts.ATTENTION_SHAPE), is_causal=False)
-    tensors = layout(tensors, memory_bytes)
+def strides(check, rng, function, layout):
+    tensors = layout(backward_inputs(rng, attention_inputs(rng, layouts.ATTENTION_SHAPE), is_causal=False))
     check(function, *tensors, expected=lambda: expected(function, tensors))
 
 
 @pytorch
 @pytest.mark.points(0.5)
 @layouts.attention_backward
-def test_pytorch_strides(check, rng, memory_bytes, layout):
-    """flash_backward_pytorch reads every input through its strides, an expanded grad_o included"""
-    strides(check, rng, memory_bytes, "flash_backward_pytorch", layout)
+def test_pytorch_strides(check, rng, layout):
+    """flash_backward_pytorch reads its inputs through their strides, also of stride 0"""
+    strides(check, rng, "flash_backward_pytorch", layout)
 
 
 @triton
-@pytest.mark.points(1.25)
+@pytest.mark.points(0.75)
 @layouts.attention_backward
-def test_triton_strides(check, rng, memory_bytes, layout):
-    """flash_backward_triton reads every input through its strides, in 64-bit offsets, an expanded grad_o included"""
-    strides(check, rng, memory_bytes, "flash_backward_triton", layout)
+def test_triton_strides(check, rng, layout):
+    """flash_backward_triton reads its inputs through their strides, also of stride 0"""
+    strides(check, rng, "flash_backward_triton", layout)
+
+
+@triton
+@pytest.mark.points(0.5)
+@layouts.attention_backward_offsets
+def test_triton_offsets(check, rng, memory_bytes, layout):
+    """flash_backward_triton has 64-bit offsets, for inputs that reach over 2³¹ elements"""
+    strides(check, rng, "flash_backward_triton", functools.partial(layout, memory_bytes=memory_bytes))
 
 
 def holds(run, rng, record_property, function, change):
@@ -165,7 +192,7 @@ def test_triton_properties(run, rng, record_property, change):
 
 
 def contract(check_contract, rng, function, batch, is_causal):
-    shape = square(*batch).drawn(rng)
+    shape = square(*batch)(rng)
     first, second = (backward_inputs(rng, attention_inputs(rng, shape), is_causal) for _ in range(2))
     wanted = (expected(function, tensors, is_causal) for tensors in (first, second))
     check_contract(function, first, second, *wanted, is_causal=is_causal)

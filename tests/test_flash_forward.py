@@ -58,20 +58,38 @@ def test_triton_causal(check, rng, shape):
 
 
 @pytorch
-@pytest.mark.points(1)
+@pytest.mark.points(0.5)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_pytorch_ragged(check, rng, shape, is_causal):
-    """flash_forward_pytorch is right for every length, head dimension and number of batch dimensions"""
+    """flash_forward_pytorch is right for every length and number of batch dimensions"""
+    forward(check, "flash_forward_pytorch", attention_inputs(rng, shape), is_causal)
+
+
+@pytorch
+@pytest.mark.points(0.5)
+@inputs.causal
+@inputs.cases(inputs.HEAD_DIMENSIONS)
+def test_pytorch_head_dimension(check, rng, shape, is_causal):
+    """flash_forward_pytorch is right for every head dimension d"""
     forward(check, "flash_forward_pytorch", attention_inputs(rng, shape), is_causal)
 
 
 @triton
-@pytest.mark.points(2)
+@pytest.mark.points(1.25)
 @inputs.causal
 @inputs.cases(inputs.RAGGED_ATTENTION | inputs.FAR_BELOW_ZERO)
 def test_triton_ragged(check, rng, shape, is_causal):
-    """flash_forward_triton is right for every length, head dimension and number of batch dimensions"""
+    """flash_forward_triton is right for every length and number of batch dimensions"""
+    forward(check, "flash_forward_triton", attention_inputs(rng, shape), is_causal)
+
+
+@triton
+@pytest.mark.points(0.75)
+@inputs.causal
+@inputs.cases(inputs.HEAD_DIMENSIONS)
+def test_triton_head_dimension(check, rng, shape, is_causal):
+    """flash_forward_triton is right for every head dimension d"""
     forward(check, "flash_forward_triton", attention_inputs(rng, shape), is_causal)
 
 
@@ -112,17 +130,24 @@ def test_triton_16_bit(check, rng, dtype, build):
 @pytorch
 @pytest.mark.points(1)
 @layouts.attention_forward
-def test_pytorch_strides(check, rng, memory_bytes, layout):
+def test_pytorch_strides(check, rng, layout):
     """flash_forward_pytorch reads q, k and v through their strides"""
-    qkv = attention_inputs(rng, layouts.ATTENTION_SHAPE)
-    forward(check, "flash_forward_pytorch", layout(qkv, memory_bytes))
+    forward(check, "flash_forward_pytorch", layout(attention_inputs(rng, layouts.ATTENTION_SHAPE)))
 
 
 @triton
-@pytest.mark.points(1.5)
+@pytest.mark.points(1)
 @layouts.attention_forward
-def test_triton_strides(check, rng, memory_bytes, layout):
-    """flash_forward_triton reads q, k and v through their strides, in 64-bit offsets"""
+def test_triton_strides(check, rng, layout):
+    """flash_forward_triton reads q, k and v through their strides"""
+    forward(check, "flash_forward_triton", layout(attention_inputs(rng, layouts.ATTENTION_SHAPE)))
+
+
+@triton
+@pytest.mark.points(0.5)
+@layouts.attention_forward_offsets
+def test_triton_offsets(check, rng, memory_bytes, layout):
+    """flash_forward_triton has 64-bit offsets, for inputs that reach over 2³¹ elements"""
     qkv = attention_inputs(rng, layouts.ATTENTION_SHAPE)
     forward(check, "flash_forward_triton", layout(qkv, memory_bytes))
 
@@ -152,7 +177,7 @@ def test_triton_properties(run, rng, record_property, change):
 
 
 def contract(check_contract, rng, function, batch, is_causal):
-    shape = square(*batch).drawn(rng)
+    shape = square(*batch)(rng)
     first, second = (attention_inputs(rng, shape) for _ in range(2))
     tf32 = uses_tensor_cores(function)
     expected = (models.attention_forward(*qkv, is_causal, tf32=tf32) for qkv in (first, second))

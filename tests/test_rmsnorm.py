@@ -18,7 +18,7 @@ def large_inputs(rng, shape, dtype=torch.float32):
 def backward_inputs(rng, shape, dtype=torch.float32, eps=1e-5):
     """grad_y, x, weight and the rstd of a correct forward pass."""
     x, weight = large_inputs(rng, shape, dtype)
-    return normal(rng, *shape, dtype=dtype), x, weight, oracle.rmsnorm_forward(x, weight, eps)[1].float()
+    return normal(rng, *x.shape, dtype=dtype), x, weight, oracle.rmsnorm_forward(x, weight, eps)[1].float()
 
 
 @pytest.mark.points(4)
@@ -75,8 +75,8 @@ def test_backward_wide(check, rng, shape):
 )
 def test_eps(check, rng, options):
     """rmsnorm_forward adds eps to the mean of the squares, under the root; rows range from tiny to large"""
-    x, weight = row_inputs(rng, (64, 64))
-    x *= torch.logspace(-5, 2, 64).unsqueeze(-1)
+    x, weight = row_inputs(rng, (128, 128))
+    x *= torch.logspace(-5, 2, 128).unsqueeze(-1)
     x[7] = 0
     check("rmsnorm_forward", x, weight, **options, expected=lambda: models.rmsnorm_forward(x, weight, **options))
 
@@ -86,7 +86,7 @@ def test_eps(check, rng, options):
 def test_forward_16_bit(check, rng, dtype):
     """rmsnorm_forward takes bfloat16 and float16, sums in float32 and returns rstd in float32"""
     # The sum of the squares is beyond float16, whose largest value is 65,504.
-    x, weight = large_inputs(rng, (64, 512), dtype)
+    x, weight = large_inputs(rng, (128, 512), dtype)
     check("rmsnorm_forward", x, weight, expected=lambda: models.rmsnorm_forward(x, weight))
 
 
@@ -99,20 +99,38 @@ def test_backward_16_bit(check, rng, dtype, build):
     check("rmsnorm_backward", *tensors, expected=lambda: models.rmsnorm_backward(*tensors))
 
 
-@pytest.mark.points(0.75)
+@pytest.mark.points(0.5)
 @layouts.rows_forward
 @layouts.rows
-def test_forward_strides(check, rng, memory_bytes, shape, layout):
-    """rmsnorm_forward reads x and weight through their strides, in 64-bit offsets"""
+def test_forward_strides(check, rng, shape, layout):
+    """rmsnorm_forward reads x and weight through their strides"""
+    x, weight = layout(large_inputs(rng, shape))
+    check("rmsnorm_forward", x, weight, expected=lambda: models.rmsnorm_forward(x, weight))
+
+
+@pytest.mark.points(0.5)
+@layouts.rows_backward
+@layouts.rows
+def test_backward_strides(check, rng, shape, layout):
+    """rmsnorm_backward reads its inputs through their strides, also of stride 0"""
+    tensors = layout(backward_inputs(rng, shape))
+    check("rmsnorm_backward", *tensors, expected=lambda: models.rmsnorm_backward(*tensors))
+
+
+@pytest.mark.points(0.25)
+@layouts.rows_forward_offsets
+@layouts.rows
+def test_forward_offsets(check, rng, memory_bytes, shape, layout):
+    """rmsnorm_forward has 64-bit offsets, for x that reaches over 2³¹ elements"""
     x, weight = layout(large_inputs(rng, shape), memory_bytes)
     check("rmsnorm_forward", x, weight, expected=lambda: models.rmsnorm_forward(x, weight))
 
 
-@pytest.mark.points(0.75)
-@layouts.rmsnorm_backward
+@pytest.mark.points(0.25)
+@layouts.rmsnorm_backward_offsets
 @layouts.rows
-def test_backward_strides(check, rng, memory_bytes, shape, layout):
-    """rmsnorm_backward reads every input through its strides, the stride 0 of an expanded gradient included"""
+def test_backward_offsets(check, rng, memory_bytes, shape, layout):
+    """rmsnorm_backward has 64-bit offsets, for inputs that reach over 2³¹ elements"""
     tensors = layout(backward_inputs(rng, shape), memory_bytes)
     check("rmsnorm_backward", *tensors, expected=lambda: models.rmsnorm_backward(*tensors))
 
@@ -120,7 +138,7 @@ def test_backward_strides(check, rng, memory_bytes, shape, layout):
 @pytest.mark.points(0.5)
 def test_forward_outliers(check, rng):
     """rmsnorm_forward keeps very large, large and one-spike rows apart"""
-    x, weight = row_inputs(rng, (64, 128))
+    x, weight = row_inputs(rng, (128, 128))
     x[::4] *= 1e8
     x[1::4] *= 1e4
     x[2::4, 5] = 1e6
@@ -130,12 +148,12 @@ def test_forward_outliers(check, rng):
 @pytest.mark.points(0.5)
 def test_backward_outliers(check, rng):
     """rmsnorm_backward keeps large, small and one-spike rows apart"""
-    x, weight = row_inputs(rng, (64, 128))
+    x, weight = row_inputs(rng, (128, 128))
     x[::4] *= 1e3
     x[1::4] *= 1e-2
     x[2::4, 5] = 1e3
     rstd = oracle.rmsnorm_forward(x, weight)[1].float()
-    tensors = normal(rng, 64, 128), x, weight, rstd
+    tensors = normal(rng, 128, 128), x, weight, rstd
     check("rmsnorm_backward", *tensors, expected=lambda: models.rmsnorm_backward(*tensors))
 
 
@@ -179,7 +197,7 @@ def test_backward_mistakes(run, rng):
 )
 def test_value(check, rng, options):
     """rmsnorm returns the y of rmsnorm_forward, and passes eps on"""
-    x, weight = row_inputs(rng, (4, 16, 64))
+    x, weight = row_inputs(rng, (2, 128, 128))
     x[::2] *= 1e-3  # where the default eps shows
     check("rmsnorm", x, weight, **options, expected=lambda: {"y": models.rmsnorm_forward(x, weight, **options)["y"]})
 
@@ -188,8 +206,8 @@ def test_value(check, rng, options):
 @pytest.mark.parametrize("ask", [*inputs.ROW_GRADIENTS, pytest.param({"options": {"eps": 0.25}}, id="another eps")])
 def test_gradients(check_gradients, rng, ask):
     """rmsnorm is differentiable, for all inputs or only some, as often as asked"""
-    x, weight = row_inputs(rng, (4, 16, 64))
-    grad_y = inputs.incoming(normal(rng, 4, 16, 64), ask)
+    x, weight = row_inputs(rng, (2, 128, 128))
+    grad_y = inputs.incoming(normal(rng, 2, 128, 128), ask)
     rstd = oracle.rmsnorm_forward(x, weight, **ask.get("options", {}))[1].float()
     expected = models.rmsnorm_backward(grad_y, x, weight, rstd)
     check_gradients("rmsnorm", x, weight, grad=grad_y, expected=expected, **ask)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.problem("weighted_sum")
 
 def backward_inputs(rng, shape, dtype=torch.float32):
     x, weight = row_inputs(rng, shape, dtype)
-    return normal(rng, *shape[:-1], dtype=dtype), x, weight
+    return normal(rng, *x.shape[:-1], dtype=dtype), x, weight
 
 
 @pytest.mark.points(2)
@@ -64,20 +64,38 @@ def test_backward_16_bit(check, rng, dtype, build):
     check("weighted_sum_backward", *tensors, expected=lambda: models.weighted_sum_backward(*tensors))
 
 
-@pytest.mark.points(0.5)
+@pytest.mark.points(0.25)
 @layouts.rows_forward
 @layouts.rows
-def test_forward_strides(check, rng, memory_bytes, shape, layout):
-    """weighted_sum_forward reads x and weight through their strides, in 64-bit offsets"""
+def test_forward_strides(check, rng, shape, layout):
+    """weighted_sum_forward reads x and weight through their strides"""
+    x, weight = layout(row_inputs(rng, shape))
+    check("weighted_sum_forward", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
+
+
+@pytest.mark.points(0.25)
+@layouts.rows_backward
+@layouts.rows
+def test_backward_strides(check, rng, shape, layout):
+    """weighted_sum_backward reads its inputs through their strides, also of stride 0"""
+    tensors = layout(backward_inputs(rng, shape))
+    check("weighted_sum_backward", *tensors, expected=lambda: models.weighted_sum_backward(*tensors))
+
+
+@pytest.mark.points(0.25)
+@layouts.rows_forward_offsets
+@layouts.rows
+def test_forward_offsets(check, rng, memory_bytes, shape, layout):
+    """weighted_sum_forward has 64-bit offsets, for x that reaches over 2³¹ elements"""
     x, weight = layout(row_inputs(rng, shape), memory_bytes)
     check("weighted_sum_forward", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
-@pytest.mark.points(0.5)
-@layouts.weighted_sum_backward
+@pytest.mark.points(0.25)
+@layouts.weighted_sum_backward_offsets
 @layouts.rows
-def test_backward_strides(check, rng, memory_bytes, shape, layout):
-    """weighted_sum_backward reads every input through its strides, the stride 0 of an expanded gradient included"""
+def test_backward_offsets(check, rng, memory_bytes, shape, layout):
+    """weighted_sum_backward has 64-bit offsets, for inputs that reach over 2³¹ elements"""
     tensors = layout(backward_inputs(rng, shape), memory_bytes)
     check("weighted_sum_backward", *tensors, expected=lambda: models.weighted_sum_backward(*tensors))
 
@@ -86,7 +104,7 @@ def test_backward_strides(check, rng, memory_bytes, shape, layout):
 @pytest.mark.parametrize("scale", [pytest.param(1e15, id="large values"), pytest.param(1e-15, id="tiny values")])
 def test_outliers(check, rng, scale):
     """weighted_sum_forward keeps small rows beside large ones, and terms that cancel"""
-    x, weight = row_inputs(rng, (64, 128))
+    x, weight = row_inputs(rng, (128, 128))
     weight[64:] = weight[:64]
     x[:, 64:] = -x[:, :64] + x[:, 64:] / 64
     x[::2] *= scale
@@ -130,7 +148,7 @@ def test_backward_mistakes(run, rng):
 @pytest.mark.points(0.25)
 def test_value(check, rng):
     """weighted_sum returns what weighted_sum_forward does"""
-    x, weight = row_inputs(rng, (4, 16, 64))
+    x, weight = row_inputs(rng, (2, 128, 128))
     check("weighted_sum", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
@@ -138,7 +156,7 @@ def test_value(check, rng):
 @pytest.mark.parametrize("ask", inputs.ROW_GRADIENTS)
 def test_gradients(check_gradients, rng, ask):
     """weighted_sum is differentiable, for all inputs or only some, as often as asked"""
-    grad_y, x, weight = backward_inputs(rng, (4, 16, 64))
+    grad_y, x, weight = backward_inputs(rng, (2, 128, 128))
     grad_y = inputs.incoming(grad_y, ask)
     expected = models.weighted_sum_backward(grad_y, x, weight)
     check_gradients("weighted_sum", x, weight, grad=grad_y, expected=expected, **ask)

@@ -17,8 +17,8 @@ KINDS, NEVER_STORED = ("out of bounds", "race", "unwritten memory", "input writt
 GUARD = 64 << 10  # bytes of NaN around each input
 # Small ones, no size a multiple of a tile where the check has such: under a sanitizer PyTorch alone takes its time.
 CASES = (
-    *("64 rows of 64", "256 rows of 128", "d = 40", "one row past a tile, one column past a tile"),
-    *("d 64", "primes-full", "d = 40-full", "a matrix-NaN fences", "ordinary", "full-ordinary"),
+    *("a matrix", "three dimensions", "d = 40", "one row past a tile, one column past a tile"),
+    *("128 tokens, d 64", "primes-full", "d = 40-full", "a matrix-NaN fences", "ordinary", "full-ordinary"),
 )
 
 

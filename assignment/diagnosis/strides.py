@@ -48,7 +48,8 @@ def wrong_strides(i: int, names: Sequence[str], tensors: Sequence[Tensor]) -> It
         yield "{}'s batch stride is taken for that of a contiguous tensor", (*packed[:-1], right[-1])
     if tensor.ndim > 2:
         yield "{}'s strides of batch and row are swapped", (*right[:-3], right[-2], right[-3], right[-1])
-    for other, name in zip(tensors, names, strict=True):
+    others = zip(tensors, names, strict=True)
+    for other, name in sorted(others, key=lambda pair: pair[1].startswith("grad")):  # q's strides may be grad_o's too
         if other.ndim == tensor.ndim:
             yield f"{{}} is read with {name}'s strides", other.stride()
             for axis in range(tensor.ndim):

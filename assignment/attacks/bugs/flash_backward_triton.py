@@ -101,10 +101,10 @@ ADDRESSES = (
     ),
     bug("grad_v written with grad_q's batch stride", "test_triton_ragged", "batch * stride_gvb → batch * stride_gqb"),
     bug("grad_o flattened with view", "test_triton_strides", "grad_o = grad_o.reshape → grad_o = grad_o.view"),
-    bug("batch offsets in int32", "test_triton_strides", "(0).to(tl.int64)\n    first_key → (0)\n    first_key"),
+    bug("batch offsets in int32", "test_triton_offsets", "(0).to(tl.int64)\n    first_key → (0)\n    first_key"),
     bug(
         "key offsets in int32",
-        "test_triton_strides",
+        "test_triton_offsets",
         "keys = (first_key + tl.arange(0, K_TILE_SIZE)).to(tl.int64) → keys = first_key + tl.arange(0, K_TILE_SIZE)",
     ),
     bug("keys past the end unmasked", "test_triton_ragged", "[:, None] & key_mask → [:, None] & (keys >= 0)"),
@@ -118,10 +118,10 @@ ADDRESSES = (
     bug("lse read past the last query", "test_triton_ragged", "(lse_ptrs, mask=query_mask, other=0.0) → (lse_ptrs)"),
     bug("queries past the end counted in dK and dV", "test_triton_ragged", "= queries < n_queries → = queries >= 0"),
     bug("keys bounded by n_queries", "test_triton_ragged", "key_mask = keys < n_keys → key_mask = keys < n_queries"),
-    bug("columns past the end unmasked", "test_triton_ragged", "col_mask = cols < d → col_mask = cols >= 0"),
+    bug("columns past the end unmasked", "test_triton_head_dimension", "col_mask = cols < d → col_mask = cols >= 0"),
     bug(
         "D: columns past the end of o and grad_o unmasked",
-        "test_triton_ragged",
+        "test_triton_head_dimension",
         "o_mask = row_mask[:, None] & (cols < d)[None, :] → o_mask = row_mask[:, None]",
     ),
     bug(
@@ -151,7 +151,7 @@ TILES = (
         "test_triton_values",
         "= (n_batches, triton.cdiv(n_keys, tile_size)) → = (triton.cdiv(n_keys, tile_size), n_batches)",
     ),
-    bug("d must be a power of two", "test_triton_ragged", "max(16, triton.next_power_of_2(d)) → max(16, d)"),
+    bug("d must be a power of two", "test_triton_head_dimension", "max(16, triton.next_power_of_2(d)) → max(16, d)"),
     bug("at least one batch dimension", "test_triton_ragged", "q.reshape(n_batches, n_queries, d) → q.flatten(0, -3)"),
     bug(
         "the keys' batch dimensions in the wrong order",

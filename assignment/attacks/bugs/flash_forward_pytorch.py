@@ -69,7 +69,7 @@ TILES = (
     bug("as many keys as queries", "test_pytorch_ragged", "n_keys = k.shape[-2] → n_keys = q.shape[-2]"),
     bug(
         "d must be a power of two",
-        "test_pytorch_ragged",
+        "test_pytorch_head_dimension",
         "    _check(q, k, v)\n →     _check(q, k, v)\n    assert q.shape[-1] & (q.shape[-1] - 1) == 0\n",
     ),
     bug("at least one batch dimension", "test_pytorch_ragged", "q.reshape(n_batches, n_queries, d) → q.flatten(0, -3)"),

@@ -24,15 +24,15 @@ STRIDES = (
         "o = torch.empty((n_batches, n_queries, d), dtype=q.dtype, device=q.device) → o = torch.empty_like(q)",
         "o.stride(0), o.stride(1), o.stride(2) → n_queries * d, d, 1",
     ),
-    bug("batch offsets in int32", "test_triton_strides", "= tl.program_id(0).to(tl.int64) → = tl.program_id(0)"),
+    bug("batch offsets in int32", "test_triton_offsets", "= tl.program_id(0).to(tl.int64) → = tl.program_id(0)"),
     bug(
         "query offsets in int32",
-        "test_triton_strides",
+        "test_triton_offsets",
         "(first_query + tl.arange(0, Q_TILE_SIZE)).to(tl.int64) → first_query + tl.arange(0, Q_TILE_SIZE)",
     ),
     bug(
         "key offsets in int32",
-        "test_triton_strides",
+        "test_triton_offsets",
         "(first_key + tl.arange(0, K_TILE_SIZE)).to(tl.int64) → first_key + tl.arange(0, K_TILE_SIZE)",
     ),
 )
@@ -44,7 +44,7 @@ MASKS = (
     bug("keys bounded by n_queries", "test_triton_ragged", "key_mask = keys < n_keys → key_mask = keys < n_queries"),
     bug(
         "columns past the end of q and k unmasked",
-        "test_triton_ragged",
+        "test_triton_head_dimension",
         "k_mask = key_mask[:, None] & col_mask[None, :] → k_mask = key_mask[:, None]",
         "q_mask = query_mask[:, None] & col_mask[None, :] → q_mask = query_mask[:, None]",
     ),
@@ -52,7 +52,7 @@ MASKS = (
     bug("o stored past the last query", "test_triton_ragged", "o_mask = query_mask[:, None] & → o_mask ="),
     bug(
         "o stored past the last column",
-        "test_triton_ragged",
+        "test_triton_head_dimension",
         "o_mask = query_mask[:, None] & col_mask[None, :] → o_mask = query_mask[:, None]",
     ),
     bug("lse stored past the last query", "test_triton_ragged", "(lse_ptrs, lse, mask=query_mask) → (lse_ptrs, lse)"),
@@ -99,10 +99,10 @@ TILES = (
         "    k = k.reshape(n_batches, n_keys, d)\n →     k = k.reshape(n_batches, k.shape[-2], d)\n",
         "    v = v.reshape(n_batches, n_keys, d)\n →     v = v.reshape(n_batches, v.shape[-2], d)\n",
     ),
-    bug("d must be a power of two", "test_triton_ragged", "max(16, triton.next_power_of_2(d)) → max(16, d)"),
+    bug("d must be a power of two", "test_triton_head_dimension", "max(16, triton.next_power_of_2(d)) → max(16, d)"),
     bug(
         "d below 16 left to tl.dot",
-        "test_triton_ragged",
+        "test_triton_head_dimension",
         "max(16, triton.next_power_of_2(d)) → triton.next_power_of_2(d)",
     ),
     bug("d of at most 64", "test_triton_values", "max(16, triton.next_power_of_2(d)) → 64"),

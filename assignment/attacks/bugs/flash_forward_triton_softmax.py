@@ -40,7 +40,11 @@ SOFTMAX = (
     ),
     bug("scale forgotten", "test_triton_values", "tl.dot(q, tl.trans(k)) * scale → tl.dot(q, tl.trans(k))"),
     bug("scale hard-coded to 1/8", "test_triton_values", "scale = 1 / math.sqrt(d) → scale = 1 / 8"),
-    bug("scale of the padded d", "test_triton_ragged", "math.sqrt(d) → math.sqrt(max(16, triton.next_power_of_2(d)))"),
+    bug(
+        "scale of the padded d",
+        "test_triton_head_dimension",
+        "math.sqrt(d) → math.sqrt(max(16, triton.next_power_of_2(d)))",
+    ),
     bug("lse without the maximum", "test_triton_values", "lse = row_max + tl.log(row_sum) → lse = tl.log(row_sum)"),
     bug("the logarithm of the sum in base 2", "test_triton_values", "lse = row_max + tl.log → lse = row_max + tl.log2"),
 )

@@ -36,7 +36,7 @@ LOADS = (
     ),
     bug(
         "v read past the last column",
-        "test_triton_ragged",
+        "test_triton_head_dimension",
         "tl.load(v_ptrs, mask=k_mask, other=0.0) → tl.load(v_ptrs, mask=key_mask[:, None], other=0.0)",
         line="v = tl.load(v_ptrs",
     ),

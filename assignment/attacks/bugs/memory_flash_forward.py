@@ -8,7 +8,7 @@ FILES = ("triton_forward.py", "flash_attention.py")
 LOADS = (
     bug(
         "k read past the last column",
-        "test_triton_ragged",
+        "test_triton_head_dimension",
         "k_mask = key_mask[:, None] & col_mask[None, :] → k_mask = key_mask[:, None]",
         line="k = tl.load(k_ptrs",
     ),

@@ -80,7 +80,7 @@ FORWARD = (
         "y = torch.empty((n_rows, d), dtype=x.dtype, device=x.device) → y = torch.empty_like(x_rows)",
         "y.stride(0), y.stride(1), rstd → d, 1, rstd",
     ),
-    bug("forward: row offsets in int32", "test_forward_strides", "(0).to(tl.int64) * → (0) *"),
+    bug("forward: row offsets in int32", "test_forward_offsets", "(0).to(tl.int64) * → (0) *"),
     bug(
         "forward: squares in the input's dtype",
         "test_forward_16_bit",
@@ -163,7 +163,7 @@ BACKWARD = (
     bug("backward: grad_y flattened with view", "test_backward_strides", "grad_y.reshape(-1, d) → grad_y.view(-1, d)"),
     bug(
         "backward: row offsets in int32",
-        "test_backward_strides",
+        "test_backward_offsets",
         "program = tl.program_id(0).to(tl.int64) → program = tl.program_id(0)",
     ),
     bug(

@@ -15,7 +15,7 @@ FORWARD = (
     bug("forward: x's row stride taken to be d", "test_forward_strides", "[:, None] * stride_xr + → [:, None] * d +"),
     bug("forward: weight's stride taken to be 1", "test_forward_strides", "w_ptr + cols * stride_wd → w_ptr + cols"),
     bug("forward: x's strides swapped", "test_forward_values", "(0), x_rows.stride(1), → (1), x_rows.stride(0),"),
-    bug("forward: row offsets in int32", "test_forward_strides", "(0).to(tl.int64) * → (0) *"),
+    bug("forward: row offsets in int32", "test_forward_offsets", "(0).to(tl.int64) * → (0) *"),
     bug("forward: columns past the end of x unmasked", "test_forward_ragged", "=x_mask, → =row_mask[:, None],"),
     bug("forward: columns past the end of weight unmasked", "test_forward_ragged", ", mask=col_mask, other=0.0 → "),
     bug(
@@ -124,7 +124,7 @@ BACKWARD = (
     bug("backward: grad_y's stride taken to be 1", "test_backward_strides", "+ rows * stride_gyr → + rows"),
     bug(
         "backward: row offsets in int32",
-        "test_backward_strides",
+        "test_backward_offsets",
         "tile = tl.program_id(0).to(tl.int64) → tile = tl.program_id(0)",
     ),
     bug("backward: partial sums in the input's dtype", "test_backward_16_bit", "=torch.float32 → =x.dtype"),
