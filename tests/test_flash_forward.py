@@ -148,12 +148,12 @@ def test_triton_strides(check, rng, layout):
 @layouts.attention_forward_offsets
 def test_triton_offsets(check, rng, memory_bytes, layout):
     """flash_forward_triton has 64-bit offsets, for inputs that reach over 2³¹ elements"""
-    qkv = attention_inputs(rng, layouts.ATTENTION_SHAPE)
+    qkv = attention_inputs(rng, layouts.OFFSETS_SHAPE)
     forward(check, "flash_forward_triton", layout(qkv, memory_bytes))
 
 
 def holds(run, rng, record_property, function, change):
-    qkv = attention_inputs(rng, square(3))
+    qkv = attention_inputs(rng, square(2))
     change = change(rng, *qkv)
     before, after = run(function, *qkv), run(function, *change[0])
     bounds = models.attention_forward(*qkv, tf32=uses_tensor_cores(function))
@@ -223,7 +223,7 @@ def test_triton_mistakes(run, rng, mistake):
 @inputs.causal
 def test_attention_value(check, rng, is_causal):
     """flash_attention returns o, and passes is_causal on"""
-    qkv = attention_inputs(rng, square(2, 2))
+    qkv = attention_inputs(rng, square(2, 1))
 
     def expected():
         return {"o": models.attention_forward(*qkv, is_causal=is_causal)["o"]}
