@@ -76,7 +76,7 @@ def write(rows: list[Row], options: argparse.Namespace, declared: list[checks.Ch
     cheats, others = ([e.name for e in entries() if (e.kind == CHEAT) == is_cheat] for is_cheat in (True, False))
     if done.issuperset(cheats):
         cheats_page.write(rows, declared)
-    if done.issuperset(others) and not options.quick:
+    if done.issuperset(others) and (options.write or not options.quick):
         return page.write([row for row in rows if row.entry.kind != CHEAT], declared)
     return []
 

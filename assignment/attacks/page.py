@@ -31,9 +31,16 @@ def render(rows: list[Row], checks: list[Check]) -> str:
 def write(rows: list[Row], checks: list[Check]) -> list[str]:
     """Write the page; checks that neither kill a bug alone nor have a reason are findings."""
     PAGE.write_text(render(rows, checks), encoding="utf-8")
+    if not _is_whole(rows):
+        return []
     alone = only_killer(rows)
     useless = [c.name for c in checks if c.name not in alone and not _reason(c.name)]
     return [f"{name}: catches no bug that no other check catches, and page.REASONS has no reason" for name in useless]
+
+
+def _is_whole(rows: list[Row]) -> bool:
+    """Whether bugs were graded by more than the check that must catch them."""
+    return any(len(result.verdicts) > 1 for row in rows if row.entry.kind == BUG for result in row.results)
 
 
 def _reason(check: str) -> str:
@@ -65,10 +72,15 @@ def _head(rows: list[Row]) -> str:
     def seeds(kind: str) -> int:
         return max((len(row.results) for row in rows if row.entry.kind == kind), default=0)
 
+    by = (
+        "on all but the\nfirst by the check that must catch them"
+        if _is_whole(rows)
+        else "by the check\nthat must catch them"
+    )
     return f"""# The tests, tested
 
-Written by `python -m assignment.attacks`, not by hand. Planted bugs were graded on {seeds(BUG)} seeds, on all but the
-first by the check that must catch them; right submissions on {seeds(VARIANT)} seeds, by all checks. A margin is the
+Written by `python -m assignment.attacks`, not by hand. Planted bugs were graded on {seeds(BUG)} seeds, {by};
+right submissions on {seeds(VARIANT)} seeds, by all checks. A margin is the
 largest error over its bound: at most {HONEST} is honest, at least {CAUGHT:g} is safely caught, and ∞ is what cannot be
 measured, such as a NaN, a wrong shape or an exception.
 
@@ -76,7 +88,7 @@ measured, such as a NaN, a wrong shape or an exception.
 
 
 def _checks(rows: list[Row], checks: list[Check]) -> str:
-    alone = only_killer(rows)
+    alone = only_killer(rows) if (is_whole := _is_whole(rows)) else {}
     lines = [
         "## Checks",
         "",
@@ -89,7 +101,7 @@ def _checks(rows: list[Row], checks: list[Check]) -> str:
     for check in checks:
         honest, variant = honest_margin(rows, check.name)
         weakest, bug = weakest_bug(rows, check.name)
-        worth = str(len(alone[check.name])) if check.name in alone else _reason(check.name) or "0"
+        worth = str(len(alone[check.name])) if check.name in alone else _reason(check.name) or "0" * is_whole
         cells = [f"`{check.name}`", f"{honest:.3f}", _short(variant) if honest else ""]
         cells += [_number(weakest) if bug else "", _short(bug), worth]
         lines.append(f"| {' | '.join(cells)} |")

@@ -39,7 +39,7 @@ def test_a_check_is_known_by_its_name(name):
     ("name", "words"),
     [
         ("test_forward_values", "2 fit; say which:\n  test_weighted_sum.py::test_forward_values\n  test_rmsnorm"),
-        ("rmsnorm", "expected one check, and 22 fit; say which:"),
+        ("rmsnorm", "expected one check, and 24 fit; say which:"),
         ("test_ebs", "no such check; the nearest:\n  test_rmsnorm.py::test_eps"),
         ("test_rmsnrom.py::test_eps", "no such check; the nearest:\n  test_rmsnorm.py::test_eps"),
         ("qqq", "no such check; --list shows them all"),
