@@ -1,7 +1,7 @@
 """What has become of each check of a run: a pytest plugin that gathers the outcomes of their cases."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ class Judge:
         self._checks = {check.name: check for check in selected}
         self._expected: dict[str, int] = defaultdict(int)
         self._cases: dict[str, list[score.Case]] = defaultdict(list)
+        self._heard: Counter[str] = Counter()  # verdicts, by problem
+        self._to_do: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._progress = Progress(
             TextColumn("  grading"),
             BarColumn(),
@@ -91,10 +93,28 @@ class Judge:
             report.print_import_error(self._progress.console, said)
 
     def hear(self, entry: dict[str, Any]) -> None:
-        """A check is complete."""
-        self._progress.console.print(report.verdict_line(entry))
+        """Print the verdict of a completed check; those of checks that are to do come together, when all are known."""
+        problem = self._checks[entry["name"]].problem
+        self._heard[problem] += 1
+        if entry["status"] == score.TO_DO:
+            self._to_do[problem].append(entry)
+        else:
+            self._progress.console.print(report.verdict_line(entry))
+        if self._heard[problem] == sum(check.problem == problem for check in self._checks.values()):
+            self._print_to_do(problem)
+
+    def _print_to_do(self, problem: str) -> None:
+        """Print the checks of a problem that are to do, in one line if these are all that have a verdict."""
+        entries = self._to_do.pop(problem, [])
+        if len(entries) > 1 and len(entries) == self._heard[problem]:
+            whole = sum(entry["max_score"] for entry in entries)
+            entries = [{**entries[0], "max_score": whole, "claim": f"{problem}: {len(entries)} checks"}]
+        for entry in entries:
+            self._progress.console.print(report.verdict_line(entry))
 
     def pytest_unconfigure(self) -> None:
+        for problem in list(self._to_do):
+            self._print_to_do(problem)
         self._progress.stop()
 
     def _result(self, name: str) -> score.CheckResult:

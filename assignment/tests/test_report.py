@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from assignment.diagnosis import matching
-from assignment.grading import causes, report, run, score, text
+from assignment.grading import causes, judge, report, run, score, text
 from assignment.grading.checks import Check, declared
 from assignment.grading.score import Case, CheckResult, Session
 
@@ -278,3 +278,26 @@ def test_a_failure_fits_a_screen():
     shown = [line for line in page.getvalue().splitlines() if line]
     assert any(line.startswith("  likely cause: ") for line in shown)
     assert sum(max(1, -(-len(line) // 100)) for line in shown) <= 25
+
+
+@pytest.mark.parametrize(
+    ("statuses", "shown"),
+    [
+        (("todo", "todo", "todo"), ["  todo             0/3  rmsnorm: 3 checks"]),
+        (
+            ("todo", "ok", "todo"),
+            ["  ok               1/1  b", "  todo             0/1  a", "  todo             0/1  c"],
+        ),
+        (("todo", "todo"), ["  todo             0/2  rmsnorm: 2 checks"]),  # the third got no verdict
+    ],
+    ids=["all", "some", "interrupted"],
+)
+def test_a_problem_that_is_all_to_do_is_one_line(statuses, shown):
+    checks = [Check(f"test_rmsnorm.py::test_{name}", "rmsnorm", name, 1.0) for name in "abc"]
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    heard = judge.Judge(checks, console, "")
+    for check, status in zip(checks, statuses, strict=False):
+        heard.hear(score.check_entry(CheckResult(check, (Case("", status),), 1), ""))
+    heard.pytest_unconfigure()
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == shown
