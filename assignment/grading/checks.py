@@ -104,7 +104,10 @@ def without_a_gpu(checks: list[Check]) -> list[Check]:
 
 
 def select(checks: list[Check], names: list[str]) -> list[Check]:
-    """The checks of the named problems, files or checks; raises ValueError for a name that fits none."""
+    """Return the checks of the named problems, functions, files or checks; raises ValueError where a name fits none.
+
+    A function may be named by its first words: flash_forward is flash_forward_pytorch and flash_forward_triton.
+    """
     chosen: set[str] = set()
     for name in names:
         fitting = {check.name for check in checks if _fits(check, name)}
@@ -115,5 +118,7 @@ def select(checks: list[Check], names: list[str]) -> list[Check]:
 
 
 def _fits(check: Check, name: str) -> bool:
-    file, _, function = check.name.partition("::")
-    return name.removeprefix("tests/") in (check.problem, check.name, file, file.removesuffix(".py"), function)
+    file, _, test = check.name.partition("::")
+    is_of_function = name not in PROBLEMS and f"{check.function}_".startswith(f"{name}_")
+    names = (check.problem, check.name, file, file.removesuffix(".py"), test)
+    return is_of_function or name.removeprefix("tests/") in names

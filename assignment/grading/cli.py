@@ -27,29 +27,37 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "path", nargs="?", type=Path, default=Path(), help="folder or zip that holds cs336_kernels/ (default: here)"
     )
-    parser.add_argument(
-        "--only", nargs="+", action="extend", metavar="NAME", default=[], help="problems, files or checks: see --list"
+    work = parser.add_argument_group("at work")
+    work.add_argument("--next", action="store_true", help="show the first check that is not finished, and stop there")
+    work.add_argument("--watch", action="store_true", help="run again whenever a file of the submission is saved")
+    work.add_argument(
+        "--only",
+        nargs="+",
+        action="extend",
+        metavar="NAME",
+        default=[],
+        help="problems, functions, files or checks: see --list",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
-    parser.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
-    parser.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
-    parser.add_argument(
+    work.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
+    work.add_argument("--picture", type=Path, metavar="FILE.png", help="with --explain: draw where a result is wrong")
+    work.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
+    work.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")
+    work.add_argument("--list", action="store_true", help="list the problems and checks with their points, and stop")
+    work.add_argument("--pack", action="store_true", help="write submission.zip, the file to hand in, and stop")
+    work.add_argument("--doctor", action="store_true", help="check this machine, say what to install, and stop")
+    gpu = parser.add_argument_group("with a GPU")
+    gpu.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
+    gpu.add_argument("--bench", action="store_true", help="time it beside its peers, and stop")
+    gpu.add_argument("--csv", type=Path, metavar="FILE", help="with --bench: write every timing")
+    gpu.add_argument("--plot", type=Path, metavar="FILE.png", help="with --bench: write pictures")
+    staff = parser.add_argument_group("to grade what others wrote")
+    staff.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    staff.add_argument("--junit", type=Path, metavar="FILE", help="write the report as JUnit XML")
+    staff.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
+    staff.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
+    staff.add_argument(
         "--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs (default: the best)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the report as JUnit XML")
-    parser.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
-    parser.add_argument("--next", action="store_true", help="show the first check that is not finished, and stop there")
-    parser.add_argument("--watch", action="store_true", help="run again whenever a file of the submission is saved")
-    parser.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
-    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="with --explain: draw where a result is wrong")
-    parser.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")
-    parser.add_argument("--list", action="store_true", help="list the problems and checks with their points, and stop")
-    parser.add_argument("--bench", action="store_true", help="time it beside its peers on a GPU, and stop")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="with --bench: write every timing")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="with --bench: write pictures")
-    parser.add_argument("--pack", action="store_true", help="write submission.zip, the file to hand in, and stop")
-    parser.add_argument("--doctor", action="store_true", help="check this machine, say what to install, and stop")
     return parser.parse_args(arguments)
 
 

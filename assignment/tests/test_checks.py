@@ -68,6 +68,26 @@ def test_names_that_select(name):
     assert {check.problem for check in select(declared(), [name])} == {"rmsnorm"}
 
 
+@pytest.mark.parametrize(
+    ("name", "functions"),
+    [
+        ("rmsnorm_forward", {"rmsnorm_forward"}),
+        ("flash_forward", {"flash_forward_pytorch", "flash_forward_triton"}),
+        ("flash_attention", {"flash_attention"}),
+    ],
+)
+def test_a_function_selects_its_checks(name, functions):
+    """The last ones of attention stand in two problems; a problem's name is the problem's alone"""
+    assert {check.function for check in select(declared(), [name])} == functions
+    assert {check.problem for check in select(declared(), ["weighted_sum"])} == {"weighted_sum"}
+
+
+@pytest.mark.parametrize("name", ["flash_for", "weigh", "rmsnorm_"])
+def test_half_a_word_selects_nothing(name):
+    with pytest.raises(ValueError, match=name):
+        select(declared(), [name])
+
+
 def test_a_name_that_fits_nothing():
     with pytest.raises(ValueError, match="rmsnrom"):
         select(declared(), ["rmsnrom"])
