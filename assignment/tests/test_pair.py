@@ -575,3 +575,17 @@ def test_whoever_asks_again_and_again_is_answered_in_the_end(at, compiler):
     at.take(code)
     assert result_of(at).tolist()[1:] in ([0, 0, 8], [0, 49_152, 4])
     assert at.pair._n_asked <= 16
+
+
+BLOCK_POINTER = """
+@triton.jit
+def _by_block(x_ptr, y_ptr, n: tl.constexpr):
+    x = tl.load(tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (256,), (0,)), boundary_check=(0,), padding_option="zero")
+    tl.store(tl.make_block_ptr(y_ptr, (n,), (1,), (0,), (256,), (0,)), x, boundary_check=(0,))
+"""
+
+
+def test_what_triton_warns_of_does_not_hide_what_is_printed(at):
+    at.take(defined("y = torch.empty_like(x)", "_by_block[(1,)](x, y, x.numel())", "return y", before=BLOCK_POINTER))
+    assert torch.equal(result_of(at), X)
+    assert at.pair.output() == ""
