@@ -15,7 +15,7 @@ from .launches import Launch
 from .targets import Target
 
 PACKAGE = "cs336_kernels"
-ROWS = (64, 4096)
+ROWS = (128, 4096)
 TOKENS = 256
 WIDTHS = (torch.float32, torch.bfloat16)
 GRADED = ((torch.bfloat16, 64), (torch.bfloat16, 128), (torch.float32, 64))  # dtype and d
