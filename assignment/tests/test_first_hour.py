@@ -108,7 +108,7 @@ def test_next_on_a_fresh_copy_is_the_first_stub(stubs):
         "  weighted_sum_forward returns Σ_j x_ij w_j in float32",
         "  open:  cs336_kernels/weighted_sum.py: weighted_sum_forward, handout section 4",
         "  all of it: uv run grade.py --seed 3 --explain test_weighted_sum.py::test_forward_values",
-        "After it: weighted_sum_forward is right for every shape: no size is a multiple of a tile (0.5 points), and 85 "
+        "After it: weighted_sum_forward is right for every shape: no size is a multiple of a tile (0.5 points), and 95 "
         "checks more",
     ]
 
@@ -124,7 +124,7 @@ def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
     file = reference / "cs336_kernels" / "weighted_sum.py"
     file.write_text(file.read_text() + "\n\ndef weighted_sum_backward(*arguments):\n    return 1 / 0\n")
     out = grade(reference, "--next")
-    assert "8 checks before it: all right." in out  # those of weighted_sum_forward
+    assert "9 checks before it: all right." in out  # those of weighted_sum_forward
     assert "test_weighted_sum.py::test_backward_values: FAIL" in out
     assert "it raised ZeroDivisionError" in out
     assert "debug: uv run pytest --inline --pdb" in out
