@@ -3,10 +3,12 @@
 Without --times: each cheat of cheats/racing.py and cheats/racing_kernels.py beside the honest reference, both in this
 session. A cheat is held where it gets no points, or no more than GAIN above what it is without the cheat, or where the
 staff are told. With --times: one submission, timed again and again, and how far its ratios spread; with --near, made as
-slow as full points allow.
+slow as full points allow. With --events: the reference, by this clock and by CUDA events around plain calls of
+its functions in this process.
 """
 
 import argparse
+import importlib
 import statistics
 import sys
 from collections.abc import Iterator
@@ -20,11 +22,14 @@ import torch
 from assignment.attacks.cheats.racing import RACERS, SLOWED, Racer
 from assignment.attacks.cheats.racing_kernels import KERNEL_RACERS
 from assignment.grading import rungs
-from assignment.grading.speed import Session, Speed
+from assignment.grading.speed import Session, Speed, built
 from assignment.grading.stage import Stage
-from assignment.grading.submission import Submission, read
+from assignment.grading.submission import PACKAGE, Submission, read
+from assignment.grading.timed import AHEAD
+from assignment.timing.clock import Track
 
 REFERENCE = Path(__file__).resolve().parents[1] / "reference"
+EVENTS, TURNS = 0.02, 5  # so far apart may the two clocks be; timings by each
 GAIN = 0.05  # of the honest ratio: twice what two timings of one submission differ by
 CASES = {  # by function: shape, peer, fraction of its speed for full points (tests/test_speed.py), and options
     "weighted_sum_forward": ((65536, 4096), "copying", 0.8, {}),
@@ -106,6 +111,53 @@ def spread(path: Path, times: int, names: list[str], is_near: bool) -> int:
     return 0
 
 
+def beside_events(names: list[str]) -> int:
+    """Print what both clocks say of the reference, in turns; returns 1 where they are more than EVENTS apart."""
+    sys.path.insert(0, str(REFERENCE))
+    worst = 0.0
+    with opened(read(REFERENCE)) as session:
+        for function in names or CASES:
+            by_clock, by_events = [], []
+            for _ in range(TURNS):
+                by_clock.append(played(session, function))
+                by_events.append(called(session, function))
+            ours, theirs = (statistics.median(seconds) for seconds in (by_clock, by_events))
+            worst = max(worst, abs(ours / theirs - 1))
+            said = f"{ours * 1e6:8.1f} µs, by events {theirs * 1e6:8.1f} µs: {ours / theirs - 1:+.1%}"
+            print(f"{function:<24} {said}", flush=True)
+    print(f"{worst:.1%} apart at the most")
+    return 1 if worst > EVENTS else 0
+
+
+def played(session: Session, function: str) -> float:
+    """Seconds a call by the grader's clock."""
+    shape, peer, _, options = CASES[function]
+    speed = Speed(session)
+    speed(function, shape, torch.bfloat16, against=peer, reach=0.0, **options)
+    return speed.seconds
+
+
+def called(session: Session, function: str) -> float:
+    """Seconds a call by CUDA events around a row of plain calls, each on inputs of its own."""
+    shape, _, _, options = CASES[function]
+    workload = built(function, shape, torch.bfloat16, options)
+    track = Track(workload, session.memory)
+    modules = [importlib.import_module(f"cs336_kernels.{path.stem}") for path in (REFERENCE / PACKAGE).glob("[!_]*.py")]
+    call = next(getattr(module, function) for module in modules if hasattr(module, function))
+    for slot in track.slots:  # tuned, compiled, and memory at hand
+        call(*slot, **options)
+    track.fill()
+    session.memory.settle()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    torch.cuda._sleep(AHEAD)
+    marks[0].record()
+    results = [call(*slot, **options) for slot in track.slots]
+    marks[1].record()
+    torch.cuda.synchronize()
+    assert len(results) == track.n_slots
+    return marks[0].elapsed_time(marks[1]) / 1e3 / track.n_slots
+
+
 def slowed(function: str, share: float) -> Racer:
     """The same work, and so much of it once more."""
     return Racer("slowed", function, SLOWED.replace("SHARE", f"{max(share, 0.0):.4f}"))
@@ -118,6 +170,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="parts of names of cheats; with --times, functions")
     parser.add_argument("--times", type=int, metavar="N", help="time one submission so often, and no cheat")
     parser.add_argument("--near", action="store_true", help="with --times: made as slow as full points allow")
+    parser.add_argument("--events", action="store_true", help="time the reference by CUDA events too, and no cheat")
     parser.add_argument("--path", type=Path, default=REFERENCE, help="that submission (default: the reference)")
     return parser.parse_args(arguments)
 
@@ -127,6 +180,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("races are run on a GPU, and PyTorch finds none", file=sys.stderr)
         return 2
+    if options.events:
+        return beside_events(options.names)
     return spread(options.path, options.times, options.names, options.near) if options.times else cheats(options.names)
 
 

@@ -115,7 +115,7 @@ class Track:
         if self.n_slots < (n_slots or MIN_SLOTS):
             raise ValueError(f"{workload.function}: {MIN_SLOTS} slots of {slot_nbytes:,} bytes do not fit")
         tensors, places = memory.lay_out([slot] * self.n_slots + [outputs] * LOOKED_AT)
-        self._slots, self._outputs = tensors[: self.n_slots], tensors[self.n_slots :]
+        self.slots, self._outputs = tensors[: self.n_slots], tensors[self.n_slots :]
         self._slot_places, self._output_places = places[: self.n_slots], places[self.n_slots :]
 
     def warm_up(self, contestant: Contestant) -> float:
@@ -133,8 +133,8 @@ class Track:
 
     def fill(self) -> None:
         """New values in all slots, which only the seeds know."""
-        self._seeds = [secrets.randbits(63) for _ in self._slots]
-        for slot, seed in zip(self._slots, self._seeds, strict=True):
+        self._seeds = [secrets.randbits(63) for _ in self.slots]
+        for slot, seed in zip(self.slots, self._seeds, strict=True):
             self._workload.fill(slot, self._memory, torch.Generator().manual_seed(seed))
 
     def round(self, contestant: Contestant, record: Record) -> None:
@@ -155,7 +155,7 @@ class Track:
 
     def check(self, given: Sequence[Sequence[Tensor]], slots: Sequence[int], strict: int | None = None) -> float:
         """Look at the results that were given for these slots, at one of them closely; returns the largest margin."""
-        inputs = [torch.empty_like(tensor) for tensor in self._slots[0]]  # where no contestant sees them
+        inputs = [torch.empty_like(tensor) for tensor in self.slots[0]]  # where no contestant sees them
         margins = []
         for i, (slot, results) in enumerate(zip(slots, given, strict=True)):
             self._workload.fill(inputs, self._memory, torch.Generator().manual_seed(self._seeds[slot]))
