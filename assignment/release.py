@@ -27,6 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 STUBS = "cs336_kernels/"
 REFERENCE = "assignment/reference/cs336_kernels/"
+OPERATORS, STAFF, SOLUTION = "assignment/operators/", "/staff/", "/staff/solution.py"
+PRACTICE = STUBS + "practice/"
 STAFF_ONLY = (
     ".ci/",
     "assignment/README.md",
@@ -79,7 +81,7 @@ def replace_blocks(text: str, kind: str, path: str, replacement: Callable[[int, 
 
 def stub(source: str, path: str) -> str:
     """The stub of a reference file; path is the stub's own."""
-    lines, origin = source.splitlines(), path.replace(STUBS, REFERENCE)
+    lines, origin = source.splitlines(), origin_of(path)
 
     def replacement(number: int, begin_line: str, block: list[str]) -> list[str]:
         match = re.fullmatch(r"( *)# BEGIN SOLUTION(?: ([\d.]+))?(?: (\w+))?", begin_line.rstrip())
@@ -97,11 +99,24 @@ def stub(source: str, path: str) -> str:
     return tidy(replace_blocks(source, "SOLUTION", origin, replacement))
 
 
+def origin_of(path: str) -> str:
+    """The staff's file that a file of cs336_kernels/ comes from."""
+    name = path.removeprefix(PRACTICE).removesuffix(".py")
+    is_practice = path.startswith(PRACTICE) and name != "__init__"
+    return f"{OPERATORS}{name}{SOLUTION}" if is_practice else path.replace(STUBS, REFERENCE, 1)
+
+
+def place_of(path: str) -> str:
+    """The file of cs336_kernels/ that comes from this one of the staff's; "" where none does."""
+    if path.startswith(REFERENCE):
+        return STUBS + path.removeprefix(REFERENCE)
+    is_solution = path.startswith(OPERATORS) and path.endswith(SOLUTION)
+    return f"{PRACTICE}{path.removeprefix(OPERATORS).removesuffix(SOLUTION)}.py" if is_solution else ""
+
+
 def solution(source: str, path: str) -> str:
     """A reference file without its markers."""
-    return tidy(
-        replace_blocks(source, "SOLUTION", path.replace(STUBS, REFERENCE), lambda _number, _begin_line, block: block)
-    )
+    return tidy(replace_blocks(source, "SOLUTION", origin_of(path), lambda _number, _begin_line, block: block))
 
 
 def tidy(source: str) -> str:
@@ -118,15 +133,20 @@ def without_staff_blocks(data: bytes, path: str) -> bytes:
 
 
 def kernels(tree: Tree, rewrite: Callable[[str, str], str]) -> Tree:
-    """cs336_kernels/, each file being rewritten from the reference's."""
-    paths = {path: STUBS + path.removeprefix(REFERENCE) for path in tree if path.startswith(REFERENCE)}
+    """cs336_kernels/, each file being rewritten from the reference's, or from a practice operator's solution."""
+    paths = {path: to for path in tree if (to := place_of(path))}
     if not paths:
         raise ReleaseError(f"there is no {REFERENCE} to cut a release from")
     return {to: File(rewrite(tree[path].data.decode(), to).encode()) for path, to in paths.items()}
 
 
+def is_staff_only(path: str) -> bool:
+    """Whether students do not get it."""
+    return path.startswith(STAFF_ONLY) or (path.startswith(OPERATORS) and STAFF in path)
+
+
 def student_tree(tree: Tree) -> Tree:
-    kept = {path: file for path, file in tree.items() if not path.startswith((*STAFF_ONLY, STUBS))}
+    kept = {path: file for path, file in tree.items() if not is_staff_only(path) and not path.startswith(STUBS)}
     kept = {path: File(without_staff_blocks(file.data, path), file.mode) for path, file in kept.items()}
     return dict(sorted((kept | kernels(tree, stub)).items()))
 
@@ -257,14 +277,14 @@ def release(root: Path, name: str, to: Path | None, branch: str | None) -> int:
 
 
 def write_stubs(root: Path) -> int:
-    stubs = kernels(read_folder(root, REFERENCE), stub)
+    stubs = kernels(read_folder(root, "assignment"), stub)
     write_folder(stubs, root)
     print(f"stubs: {len(stubs)} files in {STUBS}")
     return 0
 
 
 def check_stubs(root: Path) -> int:
-    expected, found = kernels(read_folder(root, REFERENCE), stub), read_folder(root, STUBS)
+    expected, found = kernels(read_folder(root, "assignment"), stub), read_folder(root, STUBS)
     different = [path for path in sorted(expected | found) if expected.get(path) != found.get(path)]
     for path in different:
         old, new = (tree.get(path, File(b"")).data.decode().splitlines() for tree in (found, expected))

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from assignment.attacks import bugs, cheats
 from assignment.attacks.bugs.named import NAMED
-from assignment.grading.checks import PROBLEMS
+from assignment.grading import checks
 from assignment.grading.pool import FUNCTIONS
 from assignment.grading.submission import Submission, read
+from tests import operators
 
 HERE = Path(__file__).resolve().parent
 REFERENCE = HERE.parent / "reference"
 BUG, VARIANT, CHEAT = "bug", "variant", "cheat"
-GRADED = tuple(name for name in PROBLEMS if name != "speed")
+GRADED = tuple(name for name in operators.problems() if not checks.is_practice(name))
 
 
 @dataclass(frozen=True)

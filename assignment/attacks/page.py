@@ -6,7 +6,7 @@ from pathlib import Path
 from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
 from assignment.attacks.verdicts import HONEST, Row, honest_margin, naming, only_killer, weakest_bug
-from assignment.grading.checks import PROBLEMS, Check
+from assignment.grading.checks import Check, problems
 
 PAGE = Path(__file__).with_name("matrix.md")
 
@@ -128,7 +128,7 @@ def _matrix(problem: str, rows: list[Row], checks: list[Check]) -> str:
     if not rows:
         return ""
     header = " | ".join(_column(name) for name in columns)
-    lines = [f"## {PROBLEMS[problem][0]}", "", f"| bug | {header} |", "|---" * (len(columns) + 1) + "|"]
+    lines = [f"## {problems()[problem].title}", "", f"| bug | {header} |", "|---" * (len(columns) + 1) + "|"]
     for row in rows:
         cells = " | ".join(_cell(row, name) for name in columns)
         lines.append(f"| {_short(row.entry.name)} | {cells} |")

@@ -15,11 +15,6 @@ from .launches import Launch
 from .targets import Target
 
 PACKAGE = "cs336_kernels"
-ROWS = (128, 4096)
-TOKENS = 256
-WIDTHS = (torch.float32, torch.bfloat16)
-GRADED = ((torch.bfloat16, 64), (torch.bfloat16, 128), (torch.float32, 64))  # dtype and d
-LARGER = ((torch.bfloat16, 256), (torch.float32, 128))
 
 
 @dataclass(frozen=True)
@@ -49,27 +44,19 @@ class Noted:
 
 def of_submission() -> Iterator[Call]:
     """Every call that a whole submission is compiled for."""
+    from assignment import operators  # which build on this package, as the process that compiles does
+
     random = torch.Generator().manual_seed(0)
 
     def normal(*shape: int, dtype: torch.dtype) -> Tensor:
         return torch.randn(shape, generator=random).to(dtype)
 
-    for dtype in WIDTHS:
-        x, weight, label = normal(*ROWS, dtype=dtype), normal(ROWS[1], dtype=dtype), f"{named(dtype)}, n {ROWS[1]}"
-        rstd = x.float().square().mean(dim=-1).rsqrt()
-        yield Call("weighted_sum_forward", label, (x, weight))
-        yield Call("weighted_sum_backward", label, (normal(ROWS[0], dtype=dtype), x, weight))
-        yield Call("rmsnorm_forward", label, (x, weight))
-        yield Call("rmsnorm_backward", label, (normal(*ROWS, dtype=dtype), x, weight, rstd))
-    for function in ("flash_forward_triton", "flash_backward_triton"):
-        for dtype, d in (*GRADED, *LARGER):
-            q, k, v = (normal(2, TOKENS, d, dtype=dtype) for _ in range(3))
-            lse = normal(2, TOKENS, dtype=torch.float32)
-            tensors = (q, k, v) if "forward" in function else (v, q, k, v, k, lse)
-            is_graded = (dtype, d) in GRADED
-            for is_causal in (False, True) if is_graded else (True,):  # which takes as much, and more registers
-                label = f"{named(dtype)}, d {d}{', causal' if is_causal else ''}"
-                yield Call(function, label, tensors, {"is_causal": is_causal}, is_graded)
+    for workload in operators.parts("workload"):
+        for work, is_graded in workload.compiled():
+            tensors = tuple(normal(*spec.shape, dtype=spec.dtype) for spec in work.inputs.values())
+            switches = [name.removeprefix("is_") for name, value in work.options.items() if value is True]
+            label = ", ".join([named(work.largest.dtype), f"d {work.largest.shape[-1]}", *switches])
+            yield Call(work.function, label, tensors, work.options, is_graded)
 
 
 def named(dtype: torch.dtype) -> str:

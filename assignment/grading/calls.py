@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,13 @@ from assignment.grading import compiled, protocol, replies, score, text, transcr
 from assignment.grading.confinement import ADDRESS_SPACE
 from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import WorkerDied
+from tests import operators
 
 MAX_PRINTED_LINES = 8
 READ = "host code runs on other values than these, and what it read was one of those (handout, section 8):"
-NOT_THE_WORK = (  # by whether the problem is one of PyTorch's
-    'not computed by your kernels: compute it in one; the handout\'s "What may be called" lists what PyTorch may do',
+NOT_THE_WORK = (  # by whether it was to be that of kernels
     'not FlashAttention in PyTorch: use its ordinary operations; see the handout, "What may be called"',
+    'not computed by your kernels: compute it in one; the handout\'s "What may be called" lists what PyTorch may do',
 )
 
 
@@ -68,7 +68,7 @@ class Run:
 
     def _accuse(self, function: str, evidence: list[str]) -> None:
         """Remember what a call has shown; the check fails for it when its own assertions are through."""
-        known = self.evidence.setdefault(function, [NOT_THE_WORK[function.endswith("_pytorch")]])
+        known = self.evidence.setdefault(function, [NOT_THE_WORK[operators.about(function)["in_triton"]]])
         known += [text for text in evidence if text not in known]
 
     def gradients(
@@ -105,7 +105,8 @@ class Run:
     def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Tensor | tuple[Tensor, ...], int]:
         """The results, and the number of elements of the largest tensor made during the call."""
         results, (largest,) = self._measured("largest", function, tensors, options)
-        if function == "flash_forward_pytorch" and int(largest) >= (whole := scores_of(*tensors[:2])):
+        whole = operators.operator_of(function).elements(operators.named(function, tensors))
+        if not operators.functions()[function].in_triton and int(largest) >= whole:
             made = f"a tensor of {int(largest):,} elements is made, where all scores together are {whole:,}"
             self._accuse(function, [f"{made}: hold a tile of them at a time"])
         return results, int(largest)
@@ -219,7 +220,7 @@ class Run:
         if status := self._pool.given_up(function):
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(status, message, ran=False)
-        request = {"kind": kind, "function": function, "options": options, "order": self._order, **more}
+        request = {"kind": kind, **operators.called(function), "options": options, "order": self._order, **more}
         self.asked = {**request, "tensors": tensors}
         try:
             came, results = self._worker.ask(request, list(tensors))
@@ -250,11 +251,6 @@ def beginning_and_end(lines: list[str]) -> list[str]:
     return [*lines[:half], f"… {len(lines) - 2 * half} lines more …", *lines[-half:]]
 
 
-def scores_of(q: Tensor, k: Tensor) -> int:
-    """The elements of all scores S = q kᵀ."""
-    return q[..., 0].numel() * k.shape[-2]
-
-
 def is_todo(reply: dict[str, Any]) -> bool:
     return reply["status"] == "raised" and "NotImplementedError" in reply["types"] and reply["by_submission"]
 
@@ -271,24 +267,14 @@ def failure(reply: dict[str, Any]) -> SubmissionError:
 
 def in_words(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
     """The size of a call: "77 queries, 80 keys, d 64, 3 batches, causal, bfloat16"; "" where it has no usual form."""
+    operator = operators.operator_of(function)
+    named = dict(zip(operators.functions()[function].inputs, tensors, strict=False))
     try:
-        if function.startswith("flash"):
-            q, k = tensors[1:3] if "backward" in function else tensors[:2]
-            (n_queries, d), n_keys = q.shape[-2:], k.shape[-2]
-            parts = [counted(n_queries, "query", "queries"), counted(n_keys, "key", "keys"), f"d {d}"]
-            if (n_batches := math.prod(q.shape[:-2])) != 1:
-                parts.append(f"{n_batches} batches")
-        else:
-            x = tensors[1 if "backward" in function else 0]
-            parts, q = [f"{counted(math.prod(x.shape[:-1]), 'row', 'rows')} of {x.shape[-1]}"], x
-    except (IndexError, ValueError):
+        size, dtype = operator.in_words(named), named[operator.sized_by].dtype
+    except (IndexError, KeyError, ValueError):
         return ""
-    parts += ["causal"] if options.get("is_causal") else []
-    return ", ".join([*parts, str(q.dtype).removeprefix("torch.")])
-
-
-def counted(n: int, one: str, several: str) -> str:
-    return f"{n} {one if n == 1 else several}"
+    switches = [name.removeprefix("is_") for name, value in options.items() if value is True]
+    return ", ".join([size, *switches, str(dtype).removeprefix("torch.")])
 
 
 def describe_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:

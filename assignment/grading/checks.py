@@ -10,18 +10,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[2] / "tests"
+from tests import operators
+from tests.operators import Problem
 
-SPEED = "speed"  # the problem that needs a GPU
-PROBLEMS = {  # title and points; the sum is 100
-    "weighted_sum": ("Weighted sum", 10.0),
-    "rmsnorm": ("RMSNorm", 20.0),
-    "flash_forward_pytorch": ("FlashAttention-2 forward, PyTorch", 10.0),
-    "flash_forward_triton": ("FlashAttention-2 forward, Triton", 20.0),
-    "flash_backward_pytorch": ("FlashAttention-2 backward, PyTorch", 5.0),
-    "flash_backward_triton": ("FlashAttention-2 backward, Triton", 15.0),
-    SPEED: ("Speed on a GPU", 20.0),
-}
+TESTS = Path(operators.__file__).parent
+
+SPEED, SPEED_SECTION = "speed", "8"  # the problem that needs a GPU, and the handout's section on it
 LAST = ("test_cost.py", "test_compile.py")  # of a problem's checks: what right results cost, and need
 
 
@@ -33,6 +27,12 @@ class Check:
     problem: str
     claim: str
     points: float
+    folder: str = ""  # of its file, below tests/
+
+    @property
+    def path(self) -> str:
+        """Its name with the file's place below tests/."""
+        return f"{self.folder}/{self.name}" if self.folder else self.name
 
     @property
     def function(self) -> str:
@@ -41,11 +41,24 @@ class Check:
         return match[0] if match else ""
 
 
+@functools.cache
+def problems() -> dict[str, Problem]:
+    """All problems by name: those of the operators, speed, and practice."""
+    found = operators.problems()
+    graded = {name: problem for name, problem in found.items() if not is_practice(name)}
+    return {**graded, SPEED: Problem(SPEED, "Speed on a GPU", 20.0, SPEED_SECTION), **found}
+
+
+def is_practice(problem: str) -> bool:
+    """Whether it is beside the 100 points."""
+    return problem in operators.problems() and operators.operator_of(problem).is_practice
+
+
 def declared(folder: Path = TESTS) -> list[Check]:
     """All checks, in the order of the problems and then of the source."""
-    files = sorted(folder.glob("test_*.py"), key=lambda file: (file.name in LAST, file.name))
-    checks = [check for file in files for check in _in_file(file)]
-    order = list(PROBLEMS)
+    files = sorted(folder.rglob("test_*.py"), key=lambda file: (file.name in LAST, file.name))
+    checks = [check for file in files for check in _in_file(file, file.parent.relative_to(folder).as_posix())]
+    order = list(problems())
     return sorted(checks, key=lambda check: order.index(check.problem))
 
 
@@ -63,7 +76,7 @@ def _places() -> dict[str, tuple[str, bool]]:
     return {check.name: (check.function, first[check.function] == check.name) for check in checks}
 
 
-def _in_file(file: Path) -> list[Check]:
+def _in_file(file: Path, folder: str) -> list[Check]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     marks = _problem_marks(tree)
     checks = []
@@ -74,7 +87,8 @@ def _in_file(file: Path) -> list[Check]:
             if points:
                 problem = (named or [marks["pytestmark"]])[0]
                 claim = (ast.get_docstring(node) or "").splitlines()[0]
-                checks.append(Check(f"{file.name}::{node.name}", problem, claim, float(points[0])))
+                folder = folder.removeprefix(".")
+                checks.append(Check(f"{file.name}::{node.name}", problem, claim, float(points[0]), folder))
     return checks
 
 
@@ -98,6 +112,11 @@ def _argument(node: ast.expr, name: str) -> str:
     return ast.literal_eval(node.args[0])
 
 
+def without_practice(checks: list[Check]) -> list[Check]:
+    """Return those that make the 100 points."""
+    return [check for check in checks if not is_practice(check.problem)]
+
+
 def without_a_gpu(checks: list[Check]) -> list[Check]:
     """Those that can be run anywhere."""
     return [check for check in checks if check.problem != SPEED]
@@ -111,7 +130,7 @@ def select(checks: list[Check], names: list[str]) -> list[Check]:
     chosen: set[str] = set()
     for name in names:
         fitting = {check.name for check in checks if _fits(check, name)}
-        if not fitting and name not in PROBLEMS:
+        if not fitting and name not in problems():
             raise ValueError(name)
         chosen |= fitting
     return [check for check in checks if check.name in chosen]
@@ -119,6 +138,6 @@ def select(checks: list[Check], names: list[str]) -> list[Check]:
 
 def _fits(check: Check, name: str) -> bool:
     file, _, test = check.name.partition("::")
-    is_of_function = name not in PROBLEMS and f"{check.function}_".startswith(f"{name}_")
+    is_of_function = name not in problems() and f"{check.function}_".startswith(f"{name}_")
     names = (check.problem, check.name, file, file.removesuffix(".py"), test)
     return is_of_function or name.removeprefix("tests/") in names

@@ -12,6 +12,7 @@ from torch import Tensor
 from assignment.compiling import advice, memory
 from assignment.compiling.targets import TARGETS
 from assignment.grading import protocol, replies
+from tests import operators
 
 if TYPE_CHECKING:
     from assignment.grading.pair import Judgement
@@ -27,7 +28,7 @@ def ask(
 
     `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.
     """
-    request = {"kind": "compile", "function": function, "options": options, "targets": list(TARGETS)}
+    request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
     specs, _, _ = protocol.encode(list(tensors))
     key = memory.key([pool.submission.sha256, request, specs], b"")
     if reply := _recall(key):

@@ -9,18 +9,18 @@ forward pass hands on is what it would be for these numbers.
 import contextlib
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from assignment.grading.protocol import WHOLE_STORAGE_UP_TO
-from tests import oracle
+from tests import operators, oracle
 
 FAR = 8  # times the usual size, from which on the largest values are of another kind
 MANY = 64  # elements for one that is large
-MAX_SCORES = 1 << 24  # elements of S up to which o and lse are those of q, k and v
+MAX_ELEMENTS = 1 << 24  # of what the oracle holds, up to which a backward pass gets what its forward one returns
 
 
 def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> list[Tensor]:
@@ -37,11 +37,20 @@ def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> l
         )
         _fill(view, rng, tensor)
         decoys.append(view)
-    for start, complete in HANDED_ON.items():
-        with contextlib.suppress(Exception):  # a caller's mistake, which the function is to refuse
-            if function.startswith(start):
-                complete(decoys, options)
+    with contextlib.suppress(Exception):  # a caller's mistake, which the function is to refuse
+        hand_on(function, decoys, options)
     return decoys
+
+
+def hand_on(function: str, decoys: list[Tensor], options: dict[str, Any]) -> None:
+    """Make consistent what a backward pass gets of the forward one: its results, for these decoys."""
+    left, named = operators.functions()[function].left, operators.named(function, decoys)
+    if left and operators.operator_of(function).elements(named) <= MAX_ELEMENTS:
+        forward = operators.functions()[operators.functions()[function].forward]
+        came = getattr(oracle, forward.oracle)(*(named[name] for name in forward.inputs), **options)
+        for name, result in zip(forward.outputs, came, strict=True):
+            if name in left:
+                named[name].copy_(result)
 
 
 def _empty(nbytes: int) -> torch.UntypedStorage:
@@ -83,21 +92,3 @@ def _numbers(shape: torch.Size, rng: torch.Generator, usual: float, largest: flo
         few = torch.randint(numbers.numel(), (1 + numbers.numel() // MANY,), generator=rng)
         numbers.view(-1)[few] = largest * torch.randn(few.shape, generator=rng).sign()
     return numbers
-
-
-def _rmsnorm(decoys: list[Tensor], options: dict[str, Any]) -> None:
-    _, x, weight, rstd = decoys
-    rstd.copy_(oracle.rmsnorm_forward(x, weight)[1])
-
-
-def _attention(decoys: list[Tensor], options: dict[str, Any]) -> None:
-    _, q, k, v, o, lse = decoys
-    if q[..., 0].numel() * k.shape[-2] <= MAX_SCORES:
-        for decoy, result in zip((o, lse), oracle.attention_forward(q, k, v, **options), strict=True):
-            decoy.copy_(result)
-
-
-HANDED_ON: dict[str, Callable[[list[Tensor], dict[str, Any]], None]] = {
-    "rmsnorm_backward": _rmsnorm,
-    "flash_backward": _attention,
-}

@@ -46,7 +46,7 @@ class Session:
             self._submission.isolated = header["isolated"]
             self._submission.load()
             return {"status": "ok", "import_error": self._submission.import_error}, []
-        function = self._submission.function(header["function"])
+        function = self._submission.function(header["function"], header["about"]["file"])
         if self._device == "cuda" and header["kind"] in timed.HANDLERS:
             return timed.answer(function, header)
         return requests.answer(function, header, tensors, self._device, self._submission.folder)

@@ -145,7 +145,7 @@ class Source:
 
 
 def source(check: checks.Check) -> Source:
-    file, _, function = check.name.partition("::")
+    file, _, function = check.path.partition("::")
     tree = ast.parse((checks.TESTS / file).read_text(encoding="utf-8"))
     (test,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
     docstring = (ast.get_docstring(test) or "").splitlines()[1:]

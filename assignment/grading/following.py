@@ -103,7 +103,7 @@ def show(console: Console, judge: First, order: list[Check], check: Check, entry
     if entry["status"] == score.TO_DO:
         show_todo(console, entry, where.place(check))
     else:
-        report.print_failures(console, {"problems": [{"checks": [entry]}]})
+        report.print_failures(console, [entry])
 
 
 def show_todo(console: Console, entry: dict[str, Any], place: where.Place) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignment.grading.sandbox import Worker, WorkerDied
 from assignment.grading.stage import Stage
+from tests import operators
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -218,7 +219,7 @@ class Pair:
     def _sweep(self) -> None:
         """Let the players hear of the memory that host code has let go."""
         last = self.last
-        self._once({"kind": "sweep", "function": "", "options": {}}, [])
+        self._once({"kind": "sweep", **operators.called(""), "options": {}}, [])
         self.last = last
 
     def _forget(self) -> None:

@@ -11,18 +11,14 @@ from assignment.grading import rungs, score
 from assignment.grading.pair import Pair
 from assignment.grading.sandbox import Stage, Worker
 from assignment.grading.submission import Submission
+from tests import operators
 
 MAX_JOBS, MAX_JOBS_WITH_GPU = 8, 16
 GPU_MEMORY_OF_A_JOB = 4 << 30  # bytes, of which CUDA takes half a GiB, and what is cached some more
 MAX_DEATHS = 2  # of one function; its remaining cases fail without running
 FATAL = (score.CRASHED, score.TIMEOUT)
 NO_RUNG = "none"  # the submission runs in this process, in view of a debugger
-FUNCTIONS = (
-    *("weighted_sum_forward", "weighted_sum_backward", "weighted_sum"),
-    *("rmsnorm_forward", "rmsnorm_backward", "rmsnorm"),
-    *("flash_forward_pytorch", "flash_backward_pytorch"),
-    *("flash_forward_triton", "flash_backward_triton", "flash_attention"),
-)
+FUNCTIONS = tuple(operators.functions())
 
 
 class Pool:

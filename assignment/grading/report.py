@@ -73,9 +73,9 @@ def verdict_line(check: dict[str, Any]) -> Text:
     return line
 
 
-def print_failures(console: Console, report: dict[str, Any]) -> None:
+def print_failures(console: Console, checks: Iterable[dict[str, Any]]) -> None:
     """Every cause once: the claim of the first check that fails for it, its case, how to run it again, and the rest."""
-    for first, *others in causes.grouped(check for problem in report["problems"] for check in problem["checks"]):
+    for first, *others in causes.grouped(checks):
         console.print()
         console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
         console.print(Text(f"  {first['claim']}"))
@@ -84,9 +84,9 @@ def print_failures(console: Console, report: dict[str, Any]) -> None:
         print_commands(console, first)
         if others:
             names = ", ".join(check["name"].partition("::")[2] for check in others)
-            checks = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
+            count = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
             told = textwrap.fill(f"{names}; --explain NAME tells of each", WIDTH - 4, break_long_words=False)
-            console.print(Text(f"  {checks}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
+            console.print(Text(f"  {count}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
 
 
 def print_hint(console: Console, check: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ def print_commands(console: Console, check: dict[str, Any]) -> None:
 
 def print_notes(console: Console, report: dict[str, Any]) -> None:
     """What the simulator remarked about code that keeps its points, each remark once."""
-    checks = [check for problem in report["problems"] for check in problem["checks"]]
+    checks = score.entries_of(report)
     notes = dict.fromkeys(note for check in checks if check["status"] == score.OK for note in check.get("notes", ()))
     for note in list(notes)[:MAX_NOTES]:
         console.print()
@@ -124,10 +124,11 @@ def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[st
     table.add_column(justify="right")
     table.add_column(style="dim")
     on_gpu = report["device"] != "cpu-simulated"
-    for problem in report["problems"]:
-        table.add_row(
-            problem["name"], f"{points(problem['score'])}/{points(problem['max_score'])}", remark(problem, on_gpu)
-        )
+    for problem in (*report["problems"], *report["practice"]):
+        kind = "practice, not in the score" if problem in report["practice"] else ""
+        told = [part for part in (kind, remark(problem, on_gpu)) if part]
+        earned = f"{points(problem['score'])}/{points(problem['max_score'])}"
+        table.add_row(problem["name"], earned, "; ".join(told))
     console.print()
     console.print(table)
     console.print()
@@ -150,15 +151,15 @@ def remark(problem: dict[str, Any], on_gpu: bool) -> str:
 
 def next_step(report: dict[str, Any]) -> str:
     """The last line of the first check that is to do: what to open."""
-    for problem in report["problems"]:
-        for check in problem["checks"]:
-            if check["status"] == score.TO_DO:
-                return short(check["message"]).rpartition("\n")[2]
-    return ""
+    todo = (check for check in score.entries_of(report) if check["status"] == score.TO_DO)
+    return next((short(check["message"]).rpartition("\n")[2] for check in todo), "")
 
 
 def total(report: dict[str, Any]) -> str:
     """ "71/80 gradable here, 20 need a GPU" """
+    if not report["problems"]:
+        earned, whole = (sum(problem[key] for problem in report["practice"]) for key in ("score", "max_score"))
+        return f"Practice: {points(earned)}/{points(whole)}, not in the score"
     here = f"{points(report['score'])}/{points(report['gradable'])}"
     elsewhere = report["max_score"] - report["gradable"]
     if not elsewhere:
@@ -174,7 +175,7 @@ def as_json(report: dict[str, Any]) -> bytes:
 def junit(report: dict[str, Any]) -> bytes:
     """One test case a check, in the JUnit XML that continuous-integration servers read."""
     suites = ElementTree.Element("testsuites", name="cs336_kernels")
-    for problem in report["problems"]:
+    for problem in (*report["problems"], *report["practice"]):
         checks = problem["checks"]
         lost = [check for check in checks if check["status"] not in (*score.KEEPS_POINTS, score.NOT_GRADED)]
         skipped = sum(check["status"] == score.NOT_GRADED for check in checks)

@@ -22,6 +22,7 @@ from assignment.grading import (
     failure,
     greeting,
     plugin,
+    practice,
     progress,
     report,
     rungs,
@@ -62,6 +63,7 @@ def main(options: argparse.Namespace) -> int:
         _check_bench(options)
         _check_sandbox(options)
         submission = read(options.path.absolute())
+        selected = practice.chosen(selected, submission, is_asked=bool(options.only or options.practice))
         mode, selected = modes.choose(options, selected)
         if options.pack:
             return write_pack(console, submission)
@@ -109,10 +111,11 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def print_list(console: Console, selected: list[checks.Check]) -> None:
-    for name, (title, points) in checks.PROBLEMS.items():
+    for name, problem in checks.problems().items():
         own = [check for check in selected if check.problem == name]
-        if own or name == "speed":
-            console.print(Text(f"{name}: {title}, {points:g} points", "bold"))
+        if own or name == checks.SPEED:
+            more = " of practice" if checks.is_practice(name) else ""
+            console.print(Text(f"{name}: {problem.title}, {problem.points:g} points{more}", "bold"))
         for check in own:
             console.print(Text(f"  {check.points:>4g}  {check.name:<52}  {check.claim}"))
 
@@ -199,7 +202,7 @@ def show(
     options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console, first_verdict_s: float
 ) -> None:
     """The report, for the screen."""
-    report.print_failures(console, data)
+    report.print_failures(console, score.entries_of(data))
     report.print_notes(console, data)
     report.print_staff_notes(console, data)
     if pool.rung in rungs.UNSAFE:
@@ -291,7 +294,7 @@ def device_name(device: str) -> str:
 
 def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
     """Run the checks by pytest with nobody's settings but ours."""
-    tests = [f"{checks.TESTS}/{check.name}" for check in selected]
+    tests = [f"{checks.TESTS}/{check.path}" for check in selected]
     settings = [
         "-p",
         "no:terminal",

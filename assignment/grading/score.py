@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assignment.grading import failure, text
-from assignment.grading.checks import PROBLEMS, Check
+from assignment.grading import checks, failure, text
+from assignment.grading.checks import Check
+from tests import operators
 
 OK, FAIL, TO_DO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
 CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs review", "grader error"
@@ -87,7 +88,7 @@ def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:
     shown: dict[str, tuple[CheckResult, Case]] = {}
     for result in results:
         for case in result.cases:
-            if any(function.startswith(result.check.problem) for function in case.cheated):
+            if any(operators.functions()[name].problem == result.check.problem for name in case.cheated):
                 shown.setdefault(result.check.problem, (result, case))
     return [
         _failed_for(result, *shown[result.check.problem]) if result.check.problem in shown else result
@@ -128,13 +129,19 @@ class Session:
 def report(session: Session, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> dict[str, Any]:
     """The report as it is written to --json: plain data; failures are those of the grader itself."""
     results = list(results)
-    problems = [_problem(name, [r for r in results if r.check.problem == name], session) for name in PROBLEMS]
-    problems = [problem for problem in problems if problem["checks"]]
+    graded, practice = [], []
+    for problem in checks.problems().values():
+        own = [result for result in results if result.check.problem == problem.name]
+        if checks.is_practice(problem.name):
+            practice += [_problem(problem, own, session, is_whole=False)] if own else []
+        else:
+            graded.append(_problem(problem, own, session))
+    graded = [problem for problem in graded if problem["checks"]]
     return {
         "schema": 1,
-        "score": _total(problems, "score"),
-        "max_score": _total(problems, "max_score"),
-        "gradable": _total(problems, "gradable"),
+        "score": _total(graded, "score"),
+        "max_score": _total(graded, "max_score"),
+        "gradable": _total(graded, "gradable"),
         "device": session.device,
         "seed": session.seed,
         "seconds": round(session.seconds, 1),
@@ -145,7 +152,8 @@ def report(session: Session, results: Iterable[CheckResult], failures: Iterable[
         "import_error": text.clean(session.import_error),
         "grader_failures": [failure.end_of(problem) for problem in failures][:MAX_STAFF_NOTES],
         "notes_to_staff": _notes_to_staff(results)[:MAX_STAFF_NOTES],
-        "problems": problems,
+        "problems": graded,
+        "practice": practice,
     }
 
 
@@ -159,20 +167,27 @@ def _notes_to_staff(results: list[CheckResult]) -> list[str]:
     return [text.line(f"{where}: {note}") for note, where in said.items()]
 
 
-def _problem(name: str, results: list[CheckResult], session: Session) -> dict[str, Any]:
-    title, points = PROBLEMS[name]
-    checks = [check_entry(result, session.command, session.debug) for result in results]
-    missing = points - sum(check["max_score"] for check in checks)
-    if missing > 0 and (not session.only or name in session.only):
-        checks.append(_not_graded(name, title, missing))
+def _problem(
+    problem: operators.Problem, results: list[CheckResult], session: Session, is_whole: bool = True
+) -> dict[str, Any]:
+    """The entry of a problem; of a whole one, points that no check of these carries are shown too."""
+    entries = [check_entry(result, session.command, session.debug) for result in results]
+    missing = problem.points - sum(entry["max_score"] for entry in entries)
+    if is_whole and missing > 0 and (not session.only or problem.name in session.only):
+        entries.append(_not_graded(problem.name, problem.title, missing))
     return {
-        "name": name,
-        "title": title,
-        "score": _total(checks, "score"),
-        "max_score": _total(checks, "max_score"),
-        "gradable": sum(check["max_score"] for check in checks if check["status"] != NOT_GRADED),
-        "checks": checks,
+        "name": problem.name,
+        "title": problem.title,
+        "score": _total(entries, "score"),
+        "max_score": _total(entries, "max_score"),
+        "gradable": sum(entry["max_score"] for entry in entries if entry["status"] != NOT_GRADED),
+        "checks": entries,
     }
+
+
+def entries_of(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """All checks of a report, those of practice after the others."""
+    return [check for problem in (*report["problems"], *report["practice"]) for check in problem["checks"]]
 
 
 def _total(entries: list[dict[str, Any]], key: str) -> float:
@@ -220,7 +235,7 @@ def _node(result: CheckResult) -> str:
     """The worst case as pytest calls it, for a shell."""
     assert result.worst is not None
     case = f"[{result.worst.name}]" if result.worst.name else ""
-    return shlex.quote(f"tests/{result.check.name}{case}")
+    return shlex.quote(f"tests/{result.check.path}{case}")
 
 
 def hint_of(result: CheckResult) -> str:

@@ -6,7 +6,7 @@ These tests run one after the other, when all others are over and the machine is
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,15 @@ from assignment.grading.stage import Stage
 from assignment.grading.submission import Submission
 from assignment.timing import clock, contestants, roof
 from assignment.timing.memory import Memory
-from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_sum
+from assignment.timing.workloads import COPYING, Workload, built
 
 ROUNDS = 8
 MEMORY_SHARE = 0.25  # of the GPU's, for slots; the results of the calls take as much again
 BENCH_MEMORY_SHARE = 0.1  # where some peers hold all scores
 MAX_MEMORY = 40 << 30  # bytes
-FULL_SIZES_FROM = 32 << 30  # bytes of the GPU; on a smaller one a quarter of the rows
+FULL_SIZES_FROM = 32 << 30  # bytes of the GPU; on a smaller one, what only moves memory has a quarter of the rows
 BEYOND_ROOF = 1.25  # times what copies and products reach: who only reads may be a little faster than a copy
 SLACK = 1 << 30  # bytes beside the results: a matrix of all scores of one head at n = 32,768 takes 2 GiB in bfloat16
-BUILDERS: dict[str, Callable[..., Workload]] = {"weighted_sum": weighted_sum, "rmsnorm": rmsnorm, "flash": attention}
 
 
 class TooSlow(AssertionError):
@@ -75,12 +74,6 @@ class Session:
     def close(self) -> None:
         self.submitted.close()
         self.peers.close()
-
-
-def built(function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
-    """The work of a function of the submission at one size."""
-    build = next(build for name, build in BUILDERS.items() if function.startswith(name))
-    return build(*shape, dtype, backward="backward" in function, **options)
 
 
 def bench(session: Session, console: Console, only: Sequence[str], table: Path | None, picture: Path | None) -> None:
@@ -138,12 +131,11 @@ class Speed:
             raise SubmissionError(score.CRASHED, message, ran=False)
         if dtype == torch.bfloat16 and torch.cuda.get_device_capability() < (8, 0):
             raise SubmissionError(score.NOT_GRADED, f"{torch.cuda.get_device_name()} has no bfloat16")
-        if not function.startswith("flash") and self._session.total < FULL_SIZES_FROM:
-            shape = (shape[0] // 4, *shape[1:])
         workload = built(function, shape, dtype, options)
+        if not workload.operations and self._session.total < FULL_SIZES_FROM:
+            workload = built(function, (shape[0] // 4, *shape[1:]), dtype, options)
         shown = ", ".join(f"{name}={value}" for name, value in options.items())
-        x = workload.inputs["q" if "q" in workload.inputs else "x"]
-        sizes = f"{str(dtype).removeprefix('torch.')} {x.shape}"
+        sizes = f"{str(dtype).removeprefix('torch.')} {workload.largest.shape}"
         self._call = f"{function}({', '.join(part for part in (sizes, shown) if part)})"
         return workload
 
@@ -182,8 +174,8 @@ class Speed:
         """Raise TooSlow below `reach` times the peer's speed; by bytes where the peer only stands for them."""
         timing = raced.timings["submission"]
         middle, low, high = raced.ratios[against]
-        if against == contestants.COPYING:
-            work = workload.nbytes / (2 * workload.inputs["x"].nbytes)
+        if against == COPYING:
+            work = workload.nbytes / (2 * workload.largest.nbytes)
             middle, low, high = (ratio * work for ratio in (middle, low, high))
         roof_ = self._session.roof(dtype)
         share = roof_.least_seconds(workload.nbytes, workload.operations) / timing.seconds
@@ -221,7 +213,7 @@ class Speed:
         return f"{self._call}:\n{message}" if self._call else message
 
 
-PEER_NAMES = {contestants.COPYING: "a copy", "flash2": "FlashAttention-2"}
+PEER_NAMES = {COPYING: "a copy", "flash2": "FlashAttention-2"}
 
 
 def microseconds(seconds: float) -> str:

@@ -2,17 +2,9 @@
 
 from dataclasses import dataclass
 
-from assignment.grading.checks import SPEED, Check
-
-FILES = {  # by problem; the stubs say the same
-    "weighted_sum": ("cs336_kernels/weighted_sum.py", "4"),
-    "rmsnorm": ("cs336_kernels/rmsnorm.py", "5"),
-    "flash_forward_pytorch": ("cs336_kernels/flash_attention.py", "6.1"),
-    "flash_forward_triton": ("cs336_kernels/flash_attention.py", "6.2"),
-    "flash_backward_pytorch": ("cs336_kernels/flash_attention.py", "7.1"),
-    "flash_backward_triton": ("cs336_kernels/flash_attention.py", "7.2"),
-}
-SPEED_SECTION = "8"
+from assignment.grading import checks
+from assignment.grading.checks import Check
+from tests import operators
 
 
 @dataclass(frozen=True)
@@ -27,15 +19,13 @@ class Place:
 
 
 def place(check: Check) -> Place:
-    function = check.function
-    if check.problem != SPEED:
-        file, section = FILES[check.problem]
-        return Place(file, function, section)
-    problem = max((name for name in FILES if function.startswith(name)), key=len, default="weighted_sum")
-    return Place(FILES[problem][0], function, SPEED_SECTION)
+    """The place of a check's function, and the section on its problem."""
+    file = operators.operator_of(check.function).file
+    return Place(file, check.function, checks.problems()[check.problem].section)
 
 
 def problems_in(files: set[str]) -> set[str]:
     """The problems that a change of these files concerns; all where one of them belongs to none."""
-    standard = {file for file, _ in FILES.values()}
-    return {problem for problem, (file, _) in FILES.items() if file in files or files - standard}
+    standard = {operator.file for operator in operators.operators()}
+    is_all = bool(files - standard)
+    return {name for name in operators.problems() if is_all or operators.operator_of(name).file in files}

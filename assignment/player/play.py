@@ -83,7 +83,7 @@ class Player:
             if header["kind"] == "backward":  # of the call before
                 self.work.go_on()
             else:
-                self.work.begin(header["function"], is_backward, tensors)
+                self.work.begin(header["about"], is_backward, tensors)
             turn = Turn(self, program, tensors, seen)
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program["results"]]

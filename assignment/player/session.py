@@ -14,14 +14,6 @@ from .memory import CannotFollow
 from .play import MAX_NOTE, InKernel, Played, Player, described, never_stored
 
 MAX_NOTES = 4  # warnings in a reply
-RESULTS = {  # by how a function's name begins
-    "weighted_sum_forward": ("y",),
-    "weighted_sum_backward": ("grad_x", "grad_weight"),
-    "rmsnorm_forward": ("y", "rstd"),
-    "rmsnorm_backward": ("grad_x", "grad_weight"),
-    "flash_forward": ("o", "lse"),
-    "flash_backward": ("grad_q", "grad_k", "grad_v"),
-}
 GROUPS = {"again": slice(0, None, 2), "gradients": slice(None)}  # of results; otherwise the first
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
@@ -78,12 +70,11 @@ class Session:
         if header["kind"] == "call":
             groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
         groups = [*groups, figures] if figures else groups
-        names = next((names for start, names in RESULTS.items() if header["function"].startswith(start)), ())
         reply = {
             "status": "ok",
             "groups": [len(group) for group in groups],
             "bare": program["bare"],
-            "notes": told([*never_stored(names, judged), *seen.warnings]),
+            "notes": told([*never_stored(header["about"]["results"], judged), *seen.warnings]),
             "nans": told(seen.nans.values()),
             "evidence": told(player.work.evidence),
             "doubts": told(player.work.doubts),

@@ -65,18 +65,24 @@ class Work:
         self._max_delta = self._delta = 0  # elements that one result of rowsum(A ∘ B) may have, and that all have
         self._has_short_rows = False
 
-    def begin(self, function: str, is_backward: bool, inputs: Sequence[torch.Tensor]) -> None:
-        """A call of this function on these tensors begins; what earlier calls left is stale."""
+    def begin(self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor]) -> None:
+        """Begin a call on these tensors; what earlier calls left is stale.
+
+        Args:
+            about: of its function, as tests/operators.py tells it.
+            has_gradients: whether the call computes them, whatever its function.
+            inputs: its tensors.
+        """
         self.go_on()
-        self.needs_kernels = not function.endswith("_pytorch")
-        self._allows_sums = is_backward or "backward" in function
+        self.needs_kernels = about["in_triton"]
+        self._allows_sums = has_gradients or about["is_backward"]
         self._max_delta = self._delta = 0
         self._memories = {key: memory for key, memory in self._memories.items() if not memory.reference.expired()}
         for memory in self._memories.values():
             memory.age()
         for tensor in inputs:
             self.made(tensor, INPUT)
-        if function.startswith("flash") and self._allows_sums and inputs and inputs[0].dim() > 1:
+        if about["sums_rows"] and self._allows_sums and inputs and inputs[0].dim() > 1:
             self._has_short_rows = inputs[0].shape[-1] == 1
             rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
             self._max_delta = 2 * rows + PADDED * math.prod(inputs[0].shape[:-2])

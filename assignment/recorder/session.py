@@ -101,8 +101,8 @@ class Session:
     def _call(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
         if header["kind"] == "sweep":  # tells of memory that is gone
             return [], False
-        function = self._submission.function(header["function"])
-        self._tape.is_strict = not header["function"].endswith("_pytorch")
+        function = self._submission.function(header["function"], header["about"]["file"])
+        self._tape.is_strict = header["about"]["in_triton"]
         self._tape.inputs(tensors, is_on_gpu=True)
         return HANDLERS[header["kind"]](function, header, tensors, self)
 

@@ -12,6 +12,7 @@ from assignment.grading import program, replies
 from assignment.grading.pair import Pair
 from assignment.grading.stage import Stage
 from assignment.grading.submission import Submission
+from tests.operators import called
 
 FILE = "cs336_kernels/weighted_sum.py"
 IMPORTS = """
@@ -75,7 +76,13 @@ class Desk:
 
 
 def request(function: str, kind: str, more: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": kind, "function": function, "order": 0, **more, "options": more.get("options", {})}
+    return {
+        "kind": kind,
+        **called(function),
+        "order": 0,
+        **more,
+        "options": more.get("options", {}),
+    }
 
 
 def names(recorded: Any) -> list[str]:

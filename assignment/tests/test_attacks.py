@@ -19,7 +19,7 @@ from assignment.grading.pool import FUNCTIONS
 from assignment.grading.submission import Submission
 
 ENTRIES = entries()
-DECLARED = checks.without_a_gpu(checks.declared())
+DECLARED = checks.without_practice(checks.without_a_gpu(checks.declared()))
 PROBLEM_OF = {check.name: check.problem for check in DECLARED}
 
 

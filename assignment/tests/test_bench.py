@@ -7,6 +7,7 @@ import types
 import pytest
 from rich.console import Console
 
+from assignment.operators.flash_attention import workload as attention
 from assignment.timing import bench, plots, roof
 
 ROOF = roof.Roof(4e12, 8e14)
@@ -59,8 +60,8 @@ def test_a_table_for_each_function(sweep):
 
 
 def test_a_table_fits_a_terminal_of_80_columns():
-    work = bench.attention(16384, 128, bench.torch.bfloat16, True)
-    names = ("submission", *bench.PEERS["flash_forward"])
+    work = attention.workload(16384, 128, bench.torch.bfloat16, True)
+    names = ("submission", *attention.PEERS["flash_forward_triton"])
     page = io.StringIO()
     Console(file=page, width=80).print(bench.table([row(work, name, 2000.0) for name in names]))
     assert page.getvalue().count(" 550 69%") == len(names)

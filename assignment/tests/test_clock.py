@@ -9,10 +9,14 @@ import torch
 
 from assignment.grading import timed
 from assignment.grading.requests import WrongReturn
-from assignment.timing import clock, memory, workloads
+from assignment.operators.flash_attention import workload as flash_workload
+from assignment.operators.flash_attention.workload import workload as attention
+from assignment.operators.rmsnorm.workload import workload as rmsnorm
+from assignment.operators.weighted_sum.workload import workload as weighted_sum
+from assignment.timing import clock, memory
 from tests import compare, oracle
 
-WORK = workloads.rmsnorm(48, 64, torch.float32)
+WORK = rmsnorm(48, 64, torch.float32)
 
 
 class FakeMemory(memory.Memory):
@@ -183,13 +187,13 @@ def test_the_memory_is_let_go(track, monkeypatch):
 @pytest.mark.parametrize(
     "work",
     [
-        workloads.weighted_sum(48, 64, torch.bfloat16),
-        workloads.weighted_sum(48, 64, torch.float32, backward=True),
-        workloads.rmsnorm(48, 64, torch.bfloat16),
-        workloads.rmsnorm(48, 64, torch.bfloat16, backward=True),
-        workloads.rmsnorm(64, 64, torch.bfloat16, backward=True),
-        workloads.attention(64, 16, torch.bfloat16, is_causal=True, batch=(2, 3)),
-        workloads.attention(64, 16, torch.bfloat16, is_causal=True, backward=True, batch=(2, 3)),
+        weighted_sum(48, 64, torch.bfloat16),
+        weighted_sum(48, 64, torch.float32, backward=True),
+        rmsnorm(48, 64, torch.bfloat16),
+        rmsnorm(48, 64, torch.bfloat16, backward=True),
+        rmsnorm(64, 64, torch.bfloat16, backward=True),
+        attention(64, 16, torch.bfloat16, is_causal=True, batch=(2, 3)),
+        attention(64, 16, torch.bfloat16, is_causal=True, backward=True, batch=(2, 3)),
     ],
     ids=lambda work: f"{work.function} {work.inputs}"[:40],
 )
@@ -198,7 +202,7 @@ def test_a_part_of_the_results_is_checked(work, is_strict, monkeypatch):
     """Right ones pass, and wrong ones fail wherever they are, if one looks often enough"""
     there = FakeMemory()
     tensors, _ = there.lay_out([[*work.inputs.values()]])
-    monkeypatch.setattr(workloads, "attend", lambda *inputs, **options: oracle.attention_forward(*inputs, **options))
+    monkeypatch.setattr(flash_workload, "attend", oracle.attention_forward)
     work.fill(tensors[0], there, torch.Generator().manual_seed(0))
     named = dict(zip(work.inputs, tensors[0], strict=True))
     function: Any = {

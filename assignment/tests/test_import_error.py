@@ -12,6 +12,7 @@ from assignment.grading.pair import Pair
 from assignment.grading.stage import Stage
 from assignment.grading.submission import Submission
 from assignment.tests.forked import python
+from tests.operators import called
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "test_weighted_sum.py::test_forward_values"
@@ -91,12 +92,12 @@ def test_what_it_was(init, said):
     staged = Stage(Submission({f"cs336_kernels/{name}": content for name, content in files.items()}))
     asked = Pair(staged, None)
     try:
-        reply, _ = asked.ask({"kind": "call", "function": "weighted_sum", "options": {}, "order": 1}, [])
+        reply, _ = asked.ask({"kind": "call", **called("weighted_sum"), "options": {}, "order": 1}, [])
         assert "missing 2 required positional arguments" in reply["message"]  # the files are there
         assert said in asked.import_error
         assert bool(said) == bool(asked.import_error)
         asked.recorder.end_child()
-        asked.ask({"kind": "call", "function": "weighted_sum", "options": {}, "order": 1}, [])
+        asked.ask({"kind": "call", **called("weighted_sum"), "options": {}, "order": 1}, [])
         assert said in asked.import_error  # a new child of the same submission
         asked.restart()
         assert not asked.import_error

@@ -15,6 +15,7 @@ from assignment.grading import nursery, rungs, sandbox
 from assignment.grading.pair import Pair
 from assignment.grading.stage import Stage
 from assignment.grading.submission import Submission
+from tests.operators import called
 
 ROOT = Path(__file__).resolve().parents[2]
 X = torch.ones(3, 4)
@@ -47,7 +48,12 @@ def stage(monkeypatch):
 
 
 def recorded(pair):
-    request = {"kind": "call", "function": "weighted_sum_forward", "options": {}, "order": 0}
+    request = {
+        "kind": "call",
+        **called("weighted_sum_forward"),
+        "options": {},
+        "order": 0,
+    }
     said, program = pair.record(request, [X])
     return said["status"] if program is not None else said
 
@@ -108,7 +114,7 @@ def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
         killing = threading.Timer(1.5, os.kill, (supervisor, signal.SIGKILL))
         killing.start()
         with pytest.raises(sandbox.WorkerDied, match="killed"):
-            pair.recorder.ask({"kind": "call", "function": "weighted_sum", "options": {}}, [X])
+            pair.recorder.ask({"kind": "call", **called("weighted_sum"), "options": {}}, [X])
         killing.join()
         assert recorded(pair) == "ok"
     finally:

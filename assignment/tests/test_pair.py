@@ -10,6 +10,7 @@ import torch
 from assignment.grading import pair, sandbox
 from assignment.grading.sandbox import WorkerDied
 from assignment.tests.pairs import desk
+from tests.operators import called
 
 F = "weighted_sum_forward"
 X = torch.randn(4, 50, generator=torch.Generator().manual_seed(3))
@@ -93,7 +94,7 @@ def test_both_begin_anew_after_a_program_that_cannot_be_read(at):
 def test_what_is_no_program_is_no_answer(at, came, monkeypatch):
     at.take(defined("return copied(x)"))
     monkeypatch.setattr(at.pair.recorder, "ask", lambda *_: ({"status": "ok", "asked": False}, came))
-    assert at.pair.ask({"kind": "call", "function": F, "options": {}}, [X]) == ({}, [])
+    assert at.pair.ask({"kind": "call", **called(F), "options": {}}, [X]) == ({}, [])
 
 
 # calls that do not come to their end
@@ -200,7 +201,7 @@ def test_inputs_stay_as_they_are(at, lines, words):
 
 def test_a_second_call_sees_what_was_overwritten_in_place(at):
     at.take(defined("return copied(x) * 2"))
-    reply, results = at.pair.ask({"kind": "again", "function": F, "options": {}, "order": 0}, [X, X + 1])
+    reply, results = at.pair.ask({"kind": "again", **called(F), "options": {}, "order": 0}, [X, X + 1])
     assert reply["status"] == "ok"
     assert [torch.equal(*pair) for pair in zip(results, (X * 2, X, X * 2 + 2, X + 1), strict=True)] == [True] * 4
 
@@ -208,7 +209,7 @@ def test_a_second_call_sees_what_was_overwritten_in_place(at):
 def test_a_cache_by_address_is_wrong_after_it(at):
     at.take(defined("key = x.data_ptr()", "if key not in kept:", "    kept[key] = copied(x)", "return kept[key] * 1.0",
                     before="kept = {}\n"))  # fmt: skip
-    _, results = at.pair.ask({"kind": "again", "function": F, "options": {}, "order": 0}, [X, X + 1])
+    _, results = at.pair.ask({"kind": "again", **called(F), "options": {}, "order": 0}, [X, X + 1])
     assert torch.equal(results[2], X)
 
 
@@ -258,8 +259,8 @@ def test_what_is_kept_for_the_backward_pass_is_measured(at):
 
 
 def test_the_largest_tensor_is_seen(at):
-    at.take("def weighted_sum_pytorch(x):\n    return (x[:, :, None] * x[:, None]).sum(-1)\n")
-    _, (_, largest) = at.ask("weighted_sum_pytorch", X, kind="largest")
+    at.take("def flash_forward_pytorch(x):\n    return (x[:, :, None] * x[:, None]).sum(-1)\n")
+    _, (_, largest) = at.ask("flash_forward_pytorch", X, kind="largest")
     assert int(largest) == 4 * 50 * 50
 
 

@@ -8,6 +8,7 @@ from assignment.grading.pair import Pair
 from assignment.grading.stage import Stage
 from assignment.timing import contestants
 from tests import oracle
+from tests.operators import called
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def call():
     pair = Pair(stage, None)
 
     def call(peer, function, *tensors, **options):
-        request = {"kind": "call", "function": f"{peer}__{function}", "options": options}
+        request = {"kind": "call", **called(f"{peer}__{function}"), "options": options}
         came, results = pair.ask(request, list(tensors))
         reply = replies.read(came, len(results))
         assert reply

@@ -60,7 +60,7 @@ def report_of(said):
 
 def printed(data, **terminal):
     console = Console(highlight=False, soft_wrap=True, file=io.StringIO(), color_system=None, **terminal)
-    report.print_failures(console, data)
+    report.print_failures(console, score.entries_of(data))
     report.print_notes(console, data)
     report.print_summary(console, data)
     assert isinstance(console.file, io.StringIO)
@@ -274,7 +274,7 @@ def test_a_failure_fits_a_screen():
     session = dataclasses.replace(session, debug="uv run pytest --inline --pdb --seed 123456789")
     data = score.report(session, [CheckResult(check, (case,), 1)])
     page = io.StringIO()
-    report.print_failures(Console(highlight=False, soft_wrap=True, file=page, width=100), data)
+    report.print_failures(Console(highlight=False, soft_wrap=True, file=page, width=100), score.entries_of(data))
     shown = [line for line in page.getvalue().splitlines() if line]
     assert any(line.startswith("  likely cause: ") for line in shown)
     assert sum(max(1, -(-len(line) // 100)) for line in shown) <= 25

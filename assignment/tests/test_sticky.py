@@ -7,6 +7,7 @@ import torch
 
 from assignment.grading import direct, rungs, sticky
 from assignment.tests.sandbox.boxes import open_box
+from tests.operators import called
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 OK = {"status": "ok", "groups": [1], "bare": True}
@@ -97,14 +98,17 @@ def load(box, body, init=""):
 
 
 def ask(box):
-    reply, _ = box.worker.ask({"kind": "call", "function": "weighted_sum_forward", "options": {}}, [torch.ones(3)])
+    reply, _ = box.worker.ask(
+        {"kind": "call", **called("weighted_sum_forward"), "options": {}},
+        [torch.ones(3)],
+    )
     return reply["status"], reply.get("message", "").splitlines()[:1]
 
 
 def test_the_next_call_finds_a_new_process(box):
     """Every call but the one that broke the GPU is right"""
     load(box, "if x.sum() == 0:\n        break_gpu()\n    return 2 * x")
-    wrong = {"kind": "call", "function": "weighted_sum_forward", "options": {}}
+    wrong = {"kind": "call", **called("weighted_sum_forward"), "options": {}}
     for _ in range(2):
         assert ask(box) == ("ok", [])
         reply, results = box.worker.ask(wrong, [torch.zeros(3)])

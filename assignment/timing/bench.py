@@ -10,22 +10,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from assignment import operators
 from assignment.grading.sandbox import WorkerDied
 from assignment.timing import clock
-from assignment.timing.contestants import COPYING, Failed, PeerFailed, Peers, Submitted
+from assignment.timing.contestants import Failed, PeerFailed, Peers, Submitted
 from assignment.timing.memory import Memory
 from assignment.timing.roof import Roof
-from assignment.timing.workloads import Workload, attention, rmsnorm, weighted_sum
+from assignment.timing.workloads import COPYING, Workload
 from tests.compare import Mismatch
 
 ROUNDS = 5
-LENGTHS = [512 << i for i in range(6)]
-WIDTHS = [1024 << i for i in range(6)]
-ELEMENTS = 1 << 28  # of x, at every width
-BESIDE = (  # lengths and widths that no tile fits, and other dtypes
-    *((4095, 64, torch.bfloat16), (4097, 64, torch.bfloat16), (4096, 80, torch.bfloat16)),
-    *((4096, 64, torch.float16), (4096, 64, torch.float32)),
-)
 SUBMISSION = "submission"
 TITLES = {
     SUBMISSION: "this submission",
@@ -46,13 +40,6 @@ HEADINGS = TITLES | {  # where a column is as wide as a number
     "flash2": "FA-2",
     "flex": "Flex",
     "flash3": "FA-3",
-}
-PEERS = {  # Liger, FlexAttention and FlashAttention-3 have no backward that can be called by itself
-    "weighted_sum": (COPYING, "naive", "compiled"),
-    "rmsnorm_forward": (COPYING, "naive", "compiled", "torch_norm", "liger"),
-    "rmsnorm_backward": (COPYING, "naive", "compiled", "torch_norm"),
-    "flash_forward": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
-    "flash_backward": ("flash2", "cudnn", "compiled", "naive"),
 }
 ENOUGH = 3.0  # times as slow as the best: such a peer is left out of larger sizes
 
@@ -82,13 +69,8 @@ class Row:
 
 
 def sweep(only: Sequence[str]) -> list[Workload]:
-    bf16, f32 = torch.bfloat16, torch.float32
-    both = (False, True)
-    works = [weighted_sum(ELEMENTS // 4096, 4096, dtype, back) for back in both for dtype in (bf16, f32)]
-    works += [rmsnorm(ELEMENTS // d, d, bf16, back) for back in both for d in WIDTHS]
-    for back in both:
-        works += [attention(n, d, bf16, causal, back) for d in (64, 128) for causal in both for n in LENGTHS]
-        works += [attention(n, d, dtype, backward=back) for n, d, dtype in BESIDE]
+    """All work of the operators, or that of the functions that begin with one of these names."""
+    works = [work for workload in operators.parts("workload") for work in workload.sweep()]
     return [work for work in works if not only or work.function.startswith(tuple(only))]
 
 
@@ -131,12 +113,12 @@ class Bench:
         return None
 
     def _contestants(self, work: Workload) -> list[clock.Contestant]:
-        family = next(names for start, names in PEERS.items() if work.function.startswith(start))
-        everyone = [self._submission, *map(self._peers.contestant, family)]
+        peers = operators.part(work.function, "workload").PEERS[work.function]
+        everyone = [self._submission, *map(self._peers.contestant, peers)]
         return [one for one in everyone if (one.name, work.function) not in self.missing]
 
     def _row(self, work: Workload, name: str, timing: clock.Timing) -> Row:
-        spec = work.inputs["q" if "q" in work.inputs else "x"]
+        spec = work.largest
         nbytes = 2 * spec.nbytes if name == COPYING else work.nbytes
         operations = 0.0 if name == COPYING else work.operations
         return Row(

@@ -13,10 +13,10 @@ from assignment.grading.stage import Stage
 from assignment.grading.submission import PACKAGE, Submission
 from assignment.timing.clock import Contestant
 from assignment.timing.steps import Found, examined
-from assignment.timing.workloads import Workload
+from assignment.timing.workloads import COPYING, Workload
+from tests import operators
 
 PEERS = Path(__file__).parent / "peers"
-COPYING = "copying"  # the peer that stands for an amount of memory to move
 UNREADABLE = {"status": "failed", "message": replies.UNREADABLE}
 
 
@@ -70,7 +70,8 @@ class Submitted:
 
     def _record(self, workload: Workload, configurations: int | list[int]) -> Tensor:
         made = [[str(spec.dtype).removeprefix("torch."), list(spec.shape)] for spec in workload.inputs.values()]
-        request = {"kind": "call", "function": workload.function, "options": workload.options, "target": self._gpu}
+        request = {"kind": "call", **operators.called(workload.function), "options": workload.options}
+        request["target"] = self._gpu
         said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
         reply = replies.recorded(said) if replies.is_program(came) else None
         if reply is None or reply["status"] != "ok":
@@ -124,7 +125,8 @@ class Peers:
 
     def close(self) -> None:
         with contextlib.suppress(WorkerDied):  # so that PyTorch does not complain of memory that is still in use
-            self._worker.ask({"kind": "release", "function": f"{COPYING}__rmsnorm_forward", "options": {}}, [])
+            function = f"{COPYING}__{next(iter(operators.functions()))}"
+            self._worker.ask({"kind": "release", **operators.called(function), "options": {}}, [])
         self._worker.close()
         self._stage.close()
 
@@ -133,7 +135,7 @@ def ask(
     worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor
 ) -> dict[str, Any]:
     """The reply to one request; raises Failed and WorkerDied."""
-    request = {"kind": kind, "function": function, "options": workload.options, **more}
+    request = {"kind": kind, **operators.called(function), "options": workload.options, **more}
     came, results = worker.ask(request, list(data))
     reply = replies.read(came, len(results))
     if reply is None or reply["status"] != "ok" or (kind == "run" and "events_s" not in reply):

@@ -10,23 +10,22 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
+from assignment import operators
 from assignment.timing.bench import SUBMISSION, TITLES, Row
 from assignment.timing.roof import Roof
+from assignment.timing.workloads import Panel
 
 COLOURS = dict(zip(TITLES, pyplot.get_cmap("tab10").colors, strict=True))  # type: ignore[attr-defined]
 MARKERS = dict(zip(TITLES, "os^vDP*X<>", strict=True))
-D = 128  # of the attention that is drawn
 
 
 def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:
     """A panel for all that was timed, and one for each kind of it."""
     panels: list[Callable[[Axes], None]] = [lambda axis: roofline(axis, rows, roof)]
-    if norms := [row for row in rows if row.function.startswith("rmsnorm")]:
-        panels.append(lambda axis: widths(axis, norms))
-    for direction in ("forward", "backward"):
-        function = f"flash_{direction}_triton"
-        if own := [row for row in rows if (row.function, row.dtype, row.d) == (function, "bfloat16", D)]:
-            panels.append(functools.partial(lengths, rows=own, direction=direction))
+    for workload in operators.parts("workload"):
+        for panel in getattr(workload, "PANELS", ()):
+            if own := [row for row in rows if is_in(row, panel)]:
+                panels.append(functools.partial(against_size, rows=own, panel=panel))
     n_columns, n_rows = min(2, len(panels)), -(-len(panels) // 2)
     figure, axes = pyplot.subplots(
         n_rows, n_columns, figsize=(7.5 * n_columns, 5.5 * n_rows), layout="constrained", squeeze=False
@@ -70,30 +69,24 @@ def roofline(axis: Axes, rows: list[Row], roof: Roof) -> None:
     axis.grid(alpha=0.3)
 
 
-def widths(axis: Axes, rows: list[Row]) -> None:
-    for name in TITLES:
-        for function, style in (("rmsnorm_forward", "-"), ("rmsnorm_backward", "--")):
-            own = sorted((row.d, row.tb_per_s) for row in rows if row.contestant == name and row.function == function)
-            if own:
-                label = TITLES[name] if style == "-" else None
-                axis.plot(*zip(*own, strict=True), style, marker=MARKERS[name], color=COLOURS[name], label=label)
-    axis.set(xlabel="width d", ylabel="TB/s", title="RMSNorm: forward (full lines), backward (broken)", ylim=(0, None))
-    axis.set_xscale("log", base=2)
-    axis.grid(alpha=0.3)
+def is_in(row: Row, panel: Panel) -> bool:
+    """Whether a panel draws the row."""
+    return row.function in panel.functions and row.dtype == "bfloat16" and panel.d in (None, row.d)
 
 
-def lengths(axis: Axes, rows: list[Row], direction: str) -> None:
+def against_size(axis: Axes, rows: list[Row], panel: Panel) -> None:
+    """Draw a line for each contestant: of two functions the second is broken, of one what is causal."""
     for name in TITLES:
-        for is_causal, style in ((False, "-"), (True, "--")):
+        for is_second, style in ((False, "-"), (True, "--")):
             own = sorted(
-                (row.n, row.microseconds) for row in rows if (row.contestant, row.is_causal) == (name, is_causal)
+                (getattr(row, panel.size), getattr(row, panel.value))
+                for row in rows
+                if (row.contestant, row.is_causal or row.function != panel.functions[0]) == (name, is_second)
             )
             if own:
-                label = None if is_causal else TITLES[name]
+                label = None if is_second else TITLES[name]
                 axis.plot(*zip(*own, strict=True), style, marker=MARKERS[name], color=COLOURS[name], label=label)
-    axis.set(
-        yscale="log", xlabel="queries and keys n", ylabel="µs a call",
-        title=f"Attention {direction}, d = {D}, 16,384 tokens: full lines; causal: broken",
-    )  # fmt: skip
+    axis.set(xlabel=panel.size_in_words, ylabel=panel.value_in_words, title=panel.title)
+    axis.set(yscale="log") if panel.value == "microseconds" else axis.set(ylim=(0, None))
     axis.set_xscale("log", base=2)
     axis.grid(alpha=0.3, which="both")

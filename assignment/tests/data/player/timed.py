@@ -16,9 +16,12 @@ simulator.install()
 from assignment.grading import sticky, timed  # noqa: E402
 from assignment.grading.stage import Stage  # noqa: E402
 from assignment.grading.submission import Submission, read  # noqa: E402
+from assignment.operators.flash_attention.workload import workload as attention  # noqa: E402
+from assignment.operators.rmsnorm.workload import workload as rmsnorm  # noqa: E402
+from assignment.operators.weighted_sum.workload import workload as weighted_sum  # noqa: E402
 from assignment.player import gpu  # noqa: E402
 from assignment.simulator.gpu import H100  # noqa: E402
-from assignment.timing import contestants, workloads  # noqa: E402
+from assignment.timing import contestants  # noqa: E402
 from tests import compare, models  # noqa: E402
 
 TUNED = """
@@ -140,12 +143,12 @@ def main():
     patch()
     made, stage = submitted(read(Path(sys.argv[1])))
     for work in (
-        workloads.weighted_sum(70, 40, torch.bfloat16),
-        workloads.weighted_sum(70, 40, torch.float32, backward=True),
-        workloads.rmsnorm(70, 40, torch.bfloat16),
-        workloads.rmsnorm(70, 40, torch.bfloat16, backward=True),
-        workloads.attention(48, 16, torch.bfloat16, True, batch=(1, 2)),
-        workloads.attention(48, 16, torch.bfloat16, True, True, batch=(1, 2)),
+        weighted_sum(70, 40, torch.bfloat16),
+        weighted_sum(70, 40, torch.float32, backward=True),
+        rmsnorm(70, 40, torch.bfloat16),
+        rmsnorm(70, 40, torch.bfloat16, backward=True),
+        attention(48, 16, torch.bfloat16, True, batch=(1, 2)),
+        attention(48, 16, torch.bfloat16, True, True, batch=(1, 2)),
     ):
         inputs, (first, _) = play(made, work, 3)
         name = work.function.removesuffix("_triton").replace("flash", "attention")
@@ -155,7 +158,7 @@ def main():
     stage.close()
     made, stage = submitted(Submission({"cs336_kernels/__init__.py": TUNED.encode()}))
     made._player.kinds.clear()
-    inputs, results = play(made, workloads.rmsnorm(8, 16, torch.float32), 3)
+    inputs, results = play(made, rmsnorm(8, 16, torch.float32), 3)
     print("tuned", torch.equal(results[0][0], inputs[0]), results[0][1].unique().tolist(), made._player.kinds)
     print(made.found.evidence, made.found.doubts)
     stage.close()

@@ -1,0 +1,68 @@
+"""Where verdicts differ between the simulator and a GPU: `python -m assignment.attacks.devices --kept FILE [FILE ...]`.
+
+The files are those of `python -m assignment.attacks NAME ... --kept FILE --device cpu` and of the same with cuda, from
+whatever machines. Each difference is printed with what both say; without one the exit status is 0.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from assignment.attacks.__main__ import SEEDS, jobs_of, read, selected
+from assignment.attacks.corpus import CHEAT, entries
+from assignment.attacks.judging import Job, Result, Verdict, digest, key
+from assignment.grading import score
+
+DEVICES = ("cpu", "cuda")
+
+
+def main() -> int:
+    """Compare all results that both devices have; returns 1 where any differs."""
+    options = parse_arguments(sys.argv[1:])
+    by_device = [digest(device) for device in DEVICES]
+    chosen = [entry for entry in entries() if entry.kind != CHEAT and selected(entry, options.names)]
+    jobs = [job for entry in chosen for job in jobs_of(entry, options)]
+    wanted = {key(job, judged_by) for job in jobs for judged_by in by_device}
+    kept = {name: result for file in options.kept for name, result in read(file, wanted).items()}
+    n_compared, differences = 0, []
+    for job in jobs:
+        on_cpu, on_gpu = (kept.get(key(job, judged_by)) for judged_by in by_device)
+        if on_cpu and on_gpu:
+            n_compared += len(on_cpu.verdicts)
+            differences += different(job, on_cpu, on_gpu)
+    print(*differences, sep="\n")
+    print(f"{n_compared} checks judged by both, {len(differences)} of them differently")
+    return 1 if differences else 0
+
+
+def different(job: Job, on_cpu: Result, on_gpu: Result) -> list[str]:
+    """The checks of which one device keeps the points and the other does not."""
+    pairs = {name: (verdict, on_gpu.verdicts[name]) for name, verdict in on_cpu.verdicts.items()}
+    return [
+        f"{job.entry.name}, seed {job.seed}, {name}:\n  cpu   {told(a)}\n  cuda  {told(b)}"
+        for name, (a, b) in pairs.items()
+        if (a.status in score.KEEPS_POINTS) != (b.status in score.KEEPS_POINTS)
+    ]
+
+
+def told(verdict: Verdict) -> str:
+    """The verdict in a line."""
+    where = f" [{verdict.case}]" if verdict.case else ""
+    said = " ".join(verdict.message.split())[:200]
+    return f"{verdict.status}, margin {verdict.margin:.3g}{where} {said}"
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.attacks.devices", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("names", nargs="*", help="as of python -m assignment.attacks")
+    parser.add_argument("--kept", type=Path, nargs="+", required=True, metavar="FILE", help="results of both")
+    parser.add_argument("--seeds", type=int, default=max(SEEDS.values()), metavar="N")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
+    parser.set_defaults(quick=False, sandbox=None, without="")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

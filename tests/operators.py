@@ -1,0 +1,148 @@
+"""What an operator is: tests/<operator>/record.py names its functions, their inputs and results, and its points."""
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that students write.
+
+    Attributes:
+        name: as the submission's package exports it.
+        problem: whose points depend on it; "" of one that stands between two problems and costs its own checks alone.
+        inputs: names of its tensors, in order.
+        outputs: names of its results, in order.
+        oracle: the function of tests/oracle.py that says what it returns.
+        is_backward: whether it computes gradients.
+        in_triton: whether the work has to be that of kernels; otherwise it is PyTorch, tile by tile.
+        sums_rows: whether host code may compute rowsum(A ∘ B), one number a row, of what kernels load.
+        forward: of a differentiable function or a backward pass, the function whose gradients it gives.
+        gradients: of a differentiable function, the one that computes them.
+    """
+
+    name: str
+    problem: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    oracle: str
+    is_backward: bool = False
+    in_triton: bool = True
+    sums_rows: bool = False
+    forward: str = ""
+    gradients: str = ""
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The inputs that its forward pass has left: results of it."""
+        forward = functions().get(self.forward)
+        return tuple(name for name in self.inputs if forward and name in forward.outputs)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A part of the grade: its points, and the handout's section on it."""
+
+    name: str
+    title: str
+    points: float
+    section: str
+
+
+def count_rows(tensors: dict[str, Any]) -> int:
+    """The elements of x."""
+    return tensors["x"].numel()
+
+
+def rows_in_words(tensors: dict[str, Any]) -> str:
+    """ "96 rows of 40" """
+    n_rows, d = math.prod(tensors["x"].shape[:-1]), tensors["x"].shape[-1]
+    return f"{counted(n_rows, 'row', 'rows')} of {d}"
+
+
+def counted(n: int, one: str, several: str) -> str:
+    return f"{n} {one if n == 1 else several}"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Functions that belong together, in one file of the submission.
+
+    Attributes:
+        name: of its folders, tests/<name>/ and assignment/operators/<name>/.
+        file: of the submission, such as "cs336_kernels/rmsnorm.py".
+        position: its place in the course.
+        section: the handout's on it; of one with several problems theirs say more.
+        sized_by: the input that tells the size of a call.
+        elements: what the plainest computation holds at once, of the inputs by name.
+        in_words: the size of a call, of the inputs by name.
+        is_practice: whether its problems are beside the 100 points.
+    """
+
+    name: str
+    file: str
+    position: int
+    problems: tuple[Problem, ...]
+    functions: tuple[Function, ...]
+    sized_by: str = "x"
+    elements: Callable[[dict[str, Any]], int] = field(default=count_rows)
+    in_words: Callable[[dict[str, Any]], str] = field(default=rows_in_words)
+    is_practice: bool = False
+
+
+@functools.cache
+def operators() -> tuple[Operator, ...]:
+    """All operators, in the order of the course; practice comes last."""
+    folders = [path.parent.name for path in HERE.glob("*/record.py")]
+    found = [importlib.import_module(f"tests.{folder}.record").OPERATOR for folder in folders]
+    return tuple(sorted(found, key=lambda operator: (operator.is_practice, operator.position)))
+
+
+@functools.cache
+def functions() -> dict[str, Function]:
+    """All functions by name."""
+    return {function.name: function for operator in operators() for function in operator.functions}
+
+
+@functools.cache
+def problems() -> dict[str, Problem]:
+    """All problems by name."""
+    return {problem.name: problem for operator in operators() for problem in operator.problems}
+
+
+@functools.cache
+def operator_of(name: str) -> Operator:
+    """The operator of a function or problem; raises KeyError."""
+    for operator in operators():
+        if name in (part.name for part in (*operator.functions, *operator.problems)):
+            return operator
+    raise KeyError(name)
+
+
+def about(name: str) -> dict[str, Any]:
+    """What the processes that run a function are told beside its name: plain data. Of an unknown one, the usual."""
+    function = functions().get(name)
+    return {
+        "file": operator_of(name).file if function else "",
+        "results": list(function.outputs) if function else [],
+        "in_triton": function is None or function.in_triton,
+        "is_backward": function is not None and function.is_backward,
+        "sums_rows": function is not None and function.sums_rows,
+    }
+
+
+def called(name: str) -> dict[str, Any]:
+    """The part of a request that says which function it is about."""
+    return {"function": name, "about": about(name)}
+
+
+def named(function: str, tensors: Sequence[Any]) -> dict[str, Any]:
+    """A function's input tensors by name; raises ValueError where there are more or fewer."""
+    return dict(zip(functions()[function].inputs, tensors, strict=True))

@@ -1,0 +1,13 @@
+"""Vector addition, the first kernel of all: z = x + y, element by element."""
+
+from tests.operators import Function, Operator, Problem, counted
+
+OPERATOR = Operator(
+    name="vector_add",
+    file="cs336_kernels/practice/vector_add.py",
+    position=1,
+    is_practice=True,
+    problems=(Problem("vector_add", "Vector addition", 10.0, "2"),),
+    functions=(Function("vector_add", "vector_add", inputs=("x", "y"), outputs=("z",), oracle="vector_add"),),
+    in_words=lambda tensors: counted(tensors["x"].numel(), "element", "elements"),
+)
