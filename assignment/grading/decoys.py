@@ -83,7 +83,7 @@ def _floats(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
     if largest > FAR * usual and numbers.numel():
         few = torch.randint(numbers.numel(), (1 + numbers.numel() // MANY,), generator=rng)
         numbers.view(-1)[few] = largest * torch.randn(few.shape, generator=rng).sign()
-    return numbers.abs() if like.dtype == torch.float8_e8m0fnu else numbers  # which has no sign
+    return numbers
 
 
 def _integers(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:

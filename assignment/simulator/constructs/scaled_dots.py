@@ -52,7 +52,7 @@ def defined(
     a: Tensor, b: Tensor, c: Tensor, formats: tuple[str, str], a_scale: Tensor | None = None,
     b_scale: Tensor | None = None, k_packs: tuple[bool, bool] = (True, True),
 ) -> Tensor:  # fmt: skip
-    """c + Σ A B over the steps; a (steps, m, k), b (steps, k, n), a_scale (steps, m, groups), b_scale (steps, n, groups).
+    """c + Σ A B over the steps: a (steps, m, k), b (steps, k, n), scales (steps, m, groups) and (steps, n, groups).
 
     A byte of e2m1 holds two neighbours along k, or along m or n without k_packs.
     """
@@ -189,16 +189,19 @@ def _batches(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) -> Tensor:
     )
 
 
-@construct(
-    "dot_scaled of batches",
-    ROUNDED_ONCE,
-    _batches,
-    a=stored("e4m3", 4, 64, 64, seed=1),
-    b=stored("e5m2", 4, 64, 64, seed=2),
-    a_scale=e8m0(4, 64, 2, seed=3),
-    b_scale=e8m0(4, 64, 2, seed=4),
-)
 def _batched(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) -> Tensor:
     y = torch.zeros(4, 64, 64, device=a.device)
     batched_scaled_dot_kernel[(1,)](a, b, a_scale, b_scale, y, 4, 64)
     return y
+
+
+if triton.__version__ >= "3.7":  # before it, scales had no batches
+    construct(
+        "dot_scaled of batches",
+        ROUNDED_ONCE,
+        _batches,
+        a=stored("e4m3", 4, 64, 64, seed=1),
+        b=stored("e5m2", 4, 64, 64, seed=2),
+        a_scale=e8m0(4, 64, 2, seed=3),
+        b_scale=e8m0(4, 64, 2, seed=4),
+    )(_batched)
