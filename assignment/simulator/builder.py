@@ -80,9 +80,10 @@ class Builder(Elementwise):
         """Exact products, and one rounding to float32 of their sum and `acc`."""
         e2m1 = ir.ScaleDotElemTypeTY.E2M1
         a = scaled.operand(lhs.data, lhs_scale, lhs_format == e2m1, bool(lhs_k_pack))
-        b = scaled.operand(rhs.data.swapaxes(-1, -2), rhs_scale, rhs_format == e2m1, bool(rhs_k_pack)).swapaxes(-1, -2)
+        columns = rhs.data.swapaxes(-1, -2)
+        b = scaled.operand(columns, rhs_scale, rhs_format == e2m1, bool(rhs_k_pack)).swapaxes(-1, -2)
         if a.shape[:-2] != b.shape[:-2]:
-            raise ValueError(f"the operands of tl.dot_scaled have batches {a.shape[:-2]} and {b.shape[:-2]}")
+            raise ValueError(f"tl.dot_scaled: the operands have batches {a.shape[:-2]} and {b.shape[:-2]}")
         formats = dict.fromkeys((lhs_format.name.lower(), rhs_format.name.lower()))
         self.watch.dot(a, b, " × ".join(formats))
         return Handle((np.matmul(a, b) + acc.data).astype(acc.data.dtype), acc.dtype)

@@ -1,4 +1,4 @@
-"""Operands of `tl.dot_scaled`: the formats of OCP Microscaling (MX) v1.0, as the numbers that they stand for.
+"""Operands of `tl.dot_scaled`: the formats of OCP Microscaling (MX) v1.0 as numbers.
 
 Every element, times any scale, is exact in float64, and so is every product of two of them.
 """
@@ -9,8 +9,8 @@ import numpy as np
 from .elementwise import Handle
 from .numerics import FP8E4NV
 
-K, OTHER = -1, -2  # axes of an operand as `operand` sees it: the one that is summed over, and the rows or columns
-_GROUPS = {  # elements along K for each scale, and the scale's type, by the type of the block that holds the scales
+K, ROWS = -1, -2  # axes of an operand
+_GROUPS = {  # elements along K for each scale, and its type, by the type of the block of scales
     np.dtype(np.uint8): (32, np.dtype(ml_dtypes.float8_e8m0fnu)),
     np.dtype(np.int8): (32, np.dtype(ml_dtypes.float8_e8m0fnu)),
     FP8E4NV: (16, FP8E4NV),
@@ -24,20 +24,22 @@ def operand(elements: np.ndarray, scale: Handle | None, is_e2m1: bool, k_pack: b
         elements: floats; for e2m1 uint8, two numbers a byte, the first in the lower half.
         scale: (…, rows, k / group), or None where all are 1.
         is_e2m1: whether elements are e2m1.
-        k_pack: whether the two numbers of a byte are neighbours along k; else they are along the rows.
+        k_pack: whether the two numbers of a byte are neighbours along k, not along the rows.
 
     Raises:
         ValueError: the scales are not those of the elements.
     """
-    values = (_unpacked(elements, K if k_pack else OTHER) if is_e2m1 else elements).astype(np.float64)
+    numbers = _unpacked(elements, K if k_pack else ROWS) if is_e2m1 else elements
+    values = numbers.astype(np.float64)
     if scale is None:
         return values
     if scale.data.dtype not in _GROUPS:
-        raise ValueError(f"the scales of tl.dot_scaled must be e8m0 in uint8, or fp8e4nv, got {scale.dtype}")
+        found = scale.dtype
+        raise ValueError(f"tl.dot_scaled: scales must be e8m0 in uint8, or fp8e4nv, got {found}")
     group, dtype = _GROUPS[scale.data.dtype]
     if scale.data.shape[:-1] != values.shape[:-1]:
-        expected = [*values.shape[:-1], values.shape[-1] // group]
-        raise ValueError(f"the scales of tl.dot_scaled must be of shape {expected}, got {list(scale.data.shape)}")
+        expected, found = [*values.shape[:-1], values.shape[-1] // group], list(scale.data.shape)
+        raise ValueError(f"tl.dot_scaled: scales must be of shape {expected}, got {found}")
     return values * np.repeat(scale.data.view(dtype).astype(np.float64), group, axis=K)
 
 

@@ -1,4 +1,4 @@
-"""Numbers of 8 and of 4 bits, from the judge's tensors by way of the recorder and the player to a kernel's results."""
+"""Floats of 8 and of 4 bits, from the judge's tensors to the results of a submission's kernels."""
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ PRODUCT = f"""
 @triton.jit
 def _product(
     a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, y_ptr,
-    A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, K_BYTES: tl.constexpr,
+    A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    K_BYTES: tl.constexpr,
 ):
     m, n = tl.arange(0, M), tl.arange(0, N)
     groups = tl.arange(0, K // 32)
@@ -26,11 +27,11 @@ def _product(
 NAMES = {{torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.uint8: "e2m1"}}
 
 def {F}(a, a_scale, b, b_scale):
-    y = torch.empty(a.shape[0], b.shape[1], device=a.device)
-    scales = a_scale.view(torch.uint8), b_scale.view(torch.uint8)
-    _product[(1,)](
-        a, scales[0], b, scales[1], y, NAMES[a.dtype], NAMES[b.dtype], a.shape[0], b.shape[1], a.shape[1], b.shape[0]
-    )
+    (m, k), (k_bytes, n) = a.shape, b.shape
+    y = torch.empty(m, n, device=a.device)
+    a_scale, b_scale = a_scale.view(torch.uint8), b_scale.view(torch.uint8)
+    formats = NAMES[a.dtype], NAMES[b.dtype]
+    _product[(1,)](a, a_scale, b, b_scale, y, *formats, m, n, k, k_bytes)
     return y
 """
 CAST = f"""
@@ -65,11 +66,13 @@ def result_of(at, *tensors):
 def test_a_scaled_product_is_played(at, formats, scales):
     """tl.dot_scaled is a function that kernels may call, on tensors of every type that it takes"""
     at.take(PRODUCT)
-    a, b = stored(formats[0], 32, 64, seed=1), stored(formats[1], 32 if formats[1] == "e2m1" else 64, 16, seed=2)
+    a = stored(formats[0], 32, 64, seed=1)
+    b = stored(formats[1], 32 if formats[1] == "e2m1" else 64, 16, seed=2)
     a_scale, b_scale = e8m0(32, 2, seed=3), e8m0(16, 2, seed=4)
     zeros = torch.zeros(32, 16)
     expected = defined(a[None], b[None], zeros, formats, a_scale[None], b_scale[None])
-    torch.testing.assert_close(result_of(at, a, a_scale.view(scales), b, b_scale.view(scales)), expected)
+    got = result_of(at, a, a_scale.view(scales), b, b_scale.view(scales))
+    torch.testing.assert_close(got, expected)
 
 
 @pytest.mark.parametrize("wide", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -85,13 +88,18 @@ def test_a_kernel_reads_and_writes_8_bit_floats(at, dtype, wide):
 
 
 def test_host_code_may_cast_to_8_bits(at):
-    code = f"def {F}(x):\n    return copied(x.to(torch.float8_e5m2).view(torch.uint8)).view(torch.float8_e5m2)"
+    cast = "x.to(torch.float8_e5m2).view(torch.uint8)"
+    code = f"def {F}(x):\n    return copied({cast}).view(torch.float8_e5m2)"
     x = torch.randn(4, 50, generator=torch.Generator().manual_seed(6))
     assert "launch" in names(at.steps(code, x))
-    assert torch.equal(result_of(at, x).view(torch.uint8), x.to(torch.float8_e5m2).view(torch.uint8))
+    expected = x.to(torch.float8_e5m2).view(torch.uint8)
+    assert torch.equal(result_of(at, x).view(torch.uint8), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu], ids=str)
+FLOAT8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_what_lies_beside_an_8_bit_float_is_nan(dtype):
     """As it is beside every float that a worker is given"""
     specs, storages, payload = protocol.encode([torch.ones(8).to(dtype)])

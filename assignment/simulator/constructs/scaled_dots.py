@@ -1,7 +1,7 @@
-"""Products of microscaling formats, against their definition in PyTorch's float64 (OCP Microscaling, MX v1.0).
+"""Products of microscaling formats, against their definition (OCP Microscaling, MX v1.0).
 
-A GPU is no measure of them: Hopper has no such instruction, and Triton 3.7 emulates it there by products of bf16, or of
-fp16 next to an fp16 operand, does not compile a byte that is packed along M or N, and takes a scale of 0 for zero.
+A GPU is no measure of them: Hopper has no such instruction. Triton 3.7 emulates it there by
+products of bf16, or of fp16 next to an fp16 operand, and compiles no byte packed along M or N.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from .table import Closeness, construct, integers, normal
 
-ROUNDED_ONCE = Closeness(relative=2**-23, reason="one rounding to float32 of a sum in float64, in any order")
+ROUNDED_ONCE = Closeness(relative=2**-23, reason="a sum in float64, rounded to float32 once")
 M, N, K = 32, 16, 64
 GROUP = 32  # elements that share a scale
-E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # by exponent and mantissa; the bit before is the sign
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # by its bits without the sign's
 FLOATS = {
     "e4m3": torch.float8_e4m3fn,
     "e5m2": torch.float8_e5m2,
@@ -26,24 +26,28 @@ FLOATS = {
 
 
 @triton.jit
+def load_tile(ptr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    return tl.load(ptr + tl.arange(0, ROWS)[:, None] * COLS + tl.arange(0, COLS)[None, :])
+
+
+@triton.jit
 def scaled_dot_kernel(
     a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, c_ptr, y_ptr, n_steps,
-    A: tl.constexpr, B: tl.constexpr, A_K_PACK: tl.constexpr, B_K_PACK: tl.constexpr, GROUP: tl.constexpr,
+    A: tl.constexpr, B: tl.constexpr, A_K_PACK: tl.constexpr, B_K_PACK: tl.constexpr,
+    GROUP: tl.constexpr,
     A_ROWS: tl.constexpr, A_COLS: tl.constexpr, B_ROWS: tl.constexpr, B_COLS: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     m, n = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
     y = tl.load(c_ptr + m * N + n)
     for step in range(n_steps):
-        a = tl.load(a_ptr + step * A_ROWS * A_COLS + tl.arange(0, A_ROWS)[:, None] * A_COLS + tl.arange(0, A_COLS))
-        b = tl.load(b_ptr + step * B_ROWS * B_COLS + tl.arange(0, B_ROWS)[:, None] * B_COLS + tl.arange(0, B_COLS))
+        a = load_tile(a_ptr + step * A_ROWS * A_COLS, A_ROWS, A_COLS)
+        b = load_tile(b_ptr + step * B_ROWS * B_COLS, B_ROWS, B_COLS)
         a_scale, b_scale = None, None
         if a_scale_ptr is not None:
-            group = tl.arange(0, K // GROUP)[None, :]
-            a_scale = tl.load(a_scale_ptr + step * M * (K // GROUP) + m * (K // GROUP) + group)
+            a_scale = load_tile(a_scale_ptr + step * M * (K // GROUP), M, K // GROUP)
         if b_scale_ptr is not None:
-            group = tl.arange(0, K // GROUP)[None, :]
-            b_scale = tl.load(b_scale_ptr + step * N * (K // GROUP) + tl.arange(0, N)[:, None] * (K // GROUP) + group)
+            b_scale = load_tile(b_scale_ptr + step * N * (K // GROUP), N, K // GROUP)
         y = tl.dot_scaled(a, a_scale, A, b, b_scale, B, y, lhs_k_pack=A_K_PACK, rhs_k_pack=B_K_PACK)
     tl.store(y_ptr + m * N + n, y)
 
@@ -52,9 +56,11 @@ def defined(
     a: Tensor, b: Tensor, c: Tensor, formats: tuple[str, str], a_scale: Tensor | None = None,
     b_scale: Tensor | None = None, k_packs: tuple[bool, bool] = (True, True),
 ) -> Tensor:  # fmt: skip
-    """c + Σ A B over the steps: a (steps, m, k), b (steps, k, n), scales (steps, m, groups) and (steps, n, groups).
+    """c + Σ A B over the steps.
 
-    A byte of e2m1 holds two neighbours along k, or along m or n without k_packs.
+    a (steps, m, k), b (steps, k, n), a_scale (steps, m, groups), b_scale (steps, n, groups); all in
+    float64, with one rounding to float32 a step. A byte of e2m1 holds two neighbours along k, or
+    along m or n without k_packs.
     """
     left = _numbers(a, formats[0], 2 if k_packs[0] else 1)
     right = _numbers(b, formats[1], 1 if k_packs[1] else 2)
@@ -126,18 +132,19 @@ def _register(
         "b": seen_as(stored(formats[1], *b_shape, seed=2)),
         "c": normal(m, n, seed=5),
     }
-    inputs |= {key: scale for key, scale in zip(("a_scale", "b_scale"), scales, strict=True) if scale is not None}
+    given = {"a_scale": scales[0], "b_scale": scales[1]}
+    inputs |= {key: scale for key, scale in given.items() if scale is not None}
     group = next((k // scale.shape[-1] for scale in scales if scale is not None), GROUP)
 
     def definition(**inputs: Tensor) -> Tensor:
         return defined(**inputs, formats=formats, k_packs=k_packs)
 
     @construct(f"dot_scaled {name}", ROUNDED_ONCE, definition, **inputs)
-    def run(a: Tensor, b: Tensor, c: Tensor, a_scale: Tensor | None = None, b_scale: Tensor | None = None) -> Tensor:
+    def run(a: Tensor, b: Tensor, c: Tensor, **scales: Tensor) -> Tensor:
         y = torch.zeros_like(c)
-        scaled_dot_kernel[(1,)](
-            a, a_scale, b, b_scale, c, y, steps, *formats, *k_packs, group, *a.shape[1:], *b.shape[1:], m, n, k
-        )
+        tensors = a, scales.get("a_scale"), b, scales.get("b_scale"), c, y
+        shapes = *a.shape[1:], *b.shape[1:], m, n, k
+        scaled_dot_kernel[(1,)](*tensors, steps, *formats, *k_packs, group, *shapes)
         return y
 
 
@@ -156,37 +163,32 @@ _register("of 16-bit integers", ("bf16", "fp16"), seen_as=lambda x: x.view(torch
 _register("in a loop", ("e4m3", "e2m1"), steps=3)
 _register("of few rows and columns", ("e4m3", "e4m3"), sizes=(2, 4, 32))
 _register("of one group", ("e2m1", "e2m1"), sizes=(16, 16, 32))
-_register("with scales of all sizes", ("e4m3", "e5m2"), scales=(e8m0(1, M, 2, seed=3, low=0, high=255), None))
-_register("with scales that are NaN", ("e4m3", "e2m1"), scales=(e8m0(1, M, 2, seed=3, low=253, high=256), None))
-_register(
-    "with scales beyond float32 that cancel",
-    ("bf16", "bf16"),
-    scales=(torch.full((1, M, 2), 254, dtype=torch.uint8), torch.full((1, N, 2), 1, dtype=torch.uint8)),
-)
-_register(
-    "with scales in e4m3",
-    ("e2m1", "e2m1"),
-    scales=(normal(1, M, 4, dtype=torch.float8_e4m3fn, seed=3), normal(1, N, 4, dtype=torch.float8_e4m3fn, seed=4)),
-)
+_all_sizes = e8m0(1, M, 2, seed=3, low=0, high=255)
+_some_nan = e8m0(1, M, 2, seed=3, low=253, high=256)
+_register("with scales of all sizes", ("e4m3", "e5m2"), scales=(_all_sizes, None))
+_register("with scales that are NaN", ("e4m3", "e2m1"), scales=(_some_nan, None))
+_huge, _tiny = e8m0(1, M, 2, seed=3, low=254, high=255), e8m0(1, N, 2, seed=4, low=1, high=2)
+_register("with scales beyond float32 that cancel", ("bf16", "bf16"), scales=(_huge, _tiny))
+_e4m3 = stored("e4m3", 1, M, 4, seed=3), stored("e4m3", 1, N, 4, seed=4)
+_register("with scales in e4m3", ("e2m1", "e2m1"), scales=_e4m3)
 
 
 @triton.jit
-def batched_scaled_dot_kernel(a_ptr, b_ptr, a_scale_ptr, b_scale_ptr, y_ptr, B: tl.constexpr, N: tl.constexpr):
-    batch, i = tl.arange(0, B)[:, None, None], tl.arange(0, N)
-    at = batch * N * N + i[None, :, None] * N + i[None, None, :]
-    groups = batch * N * (N // 32) + i[None, :, None] * (N // 32) + tl.arange(0, N // 32)[None, None, :]
+def batched_scaled_dot_kernel(
+    a_ptr, b_ptr, a_scale_ptr, b_scale_ptr, y_ptr, B: tl.constexpr, N: tl.constexpr
+):  # fmt: skip
+    rows = tl.arange(0, B)[:, None, None] * N + tl.arange(0, N)[None, :, None]
+    at = rows * N + tl.arange(0, N)[None, None, :]
+    groups = rows * (N // 32) + tl.arange(0, N // 32)[None, None, :]
     a, a_scale = tl.load(a_ptr + at), tl.load(a_scale_ptr + groups)
     b, b_scale = tl.load(b_ptr + at), tl.load(b_scale_ptr + groups)
     tl.store(y_ptr + at, tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e5m2"))
 
 
 def _batches(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) -> Tensor:
-    return torch.cat(
-        [
-            defined(a[[i]], b[[i]], torch.zeros(64, 64), ("e4m3", "e5m2"), a_scale[[i]], b_scale[[i]])[None]
-            for i in range(4)
-        ]
-    )
+    zeros, formats = torch.zeros(64, 64), ("e4m3", "e5m2")
+    products = zip(*(tensor.split(1) for tensor in (a, b, a_scale, b_scale)), strict=True)
+    return torch.stack([defined(a, b, zeros, formats, *scales) for a, b, *scales in products])
 
 
 def _batched(a: Tensor, b: Tensor, a_scale: Tensor, b_scale: Tensor) -> Tensor:
