@@ -150,6 +150,7 @@ def _over(got: Tensor, want: Expected) -> Tensor:
 
 def _explain(name: str, got: Tensor, want: Expected, drawn: "Map | None", others: list[str]) -> str:
     over = _over(got, want)
+    got = got.double()  # of 8-bit floats PyTorch knows little else
     wrong = over > 1
     first = tuple(wrong.nonzero()[0].tolist())
     allowed = want.allowed.expand_as(want.value)

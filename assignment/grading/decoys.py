@@ -2,8 +2,8 @@
 
 They have the shapes, strides, dtypes, offsets and shared memory of the graded inputs. Their values are fresh normal
 numbers from the operating system's entropy, of the same kind: to the nearest power of four as large in the middle, and
-a few as large as the largest, so that host code that looks for large values goes the way that it would go. What a
-forward pass hands on is what it would be for these numbers.
+a few as large as the largest, so that host code that looks for large values goes the way that it would go. Integers
+are any of as many bits. What a forward pass hands on is what it would be for these numbers.
 """
 
 import contextlib
@@ -65,17 +65,17 @@ def _fill(view: Tensor, rng: torch.Generator, like: Tensor) -> None:
     """Write numbers of the same kind; an element that is seen many times is written once."""
     sizes = [1 if not stride else size for size, stride in zip(view.shape, view.stride(), strict=True)]
     once = view.as_strided(sizes, view.stride(), view.storage_offset())
-    usual, largest = (min(size, torch.finfo(view.dtype).max / 4) for size in kind(like))  # finite, four times over
+    numbers = _floats if like.is_floating_point() or like.is_complex() else _integers
     try:
-        once.copy_(_numbers(once.shape, rng, usual, largest))
+        once.copy_(numbers(once.shape, rng, like))
     except RuntimeError:  # a view that meets itself
         whole = view.new_empty(0).set_(view.untyped_storage())
-        whole.copy_(_numbers(whole.shape, rng, usual, largest))
+        whole.copy_(numbers(whole.shape, rng, like))
 
 
 def kind(values: Tensor) -> tuple[float, float]:
     """How large values are in the middle, and at most, to the nearest power of four: all that a decoy has of them."""
-    sizes = values.detach().float().abs().flatten()
+    sizes = (values.abs() if values.is_complex() else values).detach().float().abs().flatten()
     sizes = sizes[sizes.isfinite()]
     if not sizes.numel():
         return 1.0, 1.0
@@ -86,9 +86,21 @@ def _rounded(size: float) -> float:
     return 4.0 ** round(math.log(size, 4)) if size else 0.0
 
 
-def _numbers(shape: torch.Size, rng: torch.Generator, usual: float, largest: float) -> Tensor:
+def _floats(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
+    usual, largest = (min(size, torch.finfo(like.dtype).max / 4) for size in kind(like))  # finite, four times over
     numbers = usual * torch.randn(shape, generator=rng).clamp(-3.9, 3.9)
     if largest > FAR * usual and numbers.numel():
         few = torch.randint(numbers.numel(), (1 + numbers.numel() // MANY,), generator=rng)
         numbers.view(-1)[few] = largest * torch.randn(few.shape, generator=rng).sign()
     return numbers
+
+
+def _integers(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
+    """Integers of any sizes up to that of the largest, to the next power of two; negative if some are.
+
+    The last byte is left out: as a scale of microscaling formats it is NaN.
+    """
+    low, high = (int(end) for end in like.to(torch.int64).aminmax()) if like.numel() else (0, 0)
+    bound = 1 << max(high, -low - 1).bit_length()
+    at_most = 2 if like.dtype == torch.bool else torch.iinfo(like.dtype).max
+    return torch.randint(-bound if low < 0 else 0, min(bound, at_most), shape, generator=rng)

@@ -63,7 +63,11 @@ def _pointer(value: Any, address_of: Callable[[Any], np.uint64]) -> Any:
     device = getattr(value, "device", None)
     if isinstance(device, torch.device) and device.type != "cpu":
         raise ValueError(f"the simulator runs kernels on CPU tensors, got one on {device}")
-    ty = tl.str_to_ty(mangle_type(value), None)
+    try:
+        ty = tl.str_to_ty(mangle_type(value), None)
+    except KeyError as error:
+        remedy = ": pass x.view(torch.uint8)" if value.dtype.itemsize == 1 else ""
+        raise TypeError(f"Triton has no type for a tensor of {value.dtype}{remedy}") from error
     tensor = getattr(value, "base", value)  # triton.reinterpret(tensor, dtype) wraps one
     address = address_of(tensor) if isinstance(tensor, torch.Tensor) else value.data_ptr()
     return tl.tensor(Handle(np.array([address], np.uint64), ty), ty)

@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime._allocation import NullAllocator, _allocator
 
-from . import memory, numerics
+from . import memory, numerics, scaled
 from .acquired import remember
 from .elementwise import Elementwise, Handle
 from .libdevice import extern_function
@@ -63,6 +63,30 @@ class Builder(Elementwise):
         lhs, rhs = self._operand(a, input_precision), self._operand(b, input_precision)
         self.watch.dot(lhs, rhs, _operand_type(a, input_precision))
         return Handle((np.matmul(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
+
+    def create_dot_scaled(
+        self,
+        lhs: Handle,
+        lhs_scale: Handle | None,
+        lhs_format: Any,
+        rhs: Handle,
+        rhs_scale: Handle | None,
+        rhs_format: Any,
+        fast_math: Any,
+        lhs_k_pack: Any,
+        rhs_k_pack: Any,
+        acc: Handle,
+    ) -> Handle:
+        """Exact products, and one rounding to float32 of their sum and `acc`."""
+        e2m1 = ir.ScaleDotElemTypeTY.E2M1
+        a = scaled.operand(lhs.data, lhs_scale, lhs_format == e2m1, bool(lhs_k_pack))
+        columns = rhs.data.swapaxes(-1, -2)
+        b = scaled.operand(columns, rhs_scale, rhs_format == e2m1, bool(rhs_k_pack)).swapaxes(-1, -2)
+        if a.shape[:-2] != b.shape[:-2]:
+            raise ValueError(f"tl.dot_scaled: the operands have batches {a.shape[:-2]} and {b.shape[:-2]}")
+        formats = dict.fromkeys((lhs_format.name.lower(), rhs_format.name.lower()))
+        self.watch.dot(a, b, " × ".join(formats))
+        return Handle((np.matmul(a, b) + acc.data).astype(acc.data.dtype), acc.dtype)
 
     def _operand(self, x: Handle, input_precision: Any) -> np.ndarray:
         """What the tensor core reads of `x`, in a type in which its products are exact."""

@@ -58,6 +58,17 @@ def _compare(function: Callable) -> Callable[[Any, Handle, Handle], Handle]:
     return lambda self, lhs, rhs: Handle(function(lhs.data, rhs.data), tl.int1)
 
 
+def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
+    """An operation of floats that no GPU has for those of 8 bits."""
+
+    def checked(self: Any, lhs: Handle, *others: Handle) -> Handle:
+        if lhs.data.dtype.itemsize == 1:
+            raise ValueError(f"there is no arithmetic of {lhs.dtype} and no comparison: convert to float32 before")
+        return create(self, lhs, *others)
+
+    return checked
+
+
 def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[[Any, Handle], Handle]:
     """An operation that the compiler knows for floating point alone; 16-bit numbers are computed with in float32."""
 
@@ -115,13 +126,11 @@ class Elementwise(interpreter.InterpreterBuilder):
 
     def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
         dst = dst_type.scalar
-        if numerics.is_fp8(src.dtype):
-            return Handle(convert(numerics.from_fp8(src.data, src.dtype), numpy_type(dst)), dst)
-        if numerics.is_fp8(dst):
-            return Handle(numerics.to_fp8(src.data.astype(np.float32), dst), dst)
-        if src.dtype.is_fp8() or dst.is_fp8():  # the formats of other hardware
+        if src.data.dtype == np.uint8 or numpy_type(dst) == np.uint8:  # 8-bit floats of other hardware
             return super().create_fp_to_fp(src, dst_type, rounding_mode)
         if rounding_mode == ir.ROUNDING_MODE.RTZ:
+            if numpy_type(dst) == numerics.FP8E4NV:
+                raise ValueError(f"fp_downcast_rounding='rtz' is not supported for {dst}, only for fp8e5 and 16 bits")
             return Handle(numerics.truncate(src.data, numpy_type(dst)), dst)
         return self.cast_impl(src, dst_type)
 
@@ -139,11 +148,15 @@ class Elementwise(interpreter.InterpreterBuilder):
 
     # arithmetic
 
-    create_fadd = create_add = _binary(np.add)
-    create_fsub = create_sub = _binary(np.subtract)
-    create_fmul = create_mul = _binary(np.multiply)
-    create_fdiv = create_precise_divf = _binary(np.divide)
-    create_frem = create_srem = create_urem = _binary(np.fmod)
+    create_add = _binary(np.add)
+    create_sub = _binary(np.subtract)
+    create_mul = _binary(np.multiply)
+    create_srem = create_urem = _binary(np.fmod)
+    create_fadd = _not_of_8_bits(create_add)
+    create_fsub = _not_of_8_bits(create_sub)
+    create_fmul = _not_of_8_bits(create_mul)
+    create_fdiv = create_precise_divf = _not_of_8_bits(_binary(np.divide))
+    create_frem = _not_of_8_bits(create_srem)
     create_sdiv = create_udiv = _binary(_divide_integers)
     create_shl = _binary(np.left_shift)
     create_ashr = _binary(_shift_right)
@@ -172,6 +185,7 @@ class Elementwise(interpreter.InterpreterBuilder):
     create_ceil = _of_floats("ceil", lambda x: np.ceil(flush_subnormals(x)))
     create_erf = _of_floats("erf", _with_torch(torch.erf))
 
+    @_not_of_8_bits
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
         """One rounding: the product of two floats of up to 32 bits is exact in float64."""
         wide = np.longdouble if x.data.dtype == np.float64 else np.float64
@@ -197,5 +211,7 @@ _RELATIONS = {
 }
 for _relation, _function in _RELATIONS.items():
     # arrays know whether they are signed, and the hardware's comparisons with NaN are NumPy's
-    for _kind in ("icmp", "icmpS", "icmpU", "fcmpO", "fcmpU"):
+    for _kind in ("icmp", "icmpS", "icmpU"):
         setattr(Elementwise, f"create_{_kind}{_relation}", _compare(_function))
+    for _kind in ("fcmpO", "fcmpU"):
+        setattr(Elementwise, f"create_{_kind}{_relation}", _not_of_8_bits(_compare(_function)))

@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FP8E4NV = np.dtype(ml_dtypes.float8_e4m3fn)
+FP8E5 = np.dtype(ml_dtypes.float8_e5m2)
 
 _NUMPY_TYPE = {
     "int1": np.dtype(bool),
@@ -21,15 +23,15 @@ _NUMPY_TYPE = {
     "bf16": BFLOAT16,
     "fp32": np.dtype(np.float32),
     "fp64": np.dtype(np.float64),
-    "fp8e5": np.dtype(np.uint8),  # the 8-bit floats are held as bits and converted before they are used
-    "fp8e5b16": np.dtype(np.uint8),
-    "fp8e4nv": np.dtype(np.uint8),
+    "fp8e4nv": FP8E4NV,
+    "fp8e5": FP8E5,
+    "fp8e5b16": np.dtype(np.uint8),  # the 8-bit floats of other hardware are held as bits
     "fp8e4b8": np.dtype(np.uint8),
     "fp8e4b15": np.dtype(np.uint8),
 }
-_FP8: dict[str, Any] = {"fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}
+FP8 = (FP8E4NV, FP8E5)  # those of a Hopper GPU
 _POINTER = np.dtype(np.uint64)
-_CANONICAL_NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # by size in bytes
+_CANONICAL_NAN = {1: 0x7F, 2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # by size in bytes
 
 ADDRESS = np.uint64((1 << 48) - 1)  # the bits of an address; those above hold the number of its tensor
 
@@ -44,6 +46,10 @@ def convert(values: np.ndarray, to: np.dtype) -> np.ndarray:
     source = values.dtype
     if source == to:
         return values
+    if source in FP8:
+        return convert(values.astype(np.float32), to)
+    if to in FP8:
+        return _to_fp8(values.astype(np.float32), to)
     if to.kind in "iu" and source.kind not in "iub":
         return _float_to_integer(values, to)
     if to.itemsize == 2 and to.kind != "i" and source.kind in "iu":
@@ -56,26 +62,10 @@ def convert(values: np.ndarray, to: np.dtype) -> np.ndarray:
     return _canonical_nan(converted) if source == np.float16 or to in (BFLOAT16, np.float16) else converted
 
 
-def is_fp8(ty: Any) -> bool:
-    """Whether a Triton type is one of the two 8-bit floats that a Hopper GPU knows."""
-    return ty.scalar.name in _FP8
-
-
-def to_fp8(values: np.ndarray, ty: Any) -> np.ndarray:
-    """The bits of float32 `values` in an 8-bit format: to nearest even, saturating at the largest finite number."""
-    dtype = _FP8[ty.scalar.name]
-    limit = np.float32(ml_dtypes.finfo(dtype).max)
-    bits = np.clip(values, -limit, limit).astype(dtype).view(np.uint8)
-    return np.where(np.isnan(values), np.uint8(0x7F), bits)
-
-
-def from_fp8(bits: np.ndarray, ty: Any) -> np.ndarray:
-    """8-bit floats as float32."""
-    return bits.view(_FP8[ty.scalar.name]).astype(np.float32)
-
-
 def truncate(values: np.ndarray, to: np.dtype) -> np.ndarray:
-    """float32 `values` rounded towards zero to a 16-bit float."""
+    """float32 `values` rounded towards zero to a float of 16 bits, or to the one of 8 that the GPU cuts out of them."""
+    if to == FP8E5:
+        return (truncate(values, np.dtype(np.float16)).view(np.uint16) >> 8).astype(np.uint8).view(to)
     nearest = values.astype(to)
     too_far = np.abs(nearest.astype(np.float32)) > np.abs(values)
     one_towards_zero = (nearest.view(np.uint16) - 1).view(to)
@@ -93,6 +83,12 @@ def flush_subnormals(values: np.ndarray) -> np.ndarray:
         return values
     small = np.abs(values) < np.finfo(np.float32).tiny
     return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
+
+
+def _to_fp8(values: np.ndarray, to: np.dtype) -> np.ndarray:
+    """float32 `values` to nearest even, saturating at the largest finite number."""
+    limit = np.float32(ml_dtypes.finfo(to).max)
+    return _canonical_nan(np.clip(values, -limit, limit).astype(to))
 
 
 def _canonical_nan(values: np.ndarray) -> np.ndarray:

@@ -39,9 +39,12 @@ class Semantic(TritonSemantic):
         finally:
             self._operands_of_one_operation = False
 
-    def dot_scaled(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused before Triton looks at its operands."""
-        raise NotImplementedError("tl.dot_scaled is not supported by the simulator, run with --device cuda")
+    def dot_scaled(
+        self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *more: Any
+    ) -> Any:
+        """Formats as the compiler has them: constants."""
+        formats = tl.constexpr(lhs_format), tl.constexpr(rhs_format)
+        return super().dot_scaled(lhs, lhs_scale, formats[0], rhs, rhs_scale, formats[1], *more)
 
     def broadcast_impl_value(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
         """Both operands in one shape."""

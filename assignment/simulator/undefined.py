@@ -90,7 +90,7 @@ def fill(tensor: torch.Tensor) -> None:
 
 
 def _is_telling(dtype: torch.dtype) -> bool:
-    """Whether the pattern cannot be an ordinary value: 16-bit integers have too few of them."""
+    """Whether the pattern cannot be an ordinary value: 16-bit integers, and all of 8 bits, have too few."""
     return dtype.itemsize in PATTERN and (dtype.is_floating_point or dtype.itemsize > 2)
 
 

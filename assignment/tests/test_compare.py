@@ -39,6 +39,21 @@ def test_form_comes_first(got, words):
     assert words in message(got, o=expected(VALUE))
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_8_bit_floats_are_compared(dtype):
+    """Rounded to nearest they are within the bound, one number further they are not; NaN is told"""
+    value = torch.linspace(0.25, 6, 64, dtype=torch.float64).repeat(2, 1)
+    want = expect(value, [[value]], [], value, dtype, rows=True)
+    right = value.to(dtype)
+    assert worst_margin(right, {"y": want}) < 1
+    wrong, broken = right.clone(), right.clone()
+    wrong[1, 3] = 40.0
+    broken[1, 3] = math.nan
+    assert "1 of 128 elements wrong: row 1 of 2, column 3 of 64" in message(wrong, y=want)
+    assert "1 NaN: row 1 of 2, column 3 of 64" in message(broken, y=want)
+    assert "y is float32, expected float8_e" in message(value.float(), y=want)
+
+
 def test_a_missing_output():
     assert "expected 2 tensors (y, rstd), got 1 tensor" in message(VALUE, y=expected(VALUE), rstd=expected(VALUE))
 

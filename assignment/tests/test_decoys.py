@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from assignment.grading import decoys
+from assignment.grading import decoys, protocol
 from tests import oracle
 
 LAYOUTS = {
@@ -20,7 +20,10 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
+FLOAT8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu
+
+
+@pytest.mark.parametrize("dtype", protocol.DTYPES.values(), ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_the_layout_is_that_of_the_input(layout, dtype):
     graded = layout(torch.full((12, 16), 77.0, dtype=dtype))
@@ -59,6 +62,39 @@ def test_a_few_are_as_large_as_the_largest():
 def test_a_large_value_is_finite_in_16_bits():
     (decoy,) = decoys.like("weighted_sum", [torch.full((50, 50), 60_000.0, dtype=torch.float16)], {})
     assert decoy.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+@pytest.mark.parametrize("value", [1.0, 1e-3, 1e30], ids=str)
+def test_8_bit_floats_are_finite(dtype, value):
+    graded = torch.full((50, 50), value).to(dtype)
+    graded[0, 0] = torch.finfo(dtype).max
+    (decoy,) = decoys.like("weighted_sum", [graded], {})
+    assert decoy.double().isfinite().all()
+    assert len(decoy.view(torch.uint8).unique()) > 2
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "low", "high"),
+    [
+        ([0, 255], torch.uint8, 0, 254),
+        ([120, 134], torch.uint8, 0, 254),
+        ([3, 9], torch.uint8, 0, 15),
+        ([-128, 127], torch.int8, -128, 126),
+        ([-3, 2], torch.int8, -4, 3),
+        ([5, 700], torch.int64, 0, 1023),
+        ([-(2**63), 2**63 - 1], torch.int64, -(2**63), 2**63 - 2),
+        ([0, 1], torch.bool, 0, 1),
+        ([0, 0], torch.int32, 0, 0),
+    ],
+    ids=str,
+)
+def test_integers_have_as_many_bits(values, dtype, low, high):
+    """Of the graded ones they show that, and whether some are negative; 255, NaN among scales, does not come up"""
+    (decoy,) = decoys.like("weighted_sum", [torch.tensor(values, dtype=dtype).repeat(2000)], {})
+    seen = decoy.to(torch.int64).aminmax()
+    assert low <= int(seen.min) <= low + (high - low) // 8
+    assert high - (high - low) // 8 <= int(seen.max) <= high
 
 
 def test_values_are_fresh_each_time():

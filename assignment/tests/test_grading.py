@@ -147,8 +147,8 @@ def test_a_broken_file_costs_only_its_own_points(submission, file, code):
             id="on another device",
         ),
         pytest.param(
-            "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return x.to(torch.float8_e5m2), x",
-            "returned a tensor of torch.float8_e5m2",
+            "import torch\ndef rmsnorm_forward(x, *a, **k):\n    return x.to(torch.float8_e5m2fnuz), x",
+            "returned a tensor of torch.float8_e5m2fnuz",
             id="in a dtype that nobody sends",
         ),
         pytest.param(

@@ -12,10 +12,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from . import arithmetic, blocks, conversions, dots, memory, programs, reductions
+from . import arithmetic, blocks, conversions, dots, memory, programs, reductions, scaled_dots
 from .table import TABLE, Construct
 
-FAMILIES = (arithmetic, blocks, conversions, dots, memory, programs, reductions)
+FAMILIES = (arithmetic, blocks, conversions, dots, memory, programs, reductions, scaled_dots)
 _STORED_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
@@ -27,7 +27,7 @@ def record(device: str, out: Path, inputs_from: Path | None, only: str) -> dict[
     for construct in TABLE.values():
         if only not in construct.name:
             continue
-        inputs = construct.inputs() if inputs_from is None else _read(inputs_from, construct.name)
+        inputs = (inputs_from and _read(inputs_from, construct.name)) or construct.inputs()
         try:
             outputs = _run(construct, inputs, device)
         except Exception as error:
@@ -53,8 +53,9 @@ def _run(construct: Construct, inputs: dict[str, Tensor], device: str) -> dict[s
 
 
 def _read(path: Path, name: str) -> dict[str, Tensor]:
+    """The inputs that a construct had in an earlier run; none if it was not in it."""
     with safe_open(path, "pt") as file:
-        note = json.loads(file.metadata()[name])
+        note = json.loads(file.metadata().get(name, '{"inputs": {}}'))
         return {key: file.get_tensor(stored) for key, stored in note["inputs"].items()}
 
 

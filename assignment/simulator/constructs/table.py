@@ -29,26 +29,33 @@ ORDER_16 = Closeness(relative=0.02, absolute=0.02, reason="the order of a sum th
 
 @dataclass(frozen=True)
 class Construct:
-    """A kernel's use: `run(**inputs)` launches it and returns its outputs by name."""
+    """A kernel's use: `run(**inputs)` launches it and returns its outputs by name, or one that is called "y".
+
+    What it must be close to is a GPU's answer, or `definition(**inputs)` where there is one.
+    """
 
     name: str
     inputs: Callable[[], dict[str, Tensor]]
     run: Callable[..., dict[str, Tensor] | Tensor]
     closeness: Closeness
+    definition: Callable[..., Tensor] | None = None
 
 
 TABLE: dict[str, Construct] = {}
 
 
 def construct(
-    name: str, closeness: Closeness = EXACT, **inputs: Tensor | Callable[[], Tensor]
+    name: str,
+    closeness: Closeness = EXACT,
+    definition: Callable[..., Tensor] | None = None,
+    **inputs: Tensor | Callable[[], Tensor],
 ) -> Callable[[Callable], Callable]:
     """Register the decorated function under `name`; `inputs` are tensors or make them."""
 
     def register(run: Callable) -> Callable:
         if name in TABLE:
             raise ValueError(f"two constructs are called {name!r}")
-        TABLE[name] = Construct(name, lambda: _made(inputs), run, closeness)
+        TABLE[name] = Construct(name, lambda: _made(inputs), run, closeness, definition)
         return run
 
     return register

@@ -124,6 +124,27 @@ def check_matmul():
 
 
 @triton.jit
+def scaled_product_kernel(a_ptr, b_ptr, s_ptr, c_ptr):
+    i, k = tl.arange(0, 32), tl.arange(0, 64)
+    a = tl.load(a_ptr + i[:, None] * 64 + k[None, :])
+    b = tl.load(b_ptr + i[:, None] * 16 + tl.arange(0, 16)[None, :])
+    s = tl.load(s_ptr + i[:, None] * 2 + tl.arange(0, 2)[None, :])
+    c = tl.dot_scaled(a, s, "e4m3", b, None, "e2m1")
+    tl.store(c_ptr + i[:, None] * 16 + tl.arange(0, 16)[None, :], c)
+
+
+def check_scaled_product():
+    """(32, 64) times (64, 16), two numbers to a byte on the right: 2·32·64·16 operations, and the bytes as they are."""
+    a, b = torch.ones(32, 64).to(torch.float8_e4m3fn), torch.zeros(32, 16, dtype=torch.uint8)
+    s, c = torch.zeros(32, 2, dtype=torch.uint8), torch.empty(32, 16)
+    launch = lambda: scaled_product_kernel[(1,)](a, b, s, c)  # noqa: E731
+    counted(launch, read(32 * 64), read(32 * 16), read(32 * 2), written(32 * 16 * 4))
+    with calls.call(is_traced=True) as seen:
+        launch()
+    assert dict(seen.launches[0].flops) == {"e4m3 × e2m1": 2 * 32 * 64 * 16}
+
+
+@triton.jit
 def tail_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     x = tl.load(x_ptr + at[:, None] * SIZE + at[None, :], mask=(at < n)[:, None])

@@ -66,6 +66,138 @@ def check_all_16_bit_patterns() -> None:
         assert torch.equal(back, torch.where(x.isnan(), 0x7FFF, every).to(torch.int16))
 
 
+def check_8_bit_floats() -> None:
+    """All 256 of either kind go to float32, bf16 and fp16 as what they are, and back; bytes are copied as they are."""
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        every = torch.arange(256, dtype=torch.uint8).view(dtype)
+        number = ~every.isnan()
+        for wide in (torch.float32, torch.bfloat16, torch.float16):
+            result = converted(every, wide)
+            assert torch.equal(result[number], every.to(wide)[number])
+            assert result[~number].isnan().all()
+            back = converted(result, dtype).view(torch.uint8)
+            assert back[~number].eq(0x7F).all()
+            finite = number & every.float().isfinite()
+            assert torch.equal(back[finite], every.view(torch.uint8)[finite])
+        assert torch.equal(converted(every, dtype).view(torch.uint8), every.view(torch.uint8))
+
+
+def check_rounding_to_8_bits() -> None:
+    """To nearest even; what is too large, infinity included, becomes the largest finite number."""
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        every = torch.arange(256, dtype=torch.uint8).view(dtype).float()
+        every = every[every.isfinite()].sort().values
+        between = torch.cat([every, (every[1:] + every[:-1]) / 2, every * (1 + 2**-12)])
+        inside = between[between.abs() <= torch.finfo(dtype).max]
+        for wide in (torch.float32, torch.float16):
+            values = inside.to(wide)
+            assert torch.equal(converted(values, dtype).float(), values.to(dtype).float())
+        huge = torch.tensor([1e6, -1e6, torch.inf, -torch.inf])
+        limit = torch.finfo(dtype).max
+        assert converted(huge, dtype).float().tolist() == [limit, -limit, limit, -limit]
+
+
+def check_tensors_that_triton_has_no_type_for() -> None:
+    """Scales of microscaling formats go to a kernel as bytes, and it is said so."""
+    for dtype, words in ((torch.float8_e8m0fnu, "float8_e8m0fnu: pass x.view(torch.uint8)"), (torch.complex64, "64")):
+        x = torch.ones(4).to(dtype)
+        assert str(raised(TypeError, copy_kernel[(1,)], x, x, 4, SIZE=4)).endswith(words)
+
+
+@triton.jit
+def rtz_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at).to(y_ptr.dtype.element_ty, fp_downcast_rounding="rtz"))
+
+
+def check_rounding_to_8_bits_towards_zero() -> None:
+    """Triton cuts fp8e5 out of an fp16, and has no such conversion to fp8e4nv."""
+    x = torch.tensor([1.0, 1.2499, -1.2499, 1.9, 57344.0, 1e30, torch.inf, torch.nan])
+    y = torch.empty(8, dtype=torch.float8_e5m2)
+    rtz_kernel[(1,)](x, y, 8)
+    assert y.float().tolist()[:-1] == [1.0, 1.0, -1.0, 1.75, 57344.0, 57344.0, torch.inf]
+    assert y[-1].isnan()
+    assert "rtz" in str(raised(ValueError, rtz_kernel[(1,)], x, torch.empty(8, dtype=torch.float8_e4m3fn), 8))
+
+
+@triton.jit
+def chosen_kernel(x_ptr, y_ptr, USE: tl.constexpr):
+    at = tl.arange(0, 4)
+    x = tl.load(x_ptr + at, mask=at < 3, other=0.0)
+    if USE == "max":
+        y = tl.maximum(x, tl.zeros((4,), x.dtype))
+    elif USE == "add":
+        y = x + x
+    else:
+        y = x < x
+    tl.store(y_ptr + at, y.to(tl.float32))
+
+
+def check_8_bit_floats_are_not_computed_with() -> None:
+    """The larger of two is found by their values; the compiler adds and compares none."""
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        x, y = torch.tensor([-2.0, 3.0, -0.5, 7.0]).to(dtype), torch.empty(4)
+        chosen_kernel[(1,)](x, y, "max")
+        assert y.tolist() == [0, 3, 0, 0]
+        for use in ("add", "less"):
+            assert "convert to float32" in str(raised(ValueError, chosen_kernel[(1,)], x, y, use))
+
+
+@triton.jit
+def scaled_kernel(
+    a_ptr, s_ptr, y_ptr, FORMAT: tl.constexpr, GROUPS: tl.constexpr, K_PACK: tl.constexpr, OUT: tl.constexpr
+):
+    i = tl.arange(0, 64)
+    a = tl.load(a_ptr + i[:, None] * 64 + i[None, :])
+    s = tl.load(s_ptr + i[:, None] * GROUPS + tl.arange(0, GROUPS)[None, :])
+    y = tl.dot_scaled(a, s, FORMAT, a, None, "e4m3", lhs_k_pack=K_PACK, out_dtype=OUT)
+    tl.store(y_ptr + i[:, None] * 64 + i[None, :], y)
+
+
+def check_scaled_products_that_are_refused() -> None:
+    """In Triton's words, where Triton has some."""
+
+    def refused(error: type[Exception], a=torch.float8_e4m3fn, s=torch.uint8, *given, y=torch.float32) -> str:
+        given = (*given, *("e4m3", 2, True, tl.float32)[len(given) :])
+        tensors = torch.zeros(64, 64).to(a), torch.zeros(64, 4).to(s), torch.empty(64, 64, dtype=y)
+        return str(raised(error, scaled_kernel[(1,)], *tensors, *given))
+
+    fp8, byte = torch.float8_e4m3fn, torch.uint8
+    assert "Invalid float format: e9m9" in refused(ValueError, fp8, byte, "e9m9")
+    assert "NYI: lhs_format e3m2" in refused(AssertionError, fp8, byte, "e3m2")
+    assert "e2m1 format must be packed as uint8. Got fp8e4nv" in refused(AssertionError, fp8, byte, "e2m1")
+    assert "Unexpected dtype for bf16. Got fp8e4nv" in refused(AssertionError, fp8, byte, "bf16")
+    assert "Unexpected dtype for e4m3. Got int8" in refused(AssertionError, torch.int8)
+    assert "64, 2]. Got ['64', '4']" in refused(AssertionError, fp8, byte, "e4m3", 4)
+    assert "only mxfp4 inputs can be packed" in refused(AssertionError, fp8, byte, "e4m3", 2, False)
+    assert "Only float32 is supported" in refused(AssertionError, fp8, byte, "e4m3", 2, True, tl.float16)
+    assert "must be e8m0 in uint8, or fp8e4nv, got int32" in refused(ValueError, fp8, torch.int32)
+    assert "must be e8m0 in uint8, or fp8e4nv, got fp32" in refused(ValueError, fp8, torch.float32)
+
+
+@triton.jit
+def scaled_batch_kernel(a_ptr, b_ptr, s_ptr, y_ptr, A: tl.constexpr, B: tl.constexpr, HAS_BATCH: tl.constexpr):
+    i = tl.arange(0, 32)
+    a = tl.load(a_ptr + tl.arange(0, A)[:, None, None] * 1024 + i[None, :, None] * 32 + i[None, None, :])
+    b = tl.load(b_ptr + tl.arange(0, B)[:, None, None] * 1024 + i[None, :, None] * 32 + i[None, None, :])
+    s = tl.load(s_ptr + i[:, None])
+    if HAS_BATCH:
+        s = tl.load(s_ptr + tl.arange(0, A)[:, None, None] * 32 + i[None, :, None])
+    y = tl.dot_scaled(a, s, "e4m3", b, None, "e4m3")
+    tl.store(y_ptr + tl.arange(0, A)[:, None, None] * 1024 + i[None, :, None] * 32 + i[None, None, :], y)
+
+
+def check_scaled_batches() -> None:
+    """Operands and their scales have the same batches: nothing is broadcast. Before Triton 3.7 scales had none."""
+    if triton.__version__ < "3.7":
+        return
+    a, s, y = torch.zeros(4, 32, 32).to(torch.float8_e4m3fn), torch.zeros(4, 32).byte(), torch.empty(4, 32, 32)
+    scaled_batch_kernel[(1,)](a, a, s, y, 4, 4, True)
+    assert y.eq(0).all()
+    assert "[4, 32, 1], got [32, 1]" in str(raised(ValueError, scaled_batch_kernel[(1,)], a, a, s, y, 4, 4, False))
+    assert "batches (4,) and (1,)" in str(raised(ValueError, scaled_batch_kernel[(1,)], a, a, s, y, 4, 1, True))
+
+
 def check_rounding_to_16_bits() -> None:
     """float32 and float64 round to the nearest even 16-bit number, once."""
     bits = torch.randint(-(2**31), 2**31 - 1, (2**16,), generator=torch.Generator().manual_seed(0))
