@@ -4,10 +4,14 @@ The source of a @triton.jit function is parsed, its assignments, loops, `and`, `
 become calls of `control`, and the result is compiled under the student's own file name and line numbers, so that
 tracebacks point there. Globals and closures are the function's own; `control` itself arrives as one more closure
 variable, so nothing is added to the student's module.
+
+What the compiler refuses wherever it meets it becomes a call that raises. It compiles what a program may never reach,
+so such a call also comes first in the function, before the loop or on both ways of the `if` that it stands in.
 """
 
 import ast
 import builtins
+import contextlib
 import functools
 import inspect
 import types
@@ -20,7 +24,7 @@ from triton.compiler.code_generator import CodeGenerator
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITCallable
 
-from . import control
+from . import control, scopes
 
 _CONTROL = "__simulator__"
 _BUILTINS = {"range": "loop", "max": "maximum", "min": "minimum", "print": "show"}
@@ -101,6 +105,11 @@ class _Rewriter(ast.NodeTransformer):
     def __init__(self, fn: Callable) -> None:
         self.globals = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
         self.locals = {*fn.__code__.co_varnames, *fn.__code__.co_cellvars}
+        self._scopes: scopes.Scopes
+        self._unread: set[str] = set()  # parameters that the compiler overlooks
+        self._refused: list[ast.expr] = []  # what it refuses of the piece of program that is visited
+        self._loops = 0  # around the node that is visited, those that are unrolled aside
+        self._returned = ""  # the function's name if the types of its `return`s may differ
 
     def rewrite(self, definition: ast.FunctionDef) -> None:
         """Change `definition` in place; its decorators, annotations and defaults are dropped."""
@@ -111,16 +120,65 @@ class _Rewriter(ast.NodeTransformer):
         args.kw_defaults = [ast.Constant(None) if d else None for d in args.kw_defaults]
         for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
             arg.annotation = None
-        definition.body = self.visit(ast.Module(definition.body, [])).body
+        _drop_dead_code(definition)
+        self._scopes = scopes.Scopes(definition)
+        self._unread = {arg.arg for arg in args.kwonlyargs}
+        self._returned = definition.name if _returns_differ(definition) else ""
+        keep = [self._keep_arguments(args, definition.body[0])] if self._returned else []
+        body = self._visit_all(definition.body)
+        definition.body = [*self._first_refusal(), *keep, *body]
+
+    def _keep_arguments(self, args: ast.arguments, at: ast.stmt) -> ast.stmt:
+        names: list[ast.expr] = [ast.Name(arg.arg, ast.Load()) for arg in (*args.posonlyargs, *args.args)]
+        return self._assign("__arguments", ast.Tuple(names, ast.Load()), at)
 
     def _call(self, name: str, args: Iterable[ast.expr], at: ast.AST) -> ast.Call:
         function = ast.Attribute(ast.Name(_CONTROL, ast.Load()), name, ast.Load())
         call = ast.copy_location(ast.Call(function, list(args), []), at)
         return ast.fix_missing_locations(call)
 
+    def _refuse(self, name: str, text: str, at: ast.AST) -> ast.Call:
+        """A call that raises, and is remembered."""
+        call = self._call(name, [ast.Constant(text)], at)
+        self._refused.append(call)
+        return call
+
+    def _assign(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
+        assignment = ast.Assign([ast.Name(name, ast.Store())], value)
+        return ast.fix_missing_locations(ast.copy_location(assignment, at))
+
+    def _do(self, call: ast.expr, at: ast.AST) -> ast.stmt:
+        return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), at))
+
+    def _if(self, test: ast.expr, body: list[ast.stmt], at: ast.AST) -> ast.stmt:
+        return ast.fix_missing_locations(ast.copy_location(ast.If(test, body, []), at))
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[list[ast.expr]]:
+        """What the compiler refuses inside stays inside: it may never come there."""
+        before, self._refused = self._refused, []
+        try:
+            yield self._refused
+        finally:
+            self._refused = before
+
+    def _visit_all(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        visited: list[ast.stmt] = []
+        for statement in statements:
+            new = self.visit(statement)
+            visited += new if isinstance(new, list) else [new]
+        return visited
+
+    def _first_refusal(self) -> list[ast.stmt]:
+        return [self._do(call, call) for call in self._refused[:1]]
+
     def _lazy(self, expression: ast.expr) -> ast.expr:
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
         return ast.copy_location(ast.Lambda(nothing, expression), expression)
+
+    def _visit_aside(self, expression: ast.expr) -> ast.expr:
+        with self._aside():
+            return self.visit(expression)
 
     def _is_builtin(self, name: str) -> bool:
         """Whether `name` is Python's own, not the student's."""
@@ -129,28 +187,31 @@ class _Rewriter(ast.NodeTransformer):
         return self.globals.get(name, getattr(builtins, name, None)) is getattr(builtins, name, None)
 
     def visit(self, node: ast.AST) -> Any:
-        """Rewrite a node; one that the compiler does not know complains when it is reached."""
+        """Rewrite a node; one that the compiler does not know complains."""
         name = type(node).__name__
         is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(node, (ast.Starred, ast.FormattedValue))
         is_known = is_part or hasattr(CodeGenerator, f"visit_{name}") or isinstance(node, ast.Raise)
         return super().visit(node) if is_known else self._unsupported(node)
 
-    def _unsupported(self, node: ast.AST) -> Any:
-        call = self._call("unsupported", [ast.Constant(ast.unparse(node).splitlines()[0])], node)
+    def _unsupported(self, node: ast.AST, code: str = "") -> Any:
+        call = self._refuse("unsupported", code or ast.unparse(node).splitlines()[0], node)
         return ast.copy_location(ast.Expr(call), node) if isinstance(node, ast.stmt) else call
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         """A kernel that is still a stub says so; the compiler knows no `raise`."""
-        is_stub = node.exc is not None and ast.unparse(node.exc).startswith("NotImplementedError")
-        return node if is_stub else self._unsupported(node)
+        return node if _is_stub(node) else self._unsupported(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._unsupported(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        return self.generic_visit(node) if len(node.ops) == 1 else self._unsupported(node)
+        is_known = len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn))
+        return self.generic_visit(node) if is_known else self._unsupported(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        parts = [part for target in node.targets for part in ast.walk(target) if isinstance(part, ast.expr)]
+        if len(node.targets) > 1 or any(isinstance(part, (ast.Starred, ast.List)) for part in parts):
+            return self._unsupported(node)
         node.targets = [self.visit(target) for target in node.targets]
         node.value = self._call("bind", [self.visit(node.value)], node.value)
         return node
@@ -162,16 +223,42 @@ class _Rewriter(ast.NodeTransformer):
         value = ast.copy_location(ast.BinOp(before, node.op, node.value), node)
         return self.visit_Assign(ast.copy_location(ast.Assign([node.target], value), node))
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | list[ast.stmt]:
         if node.value is None:
             return node
-        bind = "static" if ast.unparse(node.annotation).strip("'\"").endswith("constexpr") else "bind"
-        value = self._call(bind, [self.visit(node.value)], node.value)
+        bound = self._scopes.before(node)
+        if not scopes.is_constexpr(node.annotation):
+            for name in [part for part in ast.walk(node.annotation) if isinstance(part, ast.Name)]:
+                self.visit(name)
+            value = self._call("bind", [self.visit(node.value)], node.value)
+            return ast.copy_location(ast.Assign([node.target], value), node)
+        value = self._call("constant", [self.visit(node.value)], node.value)
+        if isinstance(node.target, ast.Name) and node.target.id in bound.surely:
+            return self._do(self._refuse("already_defined", node.target.id, node), node)
+        if isinstance(node.target, ast.Name) and node.target.id in bound.perhaps:
+            value = self._call("define", [ast.Constant(node.target.id), value, _variables()], node)
         return ast.copy_location(ast.Assign([node.target], value), node)
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        return self.visit(ast.copy_location(ast.Tuple(node.elts, node.ctx), node))
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+        if len(node.generators) > 1 or not isinstance(node.generators[0].target, ast.Name):
+            return self._unsupported(node)
+        with self._aside():
+            self.generic_visit(node)
+        node.generators[0].iter = self._call("members", [node.generators[0].iter], node)
+        return self._call("collected", [node], node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        self.generic_visit(node)
+        node.value = self._call("formatted", [node.value], node)
+        return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         name = "all_of" if isinstance(node.op, ast.And) else "any_of"
-        return self._call(name, [self._lazy(self.visit(value)) for value in node.values], node)
+        operands = [self.visit(node.values[0]), *map(self._visit_aside, node.values[1:])]
+        return self._call(name, [self._lazy(operand) for operand in operands], node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         operand = self.visit(node.operand)
@@ -181,51 +268,115 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        branches = [self._lazy(self.visit(node.body)), self._lazy(self.visit(node.orelse))]
-        return self._call("choose", [self.visit(node.test), *branches], node)
+        branches = [self._lazy(self._visit_aside(branch)) for branch in (node.body, node.orelse)]
+        are_plain = [ast.Constant(_is_plain(branch)) for branch in (node.body, node.orelse)]
+        return self._call("choose", [self.visit(node.test), *branches, *are_plain], node)
 
-    def visit_If(self, node: ast.If) -> ast.AST:
-        self.generic_visit(node)
-        node.test = self._call("truth", [node.test], node.test)
-        return node
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        names, in_both = self._that_it_binds(node)
+        has_return = self._loops and scopes.has_return(*node.body, *node.orelse)
+        test = self.visit(node.test)
+        with self._aside() as refused:
+            if has_return:
+                self._refuse("refused", control.RETURN_IN_LOOP, node)
+            node.body, node.orelse = self._visit_all(node.body), self._visit_all(node.orelse)
+        if not names and not refused:
+            node.test = self._call("decided", [test], test)
+            return node
+        way = f"__if_{node.lineno}_{node.col_offset}"
+        arguments = [test, _constants(names)]
+        decide = self._assign(way, self._call("condition", arguments, node), test)
+        node.test = ast.copy_location(ast.Name(way, ast.Load()), test)
+        statements: list[ast.stmt] = [decide, node]
+        if refused:
+            is_runtime = self._call("is_runtime", [ast.Name(way, ast.Load())], node)
+            statements.insert(1, self._if(is_runtime, [self._do(refused[0], refused[0])], node))
+        return [*statements, *(self._join(way, names, in_both, node) if names else [])]
 
-    def visit_While(self, node: ast.While) -> list[ast.stmt]:
-        names = _assigned(node)
-        self.generic_visit(node)
-        node.test = self._call("truth", [node.test], node.test)
+    def _that_it_binds(self, node: ast.If) -> tuple[list[str], list[str]]:
+        """The names that come out of an `if` with another value, and those of them that both branches may bind."""
+        bodies = [scopes.assigned(*node.body), scopes.assigned(*node.orelse)]
+        constants = scopes.constants(*node.body, *node.orelse)
+        after = [self._scopes.after(node, branch).any for branch in (True, False)]
+        names = (bodies[0] & after[0]) | (bodies[1] & after[1])
+        in_both = (bodies[0] & after[0]) & (bodies[1] & after[1]) - constants
+        return sorted(names), sorted(in_both)
+
+    def _join(self, way: str, names: list[str], in_both: list[str], at: ast.If) -> list[ast.stmt]:
+        """What is known after an `if` on a tensor."""
+        join = self._call("join", [ast.Name(way, ast.Load()), _constants(in_both)], at)
+        restore: list[ast.stmt] = []
+        for name in names:
+            value = ast.Subscript(ast.Name(way, ast.Load()), ast.Constant(name), ast.Load())
+            is_unbound = self._call("is_unbound", [ast.Name(name, ast.Load())], at)
+            again = [self._assign(name, value, at), self._if(is_unbound, [_delete(name)], at)]
+            is_restored = ast.Compare(ast.Constant(name), [ast.In()], [ast.Name(way, ast.Load())])
+            restore.append(self._if(is_restored, again, at))
+        return [self._assign(way, join, at), self._if(ast.Name(way, ast.Load()), restore, at)]
+
+    def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
+        if node.orelse:
+            return self._unsupported(node, "while ... else")
+        names = scopes.assigned(*node.body)
+        test = self.visit(node.test)
+        self._visit_body(node)
+        node.test = self._call("holds", [test], node.test)
         return self._with_constant_types(node, names)
 
     def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
-        names = _assigned(node)
-        is_unrolled = "static_range" in ast.unparse(node.iter)  # its body is a new piece of program each time
+        if not isinstance(node.iter, ast.Call):
+            return self._do(self._refuse("refused", control.ITERATORS, node), node)
+        if scopes.is_unrolled(node):
+            with self._aside():
+                return self.generic_visit(node)
+        if node.orelse:
+            return self._unsupported(node, "for ... else")
+        names = scopes.assigned(*node.body) - {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+        node.iter = self._call("turns", [self.visit(node.iter)], node.iter)
+        self._visit_body(node)
+        return self._with_constant_types(node, names)
+
+    def _visit_body(self, loop: ast.For | ast.While) -> None:
+        self._loops += 1
+        loop.body = self._visit_all(loop.body)
+        self._loops -= 1
+
+    def _with_constant_types(self, loop: ast.For | ast.While, names: frozenset[str]) -> list[ast.stmt]:
+        """The loop, and after each turn a check that what it assigns to keeps its type.
+
+        What its body alone has bound is unknown to the compiler after the turn.
+        """
+        bound = self._scopes.before(loop)
+        kept, open_ones, inner = (sorted(names & some) for some in (bound.surely, bound.perhaps, names - bound.any))
+        begin, end = [], []
+        if kept or open_ones:
+            types, how = f"__types_{loop.lineno}", "_perhaps" if open_ones else ""
+            values = _variables() if open_ones else ast.Tuple([ast.Name(n, ast.Load()) for n in kept], ast.Load())
+            arguments = [_constants([*kept, *open_ones]), values]
+            begin = [self._assign(types, self._call(f"entered{how}", arguments, loop), loop)]
+            loaded = ast.Name(types, ast.Load())
+            end = [self._do(self._call(f"turned{how}", [loaded, values], loop), loop)]
+            for name in open_ones:
+                is_inner = self._call("is_inner", [ast.Constant(name), loaded], loop)
+                end.append(self._if(is_inner, [self._assign(name, ast.Constant(None), loop), _delete(name)], loop))
+        for name in inner:
+            end += [self._assign(name, ast.Constant(None), loop), ast.copy_location(_delete(name), loop)]
+        loop.body = [*loop.body, *map(ast.fix_missing_locations, end)]
+        return [*begin, loop]
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
-        return node if is_unrolled else self._with_constant_types(node, names)
-
-    def _with_constant_types(self, loop: ast.For | ast.While, names: set[str]) -> list[ast.stmt]:
-        """The loop, and a check after each turn that what it assigns to keeps its type."""
-        variables = ast.Call(ast.Name("locals", ast.Load()), [], [])
-        constants: list[ast.expr] = [ast.Constant(name) for name in sorted(names)]
-        before = f"__types_{loop.lineno}"
-        types = self._call("types_before_loop", [ast.Tuple(constants, ast.Load()), variables], loop)
-        remember = ast.copy_location(ast.Assign([ast.Name(before, ast.Store())], types), loop)
-        check = self._call("check_types", [ast.Name(before, ast.Load()), variables], loop)
-        loop.body = [*loop.body, ast.copy_location(ast.Expr(check), loop)]
-        return [
-            ast.fix_missing_locations(remember),
-            loop,
-            *(self._forget(name, before, loop) for name in sorted(names)),
-        ]
-
-    def _forget(self, name: str, before: str, loop: ast.For | ast.While) -> ast.stmt:
-        """What a loop's body alone has bound is unknown to the compiler after it."""
-        variables = ast.Call(ast.Name("locals", ast.Load()), [], [])
-        is_inner = self._call("is_inner", [ast.Constant(name), ast.Name(before, ast.Load()), variables], loop)
-        forget = ast.If(is_inner, [ast.Delete([ast.Name(name, ast.Del())])], [])
-        return ast.fix_missing_locations(ast.copy_location(forget, loop))
+        if self._loops:
+            return self._do(self._refuse("refused", control.RETURN_IN_LOOP, node), node)
+        if self._returned:
+            value = node.value or ast.Constant(None)
+            arguments = [value, ast.Constant(self._returned), ast.Name("__arguments", ast.Load())]
+            node.value = self._call("returned", arguments, node)
+        return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         message = self.visit(node.msg) if node.msg else ast.Constant("")
-        call = self._call("check", [self._lazy(self.visit(node.test)), self._lazy(message)], node)
+        call = self._call("check", [self._lazy(self.visit(node.test)), message], node)
         return ast.copy_location(ast.Expr(call), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
@@ -253,16 +404,57 @@ class _Rewriter(ast.NodeTransformer):
             return ast.fix_missing_locations(ast.copy_location(function, node))
         is_pythons = node.id not in self.locals and node.id not in self.globals and hasattr(builtins, node.id)
         if is_pythons and node.id not in control.BUILTINS:
-            return self._call("unknown", [ast.Constant(node.id)], node)
+            return self._refuse("unknown", node.id, node)
         if node.id not in self.locals and not _is_readable(self.globals.get(node.id, tl)):
-            return self._call("forbidden_global", [ast.Constant(node.id)], node)
-        return node
+            return self._refuse("forbidden_global", node.id, node)
+        is_nowhere = node.id not in self.locals and node.id not in self.globals and not is_pythons
+        return self._refuse("undefined", node.id, node) if is_nowhere or node.id in self._unread else node
 
 
-def _assigned(loop: ast.For | ast.While) -> set[str]:
-    """The names that the body of a loop assigns to."""
-    nodes = (node for statement in loop.body for node in ast.walk(statement))
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+def _drop_dead_code(definition: ast.FunctionDef) -> None:
+    """What follows a `return` the compiler does not look at."""
+    for node in ast.walk(definition):
+        for block in ("body", "orelse"):
+            statements = getattr(node, block, None)
+            if isinstance(statements, list):
+                ends = [i for i, statement in enumerate(statements) if _ends(statement)]
+                del statements[ends[0] + 1 if ends else len(statements) :]
+
+
+def _ends(statement: ast.AST) -> bool:
+    return isinstance(statement, ast.Return) or (isinstance(statement, ast.Raise) and _is_stub(statement))
+
+
+def _is_stub(node: ast.Raise) -> bool:
+    return node.exc is not None and ast.unparse(node.exc).startswith("NotImplementedError")
+
+
+def _returns_differ(definition: ast.FunctionDef) -> bool:
+    """Whether there are several `return`s, with values."""
+    returns = [node for node in ast.walk(definition) if isinstance(node, ast.Return)]
+    return len(returns) > 1 and any(node.value is not None for node in returns)
+
+
+def _is_plain(expression: ast.expr) -> bool:
+    """Whether an expression computes nothing, so that it may be looked at though the program does not need it."""
+    return all(
+        isinstance(node, (ast.Name, ast.Constant, ast.Tuple, ast.expr_context))
+        or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
+        or isinstance(node, ast.unaryop)
+        for node in ast.walk(expression)
+    )
+
+
+def _variables() -> ast.Call:
+    return ast.Call(ast.Name("locals", ast.Load()), [], [])
+
+
+def _constants(names: list[str]) -> ast.Tuple:
+    return ast.Tuple([ast.Constant(name) for name in names], ast.Load())
+
+
+def _delete(name: str) -> ast.stmt:
+    return ast.Delete([ast.Name(name, ast.Del())])
 
 
 def _is_readable(value: Any) -> bool:
