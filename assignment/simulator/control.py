@@ -5,6 +5,7 @@ See `visit_Assign`, `visit_For`, `visit_BoolOp` ... in triton/compiler/code_gene
 
 import functools
 from collections.abc import Callable, Iterator
+from types import GeneratorType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,7 +18,24 @@ from .elementwise import Handle
 from .faults import is_ours
 from .language import semantic
 from .numerics import numpy_type
-from .reductions import BlockTruthError
+from .variables import (  # noqa: F401 (rewritten kernels call them)
+    OF_LOOPS,
+    already_defined,
+    branch,
+    decided,
+    define,
+    entered,
+    entered_perhaps,
+    holds,
+    is_inner,
+    is_runtime,
+    is_unbound,
+    join,
+    returned,
+    truth,
+    turned,
+    turned_perhaps,
+)
 
 tensor = tl.tensor
 
@@ -30,7 +48,28 @@ def bind(value: Any) -> Any:
         bound = [bind(v) for v in value]
         return type(value)(*bound) if hasattr(value, "_fields") else tuple(bound)
     value = static(value)
-    return semantic.to_tensor(value) if isinstance(value, (bool, int, float)) else value
+    if isinstance(value, (bool, int, float)):
+        return semantic.to_tensor(value)
+    if value is None or isinstance(value, (tl.dtype, tl.core.base_value)):
+        return value
+    raise TypeError(f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes")
+
+
+def parts(value: Any, count: int) -> Any:
+    """What is assigned to several names: the compiler passes over those of a tuple that are left."""
+    return value[:count] if isinstance(value, tuple) else value
+
+
+def constant(value: Any) -> Any:
+    """What a name is bound to that is annotated as tl.constexpr. With a tensor in it, the compiler can do nothing."""
+    return _Constant(value) if isinstance(value, tensor) else static(value)
+
+
+class _Constant(tl.constexpr):
+    """A tensor that is annotated as tl.constexpr: what is left of it are its methods."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value, name)
 
 
 def static(value: Any) -> Any:
@@ -41,19 +80,6 @@ def static(value: Any) -> Any:
 def value_of(value: Any) -> Any:
     """`x.value`: here constants are plain Python values already."""
     return value if isinstance(value, (bool, int, float, str, tl.dtype)) else value.value
-
-
-def truth(condition: Any) -> bool:
-    """The condition of `if`, `while` and `assert`."""
-    if isinstance(condition, tl.condition):  # of `while`, with a hint for the compiler
-        condition = condition.condition
-    if not isinstance(condition, tensor):
-        return bool(condition)
-    data = condition.handle.data
-    if data.size != 1:
-        raise BlockTruthError(f"a block of shape {data.shape} has no single truth value; use & | or tl.where")
-    semantic.builder.watch.decide(data)
-    return bool(data.item())
 
 
 def loop(*bounds: Any) -> Iterator[Any]:
@@ -73,24 +99,11 @@ def loop(*bounds: Any) -> Iterator[Any]:
         yield tensor(Handle(np.array([i], dtype), ty), ty)
 
 
-def types_before_loop(names: tuple[str, ...], variables: dict[str, Any]) -> dict[str, Any]:
-    """The types of what a loop will assign to and is bound already; None for what is no tensor."""
-    return {name: getattr(variables[name], "type", None) for name in names if name in variables}
-
-
-def is_inner(name: str, types: dict[str, Any], variables: dict[str, Any]) -> bool:
-    """Whether a name was bound by a loop's body and by nothing before it."""
-    return name in variables and name not in types
-
-
-def check_types(types: dict[str, Any], variables: dict[str, Any]) -> None:
-    """After each turn of a loop: the compiler wants one type for a variable that lives through it."""
-    for name, before in types.items():
-        if before is None:
-            continue
-        after = getattr(variables[name], "type", None)
-        if after is not before and after != before:
-            raise TypeError(f"loop-carried variable {name} is {before} before the loop, {after} after one turn of it")
+def turns(values: Any) -> Any:
+    """What a `for` goes through."""
+    if not isinstance(values, (GeneratorType, tl.range, tl.static_range)):
+        refused(ITERATORS)
+    return values
 
 
 def all_of(*operands: Callable[[], Any]) -> Any:
@@ -124,17 +137,68 @@ def negate(value: Any) -> Any:
     return value.__not__() if isinstance(value, tensor) else not static(value)
 
 
-def choose(condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any]) -> Any:
-    """`a if condition else b`; numbers become tensors when the condition is one."""
+def choose(
+    condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any], true_is_plain: bool, false_is_plain: bool
+) -> Any:
+    """`a if condition else b`; numbers become tensors when the condition is one, and both must have one type.
+
+    The one that is not needed is looked at if it is plain: without effect and at no cost.
+    """
     if not isinstance(condition, tensor):
-        return if_true() if condition else if_false()
-    return bind(if_true() if truth(condition) else if_false())
+        return if_true() if decided(condition) else if_false()
+    taken = truth(condition)
+    if_true_is, if_false_is = (
+        _operand(way()) if is_taken or is_plain else None
+        for way, is_taken, is_plain in ((if_true, taken, true_is_plain), (if_false, not taken, false_is_plain))
+    )
+    if if_true_is is not None and if_false_is is not None and if_true_is.type != if_false_is.type:
+        raise TypeError(
+            f"Ternary expression with dynamic condition has inconsistent types {if_true_is.type} and {if_false_is.type}"
+        )
+    return if_true_is if taken else if_false_is
 
 
-def check(condition: Callable[[], Any], message: Callable[[], Any]) -> None:
+def _operand(value: Any) -> Any:
+    value = static(value)
+    if isinstance(value, (bool, int, float)):
+        return semantic.to_tensor(value)
+    if not isinstance(value, tensor):
+        raise TypeError(f"cannot convert {_shown(value)} to tensor")
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, InterpretedFunction):
+        return f"the function {value.__name__}"
+    return f"{str(value)[:80]} of type {type(value)}"
+
+
+def check(condition: Callable[[], Any], message: Any) -> None:
     """`assert`: compiled away unless the launch asks for debug=True."""
     if semantic.builder.options.debug and not truth(condition()):
-        raise AssertionError(message())
+        raise AssertionError(message)
+
+
+def members(values: Any) -> Any:
+    """What a list is made of."""
+    if not isinstance(values, (tuple, tl.tuple)):
+        raise TypeError("only tuple comprehensions are supported")
+    return values
+
+
+def collected(values: list[Any]) -> tuple[Any, ...]:
+    """A list that a kernel makes: Triton has tuples alone."""
+    return tuple(values)
+
+
+def formatted(value: Any) -> Any:
+    """A value in an f-string."""
+    if isinstance(value, (tensor, tuple, tl.tuple, tl.dtype)):
+        raise TypeError(
+            "Cannot evaluate f-string containing non-constexpr conversion values, found conversion of type "
+            f"{type(value)}"
+        )
+    return value
 
 
 def maximum(*args: Any) -> Any:
@@ -151,6 +215,10 @@ def callee(function: Any) -> Any:
     """What a kernel calls: anything of Triton's, and Python's own functions on constants, as when it is compiled."""
     if function is getattr:
         return _attribute
+    if function is float or function is int:
+        return functools.partial(_number, function)
+    if isinstance(function, ConstexprFunction) and _is_triton_code(function.fn):
+        return functools.partial(_of_constants, function)
     if isinstance(function, InterpretedFunction) or _is_triton_code(function):
         return function
     if isinstance(function, type) and (hasattr(function, "_fields") or function.__module__.startswith("triton.")):
@@ -164,10 +232,24 @@ _PYTHONS = (len, list, float, int, isinstance, hasattr)  # CodeGenerator.builtin
 
 
 def _is_triton_code(function: Any) -> bool:
-    """Whether a function, a method, or a @triton.constexpr_function is written in Triton's or the simulator's files."""
-    function = function.fn if isinstance(function, ConstexprFunction) else getattr(function, "__func__", function)
-    code = getattr(function, "__code__", None)
+    """Whether a function or a method is written in Triton's or the simulator's files."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code is not None and is_ours(code.co_filename)
+
+
+def _number(ty: Any, *args: Any, **kwargs: Any) -> Any:
+    """`float(x)` and `int(x)`."""
+    if any(isinstance(value, tensor) for value in args):
+        raise TypeError(f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)")
+    return ty(*map(static, args), **kwargs)
+
+
+def _of_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """One of Triton's functions that Python runs: triton.cdiv and triton.next_power_of_2."""
+    if any(isinstance(value, tensor) for value in (*args, *kwargs.values())):
+        name = function.__name__
+        raise TypeError(f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv")
+    return function(*args, **kwargs)
 
 
 def _root(function: Any) -> str:
@@ -210,6 +292,20 @@ def _is_constant(value: Any) -> bool:
 def show(*args: Any) -> None:
     """Python's `print` in a kernel."""
     tl.device_print(*args)
+
+
+def refused(words: str) -> NoReturn:
+    """What the compiler says so itself."""
+    raise TypeError(words)
+
+
+RETURN_IN_LOOP = "Cannot have `return` statements inside `while` or `for` statements in triton."
+ITERATORS = "Only `range` and `static_range` iterators are currently supported"
+
+
+def undefined(name: str) -> NoReturn:
+    """A name that is bound nowhere, or a positional-only or keyword-only parameter, which the compiler overlooks."""
+    raise NameError(f"{name} is not defined")
 
 
 def unsupported(code: str) -> NoReturn:

@@ -149,7 +149,7 @@ class Elementwise(interpreter.InterpreterBuilder):
     # arithmetic
 
     create_add = _binary(np.add)
-    create_sub = _binary(np.subtract)
+    create_sub = _binary(lambda a, b: np.bitwise_xor(a, b) if a.dtype == bool else np.subtract(a, b))
     create_mul = _binary(np.multiply)
     create_srem = create_urem = _binary(np.fmod)
     create_fadd = _not_of_8_bits(create_add)

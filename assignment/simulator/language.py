@@ -100,9 +100,17 @@ def _hint(input: Any, values: Any, _semantic: Any = None) -> Any:
     return input
 
 
-def _static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
-    if not cond:
-        raise AssertionError(f"tl.static_assert: {msg}")
+def _static_assert(*args: Any, **kwargs: Any) -> None:
+    if not 0 < len(args) <= 2 or kwargs:
+        raise TypeError("`static_assert` requires one or two positional arguments only")
+    passed, message = (getattr(arg, "value", arg) for arg in (*args, "")[:2])
+    if not isinstance(passed, bool):
+        raise TypeError(
+            "Assertion condition could not be determined at compile-time. Make sure that it depends only on "
+            "`constexpr` values"
+        )
+    if not passed:
+        raise AssertionError(f"tl.static_assert: {message}")
 
 
 def _bind_libdevice() -> None:

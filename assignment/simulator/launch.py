@@ -25,6 +25,7 @@ from .calls import Call
 from .faults import MemoryFault, Program
 from .language import builder
 from .rewrite import has_while, rewrite
+from .variables import explain
 from .watch import Watch
 
 _N_WARPS = 4  # unless a launch says otherwise
@@ -83,6 +84,9 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
                 watch.run(builder.grid_idx, body)
         except MemoryFault as fault:
             call.faults.append(fault)
+            raise
+        except NameError as error:
+            explain(error)
             raise
         finally:
             builder.grid_idx = None

@@ -43,6 +43,8 @@ class Watch:
         self._leaves_journal = True  # the first program does; later ones where undefined values may come up
         self._expects_undefined = False
         self._asked: dict[int, int] = {}  # how often the program that runs has asked for a lock or a flag
+        self.branch_types: dict[Any, Any] = {}  # of what comes out of `if`s and `return`s: variables.py
+        self.forgotten: set[str] = set()  # names that one branch alone has bound
         if self.cost:
             call.launches.append(self.cost)
 

@@ -1,0 +1,117 @@
+"""Which names are bound where, read off the syntax tree of a kernel, as Triton's compiler keeps its scopes.
+
+What the body of a loop alone binds, and what one branch of an `if` on a tensor binds, is unknown after it. Whether an
+`if` is on a tensor only shows when the kernel runs, so some names are bound here *perhaps*.
+"""
+
+import ast
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Bound(NamedTuple):
+    """The names that are bound at a place for certain, and those that perhaps are."""
+
+    surely: frozenset[str]
+    perhaps: frozenset[str]
+
+    @property
+    def any(self) -> frozenset[str]:
+        """All that can be bound."""
+        return self.surely | self.perhaps
+
+    def also(self, names: Iterable[str]) -> "Bound":
+        """With these bound for certain."""
+        names = frozenset(names)
+        return Bound(self.surely | names, self.perhaps - names)
+
+    def either(self, other: "Bound") -> "Bound":
+        """After one of two ways."""
+        surely = self.surely & other.surely
+        return Bound(surely, (self.any | other.any) - surely)
+
+
+class Scopes:
+    """What is bound before each statement of a function, and after the branches of an `if`."""
+
+    def __init__(self, definition: ast.FunctionDef) -> None:
+        self._before: dict[ast.stmt, Bound] = {}
+        self._after: dict[tuple[ast.If, bool], Bound] = {}
+        args = definition.args
+        names = [arg.arg for arg in (*args.posonlyargs, *args.args)]
+        self._through(definition.body, Bound(frozenset(names), frozenset()))
+
+    def before(self, statement: ast.stmt) -> Bound:
+        """What is bound when a statement begins."""
+        return self._before[statement]
+
+    def after(self, node: ast.If, branch: bool) -> Bound:
+        """What is bound at the end of the branch for a condition that is `branch`."""
+        return self._after[node, branch]
+
+    def _through(self, statements: list[ast.stmt], bound: Bound) -> Bound:
+        for statement in statements:
+            self._before[statement] = bound
+            bound = self._past(statement, bound)
+        return bound
+
+    def _past(self, node: ast.stmt, bound: Bound) -> Bound:
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            return bound.also(_targets(node))
+        if isinstance(node, ast.If):
+            ways = [self._through(node.body, bound), self._through(node.orelse, bound)]
+            self._after[node, True], self._after[node, False] = ways
+            return ways[0].either(ways[1])
+        if isinstance(node, ast.For) and is_unrolled(node):
+            again = Bound(bound.surely, bound.perhaps | (assigned(node) - bound.surely))
+            return bound.either(self._through(node.body, again.also(_names(node.target))))
+        if isinstance(node, ast.For):
+            bound = bound.also(_names(node.target))
+        if isinstance(node, (ast.For, ast.While)):
+            self._through(node.body, bound)
+        return bound
+
+
+def is_unrolled(loop: ast.For) -> bool:
+    """Whether the body is a new piece of program in each turn."""
+    return "static_range" in ast.unparse(loop.iter)
+
+
+def is_constexpr(annotation: ast.expr) -> bool:
+    """Whether an annotation is tl.constexpr; one in quotes the compiler does not read."""
+    return not isinstance(annotation, ast.Constant) and ast.unparse(annotation).endswith("constexpr")
+
+
+def assigned(*nodes: ast.AST) -> frozenset[str]:
+    """The names that the nodes assign to, loop variables aside."""
+    statements = (inner for node in nodes for inner in ast.walk(node))
+    return frozenset(name for statement in statements for name in _targets(statement))
+
+
+def constants(*nodes: ast.AST) -> frozenset[str]:
+    """Those of them that are annotated as tl.constexpr."""
+    statements = (inner for node in nodes for inner in ast.walk(node))
+    return frozenset(
+        name
+        for statement in statements
+        if isinstance(statement, ast.AnnAssign) and is_constexpr(statement.annotation)
+        for name in _targets(statement)
+    )
+
+
+def has_return(*nodes: ast.AST) -> bool:
+    """Whether a `return` stands somewhere in the nodes."""
+    return any(isinstance(inner, ast.Return) for node in nodes for inner in ast.walk(node))
+
+
+def _targets(node: ast.AST) -> Iterable[str]:
+    if isinstance(node, ast.Assign):
+        return [name for target in node.targets for name in _names(target)]
+    if isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+        return _names(node.target)
+    return ()
+
+
+def _names(target: ast.expr) -> list[str]:
+    stores = (node for node in ast.walk(target) if isinstance(node, ast.Name))
+    return [node.id for node in stores if isinstance(node.ctx, ast.Store)]

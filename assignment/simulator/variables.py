@@ -1,0 +1,250 @@
+"""Variables that live through loops and through `if`s on tensors: Triton's compiler gives each of them one type.
+
+It compiles both branches of an `if` that it cannot decide, and the body of a loop once. A kernel runs here one way at
+a time, so what the other way would do is known of its names (see `scopes`), and of its types once a program took it.
+See `visit_then_else_blocks` and `_verify_loop_carried_variable` in triton/compiler/code_generator.py.
+"""
+
+import re
+import sys
+from types import NoneType
+from typing import Any, NoReturn
+
+import triton.language as tl
+
+from .language import semantic
+from .reductions import BlockTruthError
+
+tensor = tl.tensor
+_CONDITIONS = (bool, int, NoneType)
+_UNBOUND = object()
+OF_LOOPS: set[str] = set()  # names that some loop's body alone binds
+_FORGOTTEN = {
+    "if": "what one branch alone of an `if` on a tensor binds is forgotten after it: assign it before the `if`",
+    "loop": "a name that is first assigned in a loop ends with it, turn by turn: assign it before the loop",
+}
+
+
+def truth(condition: Any) -> bool:
+    """The value of a condition: a tensor of one element, or a constant."""
+    if not isinstance(condition, tensor):
+        return bool(condition)
+    data = condition.handle.data
+    if data.size != 1:
+        raise BlockTruthError(f"a block of shape {data.shape} has no single truth value; use & | or tl.where")
+    semantic.builder.watch.decide(data)
+    return bool(data.item())
+
+
+def decided(condition: Any) -> bool:
+    """The condition of an `if`: the compiler takes some types of constants alone."""
+    if isinstance(condition, tensor):
+        return truth(condition)
+    if isinstance(condition, tl.constexpr):
+        condition = condition.value
+    if type(condition) not in _CONDITIONS:
+        known = ", ".join(ty.__name__ for ty in (NoneType, bool, int))
+        raise TypeError(
+            f"`if` conditionals can only accept values of type {{{known}}}, "
+            f"not objects of type {type(condition).__name__}"
+        )
+    return bool(condition)
+
+
+def holds(condition: Any) -> bool:
+    """The condition of a `while`."""
+    if isinstance(condition, tl.condition):  # with a hint for the compiler
+        condition = condition.condition
+    if not isinstance(condition, tensor):
+        raise TypeError("the condition of a `while` must be a tensor: the compiler cannot decide it, nor unroll a loop")
+    if condition.type != tl.int1:
+        raise TypeError(f"the condition of a `while` must be an int1, got {condition.type}: compare it, or reduce it")
+    return truth(condition)
+
+
+class Branch:
+    """An `if` on a tensor: the way that the program takes, and what was bound before it."""
+
+    __slots__ = ("before", "names", "situation", "taken")
+
+    def __init__(self, taken: bool, names: tuple[str, ...], variables: dict[str, Any]) -> None:
+        self.taken, self.names = taken, names
+        self.before = {name: variables[name] for name in names if name in variables}
+        is_new = len(self.before) < len(names)
+        self.situation = tuple((n, kind(v)) for n, v in variables.items() if n[:2] != "__") if is_new else ()
+
+    def __bool__(self) -> bool:
+        return self.taken
+
+
+def branch(value: Any, names: tuple[str, ...]) -> Branch | bool:
+    """The condition of an `if` that binds these names."""
+    if not isinstance(value, tensor):
+        return decided(value)
+    return Branch(truth(value), names, sys._getframe(1).f_locals)
+
+
+def is_runtime(way: Branch | bool) -> bool:
+    """Whether both branches are compiled."""
+    return type(way) is Branch
+
+
+def join(way: Branch | bool, in_both: tuple[str, ...]) -> dict[str, Any]:
+    """After an `if`: names that have the value of before again, which is `is_unbound` for those that had none.
+
+    Raises TypeError for a variable whose type depends on the way taken. `in_both` are names that each branch may bind.
+    """
+    if type(way) is not Branch:
+        return {}
+    frame = sys._getframe(1)
+    restored = {}
+    for name in way.names:
+        before, after = way.before.get(name, _UNBOUND), frame.f_locals.get(name, _UNBOUND)
+        if after is before:
+            continue
+        if before is not _UNBOUND and _is_triton(before):
+            _same_as_before(name, way.taken, before, after)
+        elif name in in_both:
+            _same_in_both(name, way, after, (frame.f_code, frame.f_lineno))
+        else:
+            restored[name] = before
+            semantic.builder.watch.forgotten.add(name)
+    return restored
+
+
+def is_unbound(value: Any) -> bool:
+    """Whether a restored name had no value."""
+    return value is _UNBOUND
+
+
+def _same_as_before(name: str, taken: bool, before: Any, after: Any) -> None:
+    if kind(before) != kind(after):
+        block = "then" if taken else "else"
+        raise TypeError(
+            f"initial value for `{name}` is of type {shown(before)}, but the {block} block redefines it as "
+            f"{shown(after)}"
+        )
+
+
+def _same_in_both(name: str, way: Branch, after: Any, where: Any) -> None:
+    if not _is_triton(after):
+        raise TypeError(f"'{type(after).__name__}' object has no attribute 'type': `{name}` cannot come out of an `if`")
+    known = semantic.builder.watch.branch_types.setdefault((where, name, way.situation), {})
+    known[way.taken] = after
+    if len(known) == 2 and kind(known[True]) != kind(known[False]):
+        raise TypeError(
+            f"Mismatched type for {name} between then block ({shown(known[True])}) and else block "
+            f"({shown(known[False])})"
+        )
+
+
+class Loop:
+    """What is bound before a loop and assigned to in it."""
+
+    __slots__ = ("kinds", "names", "values")
+
+    def __init__(self, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        self.names, self.values = names, values
+        self.kinds = [value.type if value.__class__ is tensor else None for value in values]
+
+
+def entered(names: tuple[str, ...], values: tuple[Any, ...]) -> Loop:
+    """A loop begins that assigns to these names, all of them bound."""
+    return Loop(names, values)
+
+
+def entered_perhaps(names: tuple[str, ...], variables: dict[str, Any]) -> Loop:
+    """A loop begins that assigns to these names; some may be bound."""
+    bound = tuple(name for name in names if name in variables)
+    return Loop(bound, tuple(variables[name] for name in bound))
+
+
+def turned(loop: Loop, values: tuple[Any, ...]) -> None:
+    """After each turn: raises TypeError for a variable that has another type than before the loop."""
+    for i, value in enumerate(values):
+        if value.__class__ is not tensor or value.type is not loop.kinds[i]:
+            _carried(loop.names[i], loop.values[i], value)
+
+
+def turned_perhaps(loop: Loop, variables: dict[str, Any]) -> None:
+    """After each turn, of a loop that began by entered_perhaps()."""
+    turned(loop, tuple(variables[name] for name in loop.names))
+
+
+def is_inner(name: str, loop: Loop) -> bool:
+    """Whether the loop alone binds a name."""
+    return name not in loop.names
+
+
+def _carried(name: str, before: Any, after: Any) -> None:
+    if after is before:
+        return
+    if not _is_triton(before):
+        raise TypeError(f"Loop carried variable {name} is not a triton value, but {shown(before)}")
+    if kind(before) != kind(after):
+        raise TypeError(
+            f"Loop-carried variable {name} has initial type {shown(before)} but is re-assigned to {shown(after)} in "
+            "loop! Please make sure that the type stays consistent."
+        )
+
+
+def returned(value: Any, function: str, arguments: tuple[Any, ...]) -> Any:
+    """What one of several `return`s gives: raises TypeError if another one gave another type to like arguments."""
+    value = value.value if isinstance(value, tl.constexpr) else value
+    known = semantic.builder.watch.branch_types.setdefault((function, tuple(map(kind, arguments))), value)
+    kinds = [kind(known), kind(value)]
+    if kinds[0] != kinds[1] and kind(_as_tensor(known)) != kind(_as_tensor(value)):
+        raise TypeError(f"Return type mismatch: {shown(known)} and {shown(value)}.")
+    return value
+
+
+def _as_tensor(value: Any) -> Any:
+    return semantic.to_tensor(value) if value is None or isinstance(value, (bool, int, float)) else value
+
+
+def define(name: str, value: Any, variables: dict[str, Any]) -> Any:
+    """`name: tl.constexpr = value`."""
+    if name in variables:
+        already_defined(name)
+    return value
+
+
+def already_defined(name: str) -> NoReturn:
+    """A constant for a name that is bound."""
+    raise ValueError(f"{name} is already defined. constexpr cannot be reassigned.")
+
+
+def explain(error: NameError) -> None:
+    """Say why a name is not bound that a kernel binds, as the compiler names the error."""
+    match = re.search(r"variable '(\w+)'", str(error))
+    if match:
+        in_branch, in_loop = match[1] in semantic.builder.watch.forgotten, match[1] in OF_LOOPS
+        why = f": in Triton {_FORGOTTEN['if' if in_branch else 'loop']}" if in_branch or in_loop else ""
+        error.args = (f"{match[1]} is not defined{why}",)
+
+
+def kind(value: Any) -> Any:
+    """Stands for the type of a variable, and for the value where it is a constant."""
+    if isinstance(value, tensor):
+        return value.type.name
+    if isinstance(value, (tuple, tl.tuple)):
+        return type(value), *map(kind, value)
+    if isinstance(value, tl.core.base_value) and not isinstance(value, tl.constexpr):
+        return type(value), str(getattr(value, "type", None)).partition(" object at ")[0]
+    return "constexpr", type(value), repr(value)
+
+
+def shown(value: Any) -> str:
+    """The type of a variable, for the reader."""
+    if isinstance(value, tensor):
+        return str(value.type)
+    if isinstance(value, (tuple, tl.tuple)):
+        return f"({', '.join(map(shown, value))})"
+    if isinstance(value, (bool, int, float, str)):
+        return f"constexpr[{value}]"
+    return str(value) if value is None else type(value).__name__
+
+
+def _is_triton(value: Any) -> bool:
+    """Whether it is what the compiler calls a value; None, dtypes and functions are not."""
+    return isinstance(value, (bool, int, float, str, tuple, tl.core.base_value))
