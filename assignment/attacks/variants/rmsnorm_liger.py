@@ -28,8 +28,7 @@ def ensure_contiguous(function):
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        args = [x.contiguous() if isinstance(x, Tensor) else x for x in args]
-        return function(*args, **kwargs)
+        return function(*(x.contiguous() if isinstance(x, Tensor) else x for x in args), **kwargs)
 
     return wrapper
 

@@ -117,5 +117,5 @@ def _backward_kernel(
         x_tile = tl.load(ptrs, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
         w = tl.load(w_ptr + cols * stride_w, mask=cols < d, other=0.0).to(tl.float32)
         ptrs, mask = _tile_of(grad_x, rows, cols, row_mask, d, i + 1 < N_BLOCKS)
-        tl.store(ptrs, (grad_y * w[None, :]).to(grad_x.ptr.dtype.element_ty), mask=mask)
+        tl.store(ptrs, grad_y * w[None, :], mask=mask)
         tl.store(shares_ptr + cols, tl.sum(grad_y * x_tile, axis=0), mask=cols < d)
