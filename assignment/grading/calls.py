@@ -40,7 +40,7 @@ class Costs:
 
     results: Tensor | tuple[Tensor, ...]
     read: list[int]  # bytes read of each input, and of copies of it
-    tile_rows: list[int]  # the most rows of each input that one load of a kernel touched
+    tile_rows: list[int]  # the most rows of one batch of each input that one load of a kernel touched
     written: list[int]  # bytes written to each result, and to what it was copied from
 
 

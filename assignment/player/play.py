@@ -37,7 +37,8 @@ class InKernel(Exception):
 def described(raised: InKernel) -> dict[str, Any]:
     """What a kernel raised, with its innermost line and that of the launch."""
     error = raised.error
-    own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("cs336_kernels/")]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.startswith("cs336_kernels/")]
     text = f"{type(error).__name__}: {error}".removesuffix(": ")
     if own:
         text += f"\n  at {own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {(own[-1].line or '').strip()}"
@@ -47,7 +48,7 @@ def described(raised: InKernel) -> dict[str, Any]:
         "types": [cls.__name__ for cls in type(error).__mro__],
         "message": text[:MAX_NOTE],
         "text": str(error)[:MAX_NOTE],
-        "by_submission": bool(own),
+        "by_submission": bool(own) and own[-1] is frames[-1],
         "in_kernel": True,
     }
 

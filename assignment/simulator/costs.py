@@ -126,7 +126,7 @@ def held(tensor: torch.Tensor) -> int:
 def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
     """Bytes read of each input and written of each output, by kernels and by PyTorch, copies of them included.
 
-    "tile_rows" are the most rows of an input, or of its copy, that one load touched.
+    "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched.
     """
     of_caller = {address(t) for t in inputs}
     copies = [host.copies_of(address(t)) for t in inputs]

@@ -20,11 +20,12 @@ class Traffic:
     itemsize: int
     strides: tuple[int, ...] = ()  # in elements
     row_length: int = 0  # elements of a row, in which tiles are measured
+    n_rows: int = 1  # of a batch
     row_origin: int = 0  # the place of the first row's first element in the arrays below
     loaded: int = 0
     stored: int = 0
     updated: int = 0  # by atomics: each of them reads and writes
-    tile_rows: int = 0  # the most rows that one load touched
+    tile_rows: int = 0  # the most rows of one batch that one load touched
     counts: dict[str, np.ndarray] = field(default_factory=dict)  # by action: how many accesses touched each element
     last: dict[str, np.ndarray] = field(default_factory=dict)  # by action: number of the last program, from 1
     is_mapped_whole: bool = True  # these arrays are over its whole storage
@@ -70,8 +71,9 @@ class LaunchCost:
         traffic.counts[action][index] += 1
         traffic.last[action][index] = self.program
         if action == "loaded" and traffic.row_length:
-            rows = np.unique((index - traffic.row_origin) // traffic.row_length).size
-            traffic.tile_rows = max(traffic.tile_rows, rows)
+            rows = np.unique((index - traffic.row_origin) // traffic.row_length)
+            _, of_batches = np.unique(rows // traffic.n_rows, return_counts=True)
+            traffic.tile_rows = max([traffic.tile_rows, *of_batches.tolist()])
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
         """A product of (…, m, k) and (…, k, n)."""

@@ -340,6 +340,7 @@ def _traffic(region: Region, call: Call) -> Traffic:
         is_mapped_whole=region.shadow_origin >= 0,
         itemsize=region.itemsize,
         row_length=rows.shape[-1] if rows.ndim else 1,
+        n_rows=rows.shape[-2] if rows.ndim > 1 else 1,
         row_origin=(rows.data_ptr() - start) // region.itemsize,
         origin=(region.address - start) // region.itemsize,
     )

@@ -125,6 +125,24 @@ def test_what_is_not_written_yet_says_so(at, kind):
     assert reply["by_submission"]
 
 
+@pytest.mark.parametrize(
+    ("body", "is_todo"),
+    [
+        (("raise NotImplementedError('handout section 4')",), True),
+        (("x = tl.load(x_ptr + tl.arange(0, 4))", "tl.store(y_ptr + tl.arange(0, 4), x.sort())"), False),
+        (("while tl.atomic_cas(y_ptr.to(tl.pointer_type(tl.int32)), 1, 1) != 1:", "    pass"), False),
+    ],
+    ids=["a stub", "what Triton refuses", "what the simulator refuses"],
+)
+def test_a_kernel_is_to_do_only_where_it_says_so(at, body, is_todo):
+    """Triton and the simulator raise NotImplementedError too, of kernels that are written"""
+    kernel = "@triton.jit\ndef _kernel(x_ptr, y_ptr):\n" + "".join(f"    {line}\n" for line in body)
+    at.take(defined("y = torch.zeros_like(x)", "_kernel[(1,)](x, y)", "return y", before=kernel))
+    reply, _ = at.ask(F, X)
+    assert (reply["status"], reply["types"][0]) == ("raised", "NotImplementedError"), reply
+    assert reply["by_submission"] == is_todo
+
+
 def test_a_fault_before_the_raise_is_the_fault(at):
     """A kernel that misuses memory is told of whatever became of the call"""
     at.take(defined("y = torch.empty_like(x)", "_copy[(9,)](x, y, 900, 64)", "raise ValueError('afterwards')"))

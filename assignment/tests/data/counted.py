@@ -145,6 +145,26 @@ def check_scaled_product():
 
 
 @triton.jit
+def batches_kernel(x_ptr, y_ptr, n_batches, n, d, BATCHES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    batches = tl.program_id(0) * BATCHES + tl.arange(0, BATCHES)[:, None, None]
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    cols = tl.arange(0, COLS)[None, None, :]
+    offsets = (batches * n + rows) * d + cols
+    mask = (batches < n_batches) & (rows < n) & (cols < d)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def check_tile_of_batches():
+    """Four rows of two batches each are a tile of four rows, not of eight; a program past the end has none."""
+    x = torch.ones(3, 10, 5)
+    for batches, rows, tile_rows in ((2, 4, 4), (1, 8, 8), (4, 16, 10)):
+        with calls.call([x], is_traced=True) as seen:
+            flat, y = x.view(30, 5), torch.empty_like(x)
+            batches_kernel[(3, 4)](flat, y, 3, 10, 5, BATCHES=batches, ROWS=rows, COLS=8)
+        assert [t.tile_rows for t in seen.launches[0].tensors] == [tile_rows, 0]
+
+
+@triton.jit
 def tail_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     x = tl.load(x_ptr + at[:, None] * SIZE + at[None, :], mask=(at < n)[:, None])
