@@ -16,7 +16,7 @@ from .targets import Target
 
 PACKAGE = "cs336_kernels"
 ROWS = (128, 4096)
-TOKENS = 256
+TOKENS = 384
 WIDTHS = (torch.float32, torch.bfloat16)
 GRADED = ((torch.bfloat16, 64), (torch.bfloat16, 128), (torch.float32, 64))  # dtype and d
 LARGER = ((torch.bfloat16, 256), (torch.float32, 128))
