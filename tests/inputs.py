@@ -81,7 +81,7 @@ WIDE_ROWS = {
 ROW_GRADIENTS = [
     pytest.param({"summed": True}, id=".sum().backward()"),
     pytest.param({"wrt": (0,)}, id="x only"),
-    pytest.param({"wrt": (1,)}, id="weight only"),
+    pytest.param({"wrt": (1,), "shape": wide_batches}, id="weight only"),
     pytest.param({"times": 2}, id="twice with retain_graph"),
     pytest.param({"interleaved": True}, id="another forward pass in between"),
 ]
@@ -339,6 +339,11 @@ FORWARD_OUTLIERS, BACKWARD_OUTLIERS = builders(FORWARD_CHANGES), builders(BACKWA
 def outliers(builds: dict[str, Callable]) -> pytest.MarkDecorator:
     """The argument `build`, which makes the tensors of a call."""
     return pytest.mark.parametrize("build", [pytest.param(build, id=name) for name, build in builds.items()])
+
+
+def shape_of(ask: dict, usual: Any) -> tuple[Any, dict]:
+    """The shape that a request for gradients names, or the usual one; and the request without it."""
+    return ask.get("shape", usual), {key: value for key, value in ask.items() if key != "shape"}
 
 
 def incoming(grad: Tensor, ask: dict) -> Tensor:

@@ -71,8 +71,8 @@ def poisoned(x: Tensor) -> Tensor:
 forward = named(
     {
         permuting_keys_and_values_changes_nothing: square(),
-        shifting_every_logit_of_a_row_moves_lse_alone: square(),
-        scaling_values_scales_o: long(),
+        shifting_every_logit_of_a_row_moves_lse_alone: long(),
+        scaling_values_scales_o: square(),
         batches_do_not_mix: square(),
     }
 )
@@ -111,8 +111,8 @@ def batches_do_not_mix_backward(rng: Generator, *tensors: Tensor) -> Change:
 backward = named(
     {
         permuting_keys_and_values_permutes_their_gradients: square(),
-        shifting_every_logit_of_a_row_changes_no_gradient: square(),
-        scaling_grad_o_scales_every_gradient: long(),
+        shifting_every_logit_of_a_row_changes_no_gradient: long(),
+        scaling_grad_o_scales_every_gradient: square(),
         batches_do_not_mix_backward: square(),
     }
 )

@@ -253,7 +253,7 @@ def test_triton_mistakes(run, rng, mistake):
 )
 def test_attention_gradients(check_gradients, rng, ask):
     """flash_attention is differentiable, causal or not, for all inputs or only some, as often as asked"""
-    shape, ask = ask.get("shape", square(2)), {key: value for key, value in ask.items() if key != "shape"}
+    shape, ask = inputs.shape_of(ask, square(2))
     is_causal = ask.get("options", {}).get("is_causal", False)
     qkv = attention_inputs(rng, shape)
     grad_o = inputs.incoming(inputs.normal(rng, *qkv[0].shape), ask)

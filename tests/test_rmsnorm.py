@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import inputs, layouts, models, oracle, precision
-from tests.inputs import drawn, normal, row_inputs, wide_batches, wide_matrix
+from tests.inputs import batches_of_rows, drawn, normal, row_inputs, wide_batches, wide_matrix
 
 pytestmark = pytest.mark.problem("rmsnorm")
 
@@ -75,7 +75,7 @@ def test_backward_wide(check, rng, shape):
 )
 def test_eps(check, rng, options):
     """rmsnorm_forward adds eps to the mean of the squares, under the root; rows range from tiny to large"""
-    x, weight = row_inputs(rng, wide_matrix)
+    x, weight = row_inputs(rng, (128, 128) if "eps" in options else wide_matrix)
     x *= torch.logspace(-5, 2, len(x)).unsqueeze(-1)
     x[7] = 0
     check("rmsnorm_forward", x, weight, **options, expected=lambda: models.rmsnorm_forward(x, weight, **options))
@@ -199,7 +199,7 @@ def test_backward_mistakes(run, rng):
 )
 def test_value(check, rng, options):
     """rmsnorm returns the y of rmsnorm_forward, and passes eps on"""
-    x, weight = row_inputs(rng, wide_matrix)
+    x, weight = row_inputs(rng, batches_of_rows if options else wide_batches)
     x[::2] *= 1e-3  # where the default eps shows
     check("rmsnorm", x, weight, **options, expected=lambda: {"y": models.rmsnorm_forward(x, weight, **options)["y"]})
 
@@ -208,7 +208,8 @@ def test_value(check, rng, options):
 @pytest.mark.parametrize("ask", [*inputs.ROW_GRADIENTS, pytest.param({"options": {"eps": 0.25}}, id="another eps")])
 def test_gradients(check_gradients, rng, ask):
     """rmsnorm is differentiable, for all inputs or only some, as often as asked"""
-    x, weight = row_inputs(rng, wide_batches)
+    shape, ask = inputs.shape_of(ask, batches_of_rows)
+    x, weight = row_inputs(rng, shape)
     grad_y = inputs.incoming(normal(rng, *x.shape), ask)
     rstd = oracle.rmsnorm_forward(x, weight, **ask.get("options", {}))[1].float()
     expected = models.rmsnorm_backward(grad_y, x, weight, rstd)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import inputs, layouts, models, precision
-from tests.inputs import drawn, normal, row_inputs, wide_batches, wide_matrix
+from tests.inputs import batches_of_rows, drawn, normal, row_inputs, wide_batches, wide_matrix
 
 pytestmark = pytest.mark.problem("weighted_sum")
 
@@ -159,7 +159,8 @@ def test_value(check, rng):
 @pytest.mark.parametrize("ask", inputs.ROW_GRADIENTS)
 def test_gradients(check_gradients, rng, ask):
     """weighted_sum is differentiable, for all inputs or only some, as often as asked"""
-    grad_y, x, weight = backward_inputs(rng, wide_batches)
+    shape, ask = inputs.shape_of(ask, batches_of_rows)
+    grad_y, x, weight = backward_inputs(rng, shape)
     grad_y = inputs.incoming(grad_y, ask)
     expected = models.weighted_sum_backward(grad_y, x, weight)
     check_gradients("weighted_sum", x, weight, grad=grad_y, expected=expected, **ask)
