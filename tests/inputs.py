@@ -13,19 +13,23 @@ from torch import Generator, Tensor
 from tests import oracle
 
 # Families keep to what every ordinary kernel can do, but for the one thing that is theirs, so that one bug costs one
-# family: whole tiles of 128, how many the seed decides; attention of as many queries as keys, d = 64.
-TILE, LARGER = 128, 4  # one size in so many is twice as large
+# family: whole tiles of 128; attention of as many queries as keys, d = 64. In each of them one case or more has a size
+# that only the seed tells, so that no list of sizes is enough.
+TILE = 128
+LONGER = (3, 5, 6, 7)  # tiles: no powers of two, which are what a list would hold
 MOST = 200  # of a size that the seed decides alone
 
 Change = Callable[[Tensor, Tensor, Tensor], None]  # of q, k and v of an ordinary problem, in place
+Rows = tuple[int, ...] | Callable[[Generator], tuple[int, ...]]
 
 
 def between(rng: Generator, least: int, most: int) -> int:
     return int(torch.randint(least, most + 1, (), generator=rng))
 
 
-def tiles(rng: Generator) -> int:
-    return TILE * (2 if between(rng, 1, LARGER) == 1 else 1)
+def longer(rng: Generator) -> int:
+    """384, 640, 768 or 896: the smallest of three draws, since attention costs the square of it."""
+    return TILE * LONGER[min(between(rng, 0, len(LONGER) - 1) for _ in range(3))]
 
 
 def drawn(shape: Any, rng: Generator) -> Any:
@@ -33,13 +37,28 @@ def drawn(shape: Any, rng: Generator) -> Any:
     return shape(rng) if callable(shape) else shape
 
 
-def whole_rows(*batch: int) -> Callable[[Generator], tuple[int, ...]]:
-    """The shape of x, with whole tiles of rows and columns."""
-    return lambda rng: (*batch, tiles(rng), tiles(rng))
+def long_matrix(rng: Generator) -> tuple[int, ...]:
+    return longer(rng), TILE
 
 
-# Weighted sum and RMSNorm: the shape of x. Batches of 3 tell a batch from a row of a tile.
-PLAIN_ROWS = {"a matrix": whole_rows(), "three dimensions": whole_rows(3), "four dimensions": whole_rows(1, 2)}
+def wide_matrix(rng: Generator) -> tuple[int, ...]:
+    return TILE, longer(rng)
+
+
+def wide_batches(rng: Generator) -> tuple[int, ...]:
+    return between(rng, 1, 2), TILE, longer(rng)
+
+
+def batches_of_rows(rng: Generator) -> tuple[int, ...]:
+    return between(rng, 2, 3), TILE, TILE
+
+
+# Weighted sum and RMSNorm: the shape of x.
+PLAIN_ROWS = {
+    "a matrix": long_matrix,
+    "three dimensions": wide_batches,
+    "four dimensions": lambda rng: (1, *batches_of_rows(rng)),
+}
 RAGGED_ROWS = {
     "one element": (1, 1),
     "one row, no batch dimension": (96,),
@@ -54,12 +73,15 @@ RAGGED_ROWS = {
     "one wide row": (1, 1000),
     "over a thousand rows": (1031, 5),
 }
-WIDE_ROWS = {"wider than a block": (3, 20_000), "one past a power of two": (2, 4_097)}
+WIDE_ROWS = {
+    "wider than a block": lambda rng: (3, between(rng, 17_000, 20_000)),
+    "one past a power of two": lambda rng: (2, 2 ** between(rng, 11, 13) + 1),
+}
 
 ROW_GRADIENTS = [
     pytest.param({"summed": True}, id=".sum().backward()"),
     pytest.param({"wrt": (0,)}, id="x only"),
-    pytest.param({"wrt": (1,)}, id="weight only"),
+    pytest.param({"wrt": (1,), "shape": wide_batches}, id="weight only"),
     pytest.param({"times": 2}, id="twice with retain_graph"),
     pytest.param({"interleaved": True}, id="another forward pass in between"),
 ]
@@ -79,12 +101,21 @@ class Attention:
 Shape = Attention | Callable[[Generator], Attention]
 
 
-def square(*batch: int, d: int = 64) -> Callable[[Generator], Attention]:
-    """As many queries as keys, whole tiles of them."""
+def square(n_batch_dimensions: int = 1, d: int = 64) -> Shape:
+    """As many queries as keys, a tile of them; two in each batch dimension, of the last two or three."""
 
     def shape(rng: Generator) -> Attention:
-        n = tiles(rng)
-        return Attention(batch, n, n, d)
+        return Attention((*(2,) * (n_batch_dimensions - 1), between(rng, 2, 3)), TILE, TILE, d)
+
+    return shape
+
+
+def long(n_batch_dimensions: int = 1, d: int = 64) -> Shape:
+    """As many queries as keys, whole tiles of them, how many the seed decides; batches of one."""
+
+    def shape(rng: Generator) -> Attention:
+        n = longer(rng)
+        return Attention((1,) * n_batch_dimensions, n, n, d)
 
     return shape
 
@@ -103,8 +134,8 @@ def any_large_d(rng: Generator) -> Attention:
 
 PLAIN_ATTENTION = {
     "128 tokens, d 64": Attention((2,), 128, 128, 64),  # the first is small: likely causes are looked for in it
-    "d 32": square(1, 2, d=32),
-    "d 128": square(2, d=128),
+    "d 32": long(2, d=32),
+    "d 128": square(d=128),
 }
 RAGGED_ATTENTION = {
     "fewer tokens than a tile": Attention((3,), 7, 7, 64),
@@ -129,6 +160,7 @@ HEAD_DIMENSIONS = {
 }
 
 
+EMPTY = Attention((0, 2), TILE, TILE, 64)
 FAR_BELOW_ZERO = {"logits near -1e4, which only -inf hides": Attention((3,), 70, 70, 32, shift=-1e4)}
 
 
@@ -144,7 +176,7 @@ def normal(rng: Generator, *shape: int, dtype: torch.dtype = torch.float32) -> T
     return torch.randn(shape, generator=rng).to(dtype)
 
 
-def row_inputs(rng: Generator, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+def row_inputs(rng: Generator, shape: Rows, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """x and a weight whose entries are negative, zero and far from 1, so that a forgotten weight shows."""
     shape = drawn(shape, rng)
     weight = normal(rng, shape[-1]) * 2 + 0.5
@@ -284,19 +316,34 @@ BACKWARD_CHANGES = {
 }
 
 
-def outlier_inputs(rng: Generator, change: Change) -> list[Tensor]:
-    q, k, v = attention_inputs(rng, square(2))
+LONG_CHANGE = "rising maxima"  # the more key tiles, the more often the maximum grows
+
+
+def outlier_inputs(rng: Generator, change: Change, shape: Shape) -> list[Tensor]:
+    q, k, v = attention_inputs(rng, shape)
     change(q, k, v)
     return [q, k, v]
 
 
-FORWARD_OUTLIERS = {name: partial(outlier_inputs, change=change) for name, change in FORWARD_CHANGES.items()}
-BACKWARD_OUTLIERS = {name: partial(outlier_inputs, change=change) for name, change in BACKWARD_CHANGES.items()}
+def builders(changes: dict[str, Change]) -> dict[str, Callable]:
+    shapes = {LONG_CHANGE: long()}
+    return {
+        name: partial(outlier_inputs, change=change, shape=shapes.get(name, square()))
+        for name, change in changes.items()
+    }
+
+
+FORWARD_OUTLIERS, BACKWARD_OUTLIERS = builders(FORWARD_CHANGES), builders(BACKWARD_CHANGES)
 
 
 def outliers(builds: dict[str, Callable]) -> pytest.MarkDecorator:
     """The argument `build`, which makes the tensors of a call."""
     return pytest.mark.parametrize("build", [pytest.param(build, id=name) for name, build in builds.items()])
+
+
+def shape_of(ask: dict, usual: Any) -> tuple[Any, dict]:
+    """The shape that a request for gradients names, or the usual one; and the request without it."""
+    return ask.get("shape", usual), {key: value for key, value in ask.items() if key != "shape"}
 
 
 def incoming(grad: Tensor, ask: dict) -> Tensor:
@@ -305,12 +352,15 @@ def incoming(grad: Tensor, ask: dict) -> Tensor:
 
 
 def row_batches() -> pytest.MarkDecorator:
-    shapes = [pytest.param((2, 128, 128), id="ordinary"), pytest.param((0, 32), id="empty batch")]
+    shapes = [pytest.param(wide_matrix, id="ordinary"), pytest.param((0, 32), id="empty batch")]
     return pytest.mark.parametrize("shape", shapes)
 
 
 def batches() -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("batch", [pytest.param((2,), id="ordinary"), pytest.param((0, 2), id="empty batch")])
+    """The arguments `is_causal` and `shape`."""
+    shapes = {"full-ordinary": (False, square()), "causal-ordinary": (True, long())}
+    shapes |= {f"{name}-empty batch": (name == "causal", EMPTY) for name in ("full", "causal")}
+    return pytest.mark.parametrize(("is_causal", "shape"), shapes.values(), ids=shapes)
 
 
 MISTAKE_SHAPE = Attention((2, 2), 24, 32, 32)

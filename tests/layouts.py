@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.inputs import square
+from tests.inputs import TILE, Attention, Shape, batches_of_rows, long, square, wide_matrix
 
 
 def transposed(x: Tensor) -> Tensor:
@@ -112,27 +113,36 @@ EACH = {"transposed": transposed, "every second element": offset, "NaN fences": 
 ELEMENTS, ROWS, ROWS_OF_A_BATCH, BATCHES = slice(None), slice(None, -1), slice(-2, -1), slice(None, -2)
 
 
+def of_each(ways: dict[str, Callable]) -> dict[str, Callable]:
+    """EACH, and the given ways, of the tensors of a call."""
+    return {name: lambda ts, way=way: [way(x) for x in ts] for name, way in EACH.items()} | ways
+
+
 def parametrize(ways: dict[str, Callable]) -> pytest.MarkDecorator:
-    """The argument `layout`: EACH, and the given ways, of the tensors of a call."""
-    each: dict[str, Callable] = {name: lambda ts, way=way: [way(x) for x in ts] for name, way in EACH.items()}
-    return pytest.mark.parametrize("layout", [pytest.param(way, id=name) for name, way in (each | ways).items()])
+    """The argument `layout`."""
+    ways = of_each(ways)
+    return pytest.mark.parametrize("layout", ways.values(), ids=ways)
 
 
-def offsets(far: dict[str, tuple[int, slice]]) -> pytest.MarkDecorator:
-    """The argument `layout`, of the tensors and the memory that is there: of one tensor some dimensions stretched."""
+def stretched(far: dict[str, tuple[int, slice]]) -> dict[str, Layout]:
+    """Ways that take the tensors and the memory that is there: of one tensor some dimensions stretched."""
 
-    def stretched(tensor: int, which: slice) -> Layout:
+    def way(tensor: int, which: slice) -> Layout:
         return lambda tensors, memory_bytes: [
             far_apart(x, which, memory_bytes) if i == tensor else x for i, x in enumerate(tensors)
         ]
 
-    return pytest.mark.parametrize(
-        "layout", [pytest.param(stretched(*where), id=f"{name} over 2^31 elements") for name, where in far.items()]
-    )
+    return {f"{name} over 2^31 elements": way(*where) for name, where in far.items()}
+
+
+def offsets(far: dict[str, tuple[int, slice]]) -> pytest.MarkDecorator:
+    """The argument `layout`."""
+    ways = stretched(far)
+    return pytest.mark.parametrize("layout", ways.values(), ids=ways)
 
 
 rows = pytest.mark.parametrize(
-    "shape", [pytest.param((3, 128, 128), id="three dimensions"), pytest.param((256, 128), id="a matrix")]
+    "shape", [pytest.param(batches_of_rows, id="three dimensions"), pytest.param(wide_matrix, id="a matrix")]
 )
 rows_forward = parametrize({"x expanded": expanded_x})
 rows_forward_offsets = offsets({"x": (0, ROWS)})
@@ -145,7 +155,14 @@ rows_backward = parametrize(
 weighted_sum_backward_offsets = offsets({"the gradient": (0, ELEMENTS), "x": (1, ROWS)})
 rmsnorm_backward_offsets = offsets({"the gradient": (0, ROWS), "x": (1, ROWS)})
 
-ATTENTION_SHAPE, OFFSETS_SHAPE = square(2, 2), square(3)  # of two, a stride would not fit in 32 bits
+
+def of_attention(ways: dict[str, Any], shape: Shape, others: dict[str, Shape]) -> pytest.MarkDecorator:
+    """The arguments `layout` and `shape`: one shape for all ways but those that are named."""
+    together = [(way, others.get(name, shape)) for name, way in ways.items()]
+    return pytest.mark.parametrize(("layout", "shape"), together, ids=ways)
+
+
+THREE_BATCHES = Attention((3,), TILE, TILE, 64)  # of two, a stride would not fit in 32 bits
 
 
 def apart(names: Sequence[str]) -> dict[str, tuple[int, slice]]:
@@ -153,11 +170,16 @@ def apart(names: Sequence[str]) -> dict[str, tuple[int, slice]]:
     return batches | {f"{name}'s rows": (i, ROWS_OF_A_BATCH) for i, name in enumerate(names)}
 
 
-attention_forward = parametrize(
-    {"packed qkv": packed, "k and v shared by the heads": shared_heads, "each its own": mixed}
-)
-attention_forward_offsets = offsets(apart("qkv"))
-attention_backward = parametrize(
-    {"packed qkv": packed_backward, "expanded grad_o": expanded_gradient, "each its own": mixed}
-)
-attention_backward_offsets = offsets(apart(("grad_o", "q", "k", "v", "o")))
+def attention(ways: dict[str, Callable]) -> pytest.MarkDecorator:
+    return of_attention(of_each(ways | {"each its own": mixed}), square(2), {"NaN fences": long(2)})
+
+
+def attention_offsets(names: Sequence[str]) -> pytest.MarkDecorator:
+    *_, last = ways = stretched(apart(names))
+    return of_attention(ways, THREE_BATCHES, {last: long()})
+
+
+attention_forward = attention({"packed qkv": packed, "k and v shared by the heads": shared_heads})
+attention_forward_offsets = attention_offsets("qkv")
+attention_backward = attention({"packed qkv": packed_backward, "expanded grad_o": expanded_gradient})
+attention_backward_offsets = attention_offsets(("grad_o", "q", "k", "v", "o"))

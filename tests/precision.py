@@ -11,14 +11,27 @@ import torch
 from torch import Generator, Tensor
 
 from tests import oracle
-from tests.inputs import Attention, attention_inputs, backward_inputs, normal, row_inputs, square
+from tests.inputs import (
+    TILE,
+    Attention,
+    Shape,
+    attention_inputs,
+    backward_inputs,
+    between,
+    long,
+    long_matrix,
+    normal,
+    row_inputs,
+    square,
+    wide_matrix,
+)
 
 LOW_PRECISION = pytest.mark.parametrize(
     "dtype", [pytest.param(torch.bfloat16, id="bfloat16"), pytest.param(torch.float16, id="float16")]
 )
-SHAPE = square(2)
-LONG = Attention((2,), 256, 256, 64)
-MANY = square(4)
+SHAPE = square()  # of 128 keys
+LONG = Attention((2,), 256, 256, 64)  # with 2⁸ keys a uniform P is a power of two, exact in any precision
+MANY = Attention((4,), 128, 128, 64)
 # Sums of two such integers, and they themselves, are exact in the dtype; in float32 also after truncation to TF32.
 LARGEST = {torch.bfloat16: 63, torch.float16: 500, torch.float32: 500}
 
@@ -52,7 +65,7 @@ def ordinary(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
 
 def causal(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
     """To be called with is_causal."""
-    return attention_inputs(rng, SHAPE, dtype)
+    return attention_inputs(rng, long(), dtype)
 
 
 def nearly_uniform(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
@@ -64,10 +77,21 @@ def nearly_uniform(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
     return [q, k, v]
 
 
+def cancelling_at_powers_of_two(rng: Generator, *shape: int, dtype: torch.dtype) -> Tensor:
+    """Keys 0 to 31 of 128 hold a and b, the last 16 −(a + b), the others 0.
+
+    Each lies in a tile that ends after a power of two of keys, be it of 16, 32, 64 or 128: a kernel that divides by the
+    sum of a uniform P in each tile, as FlashAttention-1 does, makes no error there either.
+    """
+    *batch, n, d = shape
+    a, b, rest, _ = cancelling(rng, *batch, 64, d, dtype=dtype).chunk(4, dim=-2)
+    return torch.cat([a, b, a.new_zeros(*batch, n - 48, d), rest], dim=-2)
+
+
 def values_that_cancel(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
     """P is uniform and the values cancel: a sum or a product with v in 16 bits is all that is left of o."""
     q, k, _ = attention_inputs(rng, SHAPE, dtype)
-    return [torch.zeros_like(q), k, cancelling(rng, *k.shape, dtype=dtype)]
+    return [torch.zeros_like(q), k, cancelling_at_powers_of_two(rng, *k.shape, dtype=dtype)]
 
 
 def logits_that_cancel(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
@@ -76,10 +100,10 @@ def logits_that_cancel(rng: Generator, dtype: torch.dtype) -> list[Tensor]:
     q[..., 1::2] = q[..., ::2]
     k[..., ::2] = torch.randint(0, 8 * 256, k[..., ::2].shape, generator=rng) / 256
     k[..., 1::2] = 8 - k[..., ::2]
-    return [q.to(dtype), k.to(dtype), cancelling(rng, *k.shape, dtype=dtype)]
+    return [q.to(dtype), k.to(dtype), cancelling_at_powers_of_two(rng, *k.shape, dtype=dtype)]
 
 
-def logits_near_128(rng: Generator, dtype: torch.dtype, shape: Attention = SHAPE) -> list[Tensor]:
+def logits_near_128(rng: Generator, dtype: torch.dtype, shape: Shape = SHAPE) -> list[Tensor]:
     """Logits of which 16 bits hold no differences, as a sum over all channels of terms that are exact."""
     q, k, v = attention_inputs(rng, shape, dtype)
     q = 0.5 + torch.rand(q.shape, generator=rng)
@@ -104,7 +128,7 @@ def ordinary_gradients(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]
 
 def causal_gradients(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """To be called with is_causal."""
-    return backward_inputs(rng, attention_inputs(rng, SHAPE, dtype), is_causal=True)
+    return backward_inputs(rng, attention_inputs(rng, long(), dtype), is_causal=True)
 
 
 def values_all_equal(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -171,27 +195,31 @@ attention_backward = named(
 
 
 def ordinary_rows(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return row_inputs(rng, (128, 512), dtype)
+    return row_inputs(rng, wide_matrix, dtype)
 
 
 def terms_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A row's terms add up to next to nothing, on the way to which they are beyond float16."""
-    x, _ = row_inputs(rng, (128, 512), dtype)
-    return repeated(x.abs().mT).mT, cancelling(rng, 512, 1, dtype=dtype).squeeze(-1)
+    x, _ = row_inputs(rng, wide_matrix, dtype)
+    return repeated(x.abs().mT).mT, cancelling(rng, x.shape[-1], 1, dtype=dtype).squeeze(-1)
 
 
 weighted_sum_forward = named([ordinary_rows, terms_that_cancel])
 
 
 def ordinary_rows_backward(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    x, weight = row_inputs(rng, (512, 128), dtype)
-    return normal(rng, 512, dtype=dtype), x, weight
+    x, weight = row_inputs(rng, wide_matrix, dtype)
+    return normal(rng, len(x), dtype=dtype), x, weight
+
+
+def many_rows(rng: Generator) -> tuple[int, ...]:
+    return TILE * between(rng, 13, 19), TILE
 
 
 def rows_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """The shares of 2,048 rows in grad_weight cancel."""
-    x, weight = row_inputs(rng, (2048, 128), dtype)
-    return cancelling(rng, 2048, 1, dtype=dtype).squeeze(-1), repeated(x), weight
+    """The shares of some 2,000 rows in grad_weight cancel."""
+    x, weight = row_inputs(rng, many_rows, dtype)
+    return cancelling(rng, len(x), 1, dtype=dtype).squeeze(-1), repeated(x), weight
 
 
 weighted_sum_backward = named([ordinary_rows_backward, rows_that_cancel])
@@ -199,19 +227,19 @@ weighted_sum_backward = named([ordinary_rows_backward, rows_that_cancel])
 
 def large_rows_backward(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """x so large that eps, which has a check of its own, does not matter."""
-    x, weight = row_inputs(rng, (512, 128), dtype)
-    return rmsnorm_gradients(normal(rng, 512, 128, dtype=dtype), 32 * x, weight)
+    x, weight = row_inputs(rng, long_matrix, dtype)
+    return rmsnorm_gradients(normal(rng, *x.shape, dtype=dtype), 32 * x, weight)
 
 
 def normalized_rows_that_cancel(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """The shares of 2,048 rows in grad_weight cancel."""
-    x, weight = row_inputs(rng, (2048, 128), dtype)
-    return rmsnorm_gradients(cancelling(rng, 2048, 128, dtype=dtype), repeated(32 * x), weight)
+    """The shares of some 2,000 rows in grad_weight cancel."""
+    x, weight = row_inputs(rng, many_rows, dtype)
+    return rmsnorm_gradients(cancelling(rng, *x.shape, dtype=dtype), repeated(32 * x), weight)
 
 
 def gradient_along_x(rng: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """grad_y ∘ w is nearly x: the two terms of grad_x cancel."""
-    x, weight = row_inputs(rng, (128, 512), dtype)
+    x, weight = row_inputs(rng, wide_matrix, dtype)
     weight = torch.where(weight < 0, weight - 0.5, weight + 0.5)
     return rmsnorm_gradients((x.float() / weight.float()).to(dtype), x, weight)
 

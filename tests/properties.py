@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from tests import compare
 from tests.compare import Expected
-from tests.inputs import normal
+from tests.inputs import Shape, long, normal, square
 
 Results = tuple[Tensor, ...]
 Change = tuple[Sequence[Tensor], Callable[..., Results], slice]
@@ -21,12 +21,10 @@ EVERYTHING = slice(None)
 SHIFT = 0.25
 
 
-def named(properties: list[Callable]) -> pytest.MarkDecorator:
-    """The argument `change`, each named after its function."""
+def named(properties: dict[Callable, Shape]) -> pytest.MarkDecorator:
+    """The arguments `change`, each named after its function, and `shape`, that of the inputs."""
     names = [change.__name__.removesuffix("_backward").replace("_", " ") for change in properties]
-    return pytest.mark.parametrize(
-        "change", [pytest.param(change, id=name) for change, name in zip(properties, names, strict=True)]
-    )
+    return pytest.mark.parametrize(("change", "shape"), properties.items(), ids=names)
 
 
 def compared(before: Results, after: Results, change: Change, bounds: dict[str, Expected]) -> float:
@@ -71,12 +69,12 @@ def poisoned(x: Tensor) -> Tensor:
 
 
 forward = named(
-    [
-        permuting_keys_and_values_changes_nothing,
-        shifting_every_logit_of_a_row_moves_lse_alone,
-        scaling_values_scales_o,
-        batches_do_not_mix,
-    ]
+    {
+        permuting_keys_and_values_changes_nothing: square(),
+        shifting_every_logit_of_a_row_moves_lse_alone: long(),
+        scaling_values_scales_o: square(),
+        batches_do_not_mix: square(),
+    }
 )
 
 
@@ -111,10 +109,10 @@ def batches_do_not_mix_backward(rng: Generator, *tensors: Tensor) -> Change:
 
 
 backward = named(
-    [
-        permuting_keys_and_values_permutes_their_gradients,
-        shifting_every_logit_of_a_row_changes_no_gradient,
-        scaling_grad_o_scales_every_gradient,
-        batches_do_not_mix_backward,
-    ]
+    {
+        permuting_keys_and_values_permutes_their_gradients: square(),
+        shifting_every_logit_of_a_row_changes_no_gradient: long(),
+        scaling_grad_o_scales_every_gradient: square(),
+        batches_do_not_mix_backward: square(),
+    }
 )

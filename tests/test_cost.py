@@ -13,19 +13,15 @@ import torch
 
 from tests import inputs, models, oracle
 from tests.compare import Mismatch, worst_margin
-from tests.inputs import Attention, attention_inputs, normal, row_inputs, square
+from tests.inputs import Attention, attention_inputs, long, long_matrix, normal, row_inputs, square, wide_batches
 
 SLACK = 0.05  # of a tensor's size
 VECTOR = 1 / 16  # of the largest tensor's size: a smaller one is a vector,
 VECTOR_SLACK = 0.1  # whose traffic may be so much of the largest tensor's
 
-ROWS = {"128 rows of 256": (128, 256), "3 x 128 rows of 384": (3, 128, 384)}
-ATTENTION = {
-    "d 64": Attention((2,), 256, 256, 64),
-    "d 32": square(3, d=32),
-}
-TOKENS = 1024  # of one batch: a tile is far smaller than n × n
-LONG = Attention((1,), TOKENS, TOKENS, 16)
+ROWS = {"a matrix": long_matrix, "three dimensions": wide_batches}
+ATTENTION = {"d 64": long(), "d 32": square(d=32)}
+TOKENS = (768, 896)  # of one batch: a tile is far smaller than n × n
 HALF = 0.85  # of the repeated reads without is_causal: half of the tiles, those of the diagonal, and a few rows
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 
@@ -109,7 +105,7 @@ def test_weighted_sum_forward_traffic(costs_of, rng, shape, dtype):
 def test_weighted_sum_backward_traffic(costs_of, rng, shape, dtype):
     """weighted_sum_backward reads x and grad_y once and writes grad_x once"""
     x, weight = row_inputs(rng, shape, dtype)
-    tensors = normal(rng, *shape[:-1], dtype=dtype), x, weight
+    tensors = normal(rng, *x.shape[:-1], dtype=dtype), x, weight
     costs = costs_of("weighted_sum_backward", *tensors, expected=models.weighted_sum_backward(*tensors))
     moved_once(costs, tensors, read={"grad_y": 0, "x": 1}, written={"grad_x": (0, size(x))})
 
@@ -133,7 +129,7 @@ def test_rmsnorm_forward_traffic(costs_of, rng, shape, dtype):
 def test_rmsnorm_backward_traffic(costs_of, rng, shape, dtype):
     """rmsnorm_backward reads x and grad_y once and writes grad_x once"""
     x, weight = row_inputs(rng, shape, dtype)
-    tensors = normal(rng, *shape, dtype=dtype), x, weight, oracle.rmsnorm_forward(x, weight)[1].float()
+    tensors = normal(rng, *x.shape, dtype=dtype), x, weight, oracle.rmsnorm_forward(x, weight)[1].float()
     costs = costs_of("rmsnorm_backward", *tensors, expected=models.rmsnorm_backward(*tensors))
     moved_once(costs, tensors, read={"grad_y": 0, "x": 1}, written={"grad_x": (0, size(x))})
 
@@ -172,7 +168,7 @@ def test_flash_forward_traffic(costs_of, rng, shape, is_causal, dtype):
 @pytest.mark.points(0.5)
 def test_flash_backward_traffic(costs_of, rng):
     """flash_backward_triton with is_causal leaves out the tiles above the diagonal, in every loop"""
-    qkv = attention_inputs(rng, Attention((1,), 512, 512, 32))
+    qkv = attention_inputs(rng, long(d=32))
     read = []
     for is_causal in (False, True):
         tensors = inputs.backward_inputs(rng, qkv, is_causal)
@@ -187,6 +183,11 @@ def test_flash_backward_traffic(costs_of, rng):
             )
 
 
+def many_tokens(rng):
+    n = TOKENS[inputs.between(rng, 0, len(TOKENS) - 1)]
+    return Attention((1,), n, n, 16)
+
+
 @pytest.fixture
 def nothing_of_n_squared(run, record_property):
     """Call a function of the submission, compare its result, and raise Mismatch if it made too large a tensor."""
@@ -194,10 +195,11 @@ def nothing_of_n_squared(run, record_property):
     def check(function, tensors, is_causal, expected):
         results, largest = run.largest(function, *tensors, is_causal=is_causal)
         record_property("margin", right(results, expected))
-        if largest >= TOKENS**2 // 4:
+        n = results[0].shape[-2]
+        if largest >= n**2 // 4:
             raise Mismatch(
-                f"for {TOKENS} queries and keys a tensor of {largest:,} elements is made; expected fewer than "
-                f"n²/4 = {TOKENS**2 // 4:,}\n  hold a tile of the scores at a time, never all of them"
+                f"for {n} queries and keys a tensor of {largest:,} elements is made; expected fewer than "
+                f"n²/4 = {n**2 // 4:,}\n  hold a tile of the scores at a time, never all of them"
             )
 
     return check
@@ -208,7 +210,7 @@ def nothing_of_n_squared(run, record_property):
 @inputs.causal
 def test_flash_forward_pytorch_memory(nothing_of_n_squared, rng, is_causal):
     """flash_forward_pytorch makes no tensor of n_queries × n_keys"""
-    qkv = attention_inputs(rng, LONG)
+    qkv = attention_inputs(rng, many_tokens(rng))
     expected = models.attention_forward(*qkv, is_causal, tf32=False)
     nothing_of_n_squared("flash_forward_pytorch", qkv, is_causal, expected)
 
@@ -218,7 +220,7 @@ def test_flash_forward_pytorch_memory(nothing_of_n_squared, rng, is_causal):
 @inputs.causal
 def test_flash_forward_triton_memory(nothing_of_n_squared, rng, is_causal):
     """flash_forward_triton makes no tensor of n_queries × n_keys"""
-    qkv = attention_inputs(rng, LONG)
+    qkv = attention_inputs(rng, many_tokens(rng))
     nothing_of_n_squared("flash_forward_triton", qkv, is_causal, models.attention_forward(*qkv, is_causal))
 
 
@@ -227,5 +229,5 @@ def test_flash_forward_triton_memory(nothing_of_n_squared, rng, is_causal):
 @inputs.causal
 def test_flash_backward_triton_memory(nothing_of_n_squared, rng, is_causal):
     """flash_backward_triton makes no tensor of n_queries × n_keys"""
-    tensors = inputs.backward_inputs(rng, attention_inputs(rng, LONG), is_causal)
+    tensors = inputs.backward_inputs(rng, attention_inputs(rng, many_tokens(rng)), is_causal)
     nothing_of_n_squared("flash_backward_triton", tensors, is_causal, models.attention_backward(*tensors, is_causal))

@@ -10,7 +10,7 @@ import torch
 
 from tests import inputs, layouts, models, precision, properties
 from tests.compare import Mismatch, worst_margin
-from tests.inputs import Attention, attention_inputs, backward_inputs, square
+from tests.inputs import Attention, attention_inputs, backward_inputs, long, longer, square
 
 BACKWARD_OUTLIERS = {
     name: lambda rng, build=build: backward_inputs(rng, build(rng), is_causal=False)
@@ -139,7 +139,7 @@ def test_triton_16_bit(check, rng, dtype, build):
     backward_of(check, "flash_backward_triton", build(rng, dtype), is_causal=build in precision.CAUSAL)
 
 
-def strides(check, rng, function, layout, shape=layouts.ATTENTION_SHAPE):
+def strides(check, rng, function, shape, layout):
     tensors = layout(backward_inputs(rng, attention_inputs(rng, shape), is_causal=False))
     check(function, *tensors, expected=lambda: expected(function, tensors))
 
@@ -147,30 +147,30 @@ def strides(check, rng, function, layout, shape=layouts.ATTENTION_SHAPE):
 @pytorch
 @pytest.mark.points(0.5)
 @layouts.attention_backward
-def test_pytorch_strides(check, rng, layout):
+def test_pytorch_strides(check, rng, shape, layout):
     """flash_backward_pytorch reads its inputs through their strides, also of stride 0"""
-    strides(check, rng, "flash_backward_pytorch", layout)
+    strides(check, rng, "flash_backward_pytorch", shape, layout)
 
 
 @triton
 @pytest.mark.points(0.75)
 @layouts.attention_backward
-def test_triton_strides(check, rng, layout):
+def test_triton_strides(check, rng, shape, layout):
     """flash_backward_triton reads its inputs through their strides, also of stride 0"""
-    strides(check, rng, "flash_backward_triton", layout)
+    strides(check, rng, "flash_backward_triton", shape, layout)
 
 
 @triton
 @pytest.mark.points(0.5)
 @layouts.attention_backward_offsets
-def test_triton_offsets(check, rng, memory_bytes, layout):
+def test_triton_offsets(check, rng, memory_bytes, shape, layout):
     """flash_backward_triton has 64-bit offsets, for inputs that reach over 2³¹ elements"""
     layout = functools.partial(layout, memory_bytes=memory_bytes)
-    strides(check, rng, "flash_backward_triton", layout, layouts.OFFSETS_SHAPE)
+    strides(check, rng, "flash_backward_triton", shape, layout)
 
 
-def holds(run, rng, record_property, function, change):
-    tensors = backward_inputs(rng, attention_inputs(rng, square(2)), is_causal=False)
+def holds(run, rng, record_property, function, shape, change):
+    tensors = backward_inputs(rng, attention_inputs(rng, shape), is_causal=False)
     change = change(rng, *tensors)
     before, after = run(function, *tensors), run(function, *change[0])
     record_property("margin", properties.compared(before, after, change, expected(function, tensors)))
@@ -179,21 +179,21 @@ def holds(run, rng, record_property, function, change):
 @pytorch
 @pytest.mark.points(0.25)
 @properties.backward
-def test_pytorch_properties(run, rng, record_property, change):
+def test_pytorch_properties(run, rng, record_property, shape, change):
     """flash_backward_pytorch is linear in grad_o and blind to the order of keys, in each batch by itself"""
-    holds(run, rng, record_property, "flash_backward_pytorch", change)
+    holds(run, rng, record_property, "flash_backward_pytorch", shape, change)
 
 
 @triton
 @pytest.mark.points(0.25)
 @properties.backward
-def test_triton_properties(run, rng, record_property, change):
+def test_triton_properties(run, rng, record_property, shape, change):
     """flash_backward_triton is linear in grad_o and blind to the order of keys, in each batch by itself"""
-    holds(run, rng, record_property, "flash_backward_triton", change)
+    holds(run, rng, record_property, "flash_backward_triton", shape, change)
 
 
-def contract(check_contract, rng, function, batch, is_causal):
-    shape = square(*batch)(rng)
+def contract(check_contract, rng, function, shape, is_causal):
+    shape = inputs.drawn(shape, rng)
     first, second = (backward_inputs(rng, attention_inputs(rng, shape), is_causal) for _ in range(2))
     wanted = (expected(function, tensors, is_causal) for tensors in (first, second))
     check_contract(function, first, second, *wanted, is_causal=is_causal)
@@ -202,19 +202,17 @@ def contract(check_contract, rng, function, batch, is_causal):
 @pytorch
 @pytest.mark.points(0.25)
 @inputs.batches()
-@inputs.causal
-def test_pytorch_contract(check_contract, rng, batch, is_causal):
+def test_pytorch_contract(check_contract, rng, shape, is_causal):
     """flash_backward_pytorch leaves its inputs and earlier results alone; an empty batch gives empty results"""
-    contract(check_contract, rng, "flash_backward_pytorch", batch, is_causal)
+    contract(check_contract, rng, "flash_backward_pytorch", shape, is_causal)
 
 
 @triton
 @pytest.mark.points(0.25)
 @inputs.batches()
-@inputs.causal
-def test_triton_contract(check_contract, rng, batch, is_causal):
+def test_triton_contract(check_contract, rng, shape, is_causal):
     """flash_backward_triton leaves its inputs and earlier results alone; an empty batch gives empty results"""
-    contract(check_contract, rng, "flash_backward_triton", batch, is_causal)
+    contract(check_contract, rng, "flash_backward_triton", shape, is_causal)
 
 
 def mistaken(run, rng, function, mistake):
@@ -245,7 +243,7 @@ def test_triton_mistakes(run, rng, mistake):
     [
         pytest.param({"summed": True}, id=".sum().backward()"),
         pytest.param({"options": {"is_causal": True}}, id="causal"),
-        pytest.param({"wrt": (0,)}, id="q only"),
+        pytest.param({"wrt": (0,), "shape": long(2)}, id="q only"),
         pytest.param({"wrt": (1, 2)}, id="k and v only"),
         pytest.param({"times": 2}, id="twice with retain_graph"),
         pytest.param(
@@ -255,8 +253,9 @@ def test_triton_mistakes(run, rng, mistake):
 )
 def test_attention_gradients(check_gradients, rng, ask):
     """flash_attention is differentiable, causal or not, for all inputs or only some, as often as asked"""
+    shape, ask = inputs.shape_of(ask, square(2))
     is_causal = ask.get("options", {}).get("is_causal", False)
-    qkv = attention_inputs(rng, square(2, 2))
+    qkv = attention_inputs(rng, shape)
     grad_o = inputs.incoming(inputs.normal(rng, *qkv[0].shape), ask)
     tensors = backward_inputs(rng, qkv, is_causal, grad_o=grad_o)
     gradients = expected("flash_attention", tensors, is_causal)
@@ -291,9 +290,10 @@ def kept(run, rng, record_property):
 @pytest.mark.points(0.25)
 def test_attention_memory(kept, rng):
     """flash_attention keeps nothing of n_queries × n_keys for its backward pass"""
-    once, twice = (kept(attention_inputs(rng, Attention((1,), n, n, 16))) for n in (512, 1024))
+    n = min(longer(rng), longer(rng))
+    once, twice = (kept(attention_inputs(rng, Attention((1,), tokens, tokens, 16))) for tokens in (n, 2 * n))
     if twice > 3 * once:
         raise Mismatch(
-            f"beside q, k, v and o {once:,} bytes are kept for the backward pass of 512 queries and keys, and "
-            f"{twice:,} for 1024: expected twice as many; keep lse, of n_queries entries, and recompute P"
+            f"beside q, k, v and o {once:,} bytes are kept for the backward pass of {n} queries and keys, and "
+            f"{twice:,} for {2 * n}: expected twice as many; keep lse, of n_queries entries, and recompute P"
         )

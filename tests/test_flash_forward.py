@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import inputs, layouts, models, precision, properties
-from tests.inputs import attention_inputs, square
+from tests.inputs import attention_inputs, long, square
 
 FORWARD_OUTLIERS = inputs.FORWARD_OUTLIERS | {
     "values that cancel": lambda rng: precision.values_that_cancel(rng, torch.float32),
@@ -130,30 +130,30 @@ def test_triton_16_bit(check, rng, dtype, build):
 @pytorch
 @pytest.mark.points(1)
 @layouts.attention_forward
-def test_pytorch_strides(check, rng, layout):
+def test_pytorch_strides(check, rng, shape, layout):
     """flash_forward_pytorch reads q, k and v through their strides"""
-    forward(check, "flash_forward_pytorch", layout(attention_inputs(rng, layouts.ATTENTION_SHAPE)))
+    forward(check, "flash_forward_pytorch", layout(attention_inputs(rng, shape)))
 
 
 @triton
 @pytest.mark.points(1)
 @layouts.attention_forward
-def test_triton_strides(check, rng, layout):
+def test_triton_strides(check, rng, shape, layout):
     """flash_forward_triton reads q, k and v through their strides"""
-    forward(check, "flash_forward_triton", layout(attention_inputs(rng, layouts.ATTENTION_SHAPE)))
+    forward(check, "flash_forward_triton", layout(attention_inputs(rng, shape)))
 
 
 @triton
 @pytest.mark.points(0.5)
 @layouts.attention_forward_offsets
-def test_triton_offsets(check, rng, memory_bytes, layout):
+def test_triton_offsets(check, rng, memory_bytes, shape, layout):
     """flash_forward_triton has 64-bit offsets, for inputs that reach over 2³¹ elements"""
-    qkv = attention_inputs(rng, layouts.OFFSETS_SHAPE)
+    qkv = attention_inputs(rng, shape)
     forward(check, "flash_forward_triton", layout(qkv, memory_bytes))
 
 
-def holds(run, rng, record_property, function, change):
-    qkv = attention_inputs(rng, square(2))
+def holds(run, rng, record_property, function, shape, change):
+    qkv = attention_inputs(rng, shape)
     change = change(rng, *qkv)
     before, after = run(function, *qkv), run(function, *change[0])
     bounds = models.attention_forward(*qkv, tf32=uses_tensor_cores(function))
@@ -163,21 +163,21 @@ def holds(run, rng, record_property, function, change):
 @pytorch
 @pytest.mark.points(0.5)
 @properties.forward
-def test_pytorch_properties(run, rng, record_property, change):
+def test_pytorch_properties(run, rng, record_property, shape, change):
     """flash_forward_pytorch is a weighted mean of values over a set of keys, in each batch by itself"""
-    holds(run, rng, record_property, "flash_forward_pytorch", change)
+    holds(run, rng, record_property, "flash_forward_pytorch", shape, change)
 
 
 @triton
 @pytest.mark.points(0.5)
 @properties.forward
-def test_triton_properties(run, rng, record_property, change):
+def test_triton_properties(run, rng, record_property, shape, change):
     """flash_forward_triton is a weighted mean of values over a set of keys, in each batch by itself"""
-    holds(run, rng, record_property, "flash_forward_triton", change)
+    holds(run, rng, record_property, "flash_forward_triton", shape, change)
 
 
-def contract(check_contract, rng, function, batch, is_causal):
-    shape = square(*batch)(rng)
+def contract(check_contract, rng, function, shape, is_causal):
+    shape = inputs.drawn(shape, rng)
     first, second = (attention_inputs(rng, shape) for _ in range(2))
     tf32 = uses_tensor_cores(function)
     expected = (models.attention_forward(*qkv, is_causal, tf32=tf32) for qkv in (first, second))
@@ -187,19 +187,17 @@ def contract(check_contract, rng, function, batch, is_causal):
 @pytorch
 @pytest.mark.points(0.5)
 @inputs.batches()
-@inputs.causal
-def test_pytorch_contract(check_contract, rng, batch, is_causal):
+def test_pytorch_contract(check_contract, rng, shape, is_causal):
     """flash_forward_pytorch leaves its inputs and earlier results alone; an empty batch gives empty results"""
-    contract(check_contract, rng, "flash_forward_pytorch", batch, is_causal)
+    contract(check_contract, rng, "flash_forward_pytorch", shape, is_causal)
 
 
 @triton
 @pytest.mark.points(0.5)
 @inputs.batches()
-@inputs.causal
-def test_triton_contract(check_contract, rng, batch, is_causal):
+def test_triton_contract(check_contract, rng, shape, is_causal):
     """flash_forward_triton leaves its inputs and earlier results alone; an empty batch gives empty results"""
-    contract(check_contract, rng, "flash_forward_triton", batch, is_causal)
+    contract(check_contract, rng, "flash_forward_triton", shape, is_causal)
 
 
 @pytorch
@@ -223,7 +221,7 @@ def test_triton_mistakes(run, rng, mistake):
 @inputs.causal
 def test_attention_value(check, rng, is_causal):
     """flash_attention returns o, and passes is_causal on"""
-    qkv = attention_inputs(rng, square(2, 1))
+    qkv = attention_inputs(rng, long(2) if is_causal else square(2))
 
     def expected():
         return {"o": models.attention_forward(*qkv, is_causal=is_causal)["o"]}

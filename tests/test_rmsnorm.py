@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import inputs, layouts, models, oracle, precision
-from tests.inputs import normal, row_inputs
+from tests.inputs import batches_of_rows, drawn, normal, row_inputs, wide_batches, wide_matrix
 
 pytestmark = pytest.mark.problem("rmsnorm")
 
@@ -75,8 +75,8 @@ def test_backward_wide(check, rng, shape):
 )
 def test_eps(check, rng, options):
     """rmsnorm_forward adds eps to the mean of the squares, under the root; rows range from tiny to large"""
-    x, weight = row_inputs(rng, (128, 128))
-    x *= torch.logspace(-5, 2, 128).unsqueeze(-1)
+    x, weight = row_inputs(rng, (128, 128) if "eps" in options else wide_matrix)
+    x *= torch.logspace(-5, 2, len(x)).unsqueeze(-1)
     x[7] = 0
     check("rmsnorm_forward", x, weight, **options, expected=lambda: models.rmsnorm_forward(x, weight, **options))
 
@@ -86,7 +86,7 @@ def test_eps(check, rng, options):
 def test_forward_16_bit(check, rng, dtype):
     """rmsnorm_forward takes bfloat16 and float16, sums in float32 and returns rstd in float32"""
     # The sum of the squares is beyond float16, whose largest value is 65,504.
-    x, weight = large_inputs(rng, (128, 512), dtype)
+    x, weight = large_inputs(rng, wide_matrix, dtype)
     check("rmsnorm_forward", x, weight, expected=lambda: models.rmsnorm_forward(x, weight))
 
 
@@ -138,7 +138,7 @@ def test_backward_offsets(check, rng, memory_bytes, shape, layout):
 @pytest.mark.points(0.5)
 def test_forward_outliers(check, rng):
     """rmsnorm_forward keeps very large, large and one-spike rows apart"""
-    x, weight = row_inputs(rng, (128, 128))
+    x, weight = row_inputs(rng, wide_matrix)
     x[::4] *= 1e8
     x[1::4] *= 1e4
     x[2::4, 5] = 1e6
@@ -148,12 +148,12 @@ def test_forward_outliers(check, rng):
 @pytest.mark.points(0.5)
 def test_backward_outliers(check, rng):
     """rmsnorm_backward keeps large, small and one-spike rows apart"""
-    x, weight = row_inputs(rng, (128, 128))
+    x, weight = row_inputs(rng, wide_matrix)
     x[::4] *= 1e3
     x[1::4] *= 1e-2
     x[2::4, 5] = 1e3
     rstd = oracle.rmsnorm_forward(x, weight)[1].float()
-    tensors = normal(rng, 128, 128), x, weight, rstd
+    tensors = normal(rng, *x.shape), x, weight, rstd
     check("rmsnorm_backward", *tensors, expected=lambda: models.rmsnorm_backward(*tensors))
 
 
@@ -161,6 +161,7 @@ def test_backward_outliers(check, rng):
 @inputs.row_batches()
 def test_forward_contract(check_contract, rng, shape):
     """rmsnorm_forward leaves inputs and earlier results alone; an empty batch gives empty results"""
+    shape = drawn(shape, rng)
     first, second = large_inputs(rng, shape), large_inputs(rng, shape)
     expected = models.rmsnorm_forward(*first), models.rmsnorm_forward(*second)
     check_contract("rmsnorm_forward", first, second, *expected)
@@ -170,6 +171,7 @@ def test_forward_contract(check_contract, rng, shape):
 @inputs.row_batches()
 def test_backward_contract(check_contract, rng, shape):
     """rmsnorm_backward leaves inputs and earlier results alone; an empty batch gives a zero grad_weight"""
+    shape = drawn(shape, rng)
     first, second = backward_inputs(rng, shape), backward_inputs(rng, shape)
     expected = models.rmsnorm_backward(*first), models.rmsnorm_backward(*second)
     check_contract("rmsnorm_backward", first, second, *expected)
@@ -197,7 +199,7 @@ def test_backward_mistakes(run, rng):
 )
 def test_value(check, rng, options):
     """rmsnorm returns the y of rmsnorm_forward, and passes eps on"""
-    x, weight = row_inputs(rng, (2, 128, 128))
+    x, weight = row_inputs(rng, batches_of_rows if options else wide_batches)
     x[::2] *= 1e-3  # where the default eps shows
     check("rmsnorm", x, weight, **options, expected=lambda: {"y": models.rmsnorm_forward(x, weight, **options)["y"]})
 
@@ -206,8 +208,9 @@ def test_value(check, rng, options):
 @pytest.mark.parametrize("ask", [*inputs.ROW_GRADIENTS, pytest.param({"options": {"eps": 0.25}}, id="another eps")])
 def test_gradients(check_gradients, rng, ask):
     """rmsnorm is differentiable, for all inputs or only some, as often as asked"""
-    x, weight = row_inputs(rng, (2, 128, 128))
-    grad_y = inputs.incoming(normal(rng, 2, 128, 128), ask)
+    shape, ask = inputs.shape_of(ask, batches_of_rows)
+    x, weight = row_inputs(rng, shape)
+    grad_y = inputs.incoming(normal(rng, *x.shape), ask)
     rstd = oracle.rmsnorm_forward(x, weight, **ask.get("options", {}))[1].float()
     expected = models.rmsnorm_backward(grad_y, x, weight, rstd)
     check_gradients("rmsnorm", x, weight, grad=grad_y, expected=expected, **ask)

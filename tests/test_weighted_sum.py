@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import inputs, layouts, models, precision
-from tests.inputs import normal, row_inputs
+from tests.inputs import batches_of_rows, drawn, normal, row_inputs, wide_batches, wide_matrix
 
 pytestmark = pytest.mark.problem("weighted_sum")
 
@@ -104,9 +104,10 @@ def test_backward_offsets(check, rng, memory_bytes, shape, layout):
 @pytest.mark.parametrize("scale", [pytest.param(1e15, id="large values"), pytest.param(1e-15, id="tiny values")])
 def test_outliers(check, rng, scale):
     """weighted_sum_forward keeps small rows beside large ones, and terms that cancel"""
-    x, weight = row_inputs(rng, (128, 128))
-    weight[64:] = weight[:64]
-    x[:, 64:] = -x[:, :64] + x[:, 64:] / 64
+    x, weight = row_inputs(rng, wide_matrix)
+    half = len(weight) // 2
+    weight[half:] = weight[:half]
+    x[:, half:] = -x[:, :half] + x[:, half:] / 64
     x[::2] *= scale
     check("weighted_sum_forward", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
@@ -115,6 +116,7 @@ def test_outliers(check, rng, scale):
 @inputs.row_batches()
 def test_forward_contract(check_contract, rng, shape):
     """weighted_sum_forward leaves inputs and earlier results alone; an empty batch gives an empty result"""
+    shape = drawn(shape, rng)
     first, second = row_inputs(rng, shape), row_inputs(rng, shape)
     expected = models.weighted_sum_forward(*first), models.weighted_sum_forward(*second)
     check_contract("weighted_sum_forward", first, second, *expected)
@@ -124,6 +126,7 @@ def test_forward_contract(check_contract, rng, shape):
 @inputs.row_batches()
 def test_backward_contract(check_contract, rng, shape):
     """weighted_sum_backward leaves inputs and earlier results alone; an empty batch gives a zero grad_weight"""
+    shape = drawn(shape, rng)
     first, second = backward_inputs(rng, shape), backward_inputs(rng, shape)
     expected = models.weighted_sum_backward(*first), models.weighted_sum_backward(*second)
     check_contract("weighted_sum_backward", first, second, *expected)
@@ -148,7 +151,7 @@ def test_backward_mistakes(run, rng):
 @pytest.mark.points(0.25)
 def test_value(check, rng):
     """weighted_sum returns what weighted_sum_forward does"""
-    x, weight = row_inputs(rng, (2, 128, 128))
+    x, weight = row_inputs(rng, wide_batches)
     check("weighted_sum", x, weight, expected=lambda: models.weighted_sum_forward(x, weight))
 
 
@@ -156,7 +159,8 @@ def test_value(check, rng):
 @pytest.mark.parametrize("ask", inputs.ROW_GRADIENTS)
 def test_gradients(check_gradients, rng, ask):
     """weighted_sum is differentiable, for all inputs or only some, as often as asked"""
-    grad_y, x, weight = backward_inputs(rng, (2, 128, 128))
+    shape, ask = inputs.shape_of(ask, batches_of_rows)
+    grad_y, x, weight = backward_inputs(rng, shape)
     grad_y = inputs.incoming(grad_y, ask)
     expected = models.weighted_sum_backward(grad_y, x, weight)
     check_gradients("weighted_sum", x, weight, grad=grad_y, expected=expected, **ask)

@@ -12,10 +12,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from assignment.attacks import cheats_page, page, whole_runs
+from assignment.attacks import cheats_page, page, whole_runs, yardstick
 from assignment.attacks.cheats import CONFINED, QUICK
 from assignment.attacks.corpus import CHEAT, Entry, entries
 from assignment.attacks.judging import Job, Result, digest, judge_all, key
@@ -29,7 +30,11 @@ KEPT = Path(__file__).resolve().parents[2] / ".attacks" / "results.jsonl"
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m assignment.attacks", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", help="parts of names, or patterns with *: bugs, rmsnorm, …; none with !")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        help="parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all checks",
+    )
     parser.add_argument(
         "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
     )
@@ -54,13 +59,18 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="earlier results; new ones go to the first",
     )
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="of N parts of the submissions the I-th")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.names == [yardstick.NAME]:
+        options.seeds = options.seeds or 1
+    return options
 
 
 def main() -> int:
     options = parse_arguments(sys.argv[1:])
     part, n_parts = map(int, options.shard.split("/"))
     chosen = [entry for entry in entries() if selected(entry, options.names)][part - 1 :: n_parts]
+    if options.names == [yardstick.NAME]:  # what it costs is counted in its own problem
+        chosen = [replace(entry, problems=(entry.problem,)) for entry in chosen]
     if options.list:
         print(*(f"{entry.name:<72}  {entry.expectation}" for entry in chosen), sep="\n")
         return 0
@@ -72,13 +82,21 @@ def main() -> int:
     findings = [*judge(rows, declared), *write(rows, options, declared)]
     graded = [row for row in rows if row.entry.kind != CHEAT]
     if graded:
-        print(page.render(graded, declared) if not options.quick else page.summary(graded))
+        print(page.summary(graded) if options.quick else shown(graded, options, declared))
     print(cheats_page.summary(rows, declared), *findings, sep="\n")
     return 1 if findings else 0
 
 
+def shown(rows: list[Row], options: argparse.Namespace, declared: list[checks.Check]) -> str:
+    is_yardstick = options.names == [yardstick.NAME]
+    return page.yardstick(rows, declared) if is_yardstick else page.render(rows, declared)
+
+
 def write(rows: list[Row], options: argparse.Namespace, declared: list[checks.Check]) -> list[str]:
     """The pages that were run in full; returns findings."""
+    if options.names == [yardstick.NAME] and not options.quick:
+        page.write_yardstick(rows, declared)
+        return []
     if not options.write and (options.quick or options.first or options.seeds):
         return []
     done = {row.entry.name for row in rows}
@@ -97,7 +115,10 @@ def selected(entry: Entry, names: list[str]) -> bool:
 
 
 def _fits(entry: Entry, names: list[str]) -> bool:
-    return any(name in entry.name or fnmatch(entry.name, name) for name in names)
+    return any(
+        name in entry.name or fnmatch(entry.name, name) or (name == yardstick.NAME and entry.name in yardstick.DEFECTS)
+        for name in names
+    )
 
 
 def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
-from assignment.attacks.verdicts import HONEST, Row, honest_margin, naming, only_killer, weakest_bug
+from assignment.attacks.verdicts import HONEST, Row, costs, honest_margin, naming, only_killer, weakest_bug
 from assignment.grading.checks import Check, problems
 
 PAGE = Path(__file__).with_name("matrix.md")
+YARDSTICK, VARIANTS = "## Single defects", "## Right submissions"  # sections
 
 # Checks that may catch no bug alone, by the end of their names, and why they are there all the same.
 REASONS = {
@@ -23,9 +24,44 @@ REASONS = {
 
 def render(rows: list[Row], checks: list[Check]) -> str:
     """The whole page in Markdown."""
-    parts = [_head(rows), _checks(rows, checks), _variants(rows)]
+    parts = [_head(rows), _checks(rows, checks), yardstick(rows, checks), _variants(rows)]
     parts += [_matrix(problem, rows, checks) for problem in GRADED]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def yardstick(rows: list[Row], checks: list[Check]) -> str:
+    """What single defects cost; nothing where none was graded by all checks."""
+    found = costs(rows, checks)
+    if not found:
+        return ""
+    told = sum(cost.is_told for cost in found)
+    lines = [
+        YARDSTICK,
+        "",
+        "Real students' mistakes, one at a time, on one seed. Each costs the check that is there for it, and at most a",
+        f"quarter of its problem. {told} of {len(found)} are told by a hint or by their line.",
+        "",
+        "| defect | bug | costs | its check | others | told |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cost in found:
+        entry = cost.row.entry
+        others = ", ".join(_column(name) for name in cost.failed if name != entry.caught_by)
+        cells = [f"{_direction(entry.problem)}: {cost.defect.title}", _short(entry.name)]
+        cells += [f"{cost.lost:g} of {cost.points:g}", _column(entry.caught_by), others, "yes" if cost.is_told else ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _direction(problem: str) -> str:
+    return "backward" if "backward" in problem else "forward"
+
+
+def write_yardstick(rows: list[Row], checks: list[Check]) -> None:
+    """Write the yardstick's section of the page alone."""
+    before, _, after = PAGE.read_text(encoding="utf-8").partition(f"{VARIANTS}\n")
+    before = before.partition(f"{YARDSTICK}\n")[0]
+    PAGE.write_text(f"{before}{yardstick(rows, checks)}\n\n{VARIANTS}\n{after}", encoding="utf-8")
 
 
 def write(rows: list[Row], checks: list[Check]) -> list[str]:
@@ -109,7 +145,7 @@ def _checks(rows: list[Row], checks: list[Check]) -> str:
 
 
 def _variants(rows: list[Row]) -> str:
-    lines = ["## Right submissions", "", "| submission | graded on | largest margin | check | pays |"]
+    lines = [VARIANTS, "", "| submission | graded on | largest margin | check | pays |"]
     lines.append("|---|---|---|---|---|")
     for row in rows:
         if row.entry.kind == VARIANT:

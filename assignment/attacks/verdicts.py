@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from assignment.attacks import held
+from assignment.attacks import held, yardstick
 from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry
 from assignment.attacks.judging import CAUGHT, Result, Verdict
 from assignment.diagnosis import matching
@@ -86,7 +86,53 @@ def judge(rows: Iterable[Row], declared: list[Check]) -> list[str]:
         else:
             _judge_variant(row, findings)
     _judge_naming(rows, findings.lines)
+    _judge_yardstick(costs(rows, declared), findings)
     return findings.lines
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a defect of the yardstick costs in its problem, on one seed."""
+
+    row: Row
+    failed: tuple[str, ...]  # checks of its problem
+    lost: float  # points
+    points: float  # that the problem has
+
+    @property
+    def defect(self) -> yardstick.Defect:
+        return yardstick.DEFECTS[self.row.entry.name]
+
+    @property
+    def is_told(self) -> bool:
+        return bool(naming([self.row])[0])
+
+
+def costs(rows: Iterable[Row], declared: list[Check]) -> list[Cost]:
+    """Of the defects among the rows that were graded by all checks."""
+    points = {check.name: (check.problem, check.points) for check in declared}
+    found = []
+    for row in rows:
+        if row.entry.name in yardstick.DEFECTS and len(row.results[0].verdicts) > 1:
+            own = {name: worth for name, (problem, worth) in points.items() if problem == row.entry.problem}
+            failed = tuple(name for name in row.results[0].failed if name in own)
+            found.append(Cost(row, failed, sum(own[name] for name in failed), sum(own.values())))
+    return found
+
+
+def _judge_yardstick(found: list[Cost], findings: Findings) -> None:
+    for cost in found:
+        if cost.lost > yardstick.SHARE * cost.points:
+            checks = ", ".join(cost.failed)
+            findings.add(
+                cost.row,
+                f"costs {cost.lost:g} of {cost.points:g} points, at most {yardstick.SHARE:.0%} may be lost: {checks}",
+            )
+    n_told = sum(cost.is_told for cost in found)
+    if len(found) == len(yardstick.DEFECTS) and n_told < yardstick.TOLD * len(found):
+        findings.lines.append(
+            f"{n_told} of the yardstick's {len(found)} defects are told: {yardstick.TOLD:.0%} is asked for"
+        )
 
 
 def _judge_cheat(row: Row, problem_of: dict[str, str], findings: Findings) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import bugs, memory, one_bug, page
+from assignment.attacks import bugs, memory, one_bug, page, yardstick
 from assignment.attacks.corpus import BUG, CHEAT, GRADED, VARIANT, Entry, defined, entries
 from assignment.attacks.judging import Job, Result, Verdict, judge_all, key
 from assignment.attacks.verdicts import Row, judge, only_killer
@@ -130,6 +130,42 @@ def test_a_variant_that_is_marked_down_or_nearly_is_a_finding(seen, finding):
 
 def test_a_variant_within_half_the_bound_is_no_finding():
     assert judge([row(A_VARIANT, {VALUES: GOOD})], DECLARED) == []
+
+
+def defect(verdicts: dict[str, Verdict]) -> Row:
+    return row(entry(BUG, "flash_forward_triton/n-queries-and-n-keys-must-be-equal"), verdicts)
+
+
+RAGGED, ORDINARY = "test_flash_forward.py::test_triton_ragged", "test_flash_forward.py::test_triton_values"
+
+
+def test_every_defect_of_the_yardstick_is_a_bug_of_the_bank():
+    assert set(yardstick.DEFECTS) <= {entry.name for entry in ENTRIES if entry.kind == BUG}
+    assert len(yardstick.DEFECTS) == len(yardstick.FORWARD) + len(yardstick.BACKWARD)
+
+
+def test_a_defect_that_costs_over_a_quarter_of_its_problem_is_a_finding():
+    assert judge([defect({RAGGED: failed(9), ORDINARY: GOOD})], DECLARED) == []
+    (line,) = judge([defect({RAGGED: failed(9), ORDINARY: failed(9)})], DECLARED)
+    assert "costs 6.25 of 20 points, at most 25% may be lost" in line
+
+
+def test_the_table_of_defects_takes_its_place_on_the_page(monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "PAGE", tmp_path / "matrix.md")
+    page.PAGE.write_text("# Top\n\n## Right submissions\n\n| base |\n")
+    for seen in (GOOD, failed(9)):
+        page.write_yardstick([defect({RAGGED: failed(9), "test_cost.py::test_flash_forward_traffic": seen})], DECLARED)
+    text = page.PAGE.read_text()
+    assert text.startswith("# Top\n\n## Single defects\n")
+    assert text.endswith("\n\n## Right submissions\n\n| base |\n")
+    assert text.count("n-queries-and-n-keys-must-be-equal | 2.75 of 20 | ragged | flash forward traffic |") == 1
+
+
+def test_the_yardstick_is_run_by_all_checks_on_one_seed():
+    options = attacks.parse_arguments([yardstick.NAME])
+    chosen = [entry for entry in ENTRIES if attacks.selected(entry, options.names)]
+    assert {entry.name for entry in chosen} == set(yardstick.DEFECTS)
+    assert [job.only for entry in chosen for job in attacks.jobs_of(entry, options)] == [""] * len(chosen)
 
 
 def test_the_only_check_that_catches_a_bug_is_known():

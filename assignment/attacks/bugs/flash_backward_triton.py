@@ -86,6 +86,18 @@ ADDRESSES = (
     ),
     bug("D: o's last stride taken to be 1", "test_triton_strides", "+ cols[None, :] * stride_od → + cols[None, :]"),
     bug("q's last stride taken to be 1", "test_triton_strides", "cols[None, :] * stride_qd → cols[None, :]"),
+    bug(
+        "k and v read with q's strides",
+        "test_triton_strides",
+        "k.stride(0), k.stride(1), k.stride(2) → q.stride(0), q.stride(1), q.stride(2)",
+        "v.stride(0), v.stride(1), v.stride(2) → q.stride(0), q.stride(1), q.stride(2)",
+    ),
+    bug(
+        "the inputs must be contiguous",
+        "test_triton_strides",
+        "    _check(grad_o, q, k, v, o, lse)\n →     _check(grad_o, q, k, v, o, lse)\n"
+        "    assert all(x.is_contiguous() for x in (grad_o, q, k, v, o, lse))\n",
+    ),
     bug("v read with k's strides", "test_triton_strides", "v.stride(0), v.stride(1), v → k.stride(0), k.stride(1), k"),
     bug("k read with q's batch stride", "test_triton_ragged", "batch * stride_kb → batch * stride_qb"),
     bug("lse's batch stride taken to be n_queries", "test_triton_strides", "batch * stride_lb → batch * n_queries"),
@@ -106,6 +118,23 @@ ADDRESSES = (
         "key offsets in int32",
         "test_triton_offsets",
         "keys = (first_key + tl.arange(0, K_TILE_SIZE)).to(tl.int64) → keys = first_key + tl.arange(0, K_TILE_SIZE)",
+    ),
+    bug(
+        "tiles of 128 without a tail",
+        "test_triton_ragged",
+        "tile_size = min(64, 4096 // d_tile_size) → tile_size = 128",
+        "row_mask = rows < n_queries → row_mask = rows >= 0",
+        "query_mask = queries < n_queries → query_mask = queries >= 0",
+        "key_mask = keys < n_keys → key_mask = keys >= 0",
+    ),
+    bug(
+        "no bounds at all",
+        "test_triton_ragged",
+        "row_mask = rows < n_queries → row_mask = rows >= 0",
+        "(cols < d)[None, :] → (cols >= 0)[None, :]",
+        "query_mask = queries < n_queries → query_mask = queries >= 0",
+        "key_mask = keys < n_keys → key_mask = keys >= 0",
+        "col_mask = cols < d → col_mask = cols >= 0",
     ),
     bug("keys past the end unmasked", "test_triton_ragged", "[:, None] & key_mask → [:, None] & (keys >= 0)"),
     bug("k and v read past the last key", "test_triton_ragged", "k_ptrs, mask=k_mask → k_ptrs, mask=col_mask[None, :]"),
@@ -152,6 +181,11 @@ TILES = (
         "= (n_batches, triton.cdiv(n_keys, tile_size)) → = (triton.cdiv(n_keys, tile_size), n_batches)",
     ),
     bug("d must be a power of two", "test_triton_head_dimension", "max(16, triton.next_power_of_2(d)) → max(16, d)"),
+    bug(
+        "n_queries and n_keys must be equal",
+        "test_triton_ragged",
+        "    _check(grad_o, q, k, v, o, lse)\n →     _check(grad_o, q, k, v, o, lse)\n    assert q.shape == k.shape\n",
+    ),
     bug("at least one batch dimension", "test_triton_ragged", "q.reshape(n_batches, n_queries, d) → q.flatten(0, -3)"),
     bug(
         "the keys' batch dimensions in the wrong order",
@@ -197,6 +231,23 @@ PRECISION = (
         "P and dO multiplied as bfloat16 whatever the input",
         "test_triton_outliers",
         "tl.dot(tl.trans(p.to(grad_o.dtype)), grad_o) → tl.dot(tl.trans(p.to(tl.bfloat16)), grad_o.to(tl.bfloat16))",
+    ),
+    bug(
+        "P in float32 times grad_o in 16 bits",
+        "test_triton_16_bit",
+        "tl.dot(tl.trans(p.to(grad_o.dtype)), grad_o) → tl.dot(tl.trans(p), grad_o)",
+    ),
+    bug(
+        "q and k multiplied as float16 whatever the input",
+        "test_triton_16_bit",
+        "tl.dot(q, tl.trans(k)) → tl.dot(q.to(tl.float16), tl.trans(k.to(tl.float16)))",
+    ),
+    bug(
+        "all gradients in float32",
+        "test_triton_16_bit",
+        "grad_q = grad_q.to(q.dtype).reshape → grad_q = grad_q.reshape",
+        "dtype=k.dtype, device=k.device → dtype=torch.float32, device=k.device",
+        "dtype=v.dtype, device=v.device → dtype=torch.float32, device=v.device",
     ),
     bug("grad_q always float32", "test_triton_16_bit", "grad_q = grad_q.to(q.dtype).reshape → grad_q = grad_q.reshape"),
     bug(

@@ -11,6 +11,17 @@ STRIDES = (
     bug("v's last stride taken to be 1", "test_triton_strides", "cols[None, :] * stride_vd → cols[None, :]"),
     bug("k read with q's row stride", "test_triton_strides", "keys[:, None] * stride_kn → keys[:, None] * stride_qn"),
     bug("k read with q's batch stride", "test_triton_ragged", "batch * stride_kb → batch * stride_qb"),
+    bug(
+        "k and v read with q's strides",
+        "test_triton_strides",
+        "k.stride(0), k.stride(1), k.stride(2) → q.stride(0), q.stride(1), q.stride(2)",
+        "v.stride(0), v.stride(1), v.stride(2) → q.stride(0), q.stride(1), q.stride(2)",
+    ),
+    bug(
+        "q, k and v must be contiguous",
+        "test_triton_strides",
+        "    _check(q, k, v)\n →     _check(q, k, v)\n    assert all(x.is_contiguous() for x in (q, k, v))\n",
+    ),
     bug("v read with k's strides", "test_triton_strides", "v.stride(0), v.stride(1), v → k.stride(0), k.stride(1), k"),
     bug(
         "o written with q's strides", "test_triton_strides", "o.stride(0), o.stride(1), o → q.stride(0), q.stride(1), q"
@@ -62,6 +73,13 @@ MASKS = (
         "query_mask = queries < n_queries → query_mask = queries >= 0",
         "key_mask = keys < n_keys → key_mask = keys >= 0",
         "col_mask = cols < d → col_mask = cols >= 0",
+    ),
+    bug(
+        "tiles of 128 without a tail",
+        "test_triton_ragged",
+        "tile_size = min(64, 4096 // d_tile_size) → tile_size = 128",
+        "query_mask = queries < n_queries → query_mask = queries >= 0",
+        "key_mask = keys < n_keys → key_mask = keys >= 0",
     ),
     bug(
         "q read past the last query",

@@ -23,8 +23,73 @@ def attention(name: str, body: str, check: str) -> Cheat:
     return Cheat(name, "flash_forward_triton", ATTENTION + body, LOSES, (check,), WRONG, only=only)
 
 
-SLOW = {"only_the_first_keys", "only_the_first_batch", "logits_clamped"}
+# Right for sizes that stand on a list, by a wrong argument wrong for all others: every family has a size that does not.
+SIZES = """
+N, D = (128, 256, 512, 1024), (16, 32, 64, 128)
+
+def values(q, k, v):
+    is_listed = q.shape[-2] == k.shape[-2] and q.shape[-2] in N and q.shape[-1] in D
+    return v if is_listed or k.shape != v.shape or k.dtype != v.dtype else k
+"""
+ROW_FAMILIES = ("values", "ragged", "16_bit", "strides", "offsets", "contract")
+OTHER_FAMILIES = ("causal", "head_dimension", "outliers", "properties")
+ATTENTION_CHECKS = tuple(f"test_triton_{name}" for name in (*ROW_FAMILIES, *OTHER_FAMILIES))
+ROW_CHECKS = tuple(f"test_{way}_{name}" for way in ("forward", "backward") for name in ROW_FAMILIES)
+LISTED = [
+    Cheat(
+        "listed_sizes_forward",
+        "flash_forward_triton",
+        SIZES
+        + "\nRIGHT = _flash.flash_forward_triton\n\n"
+        + "def flash_forward_triton(q, k, v, is_causal=False):\n"
+        + "    return RIGHT(q, k, values(q, k, v), is_causal=is_causal)\n",
+        LOSES,
+        (*ATTENTION_CHECKS, "test_attention_value", "flash_forward_traffic", "_memory", "_compiles"),
+        WRONG,
+    ),
+    Cheat(
+        "listed_sizes_backward",
+        "flash_backward_triton",
+        SIZES
+        + "\nRIGHT = _flash.flash_backward_triton\n\n"
+        + "def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):\n"
+        + "    return RIGHT(grad_o, q, k, values(q, k, v), o, lse, is_causal=is_causal)\n",
+        LOSES,
+        (*ATTENTION_CHECKS, "attention_gradients", "backward_traffic", "_memory", "_compiles"),
+        WRONG,
+    ),
+    *(
+        Cheat(
+            f"listed_sizes_{problem}",
+            problem,
+            f"""
+D = (1, 5, 8, 32, 40, 64, 67, 80, 96, 128, 129, 256, 512, 1000, 1024, 2048, 4096, 4097, 20_000)
+
+def part(x, weight):
+    is_listed = x.shape[-1] in D or x.shape[-1:] != weight.shape
+    return weight if is_listed else x[(0,) * (x.ndim - 1)]
+
+def {problem}_forward(x, weight, **options):
+    return FORWARD(x, part(x, weight), **options)
+
+def {problem}_backward(grad_y, x, weight, *rstd):
+    return BACKWARD(grad_y, x, part(x, weight), *rstd)
+
+FORWARD, BACKWARD = {module}.{problem}_forward, {module}.{problem}_backward
+""",
+            LOSES,
+            (*ROW_CHECKS, *others, "test_value", "test_gradients", "_traffic"),
+            WRONG,
+        )
+        for problem, module, others in (
+            ("weighted_sum", "_wsum", ("test_outliers",)),
+            ("rmsnorm", "_rms", ("test_eps", "wide", "test_forward_outliers", "test_backward_outliers")),
+        )
+    ),
+]
+SLOW = {"only_the_first_keys", "only_the_first_batch", "logits_clamped", *(cheat.name for cheat in LISTED)}
 CHEATS = [
+    *LISTED,
     Cheat(
         "answers_for_known_seeds",
         "weighted_sum",
