@@ -167,6 +167,19 @@ def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
     return right, wrong
 
 
+def misnamed(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
+    """Every bug, failed check and hint of it that names another bug, the check that must catch the bug or not."""
+    found = {
+        (row.entry.name, check, "".join(result.verdicts[check].hints or ())): None
+        for row in rows
+        if row.entry.kind == BUG
+        for result in row.results
+        for check in result.failed
+        if told(row.entry, result.verdicts[check])[1]
+    }
+    return list(found)
+
+
 def _judge_naming(rows: list[Row], findings: list[str]) -> None:
     n_bugs, (right, wrong) = sum(row.entry.kind == BUG for row in rows), naming(rows)
     if n_bugs < MANY:
