@@ -193,7 +193,7 @@ def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
-        is_clear = len(hints[-1] or ()) == 1 or not any(hints) or len(hints) > MOST_LOOKED_AT
+        is_clear = hints[-1] is None or len(hints[-1]) == 1 or len(hints) > MOST_LOOKED_AT
         if worst.status not in score.KEEPS_POINTS and worst.margin >= enough and is_clear:
             break
     return replace(worst, notes=notes, hints=[score.likely(hints)])

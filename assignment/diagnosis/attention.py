@@ -169,12 +169,16 @@ def masked(**changes: Any) -> Variants:
     """A causal model: in one tile, or tile by tile up to the diagonal's; −∞ − −∞ as it comes, or taken for −∞."""
 
     def model(call: Call) -> Iterator[Sequence[Tensor]]:
+        n_keys = n_keys_of(call)
         for pair in (None, *PAIRS) if call.is_causal else ():
-            tile = pair[1] if pair else call.tensors[1].shape[-2]
+            tile = pair[1] if pair else n_keys
+            if "padding" in changes and n_keys % tile == 0:
+                continue
             yield (came := Tiled(visited=pair, **changes)(call, tile))
             if not came[0].isfinite().all():
                 yield Tiled(visited=pair, guarded=True, **changes)(call, tile)
-        for tile in TILES if call.is_causal else ():  # every tile is visited: some hide all of a row from the first on
+        hides_rows = call.is_causal and "hidden" not in changes  # all of them in a tile: −∞ − −∞ if it comes first
+        for tile in TILES if hides_rows else ():
             came = Tiled(**changes)(call, tile)
             if not came[0].isfinite().all():
                 yield came
