@@ -26,8 +26,8 @@ LESS = 300.0  # times: a model that leaves so little of the error explains it, t
 MOST = 300.0  # times the bound, even then
 REST, REST_LARGEST = 0.02, 0.1  # of the error that a model may leave, as a root mean square and at its largest
 OF_AN_EMPTY_BATCH = (
-    "A sum over no rows is 0, and a mean over no rows is 0/0, which is NaN (handout, section {section}, watch out for). "
-    "What does your function do before it returns, where the batch is empty?"
+    "A sum over no rows is 0, and a mean over no rows is 0/0, which is NaN (handout, section {section}, watch out "
+    "for). What does your function do before it returns, where the batch is empty?"
 )
 ADDED_TO_ANOTHER = (
     "Your result is that of this call added to that of the call before (handout, section 8, what may be called). Is "

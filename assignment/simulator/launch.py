@@ -70,6 +70,8 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
 
 def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Program, options: dict[str, Any]) -> None:
     call = calls.current()
+    if 0 in sizes:
+        call.empty_grids.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
     watch = Watch(self.__name__, sizes, kernel.waits, call)
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch

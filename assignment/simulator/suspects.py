@@ -90,8 +90,8 @@ def _strides(access: Access) -> str:
         return ""
     used = " and ".join(f"{stride} along axis {axis}" for axis, stride in instead)
     right = " and ".join(str(own[axis]) for axis, _ in instead)
-    whose = ", ".join(_owners(access, instead))
-    return f"all of it lies inside with strides {used}{whose and f', those of {whose}'}, in place of {right}"
+    whose = f" (those of {', '.join(owners)})" if (owners := _owners(access, instead)) else ""
+    return f"all of it lies inside with strides {used}{whose} in place of {right}"
 
 
 def _owners(access: Access, instead: Sequence[tuple[int, int]]) -> list[str]:
@@ -166,7 +166,7 @@ def _is_mere_overrun(access: Access) -> bool:
     rows, cols = np.unique(row), np.unique(col)
     if not (_follow_one_another(rows) and _follow_one_another(cols) and rows.size * cols.size == rest.size):
         return False
-    if rows[-1] < shape[-2]:
+    if rows[-1] < shape[-2] or rows[0] % _TILE:  # where tiles of rows begin
         return False
     is_told_by_program = len(batch) == 1 and shape[0] > 1 and sum(size > 1 for size in access.grid) > 1
     return not is_told_by_program or batch[0] in access.program
