@@ -147,8 +147,9 @@ def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
     """Whether a failure names the bug, or quotes its line; and whether it names another."""
     hint = "".join(verdict.hints or ())
     said = "\n".join([verdict.message, *verdict.notes, hint])
-    is_right = bool(entry.line and entry.line in verdict.message) or (
-        any(matching.HINTS.get(hint) == name or name in said for name in entry.named)
+    names = {matching.HINTS.get(one) for one in hint.split(score.OR)}
+    is_right = bool(entry.line and entry.line in verdict.message) or any(
+        name in names or name in said for name in entry.named
     )
     return is_right, bool(hint) and not is_right
 

@@ -97,7 +97,7 @@ def causes(
         if call.function not in MISCONCEPTIONS or too_large(call):
             continue
         result = Wrong(call, got, expected)
-        if result.distance(call.chosen(right(call.function, call, call.tensors))) <= 1:
+        if len(calls) > 1 and result.agrees(call.chosen(right(call.function, call, call.tensors))):
             return [OF_ANOTHER_CALL]
         for is_known in (True, False) if known else (False,):
             for cause in possible(call.function, call):

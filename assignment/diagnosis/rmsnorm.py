@@ -94,18 +94,6 @@ BACK = "5, the mathematics: backward"
 
 FORWARD = [
     Misconception(
-        "eps-fixed",
-        "Your result equals RMSNorm with an eps of its own, whatever the argument is",
-        "eps is an argument with a default: does it reach the kernel?",
-        "5, the interface",
-        with_rstds(
-            *(
-                lambda x, eps, own=own: usual_rstd(x, own)
-                for own in (1e-5, 1e-6, 1e-8, 1e-12, 1e-4, 1e-3, torch.finfo(torch.float32).eps)
-            )
-        ),
-    ),
-    Misconception(
         "eps-missing",
         "Your result equals RMSNorm without eps",
         "What keeps the root of a row of zeros from being 0?",
@@ -136,6 +124,18 @@ FORWARD = [
         MATH,
         with_rstds(
             lambda x, eps: x.square().mean(-1, keepdim=True).clamp(min=eps).rsqrt(),
+        ),
+    ),
+    Misconception(
+        "eps-fixed",
+        "Your result equals RMSNorm with an eps of its own, whatever the argument is",
+        "eps is an argument with a default: does it reach the kernel?",
+        "5, the interface",
+        with_rstds(
+            *(
+                lambda x, eps, own=own: usual_rstd(x, own)
+                for own in (1e-5, 1e-6, 1e-8, 1e-12, 1e-4, 1e-3, torch.finfo(torch.float32).eps)
+            )
         ),
     ),
     Misconception(

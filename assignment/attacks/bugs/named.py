@@ -93,6 +93,7 @@ NAMED: dict[str, dict[str, str | tuple[str, ...]]] = {
         "forward-x-s-last-stride-taken-to-be-1": (
             "x is read as if its last stride were 1",
             "is every index multiplied by its own stride",
+            "strides 1 along axis 1 (those of a contiguous tensor)",
         ),
         "forward-row-offsets-in-int32": "x = tl.load(x_row_ptrs + cols[None, :] * strid",
         "forward-rstd-in-the-input-s-dtype": "rstd is ",
@@ -234,7 +235,7 @@ NAMED: dict[str, dict[str, str | tuple[str, ...]]] = {
         "k-s-last-stride-taken-to-be-1": "k is read as if its last stride were 1",
         "v-s-last-stride-taken-to-be-1": "v is read as if its last stride were 1",
         "k-read-with-q-s-row-stride": "k = tl.load(k_ptrs, mask=k_mask, other=0.0)",
-        "k-read-with-q-s-batch-stride": "k = tl.load(k_ptrs, mask=k_mask, other=0.0)",
+        "k-read-with-q-s-batch-stride": ("k = tl.load(k_ptrs, mask=k_mask, other=0.0)", "k is read with q's strides"),
         "v-read-with-k-s-strides": "v = tl.load(v_ptrs, mask=v_mask, other=0.0)",
         "q-s-batch-and-row-strides-swapped": "q = tl.load(q_ptrs, mask=q_mask, other=0.0)",
         "lse-written-as-if-it-had-n-keys-columns": "tl.store(lse_ptrs, lse, mask=query_mask)",
