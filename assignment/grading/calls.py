@@ -130,6 +130,8 @@ class Run:
             raise SubmissionError(score.CRASHED, replies.UNREADABLE)
         if reply["status"] != "compiled":
             raise failure(reply)
+        self.notes += [note for note in compiled.not_judged(reply) if note not in self.notes]
+        self.doubts += [doubt for doubt in compiled.unknown(reply) if doubt not in self.doubts]
         return compiled.problems(reply)
 
     def _judged(self, right: Callable[[Any], object], came: dict[str, Any], results: list[Tensor]) -> None:
