@@ -257,6 +257,9 @@ def scores_of(q: Tensor, k: Tensor) -> int:
     return q[..., 0].numel() * k.shape[-2]
 
 
+TOO_SMALL = "a tile that feeds tl.dot is at least 16 wide, and padded with zeros: handout, section 9, questions and answers, d = 8"
+
+
 def is_todo(reply: dict[str, Any]) -> bool:
     return reply["status"] == "raised" and "NotImplementedError" in reply["types"] and reply["by_submission"]
 
@@ -268,6 +271,8 @@ def failure(reply: dict[str, Any]) -> SubmissionError:
     message = f"it raised {message}" if reply["status"] == "raised" else message
     if reply.get("in_kernel") and "UnboundLocalError" in reply.get("types", ()):
         message += "\n  in Triton a name that is first assigned in a loop ends with it: assign it before the loop"
+    if reply.get("in_kernel") and "Input shapes should have" in message:
+        message += f"\n  {TOO_SMALL}"
     return SubmissionError(score.FAIL, message, is_fault=reply["status"] == "fault")
 
 
