@@ -257,7 +257,7 @@ def scores_of(q: Tensor, k: Tensor) -> int:
     return q[..., 0].numel() * k.shape[-2]
 
 
-TOO_SMALL = "a tile that feeds tl.dot is at least 16 wide, and padded with zeros: handout, section 9, questions and answers, d = 8"
+TOO_SMALL = "tl.dot wants tiles of at least 16, padded with zeros: handout, section 9, questions and answers"
 
 
 def is_todo(reply: dict[str, Any]) -> bool:
