@@ -114,7 +114,8 @@ def print_list(console: Console, selected: list[checks.Check]) -> None:
         if own or name == "speed":
             console.print(Text(f"{name}: {title}, {points:g} points", "bold"))
         for check in own:
-            console.print(Text(f"  {check.points:>4g}  {check.name:<52}  {check.claim}"))
+            console.print(Text(f"  {check.points:>4g}  {check.name}"))
+            console.print(Text("\n".join(report.claim_lines(check.claim, 8))))
 
 
 def write_pack(console: Console, submission: Submission) -> int:
