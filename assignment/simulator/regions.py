@@ -200,13 +200,13 @@ class Regions:
         index = region.name_at(int(outside[0]) + region.address - region.start)
         if int(outside[0]) >= 0 and (row := region.layout.beyond(int(outside[0]))):
             index += f", or {element(region.name, row)}"
-        where = place()
-        reason = _wrapped(region.layout, outside[:1], width) or self._suspect(region, offsets, where)
+        in_kernel = place()
+        reason = _wrapped(region.layout, outside[:1], width) or self._suspect(region, offsets, in_kernel)
         reason = reason or _beside(region.layout, int(outside[0]))
         return OutOfBounds(
             f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} {index}, "
             f"but {region.name} is {describe(region.tensor)}\n"
-            f"{at(where)}\n  {lanes}{reason}"
+            f"{at(in_kernel)}\n  {lanes}{reason}"
         )
 
     def _suspect(self, region: Region, offsets: np.ndarray, where: Place) -> str:

@@ -122,8 +122,10 @@ def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
     None if there are none.
     """
     unwritten = are_unwritten(tensor)
-    found = () if unwritten is None else unwritten.nonzero()
-    return (len(found), tuple(found[0].tolist())) if len(found) else None
+    if unwritten is None or not unwritten.any():
+        return None
+    found = unwritten.nonzero()
+    return len(found), tuple(found[0].tolist())
 
 
 class Undefined:
