@@ -7,6 +7,8 @@ import torch
 from assignment.simulator import undefined
 
 TILES = (16, 32, 64, 128, 256, 512, 1024)  # of rows, that kernels use
+DOES_IT_COUNT_OTHERS = "does the grid count another tensor's rows"
+IS_IT_ROUNDED_DOWN = "is the grid rounded down, where triton.cdiv rounds up"
 OF_A_BATCH = {
     "o": -2,
     "lse": -1,
@@ -51,11 +53,11 @@ def cause(name: str, result: torch.Tensor, empty_grids: Sequence[str], inputs: S
     n_stored = 0 if rows is None else stored_before_the_rest(rows)
     if rows is None or not n_stored:
         return ""
-    if name in OF_A_BATCH and n_stored in lengths(inputs) - {len(rows)}:
-        return f": of {len(rows)} rows {n_stored} are stored, as many as another tensor has: whose does the grid count?"
-    if any(n_stored == len(rows) // tile * tile for tile in TILES):
-        return f": of {len(rows)} rows {n_stored} are stored: is the grid rounded down, where triton.cdiv rounds up?"
-    return ""
+    others = lengths(inputs) - {len(rows)} if name in OF_A_BATCH else set()
+    is_anothers = any(n_stored == -(-other // tile) * tile for other in others for tile in (1, *TILES))
+    is_rounded_down = any(n_stored == len(rows) // tile * tile for tile in TILES)
+    questions = [DOES_IT_COUNT_OTHERS] * is_anothers + [IS_IT_ROUNDED_DOWN] * is_rounded_down
+    return f": of {len(rows)} rows {n_stored} are stored: {', or '.join(questions)}?" if questions else ""
 
 
 def lengths(inputs: Sequence[torch.Tensor]) -> set[int]:

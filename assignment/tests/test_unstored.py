@@ -28,7 +28,15 @@ def stored(n, *shape, axis=-2):
     [
         (["o"], stored(64, 2, 77, 8), [], [K, K, K], "of 77 rows 64 are stored: is the grid rounded down"),
         (["lse"], stored(64, 2, 77, axis=-1), [], [K, K, K], "of 77 rows 64 are stored: is the grid rounded down"),
-        (["grad_k"], stored(50, 2, 77, 8), [], [Q, K], "of 77 rows 50 are stored, as many as another tensor has"),
+        (
+            ["grad_k"],
+            stored(50, 2, 77, 8),
+            [],
+            [Q, K],
+            "of 77 rows 50 are stored: does the grid count another tensor's rows?",
+        ),
+        (["grad_k"], stored(64, 2, 77, 8), [], [Q, K], "another tensor's rows, or is the grid rounded down"),
+        (["grad_v"], stored(64, 2, 77, 8), [], [Q[:, :1], K], "another tensor's rows, or is the grid rounded down"),
         (["y"], stored(32, 33, axis=-1), [], [torch.zeros(3, 11, 4)], "of 33 rows 32 are stored: is the grid"),
         (["o"], fresh(2, 7, 8), [EMPTY_GRID], [Q], EMPTY_GRID),
         (["o"], fresh(2, 7, 8), [], [Q], "was something stored to a copy of it"),
