@@ -5,6 +5,7 @@ import json
 import math
 import multiprocessing
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -179,12 +180,35 @@ class Loop:
         names = [job.only] if job.only else [name for name in own if name.partition("::")[0] != job.without]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
         enough = CAUGHT if job.entry.kind == BUG else math.inf
-        verdicts = {name: _verdict(items[name], enough) for name in names}
+        verdicts = _with_hints({name: _verdict(items[name], enough) for name in names})
         seconds = round(time.monotonic() - start, 2)
         return Result(job.entry.name, job.seed, job.only, key(job, self._judged_by), seconds, verdicts)
 
 
-def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
+Hints = list[list[str] | None]  # of each case of a check
+
+
+def _with_hints(found: dict[str, tuple[Verdict, Hints]]) -> dict[str, Verdict]:
+    """The verdicts, each with the hint that a report of all of these checks would give."""
+    first: dict[str, Hints] = {}
+    everywhere: dict[str, Counter[str]] = {}
+    for name, (_, hints) in found.items():
+        function, is_first = checks.place(name)
+        everywhere.setdefault(function, Counter()).update(hint for of_case in hints for hint in of_case or ())
+        if is_first:
+            first[function] = hints
+    return {
+        name: replace(
+            verdict,
+            hints=[score.OR.join(score.chosen(hints, first.get(function, ()), everywhere[function]))],
+        )
+        for name, (verdict, hints) in found.items()
+        for function in [checks.place(name)[0]]
+    }
+
+
+def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, Hints]:
+    """The worst case of a check, and what each may come from."""
     worst, notes, hints = Verdict(score.OK, 0.0), [], []
     for item in items:
         verdict = judge_case(item)
@@ -193,10 +217,10 @@ def _verdict(items: list[pytest.Item], enough: float) -> Verdict:
         order = score.SEVERITY.index(verdict.status), -verdict.margin
         if order < (score.SEVERITY.index(worst.status), -worst.margin):
             worst = verdict
-        is_clear = len(hints[-1] or ()) == 1 or not any(hints) or len(hints) > MOST_LOOKED_AT
+        is_clear = hints[-1] is None or len(hints[-1]) == 1 or len(hints) > MOST_LOOKED_AT
         if worst.status not in score.KEEPS_POINTS and worst.margin >= enough and is_clear:
             break
-    return replace(worst, notes=notes, hints=[score.likely(hints)])
+    return replace(worst, notes=notes), hints
 
 
 def judge_case(item: pytest.Item) -> Verdict:

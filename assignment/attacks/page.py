@@ -5,7 +5,7 @@ from pathlib import Path
 
 from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
-from assignment.attacks.verdicts import HONEST, Row, costs, honest_margin, naming, only_killer, weakest_bug
+from assignment.attacks.verdicts import HONEST, Row, costs, honest_margin, misnamed, naming, only_killer, weakest_bug
 from assignment.grading.checks import Check, problems
 
 PAGE = Path(__file__).with_name("matrix.md")
@@ -92,6 +92,7 @@ def summary(rows: list[Row]) -> str:
         right, wrong = naming(rows)
         lines.append(f"{caught} of {len(bugs)} planted bugs caught by their own check on every seed")
         lines.append(f"{len(right)} of them are told by their name or their line, {len(wrong)} get a wrong name")
+        lines += _over_all_checks(bugs) if _is_whole(bugs) else []
     if variants:
         kept = sum(not set(row.kills) - set(row.entry.pays) for row in variants)
         margin, check, name = max((*row.worst, row.entry.name) for row in variants)
@@ -102,6 +103,14 @@ def summary(rows: list[Row]) -> str:
         )
         lines.append(f"the largest error of a right submission is {margin:.3f} of its bound: {name}, {check}")
     return "\n".join(lines)
+
+
+def _over_all_checks(bugs: list[Row]) -> list[str]:
+    """Wrong names of the checks that a bug fails, its own and others; each pair of bug and check once."""
+    failures = {(row.entry.name, check) for row in bugs for check in row.kills}
+    wrong = {(bug, check): hint for bug, check, hint in misnamed(bugs)}
+    line = f"over all checks {len(wrong)} of {len(failures)} failures get a wrong name"
+    return [f"{line}, of {len({bug for bug, _ in wrong})} bugs"]
 
 
 def _head(rows: list[Row]) -> str:

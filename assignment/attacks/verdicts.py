@@ -193,8 +193,9 @@ def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
     """Whether a failure names the bug, or quotes its line; and whether it names another."""
     hint = "".join(verdict.hints or ())
     said = "\n".join([verdict.message, *verdict.notes, hint])
-    is_right = bool(entry.line and entry.line in verdict.message) or (
-        any(matching.HINTS.get(hint) == name or name in said for name in entry.named)
+    names = {matching.HINTS.get(one) for one in hint.split(score.OR)}
+    is_right = bool(entry.line and entry.line in verdict.message) or any(
+        name in names or name in said for name in entry.named
     )
     return is_right, bool(hint) and not is_right
 
@@ -211,6 +212,19 @@ def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
             right += [row.entry.name] * (bool(found) and all(is_right for is_right, _ in found))
             wrong += [row.entry.name] * any(is_wrong for _, is_wrong in found)
     return right, wrong
+
+
+def misnamed(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
+    """Every bug, failed check and hint of it that names another bug, the check that must catch the bug or not."""
+    found = {
+        (row.entry.name, check, "".join(result.verdicts[check].hints or ())): None
+        for row in rows
+        if row.entry.kind == BUG
+        for result in row.results
+        for check in result.failed
+        if told(row.entry, result.verdicts[check])[1]
+    }
+    return list(found)
 
 
 def _judge_naming(rows: list[Row], findings: list[str]) -> None:

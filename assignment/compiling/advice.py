@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from .kernel import Kernel
 from .targets import KB, TARGETS
@@ -47,17 +48,56 @@ SMALLER = (
 SMALLER_ALONE = "smaller tiles need less: take a part of the row, or fewer rows, at a time"
 
 
+NOT_JUDGED = "Triton's own compiler crashed there, which is not your code: it is not judged, and costs nothing"
+UNKNOWN = "Triton's own compiler crashed there, and nothing tells whether the kernel would fit: staff will look at it"
+
+
 def problems(kernels: Iterable[Kernel]) -> list[str]:
     """What keeps kernels from running on their targets: a text for each cause, on all the targets that have it.
 
-    Of the configurations of an autotuned kernel one that fits is enough.
+    Of the configurations of an autotuned kernel one that fits is enough. What the compiler crashed over is told by
+    `not_judged` and `unknown`, but for what would not fit.
     """
+    kernels = list(kernels)
     causes: dict[tuple[str, str], list[str]] = {}
     for group in groups(kernels):
-        if not any(kernel.fits for kernel in group):
-            cause = _cause(group)
-            causes.setdefault((group[0].name, cause), []).append(group[0].target)
+        if not any(kernel.fits for kernel in group) and _would_fit(group, kernels) is False:
+            causes.setdefault((group[0].name, _cause(group)), []).append(group[0].target)
     return [_told(name, cause, targets) for (name, cause), targets in causes.items()]
+
+
+def not_judged(kernels: Iterable[Kernel]) -> list[str]:
+    """A text for each kernel that the compiler crashed over for some targets, and that would fit there."""
+    return _crashed(list(kernels), True, NOT_JUDGED)
+
+
+def unknown(kernels: Iterable[Kernel]) -> list[str]:
+    """A text for each kernel that the compiler crashed over, and that was compiled for no target as it is."""
+    return _crashed(list(kernels), None, UNKNOWN)
+
+
+def _crashed(kernels: list[Kernel], would_fit: bool | None, said: str) -> list[str]:
+    causes: dict[tuple[str, str], list[str]] = {}
+    for group in groups(kernels):
+        if all(kernel.is_crash for kernel in group) and _would_fit(group, kernels) is would_fit:
+            causes.setdefault((group[0].name, group[0].error), []).append(group[0].target)
+    return [_told(name, f"{said}\n  {error}", targets) for (name, error), targets in causes.items()]
+
+
+def _would_fit(group: Sequence[Kernel], kernels: Sequence[Kernel]) -> bool | None:
+    """Whether a group that the compiler crashed over, every one of it, fits as it is compiled for another target.
+
+    A crash hides no kernel that is too large; None where no other target tells.
+    """
+    if not all(kernel.is_crash for kernel in group):
+        return False
+    alike = {(kernel.name, kernel.constants, kernel.config, kernel.stages) for kernel in group}
+    elsewhere = [
+        kernel
+        for kernel in kernels
+        if not kernel.error and (kernel.name, kernel.constants, kernel.config, kernel.stages) in alike
+    ]
+    return any(replace(kernel, target=group[0].target).fits for kernel in elsewhere) if elsewhere else None
 
 
 def groups(kernels: Iterable[Kernel]) -> list[list[Kernel]]:

@@ -20,6 +20,7 @@ from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
 from .launches import Launch
 
 HERE = Path(__file__).parent
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")  # not SIGKILL, which want of memory ends in
 _known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
 _kept: list[Any] = []  # kernels whose ids are in the keys
 
@@ -64,7 +65,7 @@ def _compiled(launches: list[Launch], is_brief: bool, n: int) -> list[Kernel]:
 
 
 def _lost(launch: Launch, how: str) -> dict[str, Any]:
-    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})"}
+    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})", "is_crash": how in CRASHES}
 
 
 def _nothing(launch: Launch) -> dict[str, Any]:
@@ -100,7 +101,8 @@ def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
             code = launch.kernel.fn.__code__
             why = errors.described(error, said.read(), errors.at(code.co_filename, errors.first_line(launch.kernel)))
             why = why[:MAX_TEXT]
-            return {**_nothing(launch), "error": why, "is_skipped": isinstance(error, errors.SKIPPED)}
+            is_skipped, is_crash = isinstance(error, errors.SKIPPED), errors.is_crash(error)
+            return {**_nothing(launch), "error": why, "is_skipped": is_skipped, "is_crash": is_crash}
         return {**_nothing(launch), **figures(launch, compiled, is_brief)}
 
 

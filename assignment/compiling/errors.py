@@ -18,6 +18,11 @@ REPR = re.compile(r"""^\w+(?:Error|Exception)\((['"])(.*)\1\)$""", re.DOTALL)
 MAX_CHAIN = 50
 
 
+def is_crash(error: BaseException) -> bool:
+    """Whether a pass of the compiler failed over code that its front end took."""
+    return isinstance(error, RuntimeError) and "PassManager::run failed" in str(error)
+
+
 def described(error: BaseException, printed: str, kernel: str) -> str:
     """The compiler's message, and in another line "  at cs336_kernels/rmsnorm.py:42: source line".
 

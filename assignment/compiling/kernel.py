@@ -25,6 +25,7 @@ class Kernel:
     stages: int = 0
     error: str = ""  # why there is none, with the student's line
     is_skipped: bool = False  # Triton's tuner goes on to the next configuration after such an error
+    is_crash: bool = False  # the compiler broke down over it, and has not refused it
     shared: int = 0  # bytes a program
     tensor_memory: int = 0  # columns a program
     registers: int = 0  # a thread

@@ -29,9 +29,11 @@ def tell(noted: Sequence[Noted], base: Path, ptx: Path | None) -> int:
             print(heading)
         for title, kernels in calls.items():
             print(*table.rows(title.replace(f"{base}/", ""), kernels), sep="\n")
-    wrong = advice.problems(kernel for kernels in graded.values() for kernel in kernels)
+    wrong = advice.problems(_all(graded))
     _print("Does not run on such a GPU:", wrong, base)
-    too_large = advice.problems(kernel for kernels in larger.values() for kernel in kernels)
+    _print("Not judged:", advice.not_judged(_all(graded)), base)
+    _print("Nobody knows:", advice.unknown(_all(graded)), base)
+    too_large = advice.problems(_all(larger))
     _print("The same of larger shapes:", too_large, base)
     everyone = [kernel for calls in (graded, larger) for kernels in calls.values() for kernel in kernels]
     slow = table.remarks(kernel for kernel in everyone if kernel.fits)
@@ -86,6 +88,10 @@ def _told(error: BaseException) -> str:
     ]
     where = f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
     return f"{type(error).__name__}: {error}".removesuffix(": ") + where
+
+
+def _all(calls: dict[str, list[Kernel]]) -> list[Kernel]:
+    return [kernel for kernels in calls.values() for kernel in kernels]
 
 
 def _print(heading: str, texts: Sequence[str], base: Path) -> None:

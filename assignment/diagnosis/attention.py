@@ -60,6 +60,7 @@ class Tiled:
     last_key: Callable[[int, int, int], int] = lambda n_queries, n_keys, tile: n_keys
     first_key: Callable[[int, int], int] = lambda n_keys, tile: 0
     padded: bool = False  # the keys past the end take part as zeros
+    padding: float = 0.0  # their logits, then
     lse: Callable[[Tensor, Tensor], Tensor] = natural
     divided: bool = True
     operands: Round = exact  # of q kᵀ
@@ -84,6 +85,7 @@ class Tiled:
         s = self.logits(self.operands(q) @ self.operands(k).mT * self.scale(q.shape[-1]))
         s, values = (x[..., first:stop] for x in (s, self.v(v).mT))
         s, values = (torch.nn.functional.pad(x, (0, n_padded - x.shape[-1])) for x in (s, values))
+        s = torch.where(keys < stop, s, self.padding) if self.padding else s
         if call.is_causal and self.seen:
             s = torch.where(self.seen(queries, keys, tile, n_queries, n_keys), s, self.hidden)
         s = (s * self.base).clamp(max=self.clamp)
@@ -167,11 +169,19 @@ def masked(**changes: Any) -> Variants:
     """A causal model: in one tile, or tile by tile up to the diagonal's; −∞ − −∞ as it comes, or taken for −∞."""
 
     def model(call: Call) -> Iterator[Sequence[Tensor]]:
+        n_keys = n_keys_of(call)
         for pair in (None, *PAIRS) if call.is_causal else ():
-            tile = pair[1] if pair else call.tensors[1].shape[-2]
+            tile = pair[1] if pair else n_keys
+            if "padding" in changes and n_keys % tile == 0:
+                continue
             yield (came := Tiled(visited=pair, **changes)(call, tile))
             if not came[0].isfinite().all():
                 yield Tiled(visited=pair, guarded=True, **changes)(call, tile)
+        hides_rows = call.is_causal and "hidden" not in changes  # all of them in a tile: −∞ − −∞ if it comes first
+        for tile in TILES if hides_rows else ():
+            came = Tiled(**changes)(call, tile)
+            if not came[0].isfinite().all():
+                yield came
 
     return model
 
@@ -197,6 +207,10 @@ def as_16_bits(*fields: str) -> Variants:
                 yield from once(**dict.fromkeys(fields, rounded(dtype)))(call)
 
     return model
+
+
+def n_keys_of(call: Call) -> int:
+    return call.tensors[1].shape[-2]
 
 
 def several(*models: Variants) -> Variants:
@@ -371,6 +385,13 @@ MISCONCEPTIONS = [
         once(lse=lambda m, total: m - total.log()),
     ),
     Misconception(
+        "k-and-v-swapped",
+        "Your result equals attention with k and v in each other's place",
+        "In which order does the kernel get them?",
+        MASKS,
+        lambda call: iter([Tiled()(replace(call, tensors=[call.tensors[i] for i in (0, 2, 1)]), n_keys_of(call))]),
+    ),
+    Misconception(
         "not-divided",
         "Your o is not divided by the row's sum",
         "What is left to do after the last tile?",
@@ -421,7 +442,12 @@ MISCONCEPTIONS = [
             *(
                 masked(hidden=hidden, **more)
                 for hidden in (-1e4, -1e3, -1e5, -1e6, -1e9)
-                for more in ({}, {"first_maximum": hidden})
+                for more in (
+                    {},
+                    {"first_maximum": hidden},
+                    {"padded": True, "padding": hidden},
+                    {"padded": True, "padding": hidden, "first_maximum": hidden},
+                )
             ),
             lambda call: (with_bias(call, bias) for bias in (-1e3, -1e4, -1e5, -1e6) if call.is_causal),
         ),
@@ -512,6 +538,13 @@ MISCONCEPTIONS = [
         in_dtype("logits"),
     ),
     Misconception(
+        "sum-in-16-bits",
+        "Your result equals attention whose running sum is kept in 16 bits",
+        "In which dtype is the sum made?",
+        NUMBERS,
+        several(in_dtype("total", "p_for_v", tiled=True), in_dtype("total", tiled=True)),
+    ),
+    Misconception(
         "p-rounded-before-the-sum",
         "Your result equals attention in which P is rounded to 16 bits before it is summed",
         "The cast is for the product with v alone; the sum wants P in float32.",
@@ -530,13 +563,6 @@ MISCONCEPTIONS = [
             in_dtype("added", tiled=True),
             in_dtype("acc", "total", "p_for_v", tiled=True),
         ),
-    ),
-    Misconception(
-        "sum-in-16-bits",
-        "Your result equals attention whose running sum is kept in 16 bits",
-        "In which dtype is the sum made?",
-        NUMBERS,
-        several(in_dtype("total", "p_for_v", tiled=True), in_dtype("total", tiled=True)),
     ),
     Misconception(
         "everything-in-16-bits",

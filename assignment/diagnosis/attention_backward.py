@@ -70,9 +70,10 @@ class Recomputed:
     ds: Round = exact
     n_keys: Callable[[int, int], int] = lambda n_queries, n_keys: n_keys
     visited: tuple[int, int] | None = None
+    inputs: Callable[..., Sequence[Tensor]] = lambda *tensors: tensors
 
     def __call__(self, call: Call) -> tuple[Tensor, ...]:
-        grad_o, q, k, v, o, lse = (tensor.double() for tensor in call.tensors)
+        grad_o, q, k, v, o, lse = self.inputs(*(tensor.double() for tensor in call.tensors))
         n_queries, n_keys = q.shape[-2], k.shape[-2]
         s = self.logits(q @ k.mT * self.recompute_scale(q.shape[-1]))
         if call.is_causal and self.seen:
@@ -212,6 +213,48 @@ def turned(x: Tensor, tile: int) -> Tensor:
     )
 
 
+def of_one_side(output: int) -> Variants:
+    """dSᵀ times a tile of k for grad_k, or dS times a tile of q for grad_q: tiles are square, and nothing complains."""
+
+    def model(call: Call) -> Iterator[Sequence[Tensor]]:
+        for tile in TILES:
+
+            def change(x: Pass, tile: int = tile) -> tuple[Tensor, Tensor, Tensor]:
+                grads = [*usual(x)]
+                left, right = ((x.grad_s, x.q), (x.grad_s.mT, x.k))[output]
+                n_left, n_right = (-n % tile for n in left.shape[-2:])
+                whole = torch.nn.functional.pad(left, (0, n_right, 0, n_left))
+                whole = whole.unflatten(-1, (-1, tile)).sum(-2)  # (…, rows, tile)
+                rows = torch.nn.functional.pad(right, (0, 0, 0, n_left)).unflatten(-2, (-1, tile))
+                product = whole.unflatten(-2, (-1, tile)) @ rows
+                grads[output] = x.scale * product.flatten(-3, -2)[..., : left.shape[-2], :]
+                return tuple(grads)  # type: ignore[return-value]
+
+            yield Recomputed(gradients=change)(call)
+
+    return model
+
+
+def not_hidden(call: Call) -> Iterator[Sequence[Tensor]]:
+    """P = exp(0 − lse) of keys past the end of the last tile: where it is infinite, grad_q becomes ∞ · 0."""
+    grad_q, grad_k, grad_v = Recomputed()(call)
+    for tile in TILES:
+        if call.tensors[2].shape[-2] % tile:
+            is_infinite = exp(-call.tensors[5].double()).isinf().unsqueeze(-1)
+            yield torch.where(is_infinite, math.nan, grad_q), grad_k, grad_v
+            return
+
+
+def in_place_of_grad_o(call: Call) -> Iterator[Sequence[Tensor]]:
+    """o where grad_o belongs: in dP and grad_v, or in D too."""
+    yield Recomputed(inputs=lambda grad_o, q, k, v, o, lse: (o, q, k, v, o, lse))(call)
+    grad_o = call.tensors[0].double()
+    yield Recomputed(
+        inputs=lambda _, q, k, v, o, lse: (o, q, k, v, o, lse),
+        delta=lambda _, q, k, v, o: (grad_o * o).sum(-1, keepdim=True),
+    )(call)
+
+
 def swapped(call: Call) -> Iterator[Sequence[Tensor]]:
     """lse in D's place, and D in that of lse."""
     grad_o, *_, o, lse = (tensor.double() for tensor in call.tensors)
@@ -278,6 +321,23 @@ MISCONCEPTIONS = [
         one(sign=1.0),
     ),
     Misconception(
+        "d-twice",
+        "Your gradients equal those with D subtracted twice",
+        "dS = P∘(dP − D): is it taken off dP, and once more off dS?",
+        SQUARE,
+        one(sign=-2.0),
+    ),
+    Misconception(
+        "d-missing-in-one-gradient",
+        "Your grad_q, or your grad_k, is a product with P∘dP, and the other one with dS",
+        "Both are products with dS = P∘(dP − D): which tile is multiplied in each?",
+        SQUARE,
+        several(
+            one(gradients=lambda x: (x.p * x.grad_p @ x.k * x.scale, *usual(x)[1:])),
+            one(gradients=lambda x: (usual(x)[0], (x.p * x.grad_p).mT @ x.q * x.scale, usual(x)[2])),
+        ),
+    ),
+    Misconception(
         "d-from-the-wrong-tensors",
         "Your gradients equal those with D taken from the wrong tensors",
         "D_i is the sum over the row of dO_i times O_i.",
@@ -312,6 +372,50 @@ MISCONCEPTIONS = [
         "dV = Pᵀ dO: which gradient comes in?",
         SQUARE,
         one(gradients=lambda x: (*usual(x)[:2], x.p.mT @ x.o)),
+    ),
+    Misconception(
+        "o-for-grad-o",
+        "Your gradients equal those with o in the place of grad_o",
+        "dP = dO Vᵀ and dV = Pᵀ dO: which of the two tensors does the kernel get?",
+        SQUARE,
+        in_place_of_grad_o,
+    ),
+    Misconception(
+        "k-and-v-swapped-in-the-backward",
+        "Your gradients equal those with k and v in each other's place",
+        "In which order are they saved, and in which order handed on?",
+        "7, the interface",
+        several(
+            one(inputs=lambda grad_o, q, k, v, o, lse: (grad_o, q, v, k, o, lse)),
+            lambda call: (
+                (grads[0], grads[2], grads[1])
+                for grads in one(inputs=lambda grad_o, q, k, v, o, lse: (grad_o, q, v, k, o, lse))(call)
+            ),
+        ),
+    ),
+    Misconception(
+        "dk-from-k",
+        "Your grad_k equals dSᵀ k, tile by tile, or your grad_q equals dS q",
+        "S = q kᵀ: by the chain rule the gradient of one factor is a product with the other.",
+        SQUARE,
+        several(of_one_side(1), of_one_side(0)),
+    ),
+    Misconception(
+        "p-squared",
+        "Your gradients equal those with dS multiplied by P twice",
+        "dS = P∘(dP − D): P stands in it once.",
+        SQUARE,
+        several(
+            one(
+                gradients=lambda x: (
+                    x.p * x.grad_s @ x.k * x.scale,
+                    (x.p * x.grad_s).mT @ x.q * x.scale,
+                    x.p.mT @ x.grad_o,
+                )
+            ),
+            one(gradients=lambda x: (x.p * x.grad_s @ x.k * x.scale, *usual(x)[1:])),
+            one(gradients=lambda x: (usual(x)[0], (x.p * x.grad_s).mT @ x.q * x.scale, usual(x)[2])),
+        ),
     ),
     Misconception(
         "ds-without-p",
@@ -530,6 +634,13 @@ MISCONCEPTIONS = [
         several(*(masked(hidden=hidden) for hidden in (-1e3, -1e4, -1e5, -1e6, -1e9))),
     ),
     Misconception(
+        "backward-padded-keys-not-hidden",
+        "Your grad_q is NaN where lse lies far below 0, as where keys past the end keep a logit that is finite",
+        "P = exp(S − lse) overflows there, and ∞ · 0 is NaN: which S is hidden whatever lse is?",
+        MASKS,
+        not_hidden,
+    ),
+    Misconception(
         "backward-causal-diagonal-tile-skipped",
         "Your gradients equal those of causal attention without the tiles on the diagonal",
         "Where does the loop over queries begin for a tile of keys, and that over keys end for a tile of queries?",
@@ -642,6 +753,23 @@ MISCONCEPTIONS = [
         lambda call: (
             tuple(gradient.clamp(-limit, limit) for gradient in Recomputed()(call))
             for limit in (1e2, 1e3, 1e4, 65504.0)
+        ),
+    ),
+    Misconception(
+        "inputs-limited",
+        "Your gradients equal those of inputs whose large values are cut off",
+        "Nothing in the backward pass needs a limit: P is at most 1.",
+        NUMBERS,
+        lambda call: (
+            Recomputed(
+                inputs=lambda grad_o, *qkv, which=which, limit=limit: (
+                    grad_o,
+                    *(x.clamp(-limit, limit) if i in which else x for i, x in enumerate(qkv)),
+                )
+            )(call)
+            for which in ((0,), (0, 1), (0, 1, 2))
+            for limit in (1e2, 1e3, 1e4, 65504.0)
+            if any(call.tensors[1 + i].abs().max() > limit for i in which)
         ),
     ),
 ]

@@ -2,7 +2,9 @@
 
 import copy
 import functools
+import itertools
 import math
+import operator
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +24,19 @@ NEAR = 0.03  # of a row's largest value: what differs by more than that and by m
 HUGE, NEAR_HUGE = 1e3, 0.3  # times the right row's largest: so far off, exp has made errors of logits large
 LESS = 300.0  # times: a model that leaves so little of the error explains it, though errors grow with a wrong result
 MOST = 300.0  # times the bound, even then
+REST, REST_LARGEST = 0.02, 0.1  # of the error that a model may leave, as a root mean square and at its largest
+OF_AN_EMPTY_BATCH = (
+    "A sum over no rows is 0, and a mean over no rows is 0/0, which is NaN (handout, section {section}, watch out "
+    "for). What does your function do before it returns, where the batch is empty?"
+)
+ADDED_TO_ANOTHER = (
+    "Your result is that of this call added to that of the call before (handout, section 8, what may be called). Is "
+    "memory kept from one call to the next, and added to without having been cleared?"
+)
+OF_ANOTHER_GRAPH = (
+    "Your gradients are those with tensors, or options, of another forward pass that came in between (handout, section "
+    "8, what may be called). A class or a module holds the last ones only: ctx keeps those of its own graph."
+)
 OF_ANOTHER_CALL = (
     "Your result is right for the inputs of another call (handout, section 8, what may be called). Is a result kept or "
     "looked up from one call to the next? The same tensors may hold other values by then."
@@ -73,13 +88,16 @@ def causes(
         budget_s: seconds of this process, not of the clock, so that a busy machine gives no other answers.
         only_known: whether no other sentence is tried in any case.
     """
+    calls = list(calls)
+    if of_all := told_at_once(calls, got, expected):
+        return [of_all]
     found: dict[str, float] = {}
     until = time.process_time() + budget_s
     for call in calls:
         if call.function not in MISCONCEPTIONS or too_large(call):
             continue
         result = Wrong(call, got, expected)
-        if result.distance(call.chosen(right(call.function, call, call.tensors))) <= 1:
+        if len(calls) > 1 and result.agrees(call.chosen(right(call.function, call, call.tensors))):
             return [OF_ANOTHER_CALL]
         for is_known in (True, False) if known else (False,):
             for cause in possible(call.function, call):
@@ -89,8 +107,38 @@ def causes(
                         found[cause.hint] = min(error, found.get(cause.hint, math.inf))
             if only_known or min(found.values(), default=math.inf) <= CLOSE:
                 break
+        if not found and (hint := constant_factor(result)) and (hint in known or not only_known):
+            found[hint] = 1.0
     least = min(found.values(), default=0.0)
     return [hint for hint, error in found.items() if error <= max(CLOSE, FARTHER * least)]
+
+
+def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> str:
+    """What a result shows by itself: NaN where nothing is summed, or the sum of two calls' results."""
+    if calls and is_nan_of_nothing(got, expected):
+        return OF_AN_EMPTY_BATCH.format(section=section_of(calls[0].function))
+    if len(calls) == 2 and is_added_to(calls, got, expected):
+        return ADDED_TO_ANOTHER
+    return ""
+
+
+def is_nan_of_nothing(got: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
+    """Whether the inputs are empty, every result with elements is to be zero, and what is wrong is NaN."""
+    together = [(ours, want) for ours, want in zip(got, expected.values(), strict=True) if ours.numel()]
+    is_of_nothing = len(together) < len(got) and all(not want.value.any() for _, want in together)
+    return is_of_nothing and any(ours.isnan().all() for ours, _ in together)
+
+
+def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
+    """Whether what is wrong is the sum of both calls' results."""
+    if any(call.function not in MISCONCEPTIONS or too_large(call) for call in calls):
+        return False
+    both = [call.chosen(right(call.function, call, call.tensors)) for call in calls]
+    sums = [
+        one + other if error_over_bound(ours, want.value, want) > 1 else want.value
+        for ours, one, other, want in zip(got, *both, expected.values(), strict=True)
+    ]
+    return Wrong(calls[0], got, expected).agrees(sums)
 
 
 class Wrong:
@@ -98,12 +146,25 @@ class Wrong:
 
     def __init__(self, call: Call, got: Sequence[Tensor], expected: dict[str, Expected]) -> None:
         self.call, self._got, self._expected = call, got, expected
-        unexplained = self.distance([want.value for want in expected.values()])
-        self._enough = min(max(1.0, unexplained / LESS), MOST) if math.isfinite(unexplained) else 1.0
+        self._unexplained = self.distance([want.value for want in expected.values()])
+        is_finite = math.isfinite(self._unexplained)
+        self._enough = min(max(1.0, self._unexplained / LESS), MOST) if is_finite else 1.0
 
     def distance(self, outputs: Sequence[Tensor]) -> float:
         """Return the largest error of a model over its bound; infinite where it has another form."""
         return distance(self._got, outputs, self._expected)
+
+    def factors(self) -> dict[str, float]:
+        """By which factor each wrong output is off, in the mean."""
+        return {
+            name: ((ours.double() * want.value).sum() / want.value.square().sum()).item()
+            for ours, (name, want) in zip(self._got, self._expected.items(), strict=True)
+            if ours.numel() and ours.isfinite().all() and error_over_bound(ours, want.value, want) > 1
+        }
+
+    def scaled(self, factors: dict[str, float]) -> list[Tensor]:
+        """The right outputs, each times its factor."""
+        return [want.value * factors.get(name, 1.0) for name, want in self._expected.items()]
 
     @functools.cached_property
     def part(self) -> "Wrong":
@@ -129,11 +190,48 @@ class Wrong:
             return math.inf
         results = (self.call.chosen(outputs) for outputs in cause.model(self.call))
         near = ((self.distance(outputs), outputs) for outputs in results)
-        alike = (error for error, outputs in near if error <= self._enough and self._is_near(outputs))
+        alike = (error for error, outputs in near if self._agrees(error, outputs))
         return min(alike, default=math.inf)
+
+    def agrees(self, outputs: Sequence[Tensor]) -> bool:
+        """Whether a result explains this one."""
+        return self._agrees(self.distance(outputs), outputs)
+
+    def _agrees(self, error: float, outputs: Sequence[Tensor]) -> bool:
+        return (error <= self._enough or self._leaves_little(error, outputs)) and self._is_near(outputs)
+
+    def _leaves_little(self, error: float, outputs: Sequence[Tensor]) -> bool:
+        """Whether next to nothing of a large error is left: roundings fall to the other side here and there."""
+        if not error <= REST_LARGEST * self._unexplained < math.inf:
+            return False
+        for ours, theirs, want in zip(self._got, outputs, self._expected.values(), strict=True):
+            left, whole = (root_mean_square(ours.double() - x) for x in (theirs, want.value))
+            if error_over_bound(ours, theirs, want) > 1 and not left <= REST * whole:
+                return False
+        return True
 
     def _is_near(self, outputs: Sequence[Tensor]) -> bool:
         return are_near(self._got, outputs, self._expected)
+
+
+def constant_factor(result: Wrong) -> str:
+    """What is wrong by one factor everywhere, in a sentence; "" where nothing is."""
+    factors = result.factors()
+    if not factors or not result.agrees(result.scaled(factors)):
+        return ""
+    in_digits = [f"{factor:.2g}" for factor in factors.values()]  # 0.498 is 0.5 times a truncated product
+    if {"0", "-0", "1"} & set(in_digits):
+        return ""
+    told = " and ".join(f"{name} is {factor} times" for name, factor in zip(factors, in_digits, strict=True))
+    section = section_of(result.call.function)
+    return (
+        f"Everywhere alike your {told} what it should be (handout, section {section}, the mathematics). Which factor "
+        "is missing, or one too many?"
+    )
+
+
+def root_mean_square(x: Tensor) -> float:
+    return x.square().mean().sqrt().item()
 
 
 def _by_entry(got: Tensor, want: Expected, n_batch: int) -> Tensor:
@@ -154,17 +252,34 @@ def calls(asked: dict[str, Any]) -> list[Call]:
     return [Call(name.rstrip("_"), half, options, outputs) for half in halves]
 
 
+@dataclass(frozen=True)
+class Interleaved(Call):
+    """The backward pass of a call that another forward pass, of `others`, has followed."""
+
+    others: Sequence[Tensor] = ()
+
+
 def gradients_of(name: str, tensors: list[Tensor], options: dict[str, Any], asked: dict[str, Any]) -> Call:
     """The backward pass that asking for gradients amounts to."""
     inputs = tensors[:-1] if asked["has_grad"] else tensors
-    forward = DIFFERENTIABLE[name]
+    function = DIFFERENTIABLE[name].replace("forward", "backward")
+    between = intermediates(function, inputs, options, inputs[0].dtype)
+    shape = inputs[0].shape[:-1] if name == "weighted_sum" else inputs[0].shape
+    grad = tensors[-1] if asked["has_grad"] else torch.ones(shape, dtype=inputs[0].dtype)
+    call = Call(function, [grad, *inputs, *between], options, tuple(asked["wrt"]))
+    if not asked.get("interleaved"):
+        return call
+    others = [tensor / 2 for tensor in inputs]
+    return Interleaved(call.function, call.tensors, call.options, call.outputs, others=others)
+
+
+def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
+    """What the forward pass hands to the backward pass beside its inputs: o and lse, rstd, or nothing."""
+    forward = function.replace("backward", "forward")
     came = getattr(oracle, ORACLES.get(forward, forward))(*inputs, **options)
     o, *rest = came if isinstance(came, tuple) else (came,)
-    grad = tensors[-1] if asked["has_grad"] else torch.ones_like(o)
-    between = {"flash_attention": [o.to(inputs[0].dtype), *(x.float() for x in rest)]}.get(
-        name, [x.float() for x in rest]
-    )
-    return Call(forward.replace("forward", "backward"), [grad, *inputs, *between], options, tuple(asked["wrt"]))
+    saved = [x.float() for x in rest]
+    return [o.to(dtype), *saved] if forward == "flash_forward" else saved
 
 
 def too_large(call: Call) -> bool:
@@ -176,18 +291,31 @@ def too_large(call: Call) -> bool:
 
 def possible(function: str, call: Call) -> Iterator[Cause]:
     """Whatever may have been computed in place of the function, the likelier first."""
-    for misconception in MISCONCEPTIONS[function]:
+    several = MISCONCEPTIONS[function]
+    if call.dtype != torch.float32:  # of what is wrong in 16 bits alone, the most is rounded too early
+        several = sorted(several, key=lambda one: not one.section.endswith("watch out for"))
+    for misconception in several:
         model = functools.partial(in_every_way, misconception.model)
         yield Cause(misconception.hint, model, misconception.is_by_batch)
     names = strides.NAMES[function]
-    section = next(section for start, section in SECTIONS.items() if function.startswith(start))
+    section = section_of(function)
     for words, tensors in strides.misread(call, names):
         hint = f"Your result is what comes out if {words} (handout, section {section}, watch out for). "
         misread = functools.partial(results, function, tensors=tensors)
         yield Cause(hint + "Every tensor has strides of its own: .stride() tells them.", misread)
+    if isinstance(call, Interleaved):
+        yield Cause(OF_ANOTHER_GRAPH, functools.partial(of_another_graph, function))
+    hint = f"Your result is right, but stored with an input's strides (handout, section {section}, watch out for). "
+    hint += "The result has strides of its own: pass those of the tensor that is stored to."
+    yield Cause(hint, functools.partial(misplaced, function))
     hint = f"Your result is right, but stored as if it were contiguous (handout, section {section}, watch out for). "
     hint += "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
     yield Cause(hint, functools.partial(mislaid, function))
+
+
+def section_of(function: str) -> str:
+    """The handout's section of a function."""
+    return next(section for start, section in SECTIONS.items() if function.startswith(start))
 
 
 def in_every_way(model: Model, call: Call) -> Iterator[Sequence[Tensor]]:
@@ -198,8 +326,37 @@ def in_every_way(model: Model, call: Call) -> Iterator[Sequence[Tensor]]:
 
 
 def results(function: str, call: Call, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-    """What comes of other tensors in place of the call's."""
-    return [right(function, call, tensors)]
+    """What comes of other tensors in place of the call's; of a backward pass of attention D may be right, or it alone
+    wrong: it is computed by a kernel of its own.
+    """
+    came: list[Sequence[Tensor]] = [right(function, call, tensors)]
+    if function == "flash_backward" and any(tensors[i] is not call.tensors[i] for i in (0, 4)):
+        for others, of_delta in ((tensors, call.tensors), (call.tensors, tensors)):
+            grad_o, o = (of_delta[i].double() for i in (0, 4))
+            delta = (grad_o * o).sum(-1, keepdim=True)
+            model = attention_backward.Recomputed(delta=lambda *_, delta=delta: delta)
+            came.append(model(replace(call, tensors=others)))
+    return came
+
+
+def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Tensor]]:
+    """What comes of the tensors that another forward pass has saved: all of them, those that it has computed, or its
+    switches.
+    """
+    grad, *saved = call.tensors
+    flipped = {name: not value if isinstance(value, bool) else value for name, value in call.options.items()}
+    inputs, computed = saved[: len(call.others)], saved[len(call.others) :]
+    others_computed = intermediates(function, call.others, flipped, call.dtype)
+    for tensors in (call.others, inputs):
+        for between in itertools.product(*zip(others_computed, computed, strict=True)):
+            for options in (call.options, flipped):
+                if tensors is call.others or any(map(operator.is_, between, others_computed)) or options is flipped:
+                    yield right(function, replace(call, options=options), [grad, *tensors, *between])
+
+
+def misplaced(function: str, call: Call) -> Iterator[Sequence[Tensor]]:
+    """What is right, and stored through strides of an input."""
+    return strides.misplaced(right(function, call, call.tensors), call.tensors)
 
 
 def mislaid(function: str, call: Call) -> Iterator[Sequence[Tensor]]:

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -94,18 +94,6 @@ BACK = "5, the mathematics: backward"
 
 FORWARD = [
     Misconception(
-        "eps-fixed",
-        "Your result equals RMSNorm with an eps of its own, whatever the argument is",
-        "eps is an argument with a default: does it reach the kernel?",
-        "5, the interface",
-        with_rstds(
-            *(
-                lambda x, eps, own=own: usual_rstd(x, own)
-                for own in (1e-5, 1e-6, 1e-8, 1e-12, 1e-4, 1e-3, torch.finfo(torch.float32).eps)
-            )
-        ),
-    ),
-    Misconception(
         "eps-missing",
         "Your result equals RMSNorm without eps",
         "What keeps the root of a row of zeros from being 0?",
@@ -136,7 +124,30 @@ FORWARD = [
         MATH,
         with_rstds(
             lambda x, eps: x.square().mean(-1, keepdim=True).clamp(min=eps).rsqrt(),
-            *(lambda x, eps, most=most: usual_rstd(x, min(eps, most)) for most in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)),
+        ),
+    ),
+    Misconception(
+        "eps-fixed",
+        "Your result equals RMSNorm with an eps of its own, whatever the argument is",
+        "eps is an argument with a default: does it reach the kernel?",
+        "5, the interface",
+        with_rstds(
+            *(
+                lambda x, eps, own=own: usual_rstd(x, own)
+                for own in (1e-5, 1e-6, 1e-8, 1e-12, 1e-4, 1e-3, torch.finfo(torch.float32).eps)
+            )
+        ),
+    ),
+    Misconception(
+        "eps-limited",
+        "Your result equals RMSNorm with an eps that is cut off where it is large",
+        "eps is whatever the caller says.",
+        "5, the interface",
+        with_rstds(
+            *(
+                lambda x, eps, most=most: usual_rstd(x, min(eps, most))
+                for most in (by * 10.0**-i for i in range(1, 7) for by in (1, 2, 3, 5))
+            )
         ),
     ),
     Misconception(
@@ -263,7 +274,11 @@ FORWARD = [
                     *((10.0**-i, math.inf) for i in range(1, 9)),
                     *((0.0, 10.0**i) for i in range(1, 9)),
                 )
-            )
+            ),
+            *(
+                lambda x, eps, most=most: (x.square().mean(-1, keepdim=True).clamp(max=most) + eps).rsqrt()
+                for most in (10.0**i for i in range(1, 17))
+            ),
         ),
     ),
 ]
@@ -377,6 +392,13 @@ BACKWARD = [
         several(backward(outer=lambda rstd: torch.ones_like(rstd)), backward(outer=lambda rstd: rstd * rstd)),
     ),
     Misconception(
+        "y-for-x",
+        "Your gradients equal those with y in the place of x",
+        "Which tensors does the forward pass save for the backward pass?",
+        "5, the interface",
+        lambda call: iter([Backward()(replace(call, tensors=[*call.tensors[:1], y_of(call), *call.tensors[2:]]))]),
+    ),
+    Misconception(
         "x-for-x-hat",
         "Your grad_weight equals Σ dy∘x, with x in place of x̂",
         "y = x̂ · w: what does w multiply?",
@@ -444,8 +466,8 @@ BACKWARD = [
         lambda call: (
             Backward(rstd=lambda rstd, low=low, high=high: rstd.clamp(low, high))(call)
             for low, high in (
-                *((0.0, 10.0**i) for i in range(1, 9)),
-                *((10.0**-i, math.inf) for i in range(1, 9)),
+                *((0.0, by * 10.0**i) for i in range(1, 9) for by in (1, 2, 5)),
+                *((by * 10.0**-i, math.inf) for i in range(1, 9) for by in (1, 2, 5)),
             )
         ),
     ),
@@ -488,6 +510,11 @@ BACKWARD = [
 ]
 
 
+def y_of(call: Call) -> Tensor:
+    _, x, weight, rstd = (tensor.double() for tensor in call.tensors)
+    return x * rstd.unsqueeze(-1) * weight
+
+
 def mean_counts(x: Tensor) -> list[float]:
     n = math.prod(x.shape[:-1])
     return sorted({float(n), *(float(-(-n // size)) for size in (1 << i for i in range(8)))} - {0.0, 1.0})
@@ -501,5 +528,7 @@ def summed_in(dtype: torch.dtype, terms: Tensor, size: int) -> Iterator[Tensor]:
     yield functools.reduce(lambda total, part: cast(total + part), parts)
     if len(terms) % size == 0:
         together = terms.unflatten(0, (-1, size))
+        for rows in (together, together.transpose(0, 1)):
+            yield functools.reduce(lambda total, part: cast(total + part), rows, torch.zeros_like(rows[0])).sum(0)
         yield functools.reduce(lambda total, part: cast(total + cast(part)), together).sum(0)
         yield functools.reduce(lambda total, part: cast(total + cast(part)), together.transpose(0, 1)).sum(0)

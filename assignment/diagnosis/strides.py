@@ -1,6 +1,7 @@
 """Tensors that are read in other places than they are: strides of another tensor, or of a contiguous one."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -21,8 +22,21 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return torch.empty(shape, device="meta").stride()
 
 
+N_INNER = {"weighted": 1, "rmsnorm": 1, "flash": 2}  # dimensions of x, or of q, that are no batch
+
+
 def misread(call: Call, names: Sequence[str]) -> Iterator[tuple[str, list[Tensor]]]:
-    """What was done in words, and the tensors as they then look."""
+    """What was done in words, and the tensors as they then look: with their own dimensions, or one of batch."""
+    yield from _misread(call, names)
+    n_inner = next(n for start, n in N_INNER.items() if call.function.startswith(start))
+    main = max(call.tensors, key=lambda tensor: tensor.ndim)
+    if (n_batch := main.ndim - n_inner) > 1:
+        flat = [t.flatten(0, n_batch - 1) if t.shape[:n_batch] == main.shape[:n_batch] else t for t in call.tensors]
+        for words, tensors in _misread(replace(call, tensors=flat), names):
+            yield words, [seen.reshape(t.shape) for seen, t in zip(tensors, call.tensors, strict=True)]
+
+
+def _misread(call: Call, names: Sequence[str]) -> Iterator[tuple[str, list[Tensor]]]:
     for i, (name, tensor) in enumerate(zip(names, call.tensors, strict=True)):
         if tensor.ndim > 3:
             swapped = tensor.transpose(0, -3).reshape(tensor.shape)
@@ -65,6 +79,26 @@ def at(tensor: Tensor, strides: tuple[int, ...]) -> Tensor | None:
     if last >= tensor.untyped_storage().nbytes() // tensor.itemsize:
         return None
     return tensor.as_strided(tensor.shape, strides)
+
+
+def misplaced(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Contiguous results that are stored through the strides of an input of the same shape."""
+    for i, output in enumerate(outputs):
+        for strides in dict.fromkeys(x.stride() for x in inputs if x.shape == output.shape):
+            stored = output.new_empty(output.numel())
+            if strides != contiguous(output.shape) and _fills(output.shape, strides):
+                stored.as_strided(output.shape, strides).copy_(output)
+                yield [*outputs[:i], stored.view(output.shape), *outputs[i + 1 :]]
+
+
+def _fills(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether every element has a place of its own, and none is left over."""
+    step = 1
+    for stride, size in sorted((t, n) for t, n in zip(strides, shape, strict=True) if n > 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
 
 
 def mislaid(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:

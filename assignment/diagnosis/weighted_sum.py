@@ -105,6 +105,7 @@ def added_up(call: Call, width: int, cast: Round) -> Iterator[Tensor]:
     """The running sum rounded after each tile of columns; or one for each column of a tile."""
     parts = products(call).split(width, -1)
     yield functools.reduce(lambda total, part: cast(total + cast(part.sum(-1))), parts, torch.zeros(()))
+    yield functools.reduce(lambda total, part: cast(total + part.sum(-1)), parts, torch.zeros(()))
     lanes = torch.zeros(*call.tensors[0].shape[:-1], width, dtype=torch.float64)
     for part in parts:
         lanes[..., : part.shape[-1]] = cast(lanes[..., : part.shape[-1]] + cast(part))

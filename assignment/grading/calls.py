@@ -131,6 +131,8 @@ class Run:
             raise SubmissionError(score.CRASHED, replies.UNREADABLE)
         if reply["status"] != "compiled":
             raise failure(reply)
+        self.notes += [note for note in compiled.not_judged(reply) if note not in self.notes]
+        self.doubts += [doubt for doubt in compiled.unknown(reply) if doubt not in self.doubts]
         return compiled.problems(reply)
 
     def _judged(self, right: Callable[[Any], object], came: dict[str, Any], results: list[Tensor]) -> None:
@@ -251,6 +253,9 @@ def beginning_and_end(lines: list[str]) -> list[str]:
     return [*lines[:half], f"… {len(lines) - 2 * half} lines more …", *lines[-half:]]
 
 
+TOO_SMALL = "tl.dot wants tiles of at least 16, padded with zeros: handout, section 9, questions and answers"
+
+
 def is_todo(reply: dict[str, Any]) -> bool:
     return reply["status"] == "raised" and "NotImplementedError" in reply["types"] and reply["by_submission"]
 
@@ -260,6 +265,8 @@ def failure(reply: dict[str, Any]) -> SubmissionError:
     if is_todo(reply):
         return SubmissionError(score.TO_DO, str(reply["text"]))
     message = f"it raised {message}" if reply["status"] == "raised" else message
+    if reply.get("in_kernel") and "Input shapes should have" in message:
+        message += f"\n  {TOO_SMALL}"
     return SubmissionError(score.FAIL, message, is_fault=reply["status"] == "fault")
 
 

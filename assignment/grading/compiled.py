@@ -56,6 +56,16 @@ def _is_success(reply: dict[str, Any]) -> bool:
     return not failed and not any(kernel.error and not kernel.is_skipped for kernel in reply["kernels"])
 
 
+def not_judged(reply: dict[str, Any]) -> list[str]:
+    """What the compiler crashed over, where that costs nothing; a text each."""
+    return advice.not_judged(reply["kernels"])
+
+
+def unknown(reply: dict[str, Any]) -> list[str]:
+    """What the compiler crashed over everywhere, for staff to look at; a text each."""
+    return advice.unknown(reply["kernels"])
+
+
 def problems(reply: dict[str, Any]) -> list[str]:
     """What keeps the kernels of a call from running on the targets; a text each."""
     found = advice.problems(reply["kernels"])

@@ -80,7 +80,7 @@ def show_check(console: Console, check: checks.Check, number: str, title: str) -
     test, place = source(check), where.place(check)
     console.print()
     console.print(Text(check.name, "bold"))
-    console.print(Text(f"  {check.claim}, for {counted(check.points, 'point')}"))
+    console.print(Text("\n".join(report.claim_lines(f"{check.claim}, for {counted(check.points, 'point')}", 2))))
     for line in test.docstring:
         console.print(Text(f"  {line}"))
     console.print(Text(f"  tested by {test.file}:{test.line}"))

@@ -27,6 +27,7 @@ STYLES = {
 MAX_MESSAGE_LINES = 15  # on the screen
 MAX_LINE = 180
 WIDTH = 80  # of prose
+CLAIM_AT = 25  # the column of a claim, after its status and its points
 MAX_NOTES = 5
 GUTTER = "    | "  # before each line that a submission may have written
 
@@ -65,12 +66,21 @@ def verdict_line(check: dict[str, Any]) -> Text:
     line = Text()
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
     line.append(f" {points(check['score']) + '/' + points(check['max_score']):>7}  ")
-    line.append(check["claim"])
+    first, *others = claim_lines(check["claim"], CLAIM_AT)
+    line.append("\n".join([first.lstrip(), *others]))
     if check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1:
-        line.append(f"  ({check['passed']} of {check['cases']} cases pass)", "dim")
+        cases = f"({check['passed']} of {check['cases']} cases pass)"
+        fits = len([first, *others][-1]) + len(cases) + 2 <= WIDTH
+        line.append(f"  {cases}" if fits else f"\n{' ' * CLAIM_AT}{cases}", "dim")
     for measured in check.get("measured", ()):
-        line.append(f"\n                         {measured}", "dim")
+        line.append(f"\n{' ' * CLAIM_AT}{measured}", "dim")
     return line
+
+
+def claim_lines(claim: str, indent: int) -> list[str]:
+    """A claim as lines that are not too wide, so many spaces from the left."""
+    margin = " " * indent
+    return textwrap.wrap(claim, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False) or [""]
 
 
 def print_failures(console: Console, checks: Iterable[dict[str, Any]]) -> None:
@@ -78,7 +88,7 @@ def print_failures(console: Console, checks: Iterable[dict[str, Any]]) -> None:
     for first, *others in causes.grouped(checks):
         console.print()
         console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
-        console.print(Text(f"  {first['claim']}"))
+        console.print(Text("\n".join(claim_lines(first["claim"], 2))))
         print_block(console, short(first["message"]))
         print_hint(console, first)
         print_commands(console, first)

@@ -125,7 +125,12 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: A
         differentiable(function, {**header, "options": flipped}, others)
     wanted = [inputs[i] for i in wrt]
     end = output if grad is not None else output.sum()
-    return [list(torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times)) for i in range(times)], False
+    came = [torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times, allow_unused=True) for i in range(times)]
+    for number, gradient in zip(wrt, came[0], strict=True):
+        if gradient is None:
+            alone = "" if len(wrt) == len(inputs) else ": it may be asked for alone, which ctx.needs_input_grad tells"
+            raise WrongReturn(f"no gradient came for argument {number}, only None{alone}")
+    return [list(gradients) for gradients in came], False
 
 
 def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> Any:

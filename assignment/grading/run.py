@@ -117,7 +117,8 @@ def print_list(console: Console, selected: list[checks.Check]) -> None:
             more = " of practice" if checks.is_practice(name) else ""
             console.print(Text(f"{name}: {problem.title}, {problem.points:g} points{more}", "bold"))
         for check in own:
-            console.print(Text(f"  {check.points:>4g}  {check.name:<52}  {check.claim}"))
+            console.print(Text(f"  {check.points:>4g}  {check.name}"))
+            console.print(Text("\n".join(report.claim_lines(check.claim, 8))))
 
 
 def write_pack(console: Console, submission: Submission) -> int:

@@ -51,6 +51,7 @@ class Folders:
     submission: str
     scratch: str
     compiled: str = ""
+    packages: tuple[str, ...] = ()  # folders of more packages, for those of ours that time them
 
 
 IN_BUBBLEWRAP = Folders("/grade/runtime", "/grade/submission", "/grade/scratch")
@@ -110,12 +111,14 @@ def seen(rung: str, folders: Folders) -> Folders:
     """The folders by the names that they have for the worker."""
     if rung != BUBBLEWRAP:
         return folders
-    return replace(IN_BUBBLEWRAP, compiled="/grade/compiled" if folders.compiled else "")
+    compiled = "/grade/compiled" if folders.compiled else ""
+    return replace(IN_BUBBLEWRAP, compiled=compiled, packages=folders.packages)
 
 
 def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
     """What a worker is told when it starts, but for its control socket."""
-    return {"rung": rung, "device": device, "readable": readable(device), **asdict(seen(rung, folders))}
+    can_read = [*readable(device), *folders.packages]
+    return {"rung": rung, "device": device, "readable": can_read, **asdict(seen(rung, folders))}
 
 
 def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:
@@ -126,6 +129,7 @@ def command(rung: str, device: str, folders: Folders, control: int, env: dict[st
         return [*FIRST_TO_GO, *worker]
     stage = ["--ro-bind", folders.runtime, names.runtime, "--ro-bind", folders.submission, names.submission]
     stage += ["--bind", folders.scratch, names.scratch, "--chdir", names.scratch]
+    stage += [word for folder in folders.packages for word in ("--ro-bind", folder, folder)]
     if folders.compiled:
         stage += ["--bind", folders.compiled, names.compiled]
     if not any(

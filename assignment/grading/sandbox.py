@@ -60,9 +60,13 @@ class WorkerUnavailable(Exception):
 class Worker:
     """One worker process and the conversation with it."""
 
-    def __init__(self, stage: Stage, device: str, rung: str | None = None) -> None:
-        """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on."""
+    def __init__(self, stage: Stage, device: str, rung: str | None = None, packages: Sequence[str] = ()) -> None:
+        """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on.
+
+        packages: folders of more packages that it may import.
+        """
         self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
+        self._packages = tuple(packages)
         self._channel: socket.socket | None = None
         self._isolated = False
         self._spent_s = self._idle_s = 0.0  # of the call that is waited for: in all, and doing nothing
@@ -91,7 +95,11 @@ class Worker:
     def _start_process(self, control: int, output: int) -> None:
         stage, role = self._stage, self._device
         folders = rungs.Folders(
-            str(stage.runtime(role)), str(stage.seen_by(role)), str(self._scratch), stage.compiled(role)
+            str(stage.runtime(role)),
+            str(stage.seen_by(role)),
+            str(self._scratch),
+            stage.compiled(role),
+            self._packages,
         )
         env = self._environment(rungs.seen(self._rung, folders).scratch)
         if self._rung != rungs.BUBBLEWRAP and self._device not in ON_GPU:

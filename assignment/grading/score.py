@@ -16,6 +16,7 @@ CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs revi
 # The status of a check is the first of these that one of its cases has.
 SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TO_DO, NOT_GRADED, NEEDS_REVIEW, OK)
 KEEPS_POINTS = (OK, NEEDS_REVIEW)
+OR = " Or: "  # between two likely causes
 NO_POINTS = "the problem earns no points: "
 LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
@@ -240,27 +241,45 @@ def _node(result: CheckResult) -> str:
 
 def hint_of(result: CheckResult) -> str:
     """What is likely, and in which case that was seen, if not in the one that is shown."""
-    hint = likely(case.hints for case in result.cases)
-    if not hint or result.worst is None or hint in (result.worst.hints or ()):
-        return hint
-    seen = next(case.name for case in result.cases if hint in (case.hints or ()))
-    return f"In case [{seen}]: {hint}"
+    hints = likely(case.hints for case in result.cases)
+    told = OR.join(hints)
+    if not hints or result.worst is None or set(hints) <= set(result.worst.hints or ()):
+        return told
+    seen = next(case.name for case in result.cases if hints[0] in (case.hints or ()))
+    return f"In case [{seen}]: {told}"
 
 
-def likely(hints: Iterable[Sequence[str] | None], everywhere: Mapping[str, int] | None = None) -> str:
+def likely(hints: Iterable[Sequence[str] | None], everywhere: Mapping[str, int] | None = None) -> tuple[str, ...]:
     """Of what may explain each failed case, what explains the most of them; the likelier come first.
 
-    Nothing where it explains fewer than half of those that somebody has looked into: it is chance then.
+    Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
+    somebody has looked into: it is chance then.
     everywhere: how many cases each explains in all, which goes before.
     """
     looked_into = [of_case for of_case in hints if of_case is not None]
     votes = Counter(hint for of_case in looked_into for hint in of_case)
     enough = [hint for hint, count in votes.most_common() if 2 * count >= len(looked_into)]
-    return max(enough, key=(everywhere or votes).__getitem__, default="")
+    if not enough:
+        return ()
+    in_all = everywhere or votes
+    best = max(enough, key=in_all.__getitem__)
+    same = (votes[best], in_all[best])
+    alike = [hint for hint in enough if hint != best and (votes[hint], in_all[hint]) == same]
+    return best, *alike[: votes[best] == len(looked_into)]
+
+
+def chosen(
+    hints: Iterable[Sequence[str] | None], plain: Iterable[Sequence[str] | None], everywhere: Mapping[str, int]
+) -> tuple[str, ...]:
+    """What is likely of a check's cases, and does not contradict those of the function's first check, `plain`."""
+    looked_into = [of_case for of_case in plain if of_case is not None]
+    found = likely(hints, everywhere)
+    return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
 
 
 def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Each check with one hint at most: of those that explain it the one that explains the most of its function.
+    """Each check with one hint, or two that explain the same: of those that explain it the ones that explain the most
+    of its function.
 
     Where a function's first check, the plainest, is wrong, what does not explain it explains nothing else.
     """
@@ -275,12 +294,9 @@ def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[str, int]) -> CheckResult:
-    plain = [case.hints for case in first.cases if case.hints is not None]
-    chosen = likely((case.hints for case in result.cases), everywhere)
-    if plain and not any(chosen in hints for hints in plain):
-        chosen = ""
+    told = chosen((case.hints for case in result.cases), (case.hints for case in first.cases), everywhere)
     kept = (
-        case if case.hints is None else replace(case, hints=(chosen,) if chosen in case.hints else ())
+        case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
         for case in result.cases
     )
     return replace(result, cases=tuple(kept))

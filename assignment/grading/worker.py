@@ -36,6 +36,7 @@ Answer = Callable[[dict[str, Any], list], tuple[dict[str, Any], list]]
 def main() -> None:
     setup = json.loads(sys.argv[1])
     sys.path.insert(0, setup["runtime"])
+    sys.path += setup["packages"]
     prepare(setup["device"])
     gc.freeze()  # of these modules nothing becomes garbage: to look through them would take most of a small call
     from assignment.grading import confinement, supervisor

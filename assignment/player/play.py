@@ -308,16 +308,3 @@ def tensors_in(value: Any) -> Iterator[int]:
     elif isinstance(value, list):
         for item in value:
             yield from tensors_in(item)
-
-
-def never_stored(names: Sequence[str], groups: list[list[torch.Tensor]]) -> list[str]:
-    """A line for each result with elements that nobody wrote."""
-    lines = []
-    for group in groups:
-        known = names if len(names) == len(group) else [f"result {i} of {len(group)}" for i in range(1, len(group) + 1)]
-        for name, result in zip(known, group, strict=True):
-            if where := undefined.unwritten_in(result):
-                line = f"never stored: {where[0]} of the {result.numel()} elements of {name}, the first at {where[1]}"
-                is_all = where[0] == result.numel()
-                lines.append(line + (": was something stored to a copy of it, as reshape may make?" if is_all else ""))
-    return lines

@@ -11,7 +11,8 @@ from assignment.simulator.faults import MemoryFault
 
 from .kernels import Refused
 from .memory import CannotFollow
-from .play import MAX_NOTE, InKernel, Played, Player, described, never_stored
+from .play import MAX_NOTE, InKernel, Played, Player, described
+from .unstored import never_stored
 
 MAX_NOTES = 4  # warnings in a reply
 GROUPS = {"again": slice(0, None, 2), "gradients": slice(None)}  # of results; otherwise the first
@@ -74,7 +75,9 @@ class Session:
             "status": "ok",
             "groups": [len(group) for group in groups],
             "bare": program["bare"],
-            "notes": told([*never_stored(header["about"]["results"], judged), *seen.warnings]),
+            "notes": told(
+                [*never_stored(header["about"]["results"], judged, seen.empty_grids, inputs), *seen.warnings]
+            ),
             "nans": told(seen.nans.values()),
             "evidence": told(player.work.evidence),
             "doubts": told(player.work.doubts),

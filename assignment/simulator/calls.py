@@ -33,6 +33,7 @@ class Call:
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
     nans: dict[Place, str] = field(default_factory=dict)  # where an operation of a kernel made a NaN of numbers
+    empty_grids: list[str] = field(default_factory=list)  # launches of no program, in words
     n_launches: int = 0
     follower: Follower | None = None
     on_store: Callable[[str, Any], None] | None = None  # hears of each store: the argument's name and the tensor

@@ -81,6 +81,11 @@ def at(where: Place, indent: str = "  ") -> str:
     return "\n".join(lines)
 
 
+def source_line(where: Place) -> str:
+    """The line of the kernel; nothing where it is not known."""
+    return linecache.getline(where[0][0].co_filename, where[0][1]).strip() if where else ""
+
+
 def shown(filename: str) -> str:
     """A path as the reader would type it."""
     try:

@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction, KernelParam
 from . import calls
 from .arguments import typed
 from .calls import Call
-from .faults import MemoryFault, Program
+from .faults import MemoryFault, OutOfBounds, Program, Race
 from .language import builder
 from .rewrite import has_while, rewrite
 from .variables import explain
@@ -71,6 +71,8 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
 
 def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Program, options: dict[str, Any]) -> None:
     call = calls.current()
+    if 0 in sizes:
+        call.empty_grids.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
     watch = Watch(self.__name__, sizes, kernel.waits, call)
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch
@@ -80,8 +82,7 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
         builder.grid_dim = sizes
         body = functools.partial(kernel.function, **arguments)
         try:
-            for builder.grid_idx in _programs(sizes, kernel, call):
-                watch.run(builder.grid_idx, body)
+            _run_each(_programs(sizes, kernel, call), kernel.waits, functools.partial(watch.run, body=body))
         except MemoryFault as fault:
             call.faults.append(fault)
             raise
@@ -91,6 +92,27 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
         finally:
             builder.grid_idx = None
             del builder.watch  # which holds the launch's tensors
+
+
+def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Program], Any]) -> None:
+    """Run every program. After a race the others go on for one that leaves its tensor, which is told first: both may
+    come from one missing bound. Programs that wait for each other would wait for what has stopped.
+    """
+    race: Race | None = None
+    for builder.grid_idx in programs:
+        try:
+            run_one(builder.grid_idx)
+        except Race as fault:
+            race = race or fault
+            if waits:
+                break
+        except OutOfBounds:
+            raise
+        except Exception:
+            if race is None:
+                raise
+    if race is not None:
+        raise race
 
 
 def call(self: Any, *args: Any, **kwargs: Any) -> Any:

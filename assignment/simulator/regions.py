@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import suspects
 from .calls import Call
-from .faults import OutOfBounds, Program, at, describe, element, place
+from .faults import OutOfBounds, Place, Program, at, describe, element, place, source_line
 from .layout import Layout
 from .numerics import ADDRESS
 from .shadow import Shadow
@@ -84,8 +85,8 @@ class Region:
 class Regions:
     """The tensors of one launch."""
 
-    def __init__(self, kernel: str, call: Call) -> None:
-        self._kernel, self._call = kernel, call
+    def __init__(self, kernel: str, grid: Program, call: Call) -> None:
+        self._kernel, self._grid, self._call = kernel, grid, call
         self.program: Program = (0, 0, 0)  # that runs
         self._by_number: dict[int, Region] = {}
         self._strays: list[Region] = []
@@ -199,18 +200,34 @@ class Regions:
         index = region.name_at(int(outside[0]) + region.address - region.start)
         if int(outside[0]) >= 0 and (row := region.layout.beyond(int(outside[0]))):
             index += f", or {element(region.name, row)}"
+        in_kernel = place()
+        reason = _wrapped(region.layout, outside[:1], width) or self._suspect(region, offsets, in_kernel)
+        reason = reason or _beside(region.layout, int(outside[0]))
         return OutOfBounds(
             f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} {index}, "
             f"but {region.name} is {describe(region.tensor)}\n"
-            f"{at(place())}\n  {lanes}{_reason(region.layout, outside[:1], width)}"
+            f"{at(in_kernel)}\n  {lanes}{reason}"
         )
 
+    def _suspect(self, region: Region, offsets: np.ndarray, where: Place) -> str:
+        """What every lane of an access says of its cause."""
+        others = [(other.name, other.layout) for other in self if other is not region and other.layout.numel]
+        elements = offsets // region.itemsize
+        line = source_line(where)
+        access = suspects.Access(region.name, region.layout, elements, others, self.program, self._grid, line)
+        return suspects.likely(access)
 
-def _reason(layout: Layout, offset: np.ndarray, width: int) -> str:
-    """Why an offset that no element has may have come about, where that can be told; begins a line of its own."""
+
+def _wrapped(layout: Layout, offset: np.ndarray, width: int) -> str:
+    """Whether an offset of 32 bits came out too small; begins a line of its own, as the other causes do."""
     if layout.holds(offset + WRAPPED * layout.itemsize, width).all():
         return "\n  an offset of 32 bits has wrapped around: the element lies 2³¹ or more further, use .to(tl.int64)"
-    index = layout.coordinates(int(offset[0]))
+    return ""
+
+
+def _beside(layout: Layout, offset: int) -> str:
+    """Whether an offset that no element has lies next to one."""
+    index = layout.coordinates(offset)
     if layout.shape and all(0 <= i < n for i, n in zip(index, layout.shape, strict=True)):
         return f"\n  it lies beside that element: is every index multiplied by its own stride of {layout.strides}?"
     return ""

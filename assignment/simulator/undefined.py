@@ -109,15 +109,23 @@ def is_unwritten(values: np.ndarray) -> np.ndarray | None:
     return found if found.any() else None
 
 
+def are_unwritten(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Which elements of a float tensor nobody wrote; None for a tensor that does not tell."""
+    if tensor.layout != torch.strided or tensor.itemsize not in PATTERN or not tensor.is_floating_point():
+        return None
+    return tensor.detach().view(INTEGERS[tensor.itemsize]) == PATTERN[tensor.itemsize]
+
+
 def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
     """How many elements of a float tensor, or of its original, nobody wrote, and the index of the first.
 
     None if there are none.
     """
-    if tensor.layout != torch.strided or tensor.itemsize not in PATTERN or not tensor.is_floating_point():
+    unwritten = are_unwritten(tensor)
+    if unwritten is None or not unwritten.any():
         return None
-    found = (tensor.detach().view(INTEGERS[tensor.itemsize]) == PATTERN[tensor.itemsize]).nonzero()
-    return (len(found), tuple(found[0].tolist())) if len(found) else None
+    found = unwritten.nonzero()
+    return len(found), tuple(found[0].tolist())
 
 
 class Undefined:

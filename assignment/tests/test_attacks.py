@@ -13,8 +13,9 @@ from assignment.attacks import __main__ as attacks
 from assignment.attacks import bugs, memory, one_bug, page, yardstick
 from assignment.attacks.corpus import BUG, CHEAT, GRADED, VARIANT, Entry, defined, entries
 from assignment.attacks.judging import Job, Result, Verdict, judge_all, key
-from assignment.attacks.verdicts import Row, judge, only_killer
-from assignment.grading import checks
+from assignment.attacks.verdicts import Row, judge, misnamed, naming, only_killer
+from assignment.diagnosis import matching
+from assignment.grading import checks, score
 from assignment.grading.pool import FUNCTIONS
 from assignment.grading.submission import Submission
 
@@ -99,6 +100,20 @@ def test_a_bug_that_slips_through_is_a_finding(seen, finding):
 
 
 FAULT = "race: …\n  at cs336_kernels/rmsnorm.py:158 in _backward_kernel: tl.store(partial_ptrs, grad_w, mask=mask)"
+
+
+def test_names_are_counted_over_all_checks():
+    """One that is told, another's name in a check that need not catch it, and two of which one is right"""
+    hints = {name: hint for hint, name in matching.HINTS.items()}
+    right, wrong = hints["eps-missing"], hints["eps-fixed"]
+    entry = replace(A_BUG, named=("eps-missing",))
+    both = replace(failed(9), hints=[score.OR.join([wrong, right])])
+    seen = {EPS: replace(failed(9), hints=[right]), VALUES: replace(failed(9), hints=[wrong]), ELSEWHERE: both}
+    rows = [row(entry, seen)]
+    assert naming(rows) == ([entry.name], [])
+    assert misnamed(rows) == [(entry.name, VALUES, wrong)]
+    assert "over all checks 1 of 3 failures get a wrong name, of 1 bugs" in page.summary(rows)
+    assert "over all checks" not in page.summary([row(entry, {EPS: seen[EPS]})])
 
 
 def test_a_bug_with_a_line_must_have_it_quoted_on_every_seed():

@@ -100,6 +100,18 @@ def test_kernels_that_do_not_fit_are():
     assert text.startswith("_copy_kernel, compiled for A100: needs 300 KB of shared memory; a program has 163 KB there")
 
 
+def test_what_the_compiler_crashes_over_is_not_judged():
+    """Where the kernel is compiled for another GPU, and fits; otherwise staff look at it"""
+    crashed = {**KERNELS[-1].as_json(), "error": "PassManager::run failed", "is_crash": True}
+    run, _ = run_with({**REPLY, "kernels": [*(kernel.as_json() for kernel in KERNELS[:-1]), crashed]})
+    assert run.compiled("f", torch.ones(3)) == []
+    assert "_copy_kernel, compiled for B200: Triton's own compiler crashed" in run.notes[0]
+    assert run.doubts == []
+    run, _ = run_with({**REPLY, "kernels": [crashed]}, sha256="01")
+    assert run.compiled("f", torch.ones(3)) == []
+    assert "staff will look at it" in run.doubts[0]
+
+
 def test_what_is_not_written_yet_needs_no_compiler():
     run, compiler = run_with(REPLY, said=TO_DO)
     with pytest.raises(SubmissionError, match="section 4") as caught:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,38 @@ def test_a_tuned_kernel_none_of_whose_configurations_fits():
     (text,) = advice.problems(own)
     assert "none of 3 configurations fits; the smallest (M=3) needs 200 KB of shared memory; a program has 163" in text
     assert len(advice.problems([*own, made(tuning=2, shared=1), made(tuning=1, target="h100")])) == 1
+
+
+PASS = "PassManager::run failed\n  at a.py:9: for start in tl.range(0, n, warp_specialize=True):"
+
+
+def test_a_crash_of_the_compiler_costs_nothing_where_the_kernel_fits():
+    """As it is compiled for another GPU; what would be too large for this one is told as ever"""
+    crashed = made(target="b200", error=PASS, is_crash=True)
+    fitting = [made(shared=100 * KB), made(target="h100", shared=100 * KB), crashed]
+    assert (advice.problems(fitting), advice.unknown(fitting)) == ([], [])
+    (text,) = advice.not_judged(fitting)
+    assert text.startswith("k, compiled for B200: Triton's own compiler crashed there, which is not your code")
+    assert text.endswith(PASS)
+    too_large = [made(target="h100", shared=200 * KB), made(error=PASS, is_crash=True)]
+    assert len(advice.problems(too_large)) == 1
+    assert advice.not_judged(too_large) == advice.unknown(too_large) == []
+
+
+@pytest.mark.parametrize("other", [{"error": PASS, "is_crash": True}, {"constants": "TILE=16"}, {"stages": 1}])
+def test_a_crash_that_nothing_is_compared_with_is_for_staff(other):
+    """For all GPUs, or where another tile is taken for each"""
+    kernels = [made(target="b200", error=PASS, is_crash=True), made(target="h100", **other)]
+    assert advice.problems(kernels) == advice.not_judged(kernels) == []
+    assert all("staff will look at it" in text for text in advice.unknown(kernels))
+    assert len(advice.unknown(kernels)) == 1
+
+
+def test_a_crash_hides_no_refusal():
+    """Of another GPU, or of another configuration of a tuned kernel"""
+    crashed = made(target="b200", error=PASS, is_crash=True, tuning=1)
+    assert len(advice.problems([crashed, made(error="no")])) == 1
+    assert len(advice.problems([crashed, replace(crashed, error="no", is_crash=False)])) == 1
 
 
 def test_tuned_kernels_of_several_calls_are_told_apart(command, tmp_path):

@@ -21,6 +21,12 @@ PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name 
 ATTENTION = [(function, one) for function, one in EVERY if function.startswith("flash")]
 ASKED: dict[str, Any] = {"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}
 WRONG_CALL: tuple[dict[str, Any], list[torch.Tensor], dict[str, Any]] = (ASKED, [torch.ones(1)], {})
+
+
+def asked_of(call):
+    return {"kind": "call", "function": call.function, "tensors": call.tensors, "options": call.options}
+
+
 SHAPES = [
     Attention((), 40, 50, 24),
     Attention((), 50, 40, 24),
@@ -152,6 +158,96 @@ def test_what_is_looked_for_in_one_entry_of_a_batch_is_of_that_entry(function, m
                     one_way[is_same].append(call)
     assert not one_way[False] or not misconception.is_by_batch
     assert one_way[False] or misconception.is_by_batch
+
+
+def test_a_factor_that_is_the_same_everywhere():
+    """Of each output by itself; what is not one factor is none"""
+    x, weight = row_inputs(rng(), (33, 40))
+    call = Call("rmsnorm_forward", [x, weight])
+    y, rstd = oracle.rmsnorm_forward(x, weight)
+    expected = models.rmsnorm_forward(x, weight)
+    (found,) = causes([call], [(0.75 * y).float(), rstd.float()], expected)
+    assert found.startswith("Everywhere alike your y is 0.75 times what it should be (handout, section 5")
+    (found,) = causes([call], [(0.75 * y).float(), (3 * rstd).float()], expected)
+    assert found.startswith("Everywhere alike your y is 0.75 times and rstd is 3 times what it should be")
+    some = torch.where(torch.arange(33)[:, None] < 20, 0.75 * y, y)
+    assert causes([call], [some.float(), rstd.float()], expected) == []
+
+
+def test_a_mean_over_no_rows():
+    grad_y, x, weight = torch.ones(0), torch.ones(0, 40), torch.ones(40)
+    call = Call("weighted_sum_backward", [grad_y, x, weight])
+    expected = models.weighted_sum_backward(grad_y, x, weight)
+    got = [torch.ones(0, 40), torch.full((40,), torch.nan)]
+    found = Search().causes("contract", "weighted_sum_backward", False, asked_of(call), got, expected)
+    assert found == [matching.OF_AN_EMPTY_BATCH.format(section="4")]
+
+
+def test_a_sum_that_is_carried_over_from_the_call_before():
+    first, second = (
+        inputs.backward_inputs(rng(seed), attention_inputs(rng(seed), SHAPES[0]), False) for seed in (0, 1)
+    )
+    both = [Call("flash_backward", tensors, {"is_causal": False}) for tensors in (first, second)]
+    sums, want = (matching.right(call.function, call, call.tensors) for call in both)
+    expected = models.attention_backward(*second, is_causal=False)  # type: ignore[misc, arg-type]
+    got = [(sums[0] + want[0]).float(), *(x.float() for x in want[1:])]
+    assert causes(both, got, expected) == [matching.ADDED_TO_ANOTHER]
+
+
+@pytest.mark.parametrize("what", ["all", "computed alone", "switches"])
+def test_what_another_graph_has_saved(what):
+    """All of it, what its forward pass has computed, or its options"""
+    qkv = attention_inputs(rng(), SHAPES[0])
+    asked = {"kind": "gradients", "function": "flash_attention", "tensors": qkv, "options": {"is_causal": True}}
+    (call,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": True})
+    grad, *saved = call.tensors
+    others = [x / 2 for x in qkv]
+    own = [*others, *matching.intermediates("flash_backward", others, {"is_causal": False}, torch.float32)]
+    tensors = {"all": own, "computed alone": [*qkv, *own[3:]], "switches": saved}[what]
+    options = {"is_causal": what != "switches"}
+    wrong = matching.right("flash_backward", replace(call, options=options), [grad, *tensors])
+    expected = models.attention_backward(grad, *saved, is_causal=True)  # type: ignore[misc, arg-type]
+    assert matching.OF_ANOTHER_GRAPH in causes([call], [x.float() for x in wrong], expected)
+    (alone,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": False})
+    assert matching.OF_ANOTHER_GRAPH not in causes([alone], [x.float() for x in wrong], expected)
+
+
+def test_a_result_that_is_stored_with_an_input_s_strides():
+    q, k, v = (x[0] for x in attention_inputs(rng(), SHAPES[3]))
+    q = q.T.contiguous().T
+    o, lse = oracle.attention_forward(q, k, v)
+    stored = torch.empty(o.numel())
+    stored.as_strided(o.shape, q.stride()).copy_(o)
+    found = causes(
+        [Call("flash_forward", [q, k, v], {})],
+        [stored.view(o.shape), lse.float()],
+        models.attention_forward(q, k, v, False),
+    )
+    assert any("stored with an input's strides" in hint for hint in found)
+
+
+def test_strides_of_batches_that_were_made_one():
+    """As a wrapper passes them, whose kernel knows one dimension of rows"""
+    x, weight = normal(rng(), 3, 64, 32), normal(rng(1), 32)
+    misread = x.view(192, 32).as_strided((192, 32), (1, 192 * 32 // 192)).reshape(3, 64, 32)
+    expected = models.weighted_sum_forward(x, weight)
+    found, *_ = causes(
+        [Call("weighted_sum_forward", [x, weight])], [oracle.weighted_sum_forward(misread, weight).float()], expected
+    )
+    assert "x's last two strides are swapped" in found
+
+
+def test_only_one_half_of_a_backward_pass_reads_in_the_wrong_places():
+    """D is computed by a kernel of its own"""
+    q, k, v = attention_inputs(rng(), SHAPES[3])
+    grad_o, *others = inputs.backward_inputs(rng(1), [q, k, v], False)
+    grad_o = grad_o.mT.contiguous().mT
+    call = Call("flash_backward", [grad_o, *others], {"is_causal": False})
+    misread = grad_o.as_strided(grad_o.shape, others[0].stride())
+    expected = models.attention_backward(grad_o, *others, is_causal=False)  # type: ignore[misc, arg-type]
+    for wrong in matching.results("flash_backward", call, [misread, *others]):
+        found = causes([call], [x.float() for x in wrong], expected)
+        assert any("grad_o is read" in hint for hint in found)
 
 
 def test_only_what_explains_the_first_check_is_tried_on_others(monkeypatch):

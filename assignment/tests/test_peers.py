@@ -1,9 +1,12 @@
 """What submissions are raced against, as far as it runs without a GPU: it must be the same work."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from assignment.grading import replies
+from assignment.grading import replies, rungs
 from assignment.grading.pair import Pair
 from assignment.grading.stage import Stage
 from assignment.timing import contestants
@@ -81,3 +84,42 @@ def test_a_peer_that_is_not_installed_says_so(call):
     came = call("liger", "rmsnorm_forward", *inputs("rmsnorm_forward")[0])
     assert "liger_kernel" in came["message"]
     assert "no function" in call("flex", "rmsnorm_backward", torch.ones(1))["message"]
+
+
+def test_packages_of_pythonpath_are_for_peers(tmp_path, monkeypatch):
+    """Neither the repository, which is hidden from workers, nor what is not there"""
+    named = [tmp_path, contestants.ROOT, contestants.ROOT.parent, tmp_path / "none", ""]
+    monkeypatch.setenv("PYTHONPATH", ":".join(map(str, named)))
+    assert contestants.packages() == [str(tmp_path.resolve())]
+    folders = rungs.Folders("/a", "/b", "/c", packages=tuple(contestants.packages()))
+    for rung in rungs.RUNGS:
+        told = rungs.setup(rung, "cuda", folders)
+        assert told["packages"] == (str(tmp_path.resolve()),)
+        assert str(tmp_path.resolve()) in told["readable"]
+        assert rungs.setup(rung, "cuda", rungs.Folders("/a", "/b", "/c"))["packages"] == ()
+    words = rungs.command(rungs.BUBBLEWRAP, "cuda", folders, 3, {})
+    assert ["--ro-bind", str(tmp_path.resolve()), str(tmp_path.resolve())] in [
+        words[i : i + 3] for i in range(len(words))
+    ]
+
+
+@pytest.mark.parametrize("name", ["flash_attn_interface", "fa3_fwd_interface"])
+def test_flash_attention_3_goes_by_two_names(name, tmp_path, monkeypatch):
+    """As it is built, and as the wheel fa3-fwd has it"""
+    (tmp_path / f"{name}.py").write_text("def flash_attn_func(q, k, v, causal):\n    return q.shape, causal\n")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.append({str(tmp_path)!r})\n{RUN_FLASH3}"],
+        cwd=contestants.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=99,
+    )
+    assert done.stdout == "torch.Size([2, 5, 3, 8])\n", done.stderr
+
+
+RUN_FLASH3 = """
+import torch
+from assignment.timing.peers import flash3
+q = torch.zeros(2, 3, 5, 8)
+print(flash3.flash_forward_triton(q, q, q, is_causal=True))
+"""

@@ -301,3 +301,20 @@ def test_a_problem_that_is_all_to_do_is_one_line(statuses, shown):
     heard.pytest_unconfigure()
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == shown
+
+
+def test_no_line_of_a_verdict_is_wider_than_a_terminal():
+    """A claim goes on below itself, and so does what is told of its cases"""
+    for check in declared():
+        entry = {
+            "status": "grader error",
+            "score": 0,
+            "max_score": 0.25,
+            "claim": check.claim,
+            "cases": 28,
+            "passed": 7,
+        }
+        lines = report.verdict_line(entry).plain.splitlines()
+        assert max(map(len, lines)) <= report.WIDTH, check.name
+        assert " ".join(" ".join(lines).split()).endswith(f"{check.claim} (7 of 28 cases pass)")
+        assert {line[: report.CLAIM_AT].strip() for line in lines[1:]} <= {""}

@@ -139,10 +139,18 @@ def test_the_case_that_is_shown_is_the_most_telling_one():
 def test_a_hint_that_explains_few_of_the_cases_is_chance():
     """Of those that somebody has looked into"""
     seen, not_seen, unknown = (("It is this.",), (), None)
-    assert score.likely([seen, not_seen]) == "It is this."
-    assert score.likely([seen, unknown, unknown]) == "It is this."
-    assert score.likely([seen, not_seen, not_seen]) == ""
-    assert score.likely([unknown]) == ""
+    assert score.likely([seen, not_seen]) == ("It is this.",)
+    assert score.likely([seen, unknown, unknown]) == ("It is this.",)
+    assert score.likely([seen, not_seen, not_seen]) == ()
+    assert score.likely([unknown]) == ()
+
+
+def test_two_hints_that_explain_all_cases_alike_are_both_told():
+    """Where one of them explains another case too, it alone is"""
+    both = Case("a", "FAIL", hints=("It is this.", "Or that.", "Or a third."))
+    one = Case("b", "FAIL", hints=("Or that.",))
+    assert score.hint_of(CheckResult(CHECK, (both,), 1)) == "It is this. Or: Or that."
+    assert score.likely([both.hints, one.hints]) == ("Or that.",)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +169,7 @@ def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, secon
     ]
     assert score.hint_of(score.settled(results)[1]) == told
     elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, claim="rmsnorm_other is right"))
-    assert score.hint_of(score.settled([elsewhere, results[1]])[1]) == second[0]
+    assert score.hint_of(score.settled([elsewhere, results[1]])[1]) == score.OR.join(second)
 
 
 def test_a_hint_that_explains_more_of_its_function_goes_before():
@@ -172,5 +180,5 @@ def test_a_hint_that_explains_more_of_its_function_goes_before():
     results = [
         CheckResult(right, (Case("a", "ok"),), 1), CheckResult(CHECK, (both,), 1), CheckResult(other, (one,), 1)
     ]  # fmt: skip
-    assert score.hint_of(results[1]) == "Or that."
+    assert score.hint_of(results[1]) == "Or that. Or: It is this."
     assert [score.hint_of(result) for result in score.settled(results)] == ["", "It is this.", "It is this."]

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from assignment.timing.workloads import COPYING, Workload
 from tests import operators
 
 PEERS = Path(__file__).parent / "peers"
+ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = {"status": "failed", "message": replies.UNREADABLE}
 
 
@@ -106,13 +108,19 @@ def peers() -> Submission:
     return Submission({f"{PACKAGE}/{path.name}": path.read_bytes() for path in sorted(PEERS.glob("*.py"))})
 
 
+def packages() -> list[str]:
+    """Folders of PYTHONPATH, where peers may be installed: workers do not hear of it, and a submission need not."""
+    named = (Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry)
+    return [str(folder) for folder in named if folder.is_dir() and folder != ROOT and folder not in ROOT.parents]
+
+
 class Peers:
     """A worker with all peers."""
 
     def __init__(self, rung: str) -> None:
         self._stage = Stage(peers(), "cuda")
         self._stage.is_endless = True
-        self._worker = Worker(self._stage, "cuda", rung)
+        self._worker = Worker(self._stage, "cuda", rung, packages=packages())
 
     def contestant(self, name: str) -> Contestant:
         def ask_peer(kind: str, workload: Workload, more: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -360,6 +360,29 @@ def check_two_programs_store():
     says(Exception(seen.warnings[0]), "same value stored: programs", "in same_kernel")
 
 
+def check_out_of_bounds_before_a_race():
+    """One missing bound leaves the last row's tensor, and lets all other rows race; whichever program comes first."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, n_cols, SIZE: tl.constexpr):
+        row, cols = tl.program_id(0), tl.arange(0, SIZE)
+        x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
+        tl.store(y_ptr + row * n_cols + cols, x + row)  # no mask
+
+    for seed in range(5):
+        with calls.call(seed=seed):
+            fault = raised(OutOfBounds, kernel[(8,)], torch.ones(8, 10), torch.zeros(8, 10), 10, SIZE=16)
+            says(fault, "program (7, 0, 0) of kernel stores to y_ptr[8, 0]", "# no mask")
+    raised(Race, kernel[(7,)], torch.ones(8, 10), torch.zeros(8, 10), 10, SIZE=16)
+
+
+def check_an_empty_grid_is_remembered():
+    """A grid of n // SIZE programs, where n is smaller."""
+    with calls.call() as seen:
+        copy_kernel[(10 // 64,)](torch.ones(10), torch.zeros(10), 10, 0, SIZE=64)
+    assert seen.empty_grids == ["copy_kernel was launched with the grid (0, 1, 1), which is 0 programs"]
+
+
 def check_storing_what_is_there():
     """A store that changes nothing is no race with a load, whoever comes first."""
 
