@@ -54,6 +54,11 @@ def bind(value: Any) -> Any:
     raise TypeError(f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes")
 
 
+def parts(value: Any, count: int) -> Any:
+    """What is assigned to several names: the compiler passes over those of a tuple that are left."""
+    return value[:count] if isinstance(value, tuple) else value
+
+
 def constant(value: Any) -> Any:
     """What a name is bound to that is annotated as tl.constexpr. With a tensor in it, the compiler can do nothing."""
     return tl.constexpr(value) if isinstance(value, tensor) else static(value)

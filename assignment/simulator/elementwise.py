@@ -140,7 +140,7 @@ class Elementwise(interpreter.InterpreterBuilder):
     # arithmetic
 
     create_fadd = create_add = _binary(np.add)
-    create_fsub = create_sub = _binary(np.subtract)
+    create_fsub = create_sub = _binary(lambda a, b: np.bitwise_xor(a, b) if a.dtype == bool else np.subtract(a, b))
     create_fmul = create_mul = _binary(np.multiply)
     create_fdiv = create_precise_divf = _binary(np.divide)
     create_frem = create_srem = create_urem = _binary(np.fmod)

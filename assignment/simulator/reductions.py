@@ -45,6 +45,8 @@ def reduce(
     """`tl.reduce`: `combine_fn` over all elements along `axis` of one block or of several together."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
     axis, keep_dims = _plain(axis), _plain(keep_dims)
+    if not all(block.type.is_block() for block in blocks):
+        raise TypeError(f"a reduction such as tl.sum takes a block, got a scalar, {blocks[0].type}")
     arrays = [t.handle.data for t in blocks]
     rank = arrays[0].ndim
     if axis is None:

@@ -12,6 +12,7 @@ so such a call also comes first in the function, before the loop or on both ways
 import ast
 import builtins
 import contextlib
+import copy
 import functools
 import inspect
 import types
@@ -109,6 +110,7 @@ class _Rewriter(ast.NodeTransformer):
         self._unread: set[str] = set()  # parameters that the compiler overlooks
         self._refused: list[ast.expr] = []  # what it refuses of the piece of program that is visited
         self._loops = 0  # around the node that is visited, those that are unrolled aside
+        self._ifs: list[ast.stmt] = []  # checks of the variables of those around it
         self._returned = ""  # the function's name if the types of its `return`s may differ
 
     def rewrite(self, definition: ast.FunctionDef) -> None:
@@ -121,6 +123,7 @@ class _Rewriter(ast.NodeTransformer):
         for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
             arg.annotation = None
         _drop_dead_code(definition)
+        self.locals |= {name for node in ast.walk(definition) if isinstance(node, ast.ListComp) for name in _bound_by(node)}
         self._scopes = scopes.Scopes(definition)
         self._unread = {arg.arg for arg in args.kwonlyargs}
         self._returned = definition.name if _returns_differ(definition) else ""
@@ -212,8 +215,10 @@ class _Rewriter(ast.NodeTransformer):
         parts = [part for target in node.targets for part in ast.walk(target) if isinstance(part, ast.expr)]
         if len(node.targets) > 1 or any(isinstance(part, (ast.Starred, ast.List)) for part in parts):
             return self._unsupported(node)
-        node.targets = [self.visit(target) for target in node.targets]
-        node.value = self._call("bind", [self.visit(node.value)], node.value)
+        value = self._call("bind", [self.visit(node.value)], node.value)
+        if isinstance(node.targets[0], ast.Tuple):
+            value = self._call("parts", [value, ast.Constant(len(node.targets[0].elts))], node.value)
+        node.targets, node.value = [self.visit(node.targets[0])], value
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
@@ -274,16 +279,18 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         names, in_both = self._that_it_binds(node)
+        way = f"__if_{node.lineno}_{node.col_offset}"
         has_return = self._loops and scopes.has_return(*node.body, *node.orelse)
         test = self.visit(node.test)
         with self._aside() as refused:
             if has_return:
                 self._refuse("refused", control.RETURN_IN_LOOP, node)
+            self._ifs += [self._do(self._join(way, in_both, node), node)] if names else []
             node.body, node.orelse = self._visit_all(node.body), self._visit_all(node.orelse)
+            del self._ifs[len(self._ifs) - bool(names) :]
         if not names and not refused:
             node.test = self._call("decided", [test], test)
             return node
-        way = f"__if_{node.lineno}_{node.col_offset}"
         arguments = [test, _constants(names)]
         decide = self._assign(way, self._call("condition", arguments, node), test)
         node.test = ast.copy_location(ast.Name(way, ast.Load()), test)
@@ -291,7 +298,7 @@ class _Rewriter(ast.NodeTransformer):
         if refused:
             is_runtime = self._call("is_runtime", [ast.Name(way, ast.Load())], node)
             statements.insert(1, self._if(is_runtime, [self._do(refused[0], refused[0])], node))
-        return [*statements, *(self._join(way, names, in_both, node) if names else [])]
+        return [*statements, *(self._after(way, names, in_both, node) if names else [])]
 
     def _that_it_binds(self, node: ast.If) -> tuple[list[str], list[str]]:
         """The names that come out of an `if` with another value, and those of them that both branches may bind."""
@@ -302,9 +309,11 @@ class _Rewriter(ast.NodeTransformer):
         in_both = (bodies[0] & after[0]) & (bodies[1] & after[1]) - constants
         return sorted(names), sorted(in_both)
 
-    def _join(self, way: str, names: list[str], in_both: list[str], at: ast.If) -> list[ast.stmt]:
+    def _join(self, way: str, in_both: list[str], at: ast.If) -> ast.Call:
+        return self._call("join", [ast.Name(way, ast.Load()), _constants(in_both)], at)
+
+    def _after(self, way: str, names: list[str], in_both: list[str], at: ast.If) -> list[ast.stmt]:
         """What is known after an `if` on a tensor."""
-        join = self._call("join", [ast.Name(way, ast.Load()), _constants(in_both)], at)
         restore: list[ast.stmt] = []
         for name in names:
             value = ast.Subscript(ast.Name(way, ast.Load()), ast.Constant(name), ast.Load())
@@ -312,7 +321,7 @@ class _Rewriter(ast.NodeTransformer):
             again = [self._assign(name, value, at), self._if(is_unbound, [_delete(name)], at)]
             is_restored = ast.Compare(ast.Constant(name), [ast.In()], [ast.Name(way, ast.Load())])
             restore.append(self._if(is_restored, again, at))
-        return [self._assign(way, join, at), self._if(ast.Name(way, ast.Load()), restore, at)]
+        return [self._assign(way, self._join(way, in_both, at), at), self._if(ast.Name(way, ast.Load()), restore, at)]
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
         if node.orelse:
@@ -364,7 +373,7 @@ class _Rewriter(ast.NodeTransformer):
         loop.body = [*loop.body, *map(ast.fix_missing_locations, end)]
         return [*begin, loop]
 
-    def visit_Return(self, node: ast.Return) -> ast.AST:
+    def visit_Return(self, node: ast.Return) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
         if self._loops:
             return self._do(self._refuse("refused", control.RETURN_IN_LOOP, node), node)
@@ -372,7 +381,7 @@ class _Rewriter(ast.NodeTransformer):
             value = node.value or ast.Constant(None)
             arguments = [value, ast.Constant(self._returned), ast.Name("__arguments", ast.Load())]
             node.value = self._call("returned", arguments, node)
-        return node
+        return [*copy.deepcopy(self._ifs), node] if self._ifs else node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         message = self.visit(node.msg) if node.msg else ast.Constant("")
@@ -433,6 +442,11 @@ def _returns_differ(definition: ast.FunctionDef) -> bool:
     """Whether there are several `return`s, with values."""
     returns = [node for node in ast.walk(definition) if isinstance(node, ast.Return)]
     return len(returns) > 1 and any(node.value is not None for node in returns)
+
+
+def _bound_by(node: ast.ListComp) -> list[str]:
+    parts = (part for generator in node.generators for part in ast.walk(generator.target))
+    return [part.id for part in parts if isinstance(part, ast.Name)]
 
 
 def _is_plain(expression: ast.expr) -> bool:
