@@ -264,8 +264,6 @@ def failure(reply: dict[str, Any]) -> SubmissionError:
     if is_todo(reply):
         return SubmissionError(score.TO_DO, str(reply["text"]))
     message = f"it raised {message}" if reply["status"] == "raised" else message
-    if reply.get("in_kernel") and "UnboundLocalError" in reply.get("types", ()):
-        message += "\n  in Triton a name that is first assigned in a loop ends with it: assign it before the loop"
     return SubmissionError(score.FAIL, message, is_fault=reply["status"] == "fault")
 
 

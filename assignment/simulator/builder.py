@@ -109,6 +109,9 @@ class Builder(Elementwise):
         self.watch.barrier()
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
+        types = [ptr.get_element_ty(), cmp.get_element_ty(), val.get_element_ty()]
+        if len({(ty.primitive_bitwidth, ty.is_floating()) for ty in types}) > 1:
+            raise TypeError(f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}")
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
         old = memory.update(

@@ -19,6 +19,7 @@ from .faults import is_ours
 from .language import semantic
 from .numerics import numpy_type
 from .variables import (  # noqa: F401 (rewritten kernels call them)
+    OF_LOOPS,
     already_defined,
     condition,
     decided,
@@ -61,7 +62,14 @@ def parts(value: Any, count: int) -> Any:
 
 def constant(value: Any) -> Any:
     """What a name is bound to that is annotated as tl.constexpr. With a tensor in it, the compiler can do nothing."""
-    return tl.constexpr(value) if isinstance(value, tensor) else static(value)
+    return _Constant(value) if isinstance(value, tensor) else static(value)
+
+
+class _Constant(tl.constexpr):
+    """A tensor that is annotated as tl.constexpr: what is left of it are its methods."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value, name)
 
 
 def static(value: Any) -> Any:
@@ -185,7 +193,7 @@ def collected(values: list[Any]) -> tuple[Any, ...]:
 
 def formatted(value: Any) -> Any:
     """A value in an f-string."""
-    if isinstance(value, (tensor, tuple, tl.tuple)):
+    if isinstance(value, (tensor, tuple, tl.tuple, tl.dtype)):
         raise TypeError(
             "Cannot evaluate f-string containing non-constexpr conversion values, found conversion of type "
             f"{type(value)}"
@@ -209,8 +217,8 @@ def callee(function: Any) -> Any:
         return _attribute
     if function is float or function is int:
         return functools.partial(_number, function)
-    if isinstance(function, ConstexprFunction):
-        return functools.partial(_on_constants, function)
+    if isinstance(function, ConstexprFunction) and _is_triton_code(function.fn):
+        return functools.partial(_of_constants, function)
     if isinstance(function, InterpretedFunction) or _is_triton_code(function):
         return function
     if isinstance(function, type) and (hasattr(function, "_fields") or function.__module__.startswith("triton.")):
@@ -234,6 +242,14 @@ def _number(ty: Any, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(value, tensor) for value in args):
         raise TypeError(f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)")
     return ty(*map(static, args), **kwargs)
+
+
+def _of_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """One of Triton's functions that Python runs: triton.cdiv and triton.next_power_of_2."""
+    if any(isinstance(value, tensor) for value in (*args, *kwargs.values())):
+        name = function.__name__
+        raise TypeError(f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv")
+    return function(*args, **kwargs)
 
 
 def _root(function: Any) -> str:

@@ -90,6 +90,8 @@ def _rebuild(fn: Callable, definition: ast.FunctionDef) -> Callable:
     module = ast.fix_missing_locations(ast.Module([factory], []))
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     inner = _code_named(_code_named(compiled, "factory"), definition.name)
+    if inner.co_name in inner.co_freevars:  # it calls itself
+        cells.setdefault(inner.co_name, types.CellType(fn.__globals__[inner.co_name]))
     closure = tuple(cells[name] for name in inner.co_freevars)
     rebuilt = types.FunctionType(inner, fn.__globals__, fn.__name__, fn.__defaults__, closure)
     rebuilt.__kwdefaults__ = fn.__kwdefaults__
@@ -137,8 +139,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _call(self, name: str, args: Iterable[ast.expr], at: ast.AST) -> ast.Call:
         function = ast.Attribute(ast.Name(_CONTROL, ast.Load()), name, ast.Load())
-        call = ast.copy_location(ast.Call(function, list(args), []), at)
-        return ast.fix_missing_locations(call)
+        return ast.fix_missing_locations(_placed(ast.Call(function, list(args), []), at))
 
     def _refuse(self, name: str, text: str, at: ast.AST) -> ast.Call:
         """A call that raises, and is remembered."""
@@ -148,13 +149,13 @@ class _Rewriter(ast.NodeTransformer):
 
     def _assign(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
         assignment = ast.Assign([ast.Name(name, ast.Store())], value)
-        return ast.fix_missing_locations(ast.copy_location(assignment, at))
+        return ast.fix_missing_locations(_placed(assignment, at))
 
     def _do(self, call: ast.expr, at: ast.AST) -> ast.stmt:
-        return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), at))
+        return ast.fix_missing_locations(_placed(ast.Expr(call), at))
 
     def _if(self, test: ast.expr, body: list[ast.stmt], at: ast.AST) -> ast.stmt:
-        return ast.fix_missing_locations(ast.copy_location(ast.If(test, body, []), at))
+        return ast.fix_missing_locations(_placed(ast.If(test, body, []), at))
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[list[ast.expr]]:
@@ -198,7 +199,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _unsupported(self, node: ast.AST, code: str = "") -> Any:
         call = self._refuse("unsupported", code or ast.unparse(node).splitlines()[0], node)
-        return ast.copy_location(ast.Expr(call), node) if isinstance(node, ast.stmt) else call
+        return self._do(call, node) if isinstance(node, ast.stmt) else call
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         """A kernel that is still a stub says so; the compiler knows no `raise`."""
@@ -369,7 +370,8 @@ class _Rewriter(ast.NodeTransformer):
                 is_inner = self._call("is_inner", [ast.Constant(name), loaded], loop)
                 end.append(self._if(is_inner, [self._assign(name, ast.Constant(None), loop), _delete(name)], loop))
         for name in inner:
-            end += [self._assign(name, ast.Constant(None), loop), ast.copy_location(_delete(name), loop)]
+            end += [self._assign(name, ast.Constant(None), loop), _placed(_delete(name), loop)]
+        control.OF_LOOPS.update(open_ones, inner)
         loop.body = [*loop.body, *map(ast.fix_missing_locations, end)]
         return [*begin, loop]
 
@@ -418,6 +420,14 @@ class _Rewriter(ast.NodeTransformer):
             return self._refuse("forbidden_global", node.id, node)
         is_nowhere = node.id not in self.locals and node.id not in self.globals and not is_pythons
         return self._refuse("undefined", node.id, node) if is_nowhere or node.id in self._unread else node
+
+
+def _placed(new: Any, at: ast.AST) -> Any:
+    """A node that is told with the first line of a statement that holds others, or with all lines of anything else."""
+    new = ast.copy_location(new, at)
+    if isinstance(at, ast.stmt) and (hasattr(at, "body") or hasattr(at, "cases")):
+        new.end_lineno, new.end_col_offset = at.lineno, at.col_offset
+    return new
 
 
 def _drop_dead_code(definition: ast.FunctionDef) -> None:

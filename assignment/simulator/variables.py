@@ -18,6 +18,7 @@ from .reductions import BlockTruthError
 tensor = tl.tensor
 _CONDITIONS = (bool, int, NoneType)
 _UNBOUND = object()
+OF_LOOPS: set[str] = set()  # names that some loop's body alone binds
 _FORGOTTEN = {
     "if": "what one branch alone of an `if` on a tensor binds is forgotten after it: assign it before the `if`",
     "loop": "a name that is first assigned in a loop ends with it, turn by turn: assign it before the loop",
@@ -56,8 +57,8 @@ def holds(condition: Any) -> bool:
         condition = condition.condition
     if not isinstance(condition, tensor):
         raise TypeError("the condition of a `while` must be a tensor: the compiler cannot decide it, nor unroll a loop")
-    if condition.dtype.scalar != tl.int1:
-        raise TypeError(f"the condition of a `while` must be a truth value, got {condition.type}: write x != 0")
+    if condition.type != tl.int1:
+        raise TypeError(f"the condition of a `while` must be an int1, got {condition.type}: compare it, or reduce it")
     return truth(condition)
 
 
@@ -217,8 +218,9 @@ def explain(error: NameError) -> None:
     """Say why a name is not bound that a kernel binds, as the compiler names the error."""
     match = re.search(r"variable '(\w+)'", str(error))
     if match:
-        why = "if" if match[1] in semantic.builder.watch.forgotten else "loop"
-        error.args = (f"{match[1]} is not defined: in Triton {_FORGOTTEN[why]}",)
+        in_branch, in_loop = match[1] in semantic.builder.watch.forgotten, match[1] in OF_LOOPS
+        why = f": in Triton {_FORGOTTEN['if' if in_branch else 'loop']}" if in_branch or in_loop else ""
+        error.args = (f"{match[1]} is not defined{why}",)
 
 
 def kind(value: Any) -> Any:

@@ -160,8 +160,7 @@ def loop_kernel(y_ptr, n, start, stop, step):
         tl.store(y_ptr + at, i + 1)
         at += 1
     for i in core.static_range(2, 8, 3):
-        row: core.constexpr = i + 1
-        tl.store(y_ptr + at, tl.max(tl.arange(0, 2**row), 0))
+        tl.store(y_ptr + at, tl.max(tl.arange(0, 2 ** (i + 1)), 0))
         at += 1
     while at < 20:
         tl.store(y_ptr + at, -at)
@@ -188,7 +187,7 @@ def check_loop_carried_types() -> None:
     """A variable that changes its type in a loop is an error, as it is in the compiler."""
     changing_kernel[(1,)](torch.ones(4), 4)
     error = raised(TypeError, changing_kernel[(1,)], torch.ones(4).half(), 4)
-    assert "total is fp16 before the loop, fp32" in str(error)
+    assert "total has initial type fp16 but is re-assigned to fp32" in str(error)
 
 
 @triton.jit
