@@ -112,12 +112,12 @@ def install() -> None:
         for method, operation in _METHODS.items():
             _guard(cls, f"__{method}__", operation, is_swapped=False)
             _guard(cls, f"__r{method}__", operation, is_swapped=True)
-    if "assignment.simulator.rewrite" in sys.modules:
-        from assignment.simulator import control, rewrite
+    if "assignment.simulator.rewriter" in sys.modules:
+        from assignment.simulator import control, rewriter
 
         control.bounded = bounded  # type: ignore[attr-defined]
-        setattr(rewrite._Rewriter, "visit_BinOp", _in_simulator)  # noqa: B010 (mypy)
-        setattr(rewrite._Rewriter, "visit_comprehension", _looping)  # noqa: B010
+        setattr(rewriter.Rewriter, "visit_BinOp", _in_simulator)  # noqa: B010 (mypy)
+        setattr(rewriter.Rewriter, "visit_comprehension", _looping)  # noqa: B010
 
 
 def _looping(transformer: ast.NodeTransformer, node: ast.comprehension) -> ast.AST:

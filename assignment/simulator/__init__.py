@@ -15,7 +15,8 @@ kernel as Python, once per program) and replaces its parts:
     costs       what PyTorch moves between launches, and the sum of it all
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder
-    rewrite     gives a kernel's Python the meaning that Triton's compiler gives it; `control` is what it calls
+    rewrite     gives a kernel's Python the meaning that Triton's compiler gives it: `rewriter` goes through its syntax
+                tree, `scopes` tells what is bound where, `control` and `variables` are what it calls
     arguments   types the arguments of a launch
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all

@@ -21,7 +21,7 @@ from .numerics import numpy_type
 from .variables import (  # noqa: F401 (rewritten kernels call them)
     OF_LOOPS,
     already_defined,
-    condition,
+    branch,
     decided,
     define,
     entered,
@@ -148,8 +148,8 @@ def choose(
         return if_true() if decided(condition) else if_false()
     taken = truth(condition)
     if_true_is, if_false_is = (
-        _operand(branch()) if is_taken or is_plain else None
-        for branch, is_taken, is_plain in ((if_true, taken, true_is_plain), (if_false, not taken, false_is_plain))
+        _operand(way()) if is_taken or is_plain else None
+        for way, is_taken, is_plain in ((if_true, taken, true_is_plain), (if_false, not taken, false_is_plain))
     )
     if if_true_is is not None and if_false_is is not None and if_true_is.type != if_false_is.type:
         raise TypeError(

@@ -77,35 +77,35 @@ class Branch:
         return self.taken
 
 
-def condition(value: Any, names: tuple[str, ...]) -> Branch | bool:
+def branch(value: Any, names: tuple[str, ...]) -> Branch | bool:
     """The condition of an `if` that binds these names."""
     if not isinstance(value, tensor):
         return decided(value)
     return Branch(truth(value), names, sys._getframe(1).f_locals)
 
 
-def is_runtime(branch: Branch | bool) -> bool:
+def is_runtime(way: Branch | bool) -> bool:
     """Whether both branches are compiled."""
-    return type(branch) is Branch
+    return type(way) is Branch
 
 
-def join(branch: Branch | bool, in_both: tuple[str, ...]) -> dict[str, Any]:
+def join(way: Branch | bool, in_both: tuple[str, ...]) -> dict[str, Any]:
     """After an `if`: names that have the value of before again, which is `is_unbound` for those that had none.
 
     Raises TypeError for a variable whose type depends on the way taken. `in_both` are names that each branch may bind.
     """
-    if type(branch) is not Branch:
+    if type(way) is not Branch:
         return {}
     frame = sys._getframe(1)
     restored = {}
-    for name in branch.names:
-        before, after = branch.before.get(name, _UNBOUND), frame.f_locals.get(name, _UNBOUND)
+    for name in way.names:
+        before, after = way.before.get(name, _UNBOUND), frame.f_locals.get(name, _UNBOUND)
         if after is before:
             continue
         if before is not _UNBOUND and _is_triton(before):
-            _same_as_before(name, branch.taken, before, after)
+            _same_as_before(name, way.taken, before, after)
         elif name in in_both:
-            _same_in_both(name, branch, after, (frame.f_code, frame.f_lineno))
+            _same_in_both(name, way, after, (frame.f_code, frame.f_lineno))
         else:
             restored[name] = before
             semantic.builder.watch.forgotten.add(name)
@@ -126,11 +126,11 @@ def _same_as_before(name: str, taken: bool, before: Any, after: Any) -> None:
         )
 
 
-def _same_in_both(name: str, branch: Branch, after: Any, where: Any) -> None:
+def _same_in_both(name: str, way: Branch, after: Any, where: Any) -> None:
     if not _is_triton(after):
         raise TypeError(f"'{type(after).__name__}' object has no attribute 'type': `{name}` cannot come out of an `if`")
-    known = semantic.builder.watch.branch_types.setdefault((where, name, branch.situation), {})
-    known[branch.taken] = after
+    known = semantic.builder.watch.branch_types.setdefault((where, name, way.situation), {})
+    known[way.taken] = after
     if len(known) == 2 and kind(known[True]) != kind(known[False]):
         raise TypeError(
             f"Mismatched type for {name} between then block ({shown(known[True])}) and else block "
@@ -230,7 +230,7 @@ def kind(value: Any) -> Any:
     if isinstance(value, (tuple, tl.tuple)):
         return type(value), *map(kind, value)
     if isinstance(value, tl.core.base_value) and not isinstance(value, tl.constexpr):
-        return type(value), repr(getattr(value, "type", None))
+        return type(value), str(getattr(value, "type", None)).partition(" object at ")[0]
     return "constexpr", type(value), repr(value)
 
 

@@ -76,7 +76,13 @@ def compiled(folder: Path) -> Callable[[str], Verdict]:
     target, module = GPUTarget("cuda", 90, 32), written(folder)
     backend: Any = make_backend(target)
     options = backend.parse_options({})
-    types = dict(zip("x_ptr y_ptr n f one N".split(), "*fp32 *i64 i32 fp32 constexpr constexpr".split(), strict=True))
+    types = dict(
+        zip(
+            ["x_ptr", "y_ptr", "n", "f", "one", "N"],
+            ["*fp32", "*i64", "i32", "fp32", "constexpr", "constexpr"],
+            strict=True,
+        )
+    )
 
     def run(name: str) -> Verdict:
         source = ASTSource(getattr(module, name), types, {(4,): 1, (5,): 16})

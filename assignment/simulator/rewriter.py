@@ -1,0 +1,417 @@
+"""The body of a kernel, statement by statement: what `rewrite` makes of each.
+
+What the compiler refuses wherever it meets it becomes a call that raises. It compiles what a program may never reach,
+so such a call also comes first in the function, before the loop or on both ways of the `if` that it stands in.
+"""
+
+import ast
+import builtins
+import contextlib
+import copy
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import triton.language as tl
+from triton import knobs
+from triton.compiler.code_generator import CodeGenerator
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITCallable
+
+from . import control, scopes
+
+CONTROL = "__simulator__"  # what the functions of `control` are called as members of
+_BUILTINS = {"range": "loop", "max": "maximum", "min": "minimum", "print": "show"}
+
+
+class Rewriter(ast.NodeTransformer):
+    """Rewrites the body of one function."""
+
+    def __init__(self, fn: Callable) -> None:
+        self.globals = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
+        self.locals = {*fn.__code__.co_varnames, *fn.__code__.co_cellvars}
+        self._scopes: scopes.Scopes
+        self._unread: set[str] = set()  # parameters that the compiler overlooks
+        self._refused: list[ast.expr] = []  # what it refuses of the piece of program that is visited
+        self._loops = 0  # around the node that is visited, those that are unrolled aside
+        self._ifs: list[ast.stmt] = []  # checks of the variables of those around it
+        self._returned = ""  # the function's name if the types of its `return`s may differ
+
+    def rewrite(self, definition: ast.FunctionDef) -> None:
+        """Change `definition` in place; its decorators, annotations and defaults are dropped."""
+        definition.decorator_list = []
+        definition.returns = None
+        args = definition.args
+        args.defaults = [ast.Constant(None) for _ in args.defaults]
+        args.kw_defaults = [ast.Constant(None) if d else None for d in args.kw_defaults]
+        for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
+            arg.annotation = None
+        _drop_dead_code(definition)
+        self.locals |= _of_lists(definition)
+        self._scopes = scopes.Scopes(definition)
+        self._unread = {arg.arg for arg in args.kwonlyargs}
+        self._returned = definition.name if _returns_differ(definition) else ""
+        keep = [self._keep_arguments(args, definition.body[0])] if self._returned else []
+        body = self._visit_all(definition.body)
+        definition.body = [*self._first_refusal(), *keep, *body]
+
+    def _keep_arguments(self, args: ast.arguments, at: ast.stmt) -> ast.stmt:
+        names: list[ast.expr] = [ast.Name(arg.arg, ast.Load()) for arg in (*args.posonlyargs, *args.args)]
+        return self._assign("__arguments", ast.Tuple(names, ast.Load()), at)
+
+    def _call(self, name: str, args: Iterable[ast.expr], at: ast.AST) -> ast.Call:
+        function = ast.Attribute(ast.Name(CONTROL, ast.Load()), name, ast.Load())
+        return ast.fix_missing_locations(_placed(ast.Call(function, list(args), []), at))
+
+    def _refuse(self, name: str, text: str, at: ast.AST) -> ast.Call:
+        """A call that raises, and is remembered."""
+        call = self._call(name, [ast.Constant(text)], at)
+        self._refused.append(call)
+        return call
+
+    def _assign(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
+        assignment = ast.Assign([ast.Name(name, ast.Store())], value)
+        return ast.fix_missing_locations(_placed(assignment, at))
+
+    def _do(self, call: ast.expr, at: ast.AST) -> ast.stmt:
+        return ast.fix_missing_locations(_placed(ast.Expr(call), at))
+
+    def _if(self, test: ast.expr, body: list[ast.stmt], at: ast.AST) -> ast.stmt:
+        return ast.fix_missing_locations(_placed(ast.If(test, body, []), at))
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[list[ast.expr]]:
+        """What the compiler refuses inside stays inside: it may never come there."""
+        before, self._refused = self._refused, []
+        try:
+            yield self._refused
+        finally:
+            self._refused = before
+
+    def _visit_all(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        visited: list[ast.stmt] = []
+        for statement in statements:
+            new = self.visit(statement)
+            visited += new if isinstance(new, list) else [new]
+        return visited
+
+    def _first_refusal(self) -> list[ast.stmt]:
+        return [self._do(call, call) for call in self._refused[:1]]
+
+    def _lazy(self, expression: ast.expr) -> ast.expr:
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        return ast.copy_location(ast.Lambda(nothing, expression), expression)
+
+    def _visit_aside(self, expression: ast.expr) -> ast.expr:
+        with self._aside():
+            return self.visit(expression)
+
+    def _is_builtin(self, name: str) -> bool:
+        """Whether `name` is Python's own, not the student's."""
+        if name in self.locals:
+            return False
+        return self.globals.get(name, getattr(builtins, name, None)) is getattr(builtins, name, None)
+
+    def visit(self, node: ast.AST) -> Any:
+        """Rewrite a node; one that the compiler does not know complains."""
+        name = type(node).__name__
+        is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(node, (ast.Starred, ast.FormattedValue))
+        is_known = is_part or hasattr(CodeGenerator, f"visit_{name}") or isinstance(node, ast.Raise)
+        return super().visit(node) if is_known else self._unsupported(node)
+
+    def _unsupported(self, node: ast.AST, code: str = "") -> Any:
+        call = self._refuse("unsupported", code or ast.unparse(node).splitlines()[0], node)
+        return self._do(call, node) if isinstance(node, ast.stmt) else call
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        """A kernel that is still a stub says so; the compiler knows no `raise`."""
+        return node if _is_stub(node) else self._unsupported(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._unsupported(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        is_known = len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn))
+        return self.generic_visit(node) if is_known else self._unsupported(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        parts = [part for target in node.targets for part in ast.walk(target) if isinstance(part, ast.expr)]
+        if len(node.targets) > 1 or any(isinstance(part, (ast.Starred, ast.List)) for part in parts):
+            return self._unsupported(node)
+        value = self._call("bind", [self.visit(node.value)], node.value)
+        if isinstance(node.targets[0], ast.Tuple):
+            value = self._call("parts", [value, ast.Constant(len(node.targets[0].elts))], node.value)
+        node.targets, node.value = [self.visit(node.targets[0])], value
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        if not isinstance(node.target, ast.Name):
+            return self.generic_visit(node)
+        before = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+        value = ast.copy_location(ast.BinOp(before, node.op, node.value), node)
+        return self.visit_Assign(ast.copy_location(ast.Assign([node.target], value), node))
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | list[ast.stmt]:
+        if node.value is None:
+            return node
+        bound = self._scopes.before(node)
+        if not scopes.is_constexpr(node.annotation):
+            names = [self.visit(part) for part in ast.walk(node.annotation) if isinstance(part, ast.Name)]
+            refused = [self._do(name, name) for name in names if isinstance(name, ast.Call)]
+            value = self._call("bind", [self.visit(node.value)], node.value)
+            return [*refused, ast.copy_location(ast.Assign([node.target], value), node)]
+        value = self._call("constant", [self.visit(node.value)], node.value)
+        if isinstance(node.target, ast.Name) and node.target.id in bound.surely:
+            return self._do(self._refuse("already_defined", node.target.id, node), node)
+        if isinstance(node.target, ast.Name) and node.target.id in bound.perhaps:
+            value = self._call("define", [ast.Constant(node.target.id), value, _variables()], node)
+        return ast.copy_location(ast.Assign([node.target], value), node)
+
+    def visit_List(self, node: ast.List) -> ast.AST:
+        return self.visit(ast.copy_location(ast.Tuple(node.elts, node.ctx), node))
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+        if len(node.generators) > 1 or not isinstance(node.generators[0].target, ast.Name):
+            return self._unsupported(node)
+        with self._aside():
+            self.generic_visit(node)
+        node.generators[0].iter = self._call("members", [node.generators[0].iter], node)
+        return self._call("collected", [node], node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        self.generic_visit(node)
+        node.value = self._call("formatted", [node.value], node)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        name = "all_of" if isinstance(node.op, ast.And) else "any_of"
+        operands = [self.visit(node.values[0]), *map(self._visit_aside, node.values[1:])]
+        return self._call(name, [self._lazy(operand) for operand in operands], node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        operand = self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            return self._call("negate", [operand], node)
+        node.operand = operand
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        branches = [self._lazy(self._visit_aside(branch)) for branch in (node.body, node.orelse)]
+        are_plain = [ast.Constant(_is_plain(branch)) for branch in (node.body, node.orelse)]
+        return self._call("choose", [self.visit(node.test), *branches, *are_plain], node)
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        names, in_both = self._that_it_binds(node)
+        way = f"__if_{node.lineno}_{node.col_offset}"
+        has_return = self._loops and scopes.has_return(*node.body, *node.orelse)
+        test = self.visit(node.test)
+        with self._aside() as refused:
+            if has_return:
+                self._refuse("refused", control.RETURN_IN_LOOP, node)
+            self._ifs += [self._do(self._join(way, in_both, node), node)] if names else []
+            node.body, node.orelse = self._visit_all(node.body), self._visit_all(node.orelse)
+            del self._ifs[len(self._ifs) - bool(names) :]
+        if not names and not refused:
+            node.test = self._call("decided", [test], test)
+            return node
+        arguments = [test, _constants(names)]
+        decide = self._assign(way, self._call("branch", arguments, node), test)
+        node.test = ast.copy_location(ast.Name(way, ast.Load()), test)
+        statements: list[ast.stmt] = [decide, node]
+        if refused:
+            is_runtime = self._call("is_runtime", [ast.Name(way, ast.Load())], node)
+            statements.insert(1, self._if(is_runtime, [self._do(refused[0], refused[0])], node))
+        return [*statements, *(self._after(way, names, in_both, node) if names else [])]
+
+    def _that_it_binds(self, node: ast.If) -> tuple[list[str], list[str]]:
+        """The names that come out of an `if` with another value, and those of them that both branches may bind."""
+        bodies = [scopes.assigned(*node.body), scopes.assigned(*node.orelse)]
+        constants = scopes.constants(*node.body, *node.orelse)
+        after = [self._scopes.after(node, branch).any for branch in (True, False)]
+        names = (bodies[0] & after[0]) | (bodies[1] & after[1])
+        in_both = (bodies[0] & after[0]) & (bodies[1] & after[1]) - constants
+        return sorted(names), sorted(in_both)
+
+    def _join(self, way: str, in_both: list[str], at: ast.If) -> ast.Call:
+        return self._call("join", [ast.Name(way, ast.Load()), _constants(in_both)], at)
+
+    def _after(self, way: str, names: list[str], in_both: list[str], at: ast.If) -> list[ast.stmt]:
+        """What is known after an `if` on a tensor."""
+        restore: list[ast.stmt] = []
+        for name in names:
+            value = ast.Subscript(ast.Name(way, ast.Load()), ast.Constant(name), ast.Load())
+            is_unbound = self._call("is_unbound", [ast.Name(name, ast.Load())], at)
+            again = [self._assign(name, value, at), self._if(is_unbound, [_delete(name)], at)]
+            is_restored = ast.Compare(ast.Constant(name), [ast.In()], [ast.Name(way, ast.Load())])
+            restore.append(self._if(is_restored, again, at))
+        return [self._assign(way, self._join(way, in_both, at), at), self._if(ast.Name(way, ast.Load()), restore, at)]
+
+    def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
+        if node.orelse:
+            return self._unsupported(node, "while ... else")
+        names = scopes.assigned(*node.body)
+        test = self.visit(node.test)
+        self._visit_body(node)
+        node.test = self._call("holds", [test], node.test)
+        return self._with_constant_types(node, names)
+
+    def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
+        if not isinstance(node.iter, ast.Call):
+            return self._do(self._refuse("refused", control.ITERATORS, node), node)
+        if scopes.is_unrolled(node):
+            with self._aside():
+                return self.generic_visit(node)
+        if node.orelse:
+            return self._unsupported(node, "for ... else")
+        names = scopes.assigned(*node.body) - {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+        node.iter = self._call("turns", [self.visit(node.iter)], node.iter)
+        self._visit_body(node)
+        return self._with_constant_types(node, names)
+
+    def _visit_body(self, loop: ast.For | ast.While) -> None:
+        self._loops += 1
+        loop.body = self._visit_all(loop.body)
+        self._loops -= 1
+
+    def _with_constant_types(self, loop: ast.For | ast.While, names: frozenset[str]) -> list[ast.stmt]:
+        """The loop, and after each turn a check that what it assigns to keeps its type.
+
+        What its body alone has bound is unknown to the compiler after the turn.
+        """
+        bound = self._scopes.before(loop)
+        kept, open_ones, inner = (sorted(names & some) for some in (bound.surely, bound.perhaps, names - bound.any))
+        begin, end = [], []
+        if kept or open_ones:
+            types, how = f"__types_{loop.lineno}", "_perhaps" if open_ones else ""
+            values = _variables() if open_ones else ast.Tuple([ast.Name(n, ast.Load()) for n in kept], ast.Load())
+            arguments = [_constants([*kept, *open_ones]), values]
+            begin = [self._assign(types, self._call(f"entered{how}", arguments, loop), loop)]
+            loaded = ast.Name(types, ast.Load())
+            end = [self._do(self._call(f"turned{how}", [loaded, values], loop), loop)]
+            for name in open_ones:
+                is_inner = self._call("is_inner", [ast.Constant(name), loaded], loop)
+                end.append(self._if(is_inner, [self._assign(name, ast.Constant(None), loop), _delete(name)], loop))
+        for name in inner:
+            end += [self._assign(name, ast.Constant(None), loop), _placed(_delete(name), loop)]
+        control.OF_LOOPS.update(open_ones, inner)
+        loop.body = [*loop.body, *map(ast.fix_missing_locations, end)]
+        return [*begin, loop]
+
+    def visit_Return(self, node: ast.Return) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        if self._loops:
+            return self._do(self._refuse("refused", control.RETURN_IN_LOOP, node), node)
+        if self._returned:
+            value = node.value or ast.Constant(None)
+            arguments = [value, ast.Constant(self._returned), ast.Name("__arguments", ast.Load())]
+            node.value = self._call("returned", arguments, node)
+        return [*copy.deepcopy(self._ifs), node] if self._ifs else node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        message = self.visit(node.msg) if node.msg else ast.Constant("")
+        call = self._call("check", [self._lazy(self.visit(node.test)), message], node)
+        return ast.copy_location(ast.Expr(call), node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        if ast.unparse(node) == "breakpoint()" and self._is_builtin("breakpoint"):  # in the kernel's own frame
+            node.value = self._call("stop", [], node)
+            return node
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        node.func = self._call("callee", [node.func], node.func)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        node.value = self.visit(node.value)
+        if node.attr == "handle":  # the compiler's own: here it would be the values
+            return self._unsupported(node)
+        return self._call("value_of", [node.value], node) if node.attr == "value" else node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        if node.id in _BUILTINS and self._is_builtin(node.id):
+            function = ast.Attribute(ast.Name(CONTROL, ast.Load()), _BUILTINS[node.id], ast.Load())
+            return ast.fix_missing_locations(ast.copy_location(function, node))
+        is_pythons = node.id not in self.locals and node.id not in self.globals and hasattr(builtins, node.id)
+        if is_pythons and node.id not in control.BUILTINS:
+            return self._refuse("unknown", node.id, node)
+        if node.id not in self.locals and not _is_readable(self.globals.get(node.id, tl)):
+            return self._refuse("forbidden_global", node.id, node)
+        is_nowhere = node.id not in self.locals and node.id not in self.globals and not is_pythons
+        return self._refuse("undefined", node.id, node) if is_nowhere or node.id in self._unread else node
+
+
+def _placed(new: Any, at: ast.AST) -> Any:
+    """A node that is told with the first line of a statement that holds others, or with all lines of anything else."""
+    new = ast.copy_location(new, at)
+    if isinstance(at, ast.stmt) and (hasattr(at, "body") or hasattr(at, "cases")):
+        new.end_lineno, new.end_col_offset = at.lineno, at.col_offset
+    return new
+
+
+def _drop_dead_code(definition: ast.FunctionDef) -> None:
+    """What follows a `return` the compiler does not look at."""
+    for node in ast.walk(definition):
+        for block in ("body", "orelse"):
+            statements = getattr(node, block, None)
+            if isinstance(statements, list):
+                ends = [i for i, statement in enumerate(statements) if _ends(statement)]
+                del statements[ends[0] + 1 if ends else len(statements) :]
+
+
+def _ends(statement: ast.AST) -> bool:
+    return isinstance(statement, ast.Return) or (isinstance(statement, ast.Raise) and _is_stub(statement))
+
+
+def _is_stub(node: ast.Raise) -> bool:
+    return node.exc is not None and ast.unparse(node.exc).startswith("NotImplementedError")
+
+
+def _returns_differ(definition: ast.FunctionDef) -> bool:
+    """Whether there are several `return`s, with values."""
+    returns = [node for node in ast.walk(definition) if isinstance(node, ast.Return)]
+    return len(returns) > 1 and any(node.value is not None for node in returns)
+
+
+def _of_lists(definition: ast.FunctionDef) -> set[str]:
+    """The variables of lists such as [f(x) for x in values]."""
+    targets = [node.target for node in ast.walk(definition) if isinstance(node, ast.comprehension)]
+    return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+
+
+def _is_plain(expression: ast.expr) -> bool:
+    """Whether an expression computes nothing, so that it may be looked at though the program does not need it."""
+    return all(
+        isinstance(node, (ast.Name, ast.Constant, ast.Tuple, ast.expr_context))
+        or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
+        or isinstance(node, ast.unaryop)
+        for node in ast.walk(expression)
+    )
+
+
+def _variables() -> ast.Call:
+    return ast.Call(ast.Name("locals", ast.Load()), [], [])
+
+
+def _constants(names: list[str]) -> ast.Tuple:
+    return ast.Tuple([ast.Constant(name) for name in names], ast.Load())
+
+
+def _delete(name: str) -> ast.stmt:
+    return ast.Delete([ast.Name(name, ast.Del())])
+
+
+def _is_readable(value: Any) -> bool:
+    """Whether the compiler lets a kernel read this global."""
+    return (
+        isinstance(value, (types.ModuleType, JITCallable, InterpretedFunction, tl.constexpr, tl.dtype))
+        or getattr(value, "__triton_builtin__", False)
+        or getattr(value, "__triton_aggregate__", False)
+        or str(getattr(value, "__module__", "")).startswith(("triton.", "assignment.simulator."))
+        or hasattr(value, "_fields")
+        or bool(knobs.compilation.allow_non_constexpr_globals)
+    )
