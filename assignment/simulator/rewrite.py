@@ -54,16 +54,20 @@ def _reached(fn: Callable, seen: set[Callable]) -> Iterator[Callable]:
 
 def _nodes(fn: Callable) -> Iterable[ast.AST]:
     try:
-        return ast.walk(_parse(*inspect.getsourcelines(fn)))
+        return ast.walk(_tree(inspect.getsourcelines(fn)[0]))
     except (OSError, TypeError, SyntaxError):
         return ()
 
 
 def _parse(lines: list[str], first_line: int) -> ast.Module:
     """The function's syntax tree, with the line and column numbers of its file."""
-    tree = ast.parse("if True:\n" + "".join(lines) if lines[0][:1].isspace() else "\n" + "".join(lines))
+    tree = _tree(lines)
     ast.increment_lineno(tree, first_line - 2)
     return tree
+
+
+def _tree(lines: list[str]) -> ast.Module:
+    return ast.parse("if True:\n" + "".join(lines) if lines[0][:1].isspace() else "\n" + "".join(lines))
 
 
 def _rebuild(fn: Callable, definition: ast.FunctionDef) -> Callable:

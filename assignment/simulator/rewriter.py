@@ -48,10 +48,11 @@ class Rewriter(ast.NodeTransformer):
         for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
             arg.annotation = None
         _drop_dead_code(definition)
-        self.locals |= _of_lists(definition)
+        nodes = list(ast.walk(definition))
+        self.locals |= _of_lists(nodes)
         self._scopes = scopes.Scopes(definition)
         self._unread = {arg.arg for arg in args.kwonlyargs}
-        self._returned = definition.name if _returns_differ(definition) else ""
+        self._returned = definition.name if _returns_differ(nodes) else ""
         keep = [self._keep_arguments(args, definition.body[0])] if self._returned else []
         body = self._visit_all(definition.body)
         definition.body = [*self._first_refusal(), *keep, *body]
@@ -62,7 +63,7 @@ class Rewriter(ast.NodeTransformer):
 
     def _call(self, name: str, args: Iterable[ast.expr], at: ast.AST) -> ast.Call:
         function = ast.Attribute(ast.Name(CONTROL, ast.Load()), name, ast.Load())
-        return ast.fix_missing_locations(_placed(ast.Call(function, list(args), []), at))
+        return _placed(ast.Call(function, list(args), []), at)
 
     def _refuse(self, name: str, text: str, at: ast.AST) -> ast.Call:
         """A call that raises, and is remembered."""
@@ -72,13 +73,13 @@ class Rewriter(ast.NodeTransformer):
 
     def _assign(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
         assignment = ast.Assign([ast.Name(name, ast.Store())], value)
-        return ast.fix_missing_locations(_placed(assignment, at))
+        return _placed(assignment, at)
 
     def _do(self, call: ast.expr, at: ast.AST) -> ast.stmt:
-        return ast.fix_missing_locations(_placed(ast.Expr(call), at))
+        return _placed(ast.Expr(call), at)
 
     def _if(self, test: ast.expr, body: list[ast.stmt], at: ast.AST) -> ast.stmt:
-        return ast.fix_missing_locations(_placed(ast.If(test, body, []), at))
+        return _placed(ast.If(test, body, []), at)
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[list[ast.expr]]:
@@ -295,7 +296,7 @@ class Rewriter(ast.NodeTransformer):
         for name in inner:
             end += [self._assign(name, ast.Constant(None), loop), _placed(_delete(name), loop)]
         control.OF_LOOPS.update(open_ones, inner)
-        loop.body = [*loop.body, *map(ast.fix_missing_locations, end)]
+        loop.body = [*loop.body, *end]
         return [*begin, loop]
 
     def visit_Return(self, node: ast.Return) -> ast.AST | list[ast.stmt]:
@@ -335,7 +336,7 @@ class Rewriter(ast.NodeTransformer):
             return node
         if node.id in _BUILTINS and self._is_builtin(node.id):
             function = ast.Attribute(ast.Name(CONTROL, ast.Load()), _BUILTINS[node.id], ast.Load())
-            return ast.fix_missing_locations(ast.copy_location(function, node))
+            return ast.copy_location(function, node)
         is_pythons = node.id not in self.locals and node.id not in self.globals and hasattr(builtins, node.id)
         if is_pythons and node.id not in control.BUILTINS:
             return self._refuse("unknown", node.id, node)
@@ -371,15 +372,15 @@ def _is_stub(node: ast.Raise) -> bool:
     return node.exc is not None and ast.unparse(node.exc).startswith("NotImplementedError")
 
 
-def _returns_differ(definition: ast.FunctionDef) -> bool:
+def _returns_differ(nodes: list[ast.AST]) -> bool:
     """Whether there are several `return`s, with values."""
-    returns = [node for node in ast.walk(definition) if isinstance(node, ast.Return)]
+    returns = [node for node in nodes if isinstance(node, ast.Return)]
     return len(returns) > 1 and any(node.value is not None for node in returns)
 
 
-def _of_lists(definition: ast.FunctionDef) -> set[str]:
+def _of_lists(nodes: list[ast.AST]) -> set[str]:
     """The variables of lists such as [f(x) for x in values]."""
-    targets = [node.target for node in ast.walk(definition) if isinstance(node, ast.comprehension)]
+    targets = [node.target for node in nodes if isinstance(node, ast.comprehension)]
     return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
 
 
