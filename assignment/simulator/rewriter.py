@@ -137,8 +137,9 @@ class Rewriter(ast.NodeTransformer):
         return self.generic_visit(node) if is_known else self._unsupported(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        parts = [part for target in node.targets for part in ast.walk(target) if isinstance(part, ast.expr)]
-        if len(node.targets) > 1 or any(isinstance(part, (ast.Starred, ast.List)) for part in parts):
+        parts = [part for target in node.targets for part in ast.iter_child_nodes(target)]
+        is_nested = any(isinstance(part, (ast.Starred, ast.List, ast.Tuple)) for part in parts)
+        if len(node.targets) > 1 or isinstance(node.targets[0], ast.List) or is_nested:
             return self._unsupported(node)
         value = self._call("bind", [self.visit(node.value)], node.value)
         if isinstance(node.targets[0], ast.Tuple):

@@ -91,6 +91,7 @@ def compiled(folder: Path) -> Callable[[str], Verdict]:
         backend.load_dialects(context)
         functions = backend.get_codegen_implementation(options)
         try:
+            source.hash()  # for which Triton goes through the kernel, too
             source.make_ir(target, options, functions, backend.get_module_map(), context)
         except Exception as error:
             return _message_and_line(error, module)
