@@ -304,7 +304,7 @@ ITERATORS = "Only `range` and `static_range` iterators are currently supported"
 
 
 def undefined(name: str) -> NoReturn:
-    """A name that is bound nowhere, or one of the keyword-only parameters, which the compiler overlooks."""
+    """A name that is bound nowhere, or a positional-only or keyword-only parameter, which the compiler overlooks."""
     raise NameError(f"{name} is not defined")
 
 

@@ -51,7 +51,7 @@ class Rewriter(ast.NodeTransformer):
         nodes = list(ast.walk(definition))
         self.locals |= _of_lists(nodes)
         self._scopes = scopes.Scopes(definition)
-        self._unread = {arg.arg for arg in args.kwonlyargs}
+        self._unread = {arg.arg for arg in (*args.posonlyargs, *args.kwonlyargs)}
         self._returned = definition.name if _returns_differ(nodes) else ""
         keep = [self._keep_arguments(args, definition.body[0])] if self._returned else []
         body = self._visit_all(definition.body)
