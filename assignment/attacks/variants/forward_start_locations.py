@@ -1,7 +1,7 @@
 """Context attention in the style of LightLLM: requests of their own lengths lie end to end in (tokens, heads, d), and
 tables say where each begins and how long it is. The grid is (requests, heads, query tiles).
 
-The accumulator is normalised in each step: p and acc are both divided by the new sum, and nothing is left to the end.
+The accumulator is normalised in each step, as in the first FlashAttention: nothing is left to do at the end.
 """
 
 import torch
@@ -92,12 +92,11 @@ def _fwd_kernel_no_pad(
         p = tl.exp(qk - m_i_new[:, None])
         alpha = tl.exp(m_i - m_i_new)
         l_i_new = alpha * l_i + tl.sum(p, 1)
-        p = p / l_i_new[:, None]
         acc_scale = l_i / l_i_new * alpha
         acc = acc * acc_scale[:, None]
         off_v = rows[:, None] * stride_vbs + cur_head * stride_vh + offs_d[None, :] * stride_vd
         v = tl.load(V + off_v, mask=mask_n[:, None] & mask_d[None, :], other=0.0)
-        acc = tl.dot(p.to(v.dtype), v, acc)
+        acc += tl.dot(p.to(v.dtype), v) / l_i_new[:, None]
         l_i = l_i_new
         m_i = m_i_new
     off_o = (q_start + offs_m[:, None]) * stride_obs + cur_head * stride_oh + offs_d[None, :] * stride_od
