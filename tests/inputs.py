@@ -80,8 +80,8 @@ WIDE_ROWS = {
 
 ROW_GRADIENTS = [
     pytest.param({"summed": True}, id=".sum().backward()"),
-    pytest.param({"wrt": (0,)}, id="x only"),
-    pytest.param({"wrt": (1,), "shape": wide_batches}, id="weight only"),
+    pytest.param({"wrt": (0,), "shape": wide_batches}, id="x only"),
+    pytest.param({"wrt": (1,)}, id="weight only"),
     pytest.param({"times": 2}, id="twice with retain_graph"),
     pytest.param({"interleaved": True}, id="another forward pass in between"),
 ]
