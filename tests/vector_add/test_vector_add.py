@@ -5,12 +5,12 @@ import torch
 
 from tests import inputs, layouts, precision
 from tests.compare import Mismatch, worst_margin
-from tests.inputs import between, drawn, normal, tiles
+from tests.inputs import TILE, between, drawn, longer, normal
 from tests.vector_add.models import vector_add
 
 pytestmark = pytest.mark.problem("vector_add")
 
-PLAIN = {"a vector": lambda rng: (8 * tiles(rng),), "a matrix": lambda rng: (tiles(rng), 3 * tiles(rng))}
+PLAIN = {"a vector": lambda rng: (8 * longer(rng),), "a matrix": lambda rng: (longer(rng), 8 * TILE)}
 RAGGED = {
     "one element": (1,),
     "fewer than a tile": (5,),
