@@ -23,7 +23,7 @@ HUGE, NEAR_HUGE = 1e3, 0.3  # times the right row's largest: so far off, exp has
 LESS = 300.0  # times: a model that leaves so little of the error explains it, though errors grow with a wrong result
 MOST = 300.0  # times the bound, even then
 OF_ANOTHER_CALL = (
-    "Your result is right for the inputs of another call (handout, section 8, what may be called). Is a result kept or "
+    "Your result is right for the inputs of another call (handout/grading.md#what-may-be-called). Is a result kept or "
     "looked up from one call to the next? The same tensors may hold other values by then."
 )
 MAX_ELEMENTS = 1 << 22  # of scores, or of x: what is larger is not looked at
@@ -43,7 +43,12 @@ DIFFERENTIABLE = {
     "flash_attention": "flash_forward",
 }
 ORACLES = {"flash_forward": "attention_forward", "flash_backward": "attention_backward"}
-SECTIONS = {"weighted": "4", "rmsnorm": "5", "flash_forward": "6", "flash_backward": "7"}
+SECTIONS = {
+    "weighted": "handout/weighted_sum.md#what-goes-wrong",
+    "rmsnorm": "handout/rmsnorm.md#what-goes-wrong",
+    "flash_forward": "handout/flash_attention.md#forward-what-goes-wrong",
+    "flash_backward": "handout/flash_attention.md#backward-what-goes-wrong",
+}
 
 
 @dataclass(frozen=True)
@@ -182,10 +187,10 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     names = strides.NAMES[function]
     section = next(section for start, section in SECTIONS.items() if function.startswith(start))
     for words, tensors in strides.misread(call, names):
-        hint = f"Your result is what comes out if {words} (handout, section {section}, watch out for). "
+        hint = f"Your result is what comes out if {words} ({section}). "
         misread = functools.partial(results, function, tensors=tensors)
         yield Cause(hint + "Every tensor has strides of its own: .stride() tells them.", misread)
-    hint = f"Your result is right, but stored as if it were contiguous (handout, section {section}, watch out for). "
+    hint = f"Your result is right, but stored as if it were contiguous ({section}). "
     hint += "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
     yield Cause(hint, functools.partial(mislaid, function))
 

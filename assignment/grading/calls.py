@@ -18,10 +18,11 @@ from assignment.grading.pool import MAX_DEATHS, Pool
 from assignment.grading.sandbox import WorkerDied
 
 MAX_PRINTED_LINES = 8
-READ = "host code runs on other values than these, and what it read was one of those (handout, section 8):"
+MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
+READ = f"host code runs on other values than these, and what it read was one of those ({MAY_BE_CALLED}):"
 NOT_THE_WORK = (  # by whether the problem is one of PyTorch's
-    'not computed by your kernels: compute it in one; the handout\'s "What may be called" lists what PyTorch may do',
-    'not FlashAttention in PyTorch: use its ordinary operations; see the handout, "What may be called"',
+    f"not computed by your kernels: compute it in one; {MAY_BE_CALLED} lists what PyTorch may do",
+    f"not FlashAttention in PyTorch: use its ordinary operations; see {MAY_BE_CALLED}",
 )
 
 

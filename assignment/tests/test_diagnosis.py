@@ -1,8 +1,6 @@
 """Misconceptions: each is recognised by its own results, and nothing else is."""
 
-import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from assignment.diagnosis.search import MOST_IN_VAIN
 from tests import inputs, models, oracle
 from tests.inputs import Attention, attention_inputs, normal, row_inputs
 
-HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
 EVERY = [(function, one) for function, several in matching.MISCONCEPTIONS.items() for one in several]
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
@@ -195,11 +192,3 @@ def test_there_are_models_enough_and_each_has_a_name_of_its_own():
     names = [one.name for _, one in EVERY]
     assert len(set(names)) == len(names) >= 35
     assert len({one.hint for _, one in EVERY}) == len(names)
-
-
-@pytest.mark.parametrize(("function", "misconception"), EVERY, ids=[one.name for _, one in EVERY])
-def test_the_section_is_there(function, misconception):
-    number, _, title = misconception.section.partition(", ")
-    chapter = re.search(rf"^## {number}\. .*?(?=^## )", HANDOUT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert chapter
-    assert re.search(rf"^### (\d+\.\d )?{re.escape(title)}$", chapter[0], re.MULTILINE | re.IGNORECASE)
