@@ -7,10 +7,11 @@
 Releases are cut from the last commit, never from the working tree, which must be clean and is not touched; the same
 commit gives the same bytes. Two pairs of comments, each on a line of its own, say what goes:
 
-    # BEGIN SOLUTION 6.2    in the reference, up to # END SOLUTION. Inside a function a stub raises NotImplementedError
-                            instead, naming file, function and handout section; a name after the section stands for
-                            that of the enclosing function. At the left margin the block leaves nothing behind.
-    # BEGIN STAFF           in any file, up to # END STAFF; in Markdown <!-- BEGIN STAFF --> and <!-- END STAFF -->.
+    # BEGIN SOLUTION handout/rmsnorm.md#algorithm   in the reference, up to # END SOLUTION
+        Inside a function a stub raises NotImplementedError instead, naming file, function and section of the handout;
+        a name after the section stands for that of the enclosing function. At the left margin the block leaves nothing
+        behind.
+    # BEGIN STAFF   in any file, up to # END STAFF; in Markdown <!-- BEGIN STAFF --> and <!-- END STAFF -->
 """
 
 import argparse
@@ -29,6 +30,7 @@ STUBS = "cs336_kernels/"
 REFERENCE = "assignment/reference/cs336_kernels/"
 OPERATORS, STAFF, SOLUTION = "assignment/operators/", "/staff/", "/staff/solution.py"
 PRACTICE = STUBS + "practice/"
+LINE_LENGTH = 120  # pyproject.toml's
 STAFF_ONLY = (
     ".ci/",
     "assignment/README.md",
@@ -84,7 +86,7 @@ def stub(source: str, path: str) -> str:
     lines, origin = source.splitlines(), origin_of(path)
 
     def replacement(number: int, begin_line: str, block: list[str]) -> list[str]:
-        match = re.fullmatch(r"( *)# BEGIN SOLUTION(?: ([\d.]+))?(?: (\w+))?", begin_line.rstrip())
+        match = re.fullmatch(r"( *)# BEGIN SOLUTION(?: (handout/\S+))?(?: (\w+))?", begin_line.rstrip())
         if match is None:
             raise ReleaseError(f"{origin}:{number}: expected # BEGIN SOLUTION [SECTION [FUNCTION]]")
         indent, section, function = match.groups()
@@ -93,8 +95,7 @@ def stub(source: str, path: str) -> str:
         if section is None:
             raise ReleaseError(f"{origin}:{number}: BEGIN SOLUTION inside a function needs the handout's section")
         enclosing = [m[1] for line in lines[:number] if (m := re.match(r" *def (\w+)", line))]
-        message = f"{path}: {function or enclosing[-1]}, handout section {section}"
-        return [f'{indent}raise NotImplementedError("{message}")\n']
+        return raising(f"{path}: {function or enclosing[-1]}, {section}", indent)
 
     return tidy(replace_blocks(source, "SOLUTION", origin, replacement))
 
@@ -112,6 +113,14 @@ def place_of(path: str) -> str:
         return STUBS + path.removeprefix(REFERENCE)
     is_solution = path.startswith(OPERATORS) and path.endswith(SOLUTION)
     return f"{PRACTICE}{path.removeprefix(OPERATORS).removesuffix(SOLUTION)}.py" if is_solution else ""
+
+
+def raising(message: str, indent: str) -> list[str]:
+    """Return the lines that raise NotImplementedError, as the formatter breaks them."""
+    line = f'{indent}raise NotImplementedError("{message}")\n'
+    if len(line.rstrip()) <= LINE_LENGTH:
+        return [line]
+    return [f"{indent}raise NotImplementedError(\n", f'{indent}    "{message}"\n', f"{indent})\n"]
 
 
 def solution(source: str, path: str) -> str:

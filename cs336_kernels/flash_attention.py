@@ -43,7 +43,9 @@ def flash_forward_pytorch(
         ValueError: if q, k or v have fewer than two dimensions or a length of 0, if their last dimensions, batch
             dimensions or dtypes differ, if k and v differ in length, if d > 256, or the dtype is none of the three.
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: flash_forward_pytorch, handout section 6.1")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: flash_forward_pytorch, handout/flash_attention.md#forward-in-pytorch"
+    )
 
 
 @torch.no_grad()
@@ -74,7 +76,9 @@ def flash_backward_pytorch(
         ValueError: as in the forward, or if grad_o or o is not of q's shape and dtype, or lse not of shape
             (*batch, n_queries) and float32.
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: flash_backward_pytorch, handout section 7.1")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: flash_backward_pytorch, handout/flash_attention.md#backward-in-pytorch"
+    )
 
 
 def flash_forward_triton(
@@ -99,7 +103,9 @@ def flash_forward_triton(
             dimensions, batch dimensions or dtypes differ, if k and v differ in length, if d > 256, or the dtype is
             none of the three.
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: flash_forward_triton, handout section 6.2")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: flash_forward_triton, handout/flash_attention.md#forward-in-triton"
+    )
 
 
 def flash_backward_triton(
@@ -131,7 +137,9 @@ def flash_backward_triton(
         ValueError: before any launch, as in the forward, or if grad_o or o is not of q's shape and dtype, or lse not of
             shape (*batch, n_queries) and float32.
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: flash_backward_triton, handout section 7.2")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: flash_backward_triton, handout/flash_attention.md#backward-in-triton"
+    )
 
 
 def flash_attention(
@@ -148,7 +156,9 @@ def flash_attention(
     Raises:
         ValueError: as `flash_forward_triton`.
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: flash_attention, handout section 6.2")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: flash_attention, handout/flash_attention.md#forward-in-triton"
+    )
 
 
 class FlashAttention(torch.autograd.Function):
@@ -156,12 +166,16 @@ class FlashAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, is_causal):
-        raise NotImplementedError("cs336_kernels/flash_attention.py: flash_attention, handout section 6.2")
+        raise NotImplementedError(
+            "cs336_kernels/flash_attention.py: flash_attention, handout/flash_attention.md#forward-in-triton"
+        )
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_o):
-        raise NotImplementedError("cs336_kernels/flash_attention.py: flash_attention, handout section 7.2")
+        raise NotImplementedError(
+            "cs336_kernels/flash_attention.py: flash_attention, handout/flash_attention.md#backward-in-triton"
+        )
 
 
 @triton.jit
@@ -181,7 +195,9 @@ def _flash_forward_kernel(
     is q's stride along the batch, stride_qn along the queries. scale = 1/√d; D_TILE_SIZE >= d.
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: _flash_forward_kernel, handout section 6.2")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: _flash_forward_kernel, handout/flash_attention.md#forward-in-triton"
+    )
 
 
 @triton.jit
@@ -198,7 +214,9 @@ def _flash_delta_kernel(
     grad_o and o (n_batches, n_queries, d), delta (n_batches, n_queries) in float32.
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: _flash_delta_kernel, handout section 7.2")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: _flash_delta_kernel, handout/flash_attention.md#backward-in-triton"
+    )
 
 
 @triton.jit
@@ -220,7 +238,9 @@ def _flash_backward_kv_kernel(
     (n_batches, n_queries) in float32. scale = 1/√d; D_TILE_SIZE >= d.
     Grid: (n_batches · ⌈n_keys / K_TILE_SIZE⌉,).
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: _flash_backward_kv_kernel, handout section 7.2")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: _flash_backward_kv_kernel, handout/flash_attention.md#backward-in-triton"
+    )
 
 
 @triton.jit
@@ -240,4 +260,6 @@ def _flash_backward_q_kernel(
     Arguments as in the kernel for grad_k and grad_v; grad_q (n_batches, n_queries, d).
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
-    raise NotImplementedError("cs336_kernels/flash_attention.py: _flash_backward_q_kernel, handout section 7.2")
+    raise NotImplementedError(
+        "cs336_kernels/flash_attention.py: _flash_backward_q_kernel, handout/flash_attention.md#backward-in-triton"
+    )

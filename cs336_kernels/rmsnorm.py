@@ -36,7 +36,7 @@ def rmsnorm_forward(
         ValueError: before any launch, if x has no dimensions, d < 1, weight is not of shape (d,), or the dtypes differ
             or are none of the three.
     """
-    raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm_forward, handout section 5")
+    raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm_forward, handout/rmsnorm.md")
 
 
 def rmsnorm_backward(
@@ -57,7 +57,7 @@ def rmsnorm_backward(
         ValueError: before any launch, as in the forward, or if grad_y is not of x's shape and dtype, or rstd not of
             shape (*batch) and float32.
     """
-    raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm_backward, handout section 5")
+    raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm_backward, handout/rmsnorm.md")
 
 
 def rmsnorm(
@@ -72,7 +72,7 @@ def rmsnorm(
     Raises:
         ValueError: as `rmsnorm_forward`.
     """
-    raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm, handout section 5")
+    raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm, handout/rmsnorm.md")
 
 
 class RMSNorm(torch.autograd.Function):
@@ -80,12 +80,12 @@ class RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, eps):
-        raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm, handout section 5")
+        raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm, handout/rmsnorm.md")
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_y):
-        raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm, handout section 5")
+        raise NotImplementedError("cs336_kernels/rmsnorm.py: rmsnorm, handout/rmsnorm.md")
 
 
 @triton.jit
@@ -101,7 +101,7 @@ def _rmsnorm_forward_kernel(
     IS_ONE_TILE: d <= D_TILE_SIZE; the second walk then needs no second read of x.
     Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
     """
-    raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_forward_kernel, handout section 5")
+    raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_forward_kernel, handout/rmsnorm.md")
 
 
 @triton.jit
@@ -120,7 +120,7 @@ def _rmsnorm_backward_kernel(
     tiles, and so several programs, they take it from row_means (n_rows,), which another kernel has filled.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
-    raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_backward_kernel, handout section 5")
+    raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_backward_kernel, handout/rmsnorm.md")
 
 
 @triton.jit
@@ -134,4 +134,4 @@ def _rmsnorm_row_means_kernel(
 
     Arguments as in the backward kernel. Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
     """
-    raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_row_means_kernel, handout section 5")
+    raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_row_means_kernel, handout/rmsnorm.md")

@@ -30,7 +30,7 @@ def weighted_sum_forward(
         ValueError: before any launch, if x has no dimensions, d < 1, weight is not of shape (d,), or the dtypes differ
             or are none of the three.
     """
-    raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum_forward, handout section 4")
+    raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum_forward, handout/weighted_sum.md")
 
 
 def weighted_sum_backward(
@@ -48,7 +48,7 @@ def weighted_sum_backward(
     Raises:
         ValueError: before any launch, as in the forward, or if grad_y is not of shape (*batch) or not of x's dtype.
     """
-    raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum_backward, handout section 4")
+    raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum_backward, handout/weighted_sum.md")
 
 
 def weighted_sum(
@@ -62,7 +62,7 @@ def weighted_sum(
     Raises:
         ValueError: as `weighted_sum_forward`.
     """
-    raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum, handout section 4")
+    raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum, handout/weighted_sum.md")
 
 
 class WeightedSum(torch.autograd.Function):
@@ -70,12 +70,12 @@ class WeightedSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight):
-        raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum, handout section 4")
+        raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum, handout/weighted_sum.md")
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_y):
-        raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum, handout section 4")
+        raise NotImplementedError("cs336_kernels/weighted_sum.py: weighted_sum, handout/weighted_sum.md")
 
 
 @triton.jit
@@ -90,7 +90,7 @@ def _weighted_sum_forward_kernel(
     x (n_rows, d), w (d,), y (n_rows,); stride_xr is x's stride along the rows, stride_xd that along d.
     Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
     """
-    raise NotImplementedError("cs336_kernels/weighted_sum.py: _weighted_sum_forward_kernel, handout section 4")
+    raise NotImplementedError("cs336_kernels/weighted_sum.py: _weighted_sum_forward_kernel, handout/weighted_sum.md")
 
 
 @triton.jit
@@ -106,4 +106,4 @@ def _weighted_sum_backward_kernel(
     grad_weight that comes from the rows of one program.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
-    raise NotImplementedError("cs336_kernels/weighted_sum.py: _weighted_sum_backward_kernel, handout section 4")
+    raise NotImplementedError("cs336_kernels/weighted_sum.py: _weighted_sum_backward_kernel, handout/weighted_sum.md")

@@ -2,7 +2,7 @@
 
 Full points from a stated fraction of a peer's speed, proportionally fewer below it, none for a wrong result. For the
 functions that move memory the peer is a copy, of as many bytes as they have to read and write; for attention it is
-FlashAttention-2 as PyTorch has it. The clock is the grader's own; see the handout, section 8.
+FlashAttention-2 as PyTorch has it. The clock is the grader's own; see handout/grading.md#speed.
 """
 
 import pytest

@@ -223,7 +223,10 @@ def one_maximum(call: Call) -> Iterator[Sequence[Tensor]]:
             yield Tiled(maximum=functools.partial(of_all_rows, tile=rows))(call, tile)
 
 
-ONLINE, MASKS, NUMBERS = "6, online softmax", "6, the algorithm", "6, watch out for"
+ATTENTION = "handout/flash_attention.md#attention"
+ONLINE = "handout/flash_attention.md#online-softmax"
+MASKS = ALGORITHM = "handout/flash_attention.md#forward-algorithm"
+NUMBERS = "handout/flash_attention.md#forward-what-goes-wrong"
 
 MISCONCEPTIONS = [
     Misconception(
@@ -299,7 +302,7 @@ MISCONCEPTIONS = [
         "base-2",
         "Your result equals attention with 2^s in place of e^s",
         "exp2 wants its argument multiplied by log₂(e).",
-        "6, the algorithm",
+        ALGORITHM,
         several(
             once(base=math.log(2), lse=lambda m, total: (m + total.log()) / math.log(2)),
             once(base=math.log(2), lse=lambda m, total: m / math.log(2) + total.log()),
@@ -310,28 +313,28 @@ MISCONCEPTIONS = [
         "scale-missing",
         "Your result equals attention without the scale 1/√d",
         "What is q kᵀ divided by before the softmax?",
-        "6, the obstacle",
+        ATTENTION,
         once(scale=lambda d: 1.0),
     ),
     Misconception(
         "scale-twice",
         "Your result equals attention scaled twice, by 1/d in all",
         "The scale belongs to q or to the logits, not to both.",
-        "6, the obstacle",
+        ATTENTION,
         once(scale=lambda d: 1.0 / d),
     ),
     Misconception(
         "scale-multiplied",
         "Your result equals attention whose logits are multiplied by √d",
         "Is the scale √d, or one over it?",
-        "6, the obstacle",
+        ATTENTION,
         once(scale=math.sqrt),
     ),
     Misconception(
         "scale-of-the-padded-d",
         "Your result equals attention scaled by the padded width of the tile instead of d",
         "A tile is as wide as a power of two; the scale wants the d of the input.",
-        "6, the algorithm",
+        ALGORITHM,
         several(
             once(scale=lambda d: 1 / math.sqrt(padded_width(d))),
             once(scale=lambda d: 1 / math.sqrt(max(16, padded_width(d)))),
@@ -341,7 +344,7 @@ MISCONCEPTIONS = [
         "scale-fixed",
         "Your result equals attention with one scale for every d",
         "A constant that is right for one head dimension only: take it from q's shape.",
-        "6, the obstacle",
+        ATTENTION,
         lambda call: (
             Tiled(scale=lambda d, of=of: 1 / math.sqrt(of))(call, call.tensors[1].shape[-2]) for of in (64, 128, 32)
         ),
@@ -369,7 +372,7 @@ MISCONCEPTIONS = [
         "lse-in-base-2",
         "Your lse is in base 2, or only half of it is in base e",
         "With exp2 the maximum and the sum are in base 2: what turns log₂ into ln?",
-        "6, the algorithm",
+        ALGORITHM,
         several(
             once(lse=lambda m, total: m * LOG2E + total.log2()),
             once(lse=lambda m, total: m + total.log2()),

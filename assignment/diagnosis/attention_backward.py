@@ -300,9 +300,10 @@ def behind_the_diagonal(rows: int, columns: int) -> Callable[..., Tensor]:
     return lambda q, k, *_: (k <= q) & (q // rows > k // columns * columns // rows)
 
 
-SQUARE = "7, the mathematics"
-RECOMPUTING = "7, recomputing P"
-NUMBERS = "7, watch out for"
+SQUARE = "handout/flash_attention.md#backward-mathematics"
+RECOMPUTING = "handout/flash_attention.md#recomputing-p"
+ALGORITHM = "handout/flash_attention.md#backward-algorithm"
+NUMBERS = "handout/flash_attention.md#backward-what-goes-wrong"
 
 
 MISCONCEPTIONS = [
@@ -384,7 +385,7 @@ MISCONCEPTIONS = [
         "k-and-v-swapped-in-the-backward",
         "Your gradients equal those with k and v in each other's place",
         "In which order are they saved, and in which order handed on?",
-        "7, the interface",
+        "handout/flash_attention.md#backward-interface",
         several(
             one(inputs=lambda grad_o, q, k, v, o, lse: (grad_o, q, v, k, o, lse)),
             lambda call: (
@@ -555,7 +556,7 @@ MISCONCEPTIONS = [
         "log2-e-in-the-gradients",
         "Your grad_q or grad_k is log₂(e) times too large, or too small",
         "log₂(e) belongs into the exponent of exp2 alone; the gradients are scaled by 1/√d.",
-        "13, powers of two",
+        "handout/speed.md#powers-of-two",
         several(
             *(
                 one(gradients=replaced(lambda gradient, factor=factor: factor * gradient, *outputs))
@@ -568,14 +569,14 @@ MISCONCEPTIONS = [
         "a-gradient-of-zeros",
         "One of your gradients is zero everywhere, and the others are right",
         "Is it stored, and to the tensor that is returned?",
-        "7, the algorithm",
+        ALGORITHM,
         several(*(one(gradients=replaced(torch.zeros_like, output)) for output in range(3))),
     ),
     Misconception(
         "gradients-in-the-wrong-order",
         "Your gradients are right, but returned in the wrong order",
         "The order is grad_q, grad_k, grad_v.",
-        "7, the interface",
+        "handout/flash_attention.md#backward-interface",
         lambda call: (
             [grads[i] for i in order]
             for grads in [Recomputed()(call)]
@@ -586,7 +587,7 @@ MISCONCEPTIONS = [
         "backward-only-whole-key-tiles",
         "Your gradients equal those over whole tiles of keys only: those of the last, partial one are left out",
         "How many tiles do n_keys keys need, if the last may be partial?",
-        "7, the algorithm",
+        ALGORITHM,
         lambda call: (
             Recomputed(n_keys=lambda n_queries, n_keys, tile=tile: n_keys // tile * tile)(call) for tile in TILES
         ),
@@ -666,21 +667,21 @@ MISCONCEPTIONS = [
         "dq-of-the-last-key-tile",
         "Your grad_q is that of one tile of keys only",
         "Every tile of keys adds to grad_q: is it overwritten where it should be added to?",
-        "7, the algorithm",
+        ALGORITHM,
         several(of_one_tile((0,), -1), of_one_tile((0,), 0)),
     ),
     Misconception(
         "dk-of-the-last-query-tile",
         "Your grad_k or grad_v is that of one tile of queries only",
         "Every tile of queries adds to grad_k and grad_v: are they overwritten where they should be added to?",
-        "7, the algorithm",
+        ALGORITHM,
         several(*(of_one_tile(outputs, which) for which in (-1, 0) for outputs in ((1,), (2,), (1, 2)))),
     ),
     Misconception(
         "backward-n-queries-for-n-keys",
         "Your gradients equal those over as many keys as there are queries",
         "Which length does the loop over keys run to, and which bounds their mask?",
-        "7, the algorithm",
+        ALGORITHM,
         one(n_keys=lambda n_queries, n_keys: n_queries),
     ),
     Misconception(

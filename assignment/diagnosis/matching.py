@@ -26,19 +26,20 @@ LESS = 300.0  # times: a model that leaves so little of the error explains it, t
 MOST = 300.0  # times the bound, even then
 REST, REST_LARGEST = 0.02, 0.1  # of the error that a model may leave, as a root mean square and at its largest
 OF_AN_EMPTY_BATCH = (
-    "A sum over no rows is 0, and a mean over no rows is 0/0, which is NaN (handout, section {section}, watch out "
-    "for). What does your function do before it returns, where the batch is empty?"
+    "A sum over no rows is 0, and a mean over no rows is 0/0, which is NaN ({section}"
+    "). What does your function do before it returns, where the batch is empty?"
 )
 ADDED_TO_ANOTHER = (
-    "Your result is that of this call added to that of the call before (handout, section 8, what may be called). Is "
+    "Your result is that of this call added to that of the call before (handout/grading.md#what-may-be-called). Is "
     "memory kept from one call to the next, and added to without having been cleared?"
 )
 OF_ANOTHER_GRAPH = (
-    "Your gradients are those with tensors, or options, of another forward pass that came in between (handout, section "
-    "8, what may be called). A class or a module holds the last ones only: ctx keeps those of its own graph."
+    "Your gradients are those with tensors, or options, of another forward pass that came in between "
+    "(handout/grading.md#what-may-be-called). A class or a module holds the last ones only: ctx keeps those of its own "
+    "graph."
 )
 OF_ANOTHER_CALL = (
-    "Your result is right for the inputs of another call (handout, section 8, what may be called). Is a result kept or "
+    "Your result is right for the inputs of another call (handout/grading.md#what-may-be-called). Is a result kept or "
     "looked up from one call to the next? The same tensors may hold other values by then."
 )
 MAX_ELEMENTS = 1 << 22  # of scores, or of x: what is larger is not looked at
@@ -58,7 +59,12 @@ DIFFERENTIABLE = {
     "flash_attention": "flash_forward",
 }
 ORACLES = {"flash_forward": "attention_forward", "flash_backward": "attention_backward"}
-SECTIONS = {"weighted": "4", "rmsnorm": "5", "flash_forward": "6", "flash_backward": "7"}
+SECTIONS = {
+    "weighted": "handout/weighted_sum.md#what-goes-wrong",
+    "rmsnorm": "handout/rmsnorm.md#what-goes-wrong",
+    "flash_forward": "handout/flash_attention.md#forward-what-goes-wrong",
+    "flash_backward": "handout/flash_attention.md#backward-what-goes-wrong",
+}
 
 
 @dataclass(frozen=True)
@@ -224,10 +230,7 @@ def constant_factor(result: Wrong) -> str:
         return ""
     told = " and ".join(f"{name} is {factor} times" for name, factor in zip(factors, in_digits, strict=True))
     section = section_of(result.call.function)
-    return (
-        f"Everywhere alike your {told} what it should be (handout, section {section}, the mathematics). Which factor "
-        "is missing, or one too many?"
-    )
+    return f"Everywhere alike your {told} what it should be ({section}). Which factor is missing, or one too many?"
 
 
 def root_mean_square(x: Tensor) -> float:
@@ -293,22 +296,22 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     """Whatever may have been computed in place of the function, the likelier first."""
     several = MISCONCEPTIONS[function]
     if call.dtype != torch.float32:  # of what is wrong in 16 bits alone, the most is rounded too early
-        several = sorted(several, key=lambda one: not one.section.endswith("watch out for"))
+        several = sorted(several, key=lambda one: not one.section.endswith("what-goes-wrong"))
     for misconception in several:
         model = functools.partial(in_every_way, misconception.model)
         yield Cause(misconception.hint, model, misconception.is_by_batch)
     names = strides.NAMES[function]
     section = section_of(function)
     for words, tensors in strides.misread(call, names):
-        hint = f"Your result is what comes out if {words} (handout, section {section}, watch out for). "
+        hint = f"Your result is what comes out if {words} ({section}). "
         misread = functools.partial(results, function, tensors=tensors)
         yield Cause(hint + "Every tensor has strides of its own: .stride() tells them.", misread)
     if isinstance(call, Interleaved):
         yield Cause(OF_ANOTHER_GRAPH, functools.partial(of_another_graph, function))
-    hint = f"Your result is right, but stored with an input's strides (handout, section {section}, watch out for). "
+    hint = f"Your result is right, but stored with an input's strides ({section}). "
     hint += "The result has strides of its own: pass those of the tensor that is stored to."
     yield Cause(hint, functools.partial(misplaced, function))
-    hint = f"Your result is right, but stored as if it were contiguous (handout, section {section}, watch out for). "
+    hint = f"Your result is right, but stored as if it were contiguous ({section}). "
     hint += "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
     yield Cause(hint, functools.partial(mislaid, function))
 

@@ -52,13 +52,13 @@ class Misconception:
     name: str  # unique
     says: str  # "Your o equals …": what was computed, in one sentence
     look: str  # where to look, without the solution
-    section: str  # of the handout
+    section: str  # of the handout, as handout/rmsnorm.md#algorithm
     model: Model
     is_by_batch: bool = True  # what it computes of an entry of the batch depends on no other entry
 
     @property
     def hint(self) -> str:
-        return f"{self.says} (handout, section {self.section}). {self.look}"
+        return f"{self.says} ({self.section}). {self.look}"
 
 
 def exp(x: Tensor) -> Tensor:

@@ -89,8 +89,9 @@ def y_of_one_tile(call: Call) -> Iterator[Sequence[Tensor]]:
         yield Forward(y=y)(call)
 
 
-MATH, ALGORITHM, NUMBERS = "5, the mathematics: forward", "5, the algorithm", "5, watch out for"
-BACK = "5, the mathematics: backward"
+MATH, BACK = "handout/rmsnorm.md#forward-mathematics", "handout/rmsnorm.md#backward-mathematics"
+ALGORITHM, NUMBERS = "handout/rmsnorm.md#algorithm", "handout/rmsnorm.md#what-goes-wrong"
+INTERFACE = "handout/rmsnorm.md#interface"
 
 FORWARD = [
     Misconception(
@@ -130,7 +131,7 @@ FORWARD = [
         "eps-fixed",
         "Your result equals RMSNorm with an eps of its own, whatever the argument is",
         "eps is an argument with a default: does it reach the kernel?",
-        "5, the interface",
+        INTERFACE,
         with_rstds(
             *(
                 lambda x, eps, own=own: usual_rstd(x, own)
@@ -142,7 +143,7 @@ FORWARD = [
         "eps-limited",
         "Your result equals RMSNorm with an eps that is cut off where it is large",
         "eps is whatever the caller says.",
-        "5, the interface",
+        INTERFACE,
         with_rstds(
             *(
                 lambda x, eps, most=most: usual_rstd(x, min(eps, most))
@@ -355,7 +356,7 @@ BACKWARD = [
         "backward-mean-over-the-padded-row",
         "Your grad_x equals the one with the mean over the padded row",
         "A tile is wider than the row: how many elements does the mean have?",
-        "5, the algorithm",
+        ALGORITHM,
         lambda call: (
             Backward(mean=lambda terms, w=width: terms.sum(-1, keepdim=True) / w)(call)
             for width in sorted(
@@ -395,7 +396,7 @@ BACKWARD = [
         "y-for-x",
         "Your gradients equal those with y in the place of x",
         "Which tensors does the forward pass save for the backward pass?",
-        "5, the interface",
+        INTERFACE,
         lambda call: iter([Backward()(replace(call, tensors=[*call.tensors[:1], y_of(call), *call.tensors[2:]]))]),
     ),
     Misconception(
@@ -416,7 +417,7 @@ BACKWARD = [
         "backward-wide-rows-cut",
         "Your gradients equal those of rows that end after one tile of columns",
         "Rows may be wider than a tile.",
-        "5, the algorithm",
+        ALGORITHM,
         lambda call: (
             Backward(mean=lambda terms, w=width: terms[..., :w].sum(-1, keepdim=True) / terms.shape[-1])(call)
             for width in WIDTHS
@@ -427,7 +428,7 @@ BACKWARD = [
         "rows-lost-in-grad-weight",
         "Your grad_weight is the sum over some of the rows only",
         "Each program adds up its rows, and all partial sums are added: which of them are lost, or overwritten?",
-        "5, the algorithm",
+        ALGORITHM,
         some_rows,
     ),
     Misconception(
@@ -445,7 +446,7 @@ BACKWARD = [
         "rstd-recomputed-with-another-eps",
         "Your gradients equal those with rstd recomputed, with an eps of its own",
         "The forward pass hands rstd on, with the eps that it was given.",
-        "5, the interface",
+        INTERFACE,
         lambda call: (
             Backward(rstd=lambda _, own=own: usual_rstd(call.tensors[1].double(), own))(call)
             for own in (1e-5, 1e-6, 1e-8, 0.0)

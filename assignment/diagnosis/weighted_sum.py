@@ -24,7 +24,8 @@ def one_tile(call: Call) -> Iterator[Sequence[Tensor]]:
             yield [(x[..., part] * weight[part]).sum(-1)]
 
 
-MATH, ALGORITHM, NUMBERS = "4, the mathematics", "4, the algorithm", "4, watch out for"
+MATH, ALGORITHM = "handout/weighted_sum.md#mathematics", "handout/weighted_sum.md#algorithm"
+NUMBERS = "handout/weighted_sum.md#what-goes-wrong"
 
 FORWARD = [
     Misconception(

@@ -1,4 +1,4 @@
-"""The handout's figures, drawn by code: `python -m assignment.figures` writes figures/*.svg.
+"""The handout's figures, drawn by code: `python -m assignment.figures` writes handout/figures/*.svg.
 
 The same code gives the same bytes, so a test can hold the committed files against it. What a figure shows as a number
 is computed here, or stands in the handout. A figure carries its own ground and has two sets of colours; the reader's

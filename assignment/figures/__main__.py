@@ -1,11 +1,11 @@
-"""Writes figures/*.svg: python -m assignment.figures [NAME ...]"""
+"""Writes handout/figures/*.svg: python -m assignment.figures [NAME ...]"""
 
 import argparse
 from pathlib import Path
 
 from assignment.figures import FIGURES
 
-FOLDER = Path(__file__).parents[2] / "figures"
+FOLDER = Path(__file__).parents[2] / "handout" / "figures"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -15,7 +15,7 @@ def main(arguments: list[str] | None = None) -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in names:
         (FOLDER / f"{name}.svg").write_text(FIGURES[name]().svg(), encoding="utf-8")
-    print(f"{len(names)} figures in {FOLDER.name}/")
+    print(f"{len(names)} figures in {FOLDER.parent.name}/{FOLDER.name}/")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from math import exp, log
 
 from assignment.figures.svg import Drawing
 
-HEADS, TOKENS, HEAD_DIM, BF16 = 16, 16_384, 128, 2  # the problem of section 2
+HEADS, TOKENS, HEAD_DIM, BF16 = 16, 16_384, 128, 2  # the problem of handout/costs.md#three-operators
 QKVO = HEADS * 4 * TOKENS * HEAD_DIM * BF16
 SQUARE = HEADS * TOKENS * TOKENS * BF16
 

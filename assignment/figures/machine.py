@@ -1,4 +1,4 @@
-"""The machine: its memories, its roofline, and a loop that loads ahead. Numbers: handout section 2, one H200."""
+"""The machine: its memories, its roofline, and a loop that loads ahead. Numbers: handout/costs.md, one H200."""
 
 from math import log10
 

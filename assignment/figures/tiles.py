@@ -2,7 +2,7 @@
 
 from assignment.figures.svg import Drawing
 
-ROWS, COLS, ROWS_TILE_SIZE, COLS_TILE_SIZE = 37, 100, 16, 64  # the worked example of section 3.1
+ROWS, COLS, ROWS_TILE_SIZE, COLS_TILE_SIZE = 37, 100, 16, 64  # handout/triton.md
 COLOURS = ["blue", "orange", "green", "red"]
 
 

@@ -18,10 +18,11 @@ from assignment.grading.sandbox import WorkerDied
 from tests import operators
 
 MAX_PRINTED_LINES = 8
-READ = "host code runs on other values than these, and what it read was one of those (handout, section 8):"
+MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
+READ = f"host code runs on other values than these, and what it read was one of those ({MAY_BE_CALLED}):"
 NOT_THE_WORK = (  # by whether it was to be that of kernels
-    'not FlashAttention in PyTorch: use its ordinary operations; see the handout, "What may be called"',
-    'not computed by your kernels: compute it in one; the handout\'s "What may be called" lists what PyTorch may do',
+    f"not FlashAttention in PyTorch: use its ordinary operations; see {MAY_BE_CALLED}",
+    f"not computed by your kernels: compute it in one; {MAY_BE_CALLED} lists what PyTorch may do",
 )
 
 
@@ -253,7 +254,9 @@ def beginning_and_end(lines: list[str]) -> list[str]:
     return [*lines[:half], f"… {len(lines) - 2 * half} lines more …", *lines[-half:]]
 
 
-TOO_SMALL = "tl.dot wants tiles of at least 16, padded with zeros: handout, section 9, questions and answers"
+TOO_SMALL = (
+    "tl.dot wants tiles of at least 16, padded with zeros: handout/faq.md#why-does-d--40-fail-when-32-and-64-work"
+)
 
 
 def is_todo(reply: dict[str, Any]) -> bool:

@@ -15,7 +15,10 @@ from tests.operators import Problem
 
 TESTS = Path(operators.__file__).parent
 
-SPEED, SPEED_SECTION = "speed", "8"  # the problem that needs a GPU, and the handout's section on it
+SPEED, SPEED_SECTION = (
+    "speed",
+    "handout/grading.md#speed",
+)  # the problem that needs a GPU, and the handout's section on it
 LAST = ("test_cost.py", "test_compile.py")  # of a problem's checks: what right results cost, and need
 
 
@@ -46,7 +49,7 @@ def problems() -> dict[str, Problem]:
     """All problems by name: those of the operators, speed, and practice."""
     found = operators.problems()
     graded = {name: problem for name, problem in found.items() if not is_practice(name)}
-    return {**graded, SPEED: Problem(SPEED, "Speed on a GPU", 20.0, SPEED_SECTION), **found}
+    return {**graded, SPEED: Problem(SPEED, "Speed on a GPU", 20.0, "handout/grading.md#speed"), **found}
 
 
 def is_practice(problem: str) -> bool:

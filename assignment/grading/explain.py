@@ -65,7 +65,7 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
         return failure.tell(judge.problems)
     results = score.without_cheated(judge.results())
     entries = [score.check_entry(result, *commands) for result in results]
-    show_check(console, check, *handout.cited(entries[0]["hint"] if entries else ""))
+    show_check(console, check, handout.cited(entries[0]["hint"] if entries else ""))
     if not results:
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
         return run.GRADED
@@ -75,7 +75,7 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
     return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
 
 
-def show_check(console: Console, check: checks.Check, number: str, title: str) -> None:
+def show_check(console: Console, check: checks.Check, citation: str) -> None:
     """What is claimed and tested, and the part of the handout that a hint points to, or the check's section."""
     test, place = source(check), where.place(check)
     console.print()
@@ -84,10 +84,9 @@ def show_check(console: Console, check: checks.Check, number: str, title: str) -
     for line in test.docstring:
         console.print(Text(f"  {line}"))
     console.print(Text(f"  tested by {test.file}:{test.line}"))
-    part = handout.section(number, title=title)
-    if section := part or handout.section(place.section):
-        console.print(Text(f"\nThe handout, section {number if part else place.section}:\n", "bold"))
-        handout.show(console, section)
+    shown = citation if handout.section(citation) else place.section
+    console.print(Text(f"\nFrom {shown}:\n", "bold"))
+    handout.show(console, handout.section(shown))
     console.print()
 
 

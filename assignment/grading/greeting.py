@@ -16,7 +16,7 @@ def lines(report: dict[str, Any], first_verdict_s: float) -> list[str]:
     first = where.place(Check(todo[0]["name"], problem, todo[0]["claim"], todo[0]["max_score"]))
     return [
         "Welcome! Nothing is written yet, and nothing is wrong.",
-        f"  first   read handout.md, sections 1 to {first.section}; open {first.file} and write {first.function}",
+        f"  first   read handout.md and {first.section}; open {first.file} and write {first.function}",
         f"  time    this run took {report['seconds']:.0f} s; its first verdict came after {first_verdict_s:.0f} s",
         "  then    uv run grade.py --next            the first check that is not finished, and no more",
         "          uv run grade.py --next --watch    the same, again whenever you save",

@@ -1,48 +1,57 @@
 """Sections of the handout, to be read in a terminal."""
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 
-HANDOUT = Path(__file__).resolve().parents[2] / "handout.md"
+ROOT = Path(__file__).resolve().parents[2]
+CITATION = re.compile(r"\bhandout(?:/\w+)?\.md(?:#[\w-]+)?")  # handout/rmsnorm.md#algorithm
 MAX_WIDTH = 100
 
 
-def section(number: str, document: Path = HANDOUT, title: str = "") -> str:
-    """The section with its heading and all below it, as Markdown; empty where there is none.
+def section(citation: str, root: Path = ROOT) -> str:
+    """Return a cited section with its heading and all below it, as Markdown; empty where there is none.
 
-    title: of the one part of it that is wanted.
+    citation: a file below root and, unless all of it is meant, the anchor of a heading.
     """
+    file, _, anchor = citation.partition("#")
     try:
-        lines = document.read_text(encoding="utf-8").splitlines()
+        lines = (root / file).read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
-    found: list[str] = []
-    depth, is_code, is_inside = 0, False, False
-    for line in lines:
+    if not anchor:
+        return "\n".join(lines)
+    found = list(headings(lines))
+    begin, depth = next(((at, depth) for at, depth, name in found if name == anchor), (len(lines), 0))
+    end = next((at for at, other, _ in found if at > begin and other <= depth), len(lines))
+    return "\n".join(lines[begin:end]).rstrip()
+
+
+def headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield the index, depth and anchor of each heading; GitHub numbers those that repeat."""
+    seen: Counter[str] = Counter()
+    is_code = False
+    for at, line in enumerate(lines):
         is_code ^= line.startswith("```")
-        heading = None if is_code else re.match(r"(#+) (\S+)", line)
-        if heading and depth and len(heading[1]) <= depth:
-            break
-        if heading and not depth and heading[2].rstrip(".") == number:
-            is_inside, depth = True, len(heading[1]) * (not title)
-        elif heading and not depth and is_inside:
-            is_inside = len(heading[1]) > 2
-            depth = len(heading[1]) * (is_inside and is_titled(line, title))
-        if depth:
-            found.append(line)
-    return "\n".join(found).rstrip()
+        heading = None if is_code else re.match(r"(#+) (.*)", line)
+        if heading:
+            anchor = anchor_of(heading[2])
+            yield at, len(heading[1]), f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor
+            seen[anchor] += 1
 
 
-def is_titled(heading: str, title: str) -> bool:
-    return re.sub(r"^#+ ([\d.]+ )?", "", heading).casefold() == title.casefold()
+def anchor_of(heading: str) -> str:
+    """Return GitHub's anchor: lower case, without punctuation, a hyphen for each space."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def cited(hint: str) -> tuple[str, str]:
-    """The number and the part of the section that a hint points to."""
-    found = re.search(r"\(handout, section ([\d.]+)(?:, ([^)]+))?\)", hint)
-    return (found[1], found[2] or "") if found else ("", "")
+def cited(text: str) -> str:
+    """Return the first citation of the handout in a text, or an empty string."""
+    found = CITATION.search(text)
+    return found[0] if found else ""
 
 
 def show(console: Console, markdown: str) -> None:

@@ -15,7 +15,7 @@ class Place:
 
     def __str__(self) -> str:
         """As in a stub's message."""
-        return f"{self.file}: {self.function}, handout section {self.section}"
+        return f"{self.file}: {self.function}, {self.section}"
 
 
 def place(check: Check) -> Place:

@@ -22,7 +22,7 @@ KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for 
 REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}}
 SAID = {"status": "ok", "asked": False}
 PLAYED = {"status": "ok", "groups": [1], "bare": True}
-TO_DO = {"status": "raised", "types": ["NotImplementedError"], "message": "", "text": "x.py: f, handout section 4",
+TO_DO = {"status": "raised", "types": ["NotImplementedError"], "message": "", "text": "x.py: f, handout/x.md",
          "by_submission": True, "in_kernel": False}  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_what_the_compiler_crashes_over_is_not_judged():
 
 def test_what_is_not_written_yet_needs_no_compiler():
     run, compiler = run_with(REPLY, said=TO_DO)
-    with pytest.raises(SubmissionError, match="section 4") as caught:
+    with pytest.raises(SubmissionError, match=r"handout/x\.md") as caught:
         run.compiled("f", torch.ones(3))
     assert (caught.value.status, compiler.asked) == (score.TO_DO, 0)
 

@@ -18,15 +18,17 @@ from assignment.tests.forked import python
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = checks.declared()
 DOCUMENT = """# Title
-## 1. One
+## One `way`
 text
-### 1.1 Inside
+### Inside
 ```sh
 # no heading
-## 2. none either
+## Ten
 ```
-## 10. Ten
+## Ten, and more
 ten
+### Inside
+again
 """
 
 
@@ -63,34 +65,48 @@ def test_every_check_has_its_test_in_the_source():
 # The handout.
 
 
+@pytest.fixture
+def root(tmp_path):
+    """A folder with one page."""
+    (tmp_path / "page.md").write_text(DOCUMENT)
+    return tmp_path
+
+
 @pytest.mark.parametrize(
-    ("number", "first", "last"),
-    [("1", "## 1. One", "```"), ("1.1", "### 1.1 Inside", "```"), ("10", "## 10. Ten", "ten")],
+    ("anchor", "first", "last"),
+    [
+        ("#one-way", "## One `way`", "```"),
+        ("#inside", "### Inside", "```"),
+        ("#ten-and-more", "## Ten, and more", "again"),
+        ("#inside-1", "### Inside", "again"),
+        ("", "# Title", "again"),
+    ],
 )
-def test_a_section_reaches_to_the_next_of_its_kind(tmp_path, number, first, last):
-    (tmp_path / "handout.md").write_text(DOCUMENT)
-    lines = handout.section(number, tmp_path / "handout.md").splitlines()
+def test_a_section_reaches_to_the_next_of_its_kind(root, anchor, first, last):
+    lines = handout.section(f"page.md{anchor}", root).splitlines()
     assert (lines[0], lines[-1]) == (first, last)
 
 
-def test_a_section_that_is_not_there_is_empty(tmp_path):
-    assert handout.section("1", tmp_path / "gone.md") == ""
-    (tmp_path / "handout.md").write_text(DOCUMENT)
-    assert handout.section("2", tmp_path / "handout.md") == ""
+@pytest.mark.parametrize("citation", ["gone.md", "page.md#ten", "page.md#none-either", "page.md#inside-2", ""])
+def test_a_section_that_is_not_there_is_empty(root, citation):
+    assert handout.section(citation, root) == ""
 
 
 @pytest.mark.parametrize(
-    ("number", "title", "found"), [("1", "inside", True), ("10", "inside", False), ("1", "x", False)]
+    ("hint", "citation"),
+    [
+        ("Your y lacks eps (handout/rmsnorm.md#what-goes-wrong). Look.", "handout/rmsnorm.md#what-goes-wrong"),
+        ("see handout.md.", "handout.md"),
+        ("Your y lacks eps.", ""),
+    ],
 )
-def test_a_part_of_a_section_is_found_by_its_title(tmp_path, number, title, found):
-    (tmp_path / "handout.md").write_text(DOCUMENT)
-    assert handout.section(number, tmp_path / "handout.md", title).startswith("### 1.1 Inside") == found
+def test_a_hint_says_what_it_cites(hint, citation):
+    assert handout.cited(hint) == citation
 
 
-def test_every_part_that_a_hint_cites_is_there():
+def test_every_hint_cites_a_section():
     for hint in matching.HINTS:
-        number, title = handout.cited(hint)
-        assert handout.section(number, title=title), hint
+        assert handout.section(handout.cited(hint)), hint
 
 
 MATHEMATICS = r"With $\frac{x_i}{y_i}\,z_i$ of `$HOME` and `a_b`:" + "\n\n```math\n\\sum_i x_i\\,w_i\n```\n"
@@ -114,10 +130,10 @@ def test_a_pipe_gets_the_source():
     assert shown(MATHEMATICS) == MATHEMATICS + "\n"
 
 
-@pytest.mark.parametrize("number", ["4", "5", "6", "7", "8"])
-def test_the_handout_fits_a_terminal(number):
+@pytest.mark.parametrize("chapter", ["weighted_sum", "rmsnorm", "flash_attention", "grading"])
+def test_the_handout_fits_a_terminal(chapter):
     """No line of prose is wider; the formulas of each section are still there"""
-    section = handout.section(number)
+    section = handout.section(f"handout/{chapter}.md")
     out = shown(section, force_terminal=True, width=80)
     for formula in (r"\frac", r"\sum", r"\hat x"):
         assert (formula in section) == (formula in out), formula
@@ -146,7 +162,7 @@ def test_every_case_that_failed_is_told_in_full():
     assert out.count("it raised ValueError") == 1
     assert "  [d] FAIL\n    the same as in [c]\n" in out
     assert "[a]" not in out
-    assert "open:  cs336_kernels/rmsnorm.py: rmsnorm_forward, handout section 5" in out
+    assert "open:  cs336_kernels/rmsnorm.py: rmsnorm_forward, handout/rmsnorm.md" in out
     assert "again: uv run grade.py --seed 1 --only test_rmsnorm.py::test_eps" in out
 
 
@@ -163,7 +179,7 @@ def test_the_likely_cause_and_the_debugger_are_named():
 
 
 def test_what_is_to_do_is_told_once():
-    message = "cs336_kernels/rmsnorm.py: rmsnorm_forward, handout section 5"
+    message = "cs336_kernels/rmsnorm.py: rmsnorm_forward, handout/rmsnorm.md"
     out = told(Case("a", "todo", message), Case("b", "todo", message))
     assert out.startswith(f"todo: 0/3 points\n    | {message}\n  open:")
 
@@ -201,8 +217,8 @@ def test_a_failure_is_explained(broken):
         "test_rmsnorm.py::test_forward_values\n",
         "  rmsnorm_forward returns x · rstd · w and rstd in float32, for 4 points\n",
         "tested by tests/test_rmsnorm.py:",
-        "The handout, section 5:",
-        "## 5. RMSNorm\n",
+        "From handout/rmsnorm.md:",
+        "# RMSNorm\n",
         r"\sqrt{",
         "FAIL: 0/4 points, 0 of 3 cases right",
         "again: uv run grade.py --seed 3 --only test_rmsnorm.py::test_forward_values",
@@ -218,7 +234,7 @@ def test_a_check_that_needs_a_gpu_is_explained_without_one(broken):
     done = run(broken, "--device", "cpu", "--explain", "test_speed.py::test_flash_forward")
     assert (done.returncode, done.stderr) == (0, "")
     assert "It needs a GPU" in done.stdout
-    assert "## 8. How it is graded" in done.stdout
+    assert "From handout/grading.md#speed:\n\n## Speed\n" in done.stdout
 
 
 def test_an_unknown_check_ends_with_status_2(broken):

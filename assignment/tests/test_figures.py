@@ -11,7 +11,8 @@ from matplotlib.textpath import TextToPath
 from assignment.figures import FIGURES, svg
 from assignment.figures.__main__ import FOLDER
 
-HANDOUT = FOLDER.parent / "handout.md"
+ROOT = FOLDER.parents[1]
+HANDOUT = [ROOT / "handout.md", *(ROOT / "handout").glob("*.md")]
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 INK = ["ink", "soft", "red-line", "green-line", "blue-line", "orange-line"]  # colours of words
 FILLS = ["paper", "blue", "orange", "green", "red", "grey"]  # grounds of words in ink
@@ -29,8 +30,9 @@ def test_the_committed_file_is_what_the_code_draws(name):
 
 
 def test_the_handout_shows_every_figure_and_says_it_in_words():
-    """Each figure stands in the handout once, with a description for those who do not see it"""
-    shown = re.findall(r"^!\[([^\]]*)\]\(figures/(\w+)\.svg\)$", HANDOUT.read_text(encoding="utf-8"), re.MULTILINE)
+    """Each figure is in the handout once, with a description for those who do not see it"""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in HANDOUT)
+    shown = re.findall(r"^!\[([^\]]*)\]\((?:handout/)?figures/(\w+)\.svg\)$", text, re.MULTILINE)
     assert sorted(name for _, name in shown) == sorted(FIGURES)
     for words, name in shown:
         assert len(words) >= 40, f"{name}: {words!r} is no description"

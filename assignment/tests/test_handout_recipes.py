@@ -1,15 +1,18 @@
-"""The inputs that the handout recommends for debugging have the answers that it says they have.
+"""What the handout says without showing code: answers to inputs that it recommends, and figures that it computes.
 
-Its tables "When … is wrong" and the answers in section 15 are held against the oracle, in float64.
+The lists under "what goes wrong" and the answers to questions are held against the oracle, in float64.
 """
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 from tests import oracle
 
+CHAPTERS = Path(__file__).resolve().parents[2] / "handout"
+BANDWIDTH, BF16_PEAK = 4.28e12, 700e12  # of an H200: bytes and operations per second
 N_QUERIES, N_KEYS, D = 33, 50, 40
 
 
@@ -62,7 +65,7 @@ def test_rmsnorm_of_simple_rows():
 
 
 def test_rmsnorm_gradient_has_next_to_no_component_along_x():
-    """Answers 5a and 5c: Σ x dx = ε r³ Σ h x; a row of zeros has dx = h / √ε"""
+    """Answers to handout/rmsnorm.md#questions: Σ x dx = ε r³ Σ h x; a row of zeros has dx = h / √ε"""
     x, weight, grad_y, eps = normal(7, 100), normal(100), normal(7, 100), 0.3
     rstd = oracle.rmsnorm_forward(x, weight, eps)[1]
     along = (x * rmsnorm_grad_x(x, weight, grad_y, eps)[0]).sum(-1)
@@ -103,3 +106,139 @@ def test_attention_gradients_of_one_pair_and_of_unseen_keys():
     _, grad_k, grad_v = oracle.attention_backward(normal(10, D), normal(10, D), normal(100, D), normal(100, D), True)
     close(grad_k[10:], 0)
     close(grad_v[10:], 0)
+
+
+def test_rmsnorm_gradient_is_the_formula():
+    x, weight, grad_y = normal(7).requires_grad_(), normal(7), normal(7)
+    r = (x.square().mean() + 1e-5).rsqrt()
+    (expected,) = torch.autograd.grad((x * r * weight * grad_y).sum(), x)
+    h, x_hat = grad_y * weight, x * r
+    close(r * (h - x_hat * (h * x_hat).mean()), expected)
+
+
+def test_d_is_the_row_sum_of_grad_o_times_o():
+    q, k, v, grad_o = normal(5, 4), normal(6, 4), normal(6, 4), normal(5, 4)
+    p = (q @ k.T / 2).softmax(-1)
+    close((p * (grad_o @ v.T)).sum(-1), (grad_o * (p @ v)).sum(-1))
+
+
+# Figures.
+
+
+def says(chapter, *figures):
+    """Whether the chapter has each of the figures."""
+    text = " ".join((CHAPTERS / f"{chapter}.md").read_text(encoding="utf-8").split())
+    missing = [figure for figure in figures if figure not in text]
+    return not missing or pytest.fail(f"handout/{chapter}.md does not say {missing}")
+
+
+def us(n_bytes):
+    return f"{n_bytes / BANDWIDTH * 1e6:,.0f} µs"
+
+
+def test_costs_of_row_operators():
+    x = 2 * 65_536 * 4_096
+    assert says("costs", f"{x / 1e6:.0f} MB", us(x), f"{3 * x / 1e6:,.0f} MB", us(3 * x))
+    elements = 32_768 * 4_096
+    eager = (2 + 4) + (4 + 4) + 4 + (4 + 4) + (4 + 4) + (4 + 2)
+    assert says("costs", f"{eager} bytes", us(4 * elements), us(6 * elements), us(eager * elements))
+    at = 4 * elements / 3.43e12
+    assert says("costs", f"{at * 1e6:.0f} µs, {3.43e12 / BANDWIDTH:.0%}".replace("%", " %"))
+
+
+def test_costs_of_attention():
+    heads, n, d = 16, 16_384, 128
+    flop, qkvo, square = heads * 2 * (2 * n * n * d), heads * 4 * n * d * 2, heads * n * n * 2
+    naive = qkvo + 4 * square
+    assert says("costs", f"{flop / 1e12:.1f} TFLOP, at least {flop / BF16_PEAK * 1e3:.1f} ms", f"{square / 1e9:.1f} GB")
+    assert says("costs", f"{naive / 1e9:.1f} GB, {naive / BANDWIDTH * 1e3:.1f} ms, intensity {flop / naive:.0f}")
+    assert says("costs", f"{qkvo / 1e9:.2f} GB, {qkvo / BANDWIDTH * 1e3:.2f} ms, intensity {flop / qkvo:.0f}")
+    assert says("costs", f"{BF16_PEAK / BANDWIDTH:.0f} operations per byte", f"{flop / 545e12 * 1e3:.1f} ms")
+
+
+def test_costs_of_the_ways_to_dq():
+    heads, n, d, tile = 16, 16_384, 128, 64
+    product, updates = heads * 2 * n * n * d, heads * (n // tile) * n * d
+    five, seven = (f"{count * product / BF16_PEAK * 1e3:.1f} ms" for count in (5, 7))
+    assert says("dq_race", five, seven, f"{updates / 1e9:.1f} billion", f"{4 * updates / 1e9:.0f} GB")
+    assert says("dq_race", f"{heads * n * d * 4 / 1e6:.0f} MB")
+
+
+def test_tiles_on_the_diagonal():
+    tiles = [tokens // 64 for tokens in (1024, 4096, 16_384)]
+    shares = [f"{200 / (n + 1):.1f} %" for n in tiles]  # n of n (n + 1) / 2 that are visited
+    assert says("speed", *shares)
+
+
+def test_registers_of_an_accumulator():
+    text = "64 for 64 × 128 in 4 warps, 128 for 128 × 128 in 4 warps, 64 in 8, and 256 for 128 × 256 in 4"
+    shapes = [(64, 128, 4), (128, 128, 4), (128, 128, 8), (128, 256, 4)]
+    assert [rows * cols // (32 * warps) for rows, cols, warps in shapes] == [64, 128, 64, 256]
+    assert says("speed", text)
+
+
+def test_what_padded_keys_add():
+    shares = []
+    for n_keys in (64, 65, 100, 1000):
+        padded = torch.nn.functional.pad(normal(n_keys), (0, -n_keys % 64))
+        shares.append(1 - padded[:n_keys].exp().sum() / padded.exp().sum())
+    assert [round(100 * share.item()) for share in shares] == [0, 38, 15, 1]
+    assert says("memory", "38 % too small for 65 keys, 15 % for 100, 1 % for 1,000")
+
+
+def test_what_rounding_lse_costs():
+    lse = torch.tensor(30.06, dtype=torch.float64)
+    off = [torch.expm1(lse - lse.to(dtype).double()).abs() for dtype in (torch.float32, torch.float16, torch.bfloat16)]
+    float32, float16, bfloat16 = (100 * share.item() for share in off)
+    assert says("numerics", f"{float32:.4f} % if it is kept in float32", f"{float16:.2f} %", f"{bfloat16:.1f} %")
+    epsilons = [f"{torch.finfo(dtype).eps:.1e}" for dtype in (torch.float32, torch.bfloat16, torch.float16)]
+    assert says("numerics", "{} for float32, {} for bfloat16, {} for float16".format(*epsilons))
+
+
+def test_a_sum_of_ones_stops():
+    total = torch.zeros((), dtype=torch.bfloat16)
+    for _ in range(1000):
+        total += 1
+    assert total == 256
+
+
+def state(logits, values):
+    m = logits.max()
+    p = torch.exp(logits - m)
+    return m, p.sum(), p @ values
+
+
+def merge(first, second):
+    m = torch.maximum(first[0], second[0])
+    alpha, beta = torch.exp(first[0] - m), torch.exp(second[0] - m)
+    return m, alpha * first[1] + beta * second[1], alpha * first[2] + beta * second[2]
+
+
+def test_states_merge_in_any_order():
+    logits, values = 1000 * normal(90), normal(90, 5)
+    one, two, three = (state(logits[i : i + 30], values[i : i + 30]) for i in (0, 30, 60))
+    for m, total, acc in (merge(merge(one, two), three), merge(one, merge(two, three)), merge(three, merge(two, one))):
+        close(acc / total, logits.softmax(0) @ values)
+        close(m + total.log(), logits.logsumexp(0))
+
+
+def online_sum(logits):
+    """l of rows of tiles: (rows, tiles, keys)."""
+    m = torch.full(logits.shape[:1], -torch.inf, dtype=logits.dtype)
+    total = torch.zeros_like(m)
+    for tile in logits.unbind(1):
+        m_new = torch.maximum(m, tile.amax(-1))
+        total = total * torch.exp(m - m_new) + torch.exp(tile - m_new[:, None]).sum(-1)
+        m = m_new
+    return total
+
+
+def test_the_online_sum_rounds_little_and_its_maximum_grows_seldom():
+    logits = 4 * torch.randn(200, 256, 64)
+    error = online_sum(logits).double() / online_sum(logits.double()) - 1
+    assert error.abs().max() < 20 * 2**-24  # the bound allows more than 512 times u
+    torch.manual_seed(0)
+    best = torch.randn(4000, 256).cummax(1).values
+    growths = 1 + (best[:, 1:] > best[:, :-1]).sum(1).double().mean()
+    assert f"{growths:.1f}" == f"{sum(1 / tile for tile in range(1, 257)):.1f}" == "6.1"
+    assert says("numerics", "6.1 times in 256 tiles")

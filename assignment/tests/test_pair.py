@@ -118,7 +118,7 @@ def test_a_call_that_raises_is_played_up_to_there(at):
 @pytest.mark.parametrize("kind", ["call", "gradients", "again", "largest", "costs", "kept", "compile"])
 def test_what_is_not_written_yet_says_so(at, kind):
     """However it is asked for, and though nothing is there to be measured"""
-    at.take(defined("raise NotImplementedError('handout section 4')"))
+    at.take(defined("raise NotImplementedError('handout/x.md')"))
     more = {"wrt": [0], "times": 1, "has_grad": False, "interleaved": False}
     reply, _ = at.ask(F, *([X, X] if kind == "again" else [X]), kind=kind, **more)
     assert (reply["status"], reply["types"][0]) == ("raised", "NotImplementedError")

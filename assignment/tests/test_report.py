@@ -150,8 +150,8 @@ def test_only_failures_are_told_at_length(data):
 
 
 def test_the_next_step_is_the_first_stub():
-    assert "Next: cs336_kernels/rmsnorm.py: section 4\nScore:" in printed(
-        report_of("Traceback\ncs336_kernels/rmsnorm.py: section 4")
+    assert "Next: cs336_kernels/rmsnorm.py: handout/x.md\nScore:" in printed(
+        report_of("Traceback\ncs336_kernels/rmsnorm.py: handout/x.md")
     )
 
 

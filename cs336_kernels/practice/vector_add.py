@@ -20,10 +20,10 @@ def vector_add(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[
     Raises:
         ValueError: before any launch, if the shapes or the dtypes differ.
     """
-    raise NotImplementedError("cs336_kernels/practice/vector_add.py: vector_add, handout section 2")
+    raise NotImplementedError("cs336_kernels/practice/vector_add.py: vector_add, handout/vector_add.md")
 
 
 @triton.jit
 def _add_kernel(x_ptr, y_ptr, z_ptr, n_elements, TILE_SIZE: tl.constexpr):
     """One program a tile of TILE_SIZE elements; x, y and z are contiguous. Grid: (⌈n_elements / TILE_SIZE⌉,)."""
-    raise NotImplementedError("cs336_kernels/practice/vector_add.py: _add_kernel, handout section 2")
+    raise NotImplementedError("cs336_kernels/practice/vector_add.py: _add_kernel, handout/vector_add.md")

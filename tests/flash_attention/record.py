@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.operators import Function, Operator, Problem, counted
 
+CHAPTER = "handout/flash_attention.md"
 QKV, RESULTS = ("q", "k", "v"), ("o", "lse")
 BACKWARD, GRADIENTS = ("grad_o", *QKV, *RESULTS), ("grad_q", "grad_k", "grad_v")
 
@@ -28,10 +29,10 @@ OPERATOR = Operator(
     file="cs336_kernels/flash_attention.py",
     position=3,
     problems=(
-        Problem("flash_forward_pytorch", "FlashAttention-2 forward, PyTorch", 10.0, "6.1"),
-        Problem("flash_forward_triton", "FlashAttention-2 forward, Triton", 20.0, "6.2"),
-        Problem("flash_backward_pytorch", "FlashAttention-2 backward, PyTorch", 5.0, "7.1"),
-        Problem("flash_backward_triton", "FlashAttention-2 backward, Triton", 15.0, "7.2"),
+        Problem("flash_forward_pytorch", "FlashAttention-2 forward, PyTorch", 10.0, f"{CHAPTER}#forward-in-pytorch"),
+        Problem("flash_forward_triton", "FlashAttention-2 forward, Triton", 20.0, f"{CHAPTER}#forward-in-triton"),
+        Problem("flash_backward_pytorch", "FlashAttention-2 backward, PyTorch", 5.0, f"{CHAPTER}#backward-in-pytorch"),
+        Problem("flash_backward_triton", "FlashAttention-2 backward, Triton", 15.0, f"{CHAPTER}#backward-in-triton"),
     ),
     functions=(
         Function(

@@ -74,7 +74,7 @@ def flash_forward_pytorch(
         ValueError: if q, k or v have fewer than two dimensions or a length of 0, if their last dimensions, batch
             dimensions or dtypes differ, if k and v differ in length, if d > 256, or the dtype is none of the three.
     """
-    # BEGIN SOLUTION 6.1
+    # BEGIN SOLUTION handout/flash_attention.md#forward-in-pytorch
     _check_q_k_v(q, k, v)
     n_queries, n_keys, d = q.shape[-2], k.shape[-2], q.shape[-1]
     o = q.new_empty(q.shape)
@@ -130,7 +130,7 @@ def flash_backward_pytorch(
         ValueError: as in the forward, or if grad_o or o is not of q's shape and dtype, or lse not of shape
             (*batch, n_queries) and float32.
     """
-    # BEGIN SOLUTION 7.1
+    # BEGIN SOLUTION handout/flash_attention.md#backward-in-pytorch
     _check_q_k_v(q, k, v)
     _check_grad_o_o_lse(grad_o, o, lse, q)
     n_queries, n_keys, scale = q.shape[-2], k.shape[-2], q.shape[-1] ** -0.5
@@ -175,7 +175,7 @@ def flash_forward_triton(
             dimensions, batch dimensions or dtypes differ, if k and v differ in length, if d > 256, or the dtype is
             none of the three.
     """
-    # BEGIN SOLUTION 6.2
+    # BEGIN SOLUTION handout/flash_attention.md#forward-in-triton
     _check_q_k_v(q, k, v)
     q_, k_, v_ = _describable(q, k, v)
     n_batches, n_queries, d = q_.shape
@@ -222,7 +222,7 @@ def flash_backward_triton(
         ValueError: before any launch, as in the forward, or if grad_o or o is not of q's shape and dtype, or lse not of
             shape (*batch, n_queries) and float32.
     """
-    # BEGIN SOLUTION 7.2
+    # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton
     _check_q_k_v(q, k, v)
     _check_grad_o_o_lse(grad_o, o, lse, q)
     grad_o_, q_, k_, v_ = _describable(grad_o, q, k, v)
@@ -274,7 +274,7 @@ def flash_attention(
     Raises:
         ValueError: as `flash_forward_triton`.
     """
-    # BEGIN SOLUTION 6.2
+    # BEGIN SOLUTION handout/flash_attention.md#forward-in-triton
     return FlashAttention.apply(q, k, v, is_causal)
     # END SOLUTION
 
@@ -374,7 +374,7 @@ class FlashAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, is_causal):
-        # BEGIN SOLUTION 6.2 flash_attention
+        # BEGIN SOLUTION handout/flash_attention.md#forward-in-triton flash_attention
         o, lse = flash_forward_triton(q, k, v, is_causal=is_causal)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.is_causal = is_causal
@@ -384,7 +384,7 @@ class FlashAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_o):
-        # BEGIN SOLUTION 7.2 flash_attention
+        # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton flash_attention
         q, k, v, o, lse = ctx.saved_tensors
         return *flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=ctx.is_causal), None
         # END SOLUTION
@@ -407,7 +407,7 @@ def _flash_forward_kernel(
     is q's stride along the batch, stride_qn along the queries. scale = 1/√d; D_TILE_SIZE >= d.
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION 6.2
+    # BEGIN SOLUTION handout/flash_attention.md#forward-in-triton
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     if IS_CAUSAL:
         batch, tile = _longest_first(n_query_tiles, n_keys * d * (k_ptr.dtype.element_ty.primitive_bitwidth // 4))
@@ -462,7 +462,7 @@ def _flash_delta_kernel(
     grad_o and o (n_batches, n_queries, d), delta (n_batches, n_queries) in float32.
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION 7.2
+    # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
     queries = (tl.program_id(0) % n_query_tiles) * Q_TILE_SIZE + tl.arange(0, Q_TILE_SIZE)
@@ -494,7 +494,7 @@ def _flash_backward_kv_kernel(
     (n_batches, n_queries) in float32. scale = 1/√d; D_TILE_SIZE >= d.
     Grid: (n_batches · ⌈n_keys / K_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION 7.2
+    # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton
     n_key_tiles = tl.cdiv(n_keys, K_TILE_SIZE)
     batch = (tl.program_id(0) // n_key_tiles).to(tl.int64)
     first_key = (tl.program_id(0) % n_key_tiles) * K_TILE_SIZE
@@ -557,7 +557,7 @@ def _flash_backward_q_kernel(
     Arguments as in the kernel for grad_k and grad_v; grad_q (n_batches, n_queries, d).
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION 7.2
+    # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
     tile = tl.program_id(0) % n_query_tiles

@@ -53,7 +53,7 @@ def rmsnorm_forward(
         ValueError: before any launch, if x has no dimensions, d < 1, weight is not of shape (d,), or the dtypes differ
             or are none of the three.
     """
-    # BEGIN SOLUTION 5
+    # BEGIN SOLUTION handout/rmsnorm.md
     _check_x_and_weight(x, weight)
     x_rows = x.reshape(-1, x.shape[-1])
     n_rows, d = x_rows.shape
@@ -90,7 +90,7 @@ def rmsnorm_backward(
         ValueError: before any launch, as in the forward, or if grad_y is not of x's shape and dtype, or rstd not of
             shape (*batch) and float32.
     """
-    # BEGIN SOLUTION 5
+    # BEGIN SOLUTION handout/rmsnorm.md
     _check_x_and_weight(x, weight)
     _check_grad_y_and_rstd(grad_y, rstd, x)
     d = x.shape[-1]
@@ -135,7 +135,7 @@ def rmsnorm(
     Raises:
         ValueError: as `rmsnorm_forward`.
     """
-    # BEGIN SOLUTION 5
+    # BEGIN SOLUTION handout/rmsnorm.md
     return RMSNorm.apply(x, weight, eps)
     # END SOLUTION
 
@@ -196,7 +196,7 @@ class RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, eps):
-        # BEGIN SOLUTION 5 rmsnorm
+        # BEGIN SOLUTION handout/rmsnorm.md rmsnorm
         y, rstd = rmsnorm_forward(x, weight, eps=eps)
         ctx.save_for_backward(x, weight, rstd)
         return y
@@ -205,7 +205,7 @@ class RMSNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_y):
-        # BEGIN SOLUTION 5 rmsnorm
+        # BEGIN SOLUTION handout/rmsnorm.md rmsnorm
         return *rmsnorm_backward(grad_y, *ctx.saved_tensors), None
         # END SOLUTION
 
@@ -223,7 +223,7 @@ def _rmsnorm_forward_kernel(
     IS_ONE_TILE: d <= D_TILE_SIZE; the second walk then needs no second read of x.
     Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION 5
+    # BEGIN SOLUTION handout/rmsnorm.md
     rows = tl.program_id(0).to(tl.int64) * ROWS_TILE_SIZE + tl.arange(0, ROWS_TILE_SIZE)
     row_mask = rows < n_rows
 
@@ -271,7 +271,7 @@ def _rmsnorm_backward_kernel(
     tiles, and so several programs, they take it from row_means (n_rows,), which another kernel has filled.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
-    # BEGIN SOLUTION 5
+    # BEGIN SOLUTION handout/rmsnorm.md
     row_program = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
     col_mask = cols < d
@@ -318,7 +318,7 @@ def _rmsnorm_row_means_kernel(
 
     Arguments as in the backward kernel. Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION 5
+    # BEGIN SOLUTION handout/rmsnorm.md
     rows = tl.program_id(0).to(tl.int64) * ROWS_TILE_SIZE + tl.arange(0, ROWS_TILE_SIZE)
     row_mask = rows < n_rows
     row_sums = tl.zeros((ROWS_TILE_SIZE,), dtype=tl.float32)

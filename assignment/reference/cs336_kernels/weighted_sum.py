@@ -40,7 +40,7 @@ def weighted_sum_forward(
         ValueError: before any launch, if x has no dimensions, d < 1, weight is not of shape (d,), or the dtypes differ
             or are none of the three.
     """
-    # BEGIN SOLUTION 4
+    # BEGIN SOLUTION handout/weighted_sum.md
     _check_x_and_weight(x, weight)
     x_rows = x.reshape(-1, x.shape[-1])
     n_rows, d = x_rows.shape
@@ -73,7 +73,7 @@ def weighted_sum_backward(
     Raises:
         ValueError: before any launch, as in the forward, or if grad_y is not of shape (*batch) or not of x's dtype.
     """
-    # BEGIN SOLUTION 4
+    # BEGIN SOLUTION handout/weighted_sum.md
     _check_x_and_weight(x, weight)
     _check_grad_y(grad_y, x)
     x_rows, grad_y_rows = x.reshape(-1, x.shape[-1]), grad_y.reshape(-1)
@@ -107,7 +107,7 @@ def weighted_sum(
     Raises:
         ValueError: as `weighted_sum_forward`.
     """
-    # BEGIN SOLUTION 4
+    # BEGIN SOLUTION handout/weighted_sum.md
     return WeightedSum.apply(x, weight)
     # END SOLUTION
 
@@ -145,7 +145,7 @@ class WeightedSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight):
-        # BEGIN SOLUTION 4 weighted_sum
+        # BEGIN SOLUTION handout/weighted_sum.md weighted_sum
         ctx.save_for_backward(x, weight)
         return weighted_sum_forward(x, weight)
         # END SOLUTION
@@ -153,7 +153,7 @@ class WeightedSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_y):
-        # BEGIN SOLUTION 4 weighted_sum
+        # BEGIN SOLUTION handout/weighted_sum.md weighted_sum
         return weighted_sum_backward(grad_y, *ctx.saved_tensors)
         # END SOLUTION
 
@@ -170,7 +170,7 @@ def _weighted_sum_forward_kernel(
     x (n_rows, d), w (d,), y (n_rows,); stride_xr is x's stride along the rows, stride_xd that along d.
     Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION 4
+    # BEGIN SOLUTION handout/weighted_sum.md
     rows = tl.program_id(0).to(tl.int64) * ROWS_TILE_SIZE + tl.arange(0, ROWS_TILE_SIZE)
     row_mask = rows < n_rows
     y = tl.zeros((ROWS_TILE_SIZE,), dtype=tl.float32)
@@ -201,7 +201,7 @@ def _weighted_sum_backward_kernel(
     grad_weight that comes from the rows of one program.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
-    # BEGIN SOLUTION 4
+    # BEGIN SOLUTION handout/weighted_sum.md
     row_program = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
     col_mask = cols < d
