@@ -3,7 +3,7 @@
 import sys
 
 try:
-    from assignment.grading.cli import main
+    from assignment.commands.cli import main
 except Exception as error:  # exit status 1, which Python would give it, means graded
     print(f"grade.py: the grader is not whole: {type(error).__name__}: {error}; get its files again", file=sys.stderr)
     raise SystemExit(3) from None

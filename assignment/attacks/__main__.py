@@ -21,8 +21,8 @@ from assignment.attacks.cheats import CONFINED, QUICK
 from assignment.attacks.corpus import CHEAT, Entry, entries
 from assignment.attacks.judging import Job, Result, digest, judge_all, key
 from assignment.attacks.verdicts import Row, judge
-from assignment.grading import checks
-from assignment.grading.pool import pick_device
+from assignment.judge import checks
+from assignment.judge.pool import pick_device
 
 SEEDS = {"bug": 5, "variant": 10, "cheat": 1}
 KEPT = Path(__file__).resolve().parents[2] / ".attacks" / "results.jsonl"

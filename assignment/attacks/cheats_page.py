@@ -6,7 +6,7 @@ from assignment.attacks import held
 from assignment.attacks.cheats import CLASSES, CONFINED, Cheat
 from assignment.attacks.judging import Result
 from assignment.attacks.verdicts import Row
-from assignment.grading.checks import Check
+from assignment.judge.checks import Check
 
 PAGE = Path(__file__).with_name("cheats.md")
 HEAD = """# The cheats, and what came of them

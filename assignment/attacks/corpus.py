@@ -10,9 +10,9 @@ from pathlib import Path
 
 from assignment.attacks import bugs, cheats
 from assignment.attacks.bugs.named import NAMED
-from assignment.grading import checks
-from assignment.grading.pool import FUNCTIONS
-from assignment.grading.submission import Submission, read
+from assignment.judge import checks
+from assignment.judge.pool import FUNCTIONS
+from assignment.submission import Submission, read
 from tests import operators
 
 HERE = Path(__file__).resolve().parent

@@ -11,7 +11,7 @@ from pathlib import Path
 from assignment.attacks.__main__ import SEEDS, jobs_of, read, selected
 from assignment.attacks.corpus import CHEAT, entries
 from assignment.attacks.judging import Job, Result, Verdict, digest, key
-from assignment.grading import score
+from assignment.judge import score
 
 DEVICES = ("cpu", "cuda")
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assignment.grading import score
+from assignment.judge import score
 
 ROOT = Path(__file__).resolve().parents[2]
 ONLY = "weighted_sum"

@@ -15,7 +15,9 @@ from pathlib import Path
 import torch
 
 from assignment.attacks.judging import ROOT
-from assignment.grading import cli, pool, speed
+from assignment.commands import cli
+from assignment.judge import pool
+from assignment.timing import speed
 
 LOOK_EVERY_S = 0.02
 GIB = 1 << 30

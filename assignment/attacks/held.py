@@ -5,7 +5,7 @@ import re
 
 from assignment.attacks.cheats import HARMLESS, LOSES, MISTAKE, REFUSED, ZERO, Cheat
 from assignment.attacks.judging import Result
-from assignment.grading import checks, score
+from assignment.judge import checks, score
 
 NOT_RUN = "not run: "  # a case whose function had been given up: it has no evidence of its own
 UNUSABLE = 2  # grade.py's exit status

@@ -20,7 +20,7 @@ from pathlib import Path
 from assignment.attacks.__main__ import selected
 from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry, entries
 from assignment.attacks.judging import ROOT
-from assignment.grading import streams
+from assignment.judge import streams
 
 REFERENCE = "variants/reference"
 OF_EACH = 10  # variants and bugs, where none are named

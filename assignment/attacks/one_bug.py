@@ -34,9 +34,10 @@ class Outcome:
 def run(files: dict[str, bytes], check: str, engine: str) -> Outcome:
     """What the check says of these files. To be called once in a process, before Triton is imported."""
     prepare(engine)
+    from assignment import plugin
     from assignment.attacks.judging import judge_case
-    from assignment.grading import checks, plugin
-    from assignment.grading.run import run_pytest
+    from assignment.commands.run import run_pytest
+    from assignment.judge import checks
 
     class Loop:
         """Runs the chosen cases up to the first that is not right."""
@@ -112,17 +113,17 @@ class Here:
     """A worker's interface on this process."""
 
     def __init__(self, folder: Path, engine: str) -> None:
-        from assignment.grading.direct import Session
+        from assignment.host.direct import Session
 
         self._session = Session(folder, "cuda" if engine == "cuda" else "cpu")
         self._guard = 0 if engine in ("interpreter", "cuda") else GUARD
 
     def ask(self, request: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
         """The answer to a request, as a worker gives it."""
-        from assignment.grading import protocol
+        from assignment.protocol import wire
 
-        specs, storages, payload = protocol.encode(tensors)
-        copies = protocol.decode(specs, storages, bytearray(payload), guard=self._guard)
+        specs, storages, payload = wire.encode(tensors)
+        copies = wire.decode(specs, storages, bytearray(payload), guard=self._guard)
         with warnings.catch_warnings(action="ignore"):  # of NumPy, about garbage: nobody would stop there
             return self._session.answer(request, copies)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
 from assignment.attacks.verdicts import HONEST, Row, costs, honest_margin, misnamed, naming, only_killer, weakest_bug
-from assignment.grading.checks import Check, problems
+from assignment.judge.checks import Check, problems
 
 PAGE = Path(__file__).with_name("matrix.md")
 YARDSTICK, VARIANTS = "## Single defects", "## Right submissions"  # sections

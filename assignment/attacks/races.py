@@ -21,13 +21,13 @@ import torch
 
 from assignment.attacks.cheats.racing import RACERS, SLOWED, Racer
 from assignment.attacks.cheats.racing_kernels import KERNEL_RACERS
-from assignment.grading import rungs
-from assignment.grading.speed import Session, Speed
-from assignment.grading.stage import Stage
-from assignment.grading.submission import PACKAGE, Submission, read
-from assignment.grading.timed import AHEAD
+from assignment.operators.workloads import built
+from assignment.protocol.timed import AHEAD
+from assignment.sandbox import rungs
+from assignment.sandbox.stage import Stage
+from assignment.submission import PACKAGE, Submission, read
 from assignment.timing.clock import Track
-from assignment.timing.workloads import built
+from assignment.timing.speed import Session, Speed
 
 REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 EVENTS, TURNS = 0.02, 5  # so far apart may the two clocks be; timings by each

@@ -12,7 +12,7 @@ import sys
 import time
 
 from assignment.attacks.judging import ROOT
-from assignment.grading import rungs
+from assignment.sandbox import rungs
 
 
 def seconds(rung: str, seed: int, only: list[str]) -> float:

@@ -9,8 +9,8 @@ from assignment.attacks import held, yardstick
 from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry
 from assignment.attacks.judging import CAUGHT, Result, Verdict
 from assignment.diagnosis import matching
-from assignment.grading import score
-from assignment.grading.checks import Check
+from assignment.judge import score
+from assignment.judge.checks import Check
 
 NAMED, WRONGLY = 0.8, 0.02  # of all bugs: how many must be told by name or line, and how many may get another's name
 MANY = 100  # bugs; of fewer no share is asked for

@@ -21,8 +21,8 @@ from typing import Any, AnyStr
 
 from assignment.attacks.cheats import Cheat
 from assignment.attacks.judging import ROOT, Job, Result, Verdict, digest, key
-from assignment.grading import checks
-from assignment.grading.report import total
+from assignment.commands.report import total
+from assignment.judge import checks
 
 MAX_REPORT = 1 << 20  # bytes, of what is printed and of the JSON
 GRACE_S = 2.0  # for killed processes to go

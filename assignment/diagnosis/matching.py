@@ -244,7 +244,7 @@ def _by_entry(got: Tensor, want: Expected, n_batch: int) -> Tensor:
 
 
 def calls(asked: dict[str, Any]) -> list[Call]:
-    """What a request of grading/calls.py has the submission compute, as calls of the functions that have models."""
+    """What a request of judge/calls.py has the submission compute, as calls of the functions that have models."""
     function, tensors, options = asked["function"], list(asked["tensors"]), asked["options"]
     name = function.removesuffix("_triton").removesuffix("_pytorch")
     if asked["kind"] == "gradients":

@@ -19,7 +19,7 @@ Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
     """The kernels of programs by target, compiled; "programs" has for each target the number of its program."""
-    from assignment.grading.protocol import parse
+    from assignment.protocol.wire import parse
 
     if header["kind"] == "load":
         return {"status": "ok"}, []

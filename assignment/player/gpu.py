@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import triton
 
-from assignment.grading import sticky, timed
-from assignment.grading.protocol import WHOLE_STORAGE_UP_TO, parse
-from assignment.grading.requests import moved
+from assignment.protocol import sticky, timed
+from assignment.protocol.requests import moved
+from assignment.protocol.wire import WHOLE_STORAGE_UP_TO, parse
 from assignment.simulator import calls
 from assignment.simulator.costs import tensors_in as strided
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from assignment.grading.probes import Inputs
+from assignment.protocol.probes import Inputs
 from assignment.simulator.costs import summary
 from assignment.simulator.faults import MemoryFault
 
@@ -35,7 +35,7 @@ class Session:
             return {"status": "ok"}, []
         assert self._player is not None
         *inputs, data = tensors
-        from assignment.grading.protocol import parse
+        from assignment.protocol.wire import parse
 
         try:
             return self._play(self._player, parse(bytearray(data.numpy())), header, inputs)

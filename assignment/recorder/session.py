@@ -10,9 +10,9 @@ import torch
 from triton.backends.compiler import GPUTarget
 
 from assignment.compiling.targets import TARGETS
-from assignment.grading import requests
-from assignment.grading.protocol import DTYPES
-from assignment.grading.submitted import Missing, Submission, describe
+from assignment.host.submitted import Missing, Submission, describe
+from assignment.protocol import requests
+from assignment.protocol.wire import DTYPES
 
 from . import bodies, device
 from .kernels import Described

@@ -4,10 +4,10 @@ import resource
 import socket
 from pathlib import Path
 
-from assignment.grading import protocol
-from assignment.grading.protocol import MAGIC, PREFIX
+from assignment.protocol import wire
+from assignment.protocol.wire import MAGIC, PREFIX
 
-REFUSED = (protocol.ProtocolError, protocol.ConnectionLost, protocol.DeadlineExceeded)
+REFUSED = (wire.ProtocolError, wire.ConnectionLost, wire.DeadlineExceeded)
 ID = "5e7f"
 
 

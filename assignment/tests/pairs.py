@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from assignment.grading import program, replies
-from assignment.grading.pair import Pair
-from assignment.grading.stage import Stage
-from assignment.grading.submission import Submission
+from assignment.judge import program, replies
+from assignment.judge.pair import Pair
+from assignment.sandbox.stage import Stage
+from assignment.submission import Submission
 from tests.operators import called
 
 FILE = "cs336_kernels/weighted_sum.py"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from assignment import release
-from assignment.grading import checks, explain, handout
+from assignment.commands import explain, handout
+from assignment.judge import checks
 from assignment.tests.test_handout import DOCUMENTS, commands
 
 ROOT = Path(__file__).resolve().parents[2]

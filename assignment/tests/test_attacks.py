@@ -15,9 +15,9 @@ from assignment.attacks.corpus import BUG, CHEAT, GRADED, VARIANT, Entry, define
 from assignment.attacks.judging import Job, Result, Verdict, judge_all, key
 from assignment.attacks.verdicts import Row, judge, misnamed, naming, only_killer
 from assignment.diagnosis import matching
-from assignment.grading import checks, score
-from assignment.grading.pool import FUNCTIONS
-from assignment.grading.submission import Submission
+from assignment.judge import checks, score
+from assignment.judge.pool import FUNCTIONS
+from assignment.submission import Submission
 
 ENTRIES = entries()
 DECLARED = checks.without_practice(checks.without_a_gpu(checks.declared()))

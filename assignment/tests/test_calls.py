@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from assignment.grading import calls, score
-from assignment.grading.calls import Run, SubmissionError
-from assignment.grading.pool import MAX_DEATHS
-from assignment.grading.sandbox import WorkerDied
+from assignment.judge import calls, score
+from assignment.judge.calls import Run, SubmissionError
+from assignment.judge.pool import MAX_DEATHS
+from assignment.sandbox.worker_client import WorkerDied
 
 RIGHT = {"status": "ok", "groups": [1], "bare": True, "notes": []}
 FAULT = {"status": "fault", "message": "race: programs (0, 0, 0) and (1, 0, 0) of kernel both touch y[0]"}

@@ -19,7 +19,7 @@ from assignment.attacks.cheats import CLASSES, HARMLESS, LOSES, QUICK, REFUSED, 
 from assignment.attacks.corpus import entries
 from assignment.attacks.judging import Job, Result, Verdict
 from assignment.attacks.verdicts import Row, judge
-from assignment.grading import checks
+from assignment.judge import checks
 
 ENTRIES = {entry.name: entry for entry in entries() if entry.cheat}
 BANK = {name: entry.cheat for name, entry in ENTRIES.items() if entry.cheat}

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.grading import plugin
-from assignment.grading.checks import SPEED, TESTS, declared, is_practice, problems, select
+from assignment import plugin
+from assignment.judge.checks import SPEED, TESTS, declared, is_practice, problems, select
 from assignment.tests.forked import python
 
 COLLECT = """
 import json, pathlib, sys, pytest
-from assignment.grading import plugin
+from assignment import plugin
 class Collector:
     def pytest_collection_finish(self, session):
         checks = {}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from assignment.commands import handout
 from assignment.diagnosis import matching
-from assignment.grading import calls, checks, handout, where
+from assignment.judge import calls, checks, where
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = {".md", ".py", ".toml"}

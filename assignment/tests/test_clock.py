@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.grading import timed
-from assignment.grading.requests import WrongReturn
 from assignment.operators.flash_attention import workload as flash_workload
 from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
+from assignment.protocol import timed
+from assignment.protocol.requests import WrongReturn
 from assignment.timing import clock, memory
 from tests import compare, oracle
 

@@ -13,10 +13,10 @@ import torch
 from assignment.compiling import memory
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
-from assignment.grading import program, score
-from assignment.grading.calls import Run, SubmissionError
-from assignment.grading.pair import Pair
-from assignment.grading.sandbox import WorkerDied
+from assignment.judge import program, score
+from assignment.judge.calls import Run, SubmissionError
+from assignment.judge.pair import Pair
+from assignment.sandbox.worker_client import WorkerDied
 
 KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
 REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}}

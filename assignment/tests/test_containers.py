@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from assignment.grading import sandbox, stage
-from assignment.grading.pool import Pool
-from assignment.grading.sandbox import has_ended
-from assignment.grading.submission import Submission, UnusableSubmission, read
+from assignment.judge.pool import Pool
+from assignment.sandbox import stage, worker_client
+from assignment.sandbox.worker_client import has_ended
+from assignment.submission import Submission, UnusableSubmission, read
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 18
@@ -261,16 +261,16 @@ def test_what_cannot_be_staged_leaves_nothing(tmp_path, monkeypatch, make):
 
 @pytest.mark.parametrize("that_start", [0, 1, 3], ids=["none", "a recorder alone", "a pair and a recorder"])
 def test_a_pool_without_workers_leaves_nothing(tmp_path, monkeypatch, that_start):
-    started: list[sandbox.Worker] = []
+    started: list[worker_client.Worker] = []
 
     def start(*arguments):
         if len(started) == that_start:
             raise OSError("no more processes")
-        started.append(sandbox.Worker(*arguments))
+        started.append(worker_client.Worker(*arguments))
         return started[-1]
 
     monkeypatch.setattr(stage.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("assignment.grading.pair.Worker", start)
+    monkeypatch.setattr("assignment.judge.pair.Worker", start)
     with pytest.raises(OSError, match="no more processes"):
         Pool(Submission(FILES), "cpu", 1, 2)
     assert not [*tmp_path.iterdir()]

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from assignment.grading import decoys, protocol
+from assignment.judge import decoys
+from assignment.protocol import wire
 from tests import oracle
 
 LAYOUTS = {
@@ -23,7 +24,7 @@ LAYOUTS = {
 FLOAT8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu
 
 
-@pytest.mark.parametrize("dtype", protocol.DTYPES.values(), ids=str)
+@pytest.mark.parametrize("dtype", wire.DTYPES.values(), ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_the_layout_is_that_of_the_input(layout, dtype):
     graded = layout(torch.full((12, 16), 77.0, dtype=dtype))

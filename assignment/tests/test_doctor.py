@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from assignment.grading import cli, doctor
-from assignment.grading.doctor import FAIL, OK, WARN, installed, machine, nvidia, packages
-from assignment.grading.doctor.facts import LIBRARIES as NAMES
-from assignment.grading.doctor.facts import PYTHONS, Facts, Folder, Gpu, Library
-from assignment.grading.doctor.resources import GB
+from assignment.commands import cli, doctor
+from assignment.commands.doctor import FAIL, OK, WARN, installed, machine, nvidia, packages
+from assignment.commands.doctor.facts import LIBRARIES as NAMES
+from assignment.commands.doctor.facts import PYTHONS, Facts, Folder, Gpu, Library
+from assignment.commands.doctor.resources import GB
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_PACKAGES = "/course/.venv/lib/python3.11/site-packages"
@@ -503,7 +503,7 @@ def test_who_stops_it_sees_no_traceback(monkeypatch, capsys):
 
 def test_what_it_loads_is_ours_and_can_be_read_by_python_3_9():
     """No package, no newer syntax, and no annotation that an older Python cannot evaluate"""
-    code = "import sys; import assignment.grading.cli; print(*sys.modules)"
+    code = "import sys; import assignment.commands.cli; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
@@ -543,4 +543,4 @@ def test_a_python_without_any_package_is_told_of_uv():
     assert "FAIL  packages    not installed: torch, triton, numpy" in done.stdout
     graded = subprocess.run([sys.executable, "-S", str(ROOT / "grade.py")], capture_output=True, text=True, timeout=60)
     assert graded.returncode == 2
-    assert graded.stderr == "grade.py: cannot start: No module named 'pytest'; see python grade.py --doctor\n"
+    assert graded.stderr == "grade.py: cannot start: No module named 'rich'; see python grade.py --doctor\n"

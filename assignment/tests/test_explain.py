@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from assignment.commands import explain, handout
 from assignment.diagnosis import matching
-from assignment.grading import checks, explain, handout, score
-from assignment.grading.checks import Check
-from assignment.grading.score import Case, CheckResult
-from assignment.grading.submission import UnusableSubmission
+from assignment.judge import checks, score
+from assignment.judge.checks import Check
+from assignment.judge.score import Case, CheckResult
+from assignment.submission import UnusableSubmission
 from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]

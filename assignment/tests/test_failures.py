@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from assignment.grading import cli, failure, report, score
+from assignment import failure
+from assignment.commands import cli, report
+from assignment.judge import score
 from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +45,7 @@ def grade(submission: Path, broken: str, *arguments: str) -> Run:
     """grade.py with a fault planted in it first; it may leave nothing in the temporary folder."""
     temporary, file = submission.parent / "temporary", submission.parent / "report.json"
     temporary.mkdir(exist_ok=True)
-    program = f"import sys\n{FAIL}{broken}\nfrom assignment.grading import cli\nsys.exit(cli.main(sys.argv[1:]))"
+    program = f"import sys\n{FAIL}{broken}\nfrom assignment.commands import cli\nsys.exit(cli.main(sys.argv[1:]))"
     command = "-c", program, str(submission), "--only", VALUES, RAGGED, *arguments
     env = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     done = python(*command, timeout=120, env=env, cwd=submission.parent)
@@ -59,7 +61,7 @@ FILES = ("--json", "report.json", "--junit", "report.xml")
     [
         pytest.param("import assignment.diagnosis\nassignment.diagnosis.Search.causes = fail", id="a misconception"),
         pytest.param(
-            "from assignment.grading import plugin\nplugin.hints = plugin.map_of = plugin.with_origin_of_nan = fail",
+            "from assignment import plugin\nplugin.hints = plugin.map_of = plugin.with_origin_of_nan = fail",
             id="hint, map and the origin of a NaN",
         ),
     ],
@@ -85,7 +87,7 @@ def test_diagnosis_never_costs_a_grade(submission, broken):
 )
 def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
     broken = (
-        "from assignment.grading import plugin\nright = plugin.verdict\n"
+        "from assignment import plugin\nright = plugin.verdict\n"
         f"def verdict(item, call):\n    return fail() if plugin.check_name(item) == {name!r} else right(item, call)\n"
         "plugin.verdict = verdict\n"
     )
@@ -102,11 +104,12 @@ def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
 @pytest.mark.parametrize(
     ("broken", "statuses"),
     [
-        pytest.param("from assignment.grading import pair\npair.Worker = fail", {"grader error"}, id="no worker"),
-        pytest.param("from assignment.grading import run\nrun.introduce = fail", {"grader error"}, id="no beginning"),
-        pytest.param("from assignment.grading import run\nrun.run_pytest = fail", {"grader error"}, id="no pytest"),
+        pytest.param("from assignment.judge import pair\npair.Worker = fail", {"grader error"}, id="no worker"),
+        pytest.param("from assignment.commands import run\nrun.introduce = fail", {"grader error"}, id="no beginning"),
+        pytest.param("from assignment.commands import run\nrun.run_pytest = fail", {"grader error"}, id="no pytest"),
         pytest.param(
-            "from assignment.grading import report, score\nscore.settled = report.print_summary = fail",
+            "from assignment.commands import report\nfrom assignment.judge import score\n"
+            "score.settled = report.print_summary = fail",
             {"ok"},
             id="neither hints nor a summary",
         ),
@@ -123,7 +126,7 @@ def test_the_report_is_written_as_far_as_it_goes(submission, broken, statuses):
 
 @pytest.mark.parametrize("arguments", [["--next"], ["--explain", VALUES]])
 def test_what_only_shows_says_that_the_grader_failed(submission, arguments):
-    got = grade(submission, "from assignment.grading import plugin\nplugin.verdict = fail", *arguments)
+    got = grade(submission, "from assignment import plugin\nplugin.verdict = fail", *arguments)
     assert got.status == 3
     assert failure.SAID in got.err
 
@@ -167,7 +170,7 @@ def test_many_failures_are_not_all_told(capsys):
 
 def test_a_file_whose_making_fails_does_not_cost_the_other(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "as_json", lambda data: 1 / 0)
-    from assignment.grading import run
+    from assignment.commands import run
 
     options = type("Options", (), {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml"})()
     session = score.Session("", 1, "cpu-simulated", "rlimits", "")

@@ -13,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from assignment import release
+from assignment.commands import greeting, handout, next_check, progress, run
 from assignment.compiling import memory
-from assignment.grading import checks, following, greeting, handout, progress, run, score, where
-from assignment.grading.checks import Check
-from assignment.grading.pool import FUNCTIONS
-from assignment.grading.score import Case, CheckResult, Session
+from assignment.judge import checks, score, where
+from assignment.judge.checks import Check
+from assignment.judge.pool import FUNCTIONS
+from assignment.judge.score import Case, CheckResult, Session
 from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +145,7 @@ CHECKS = [Check(f"test_x.py::test_{name}", "rmsnorm", f"rmsnorm {name}", 1.0) fo
 
 def first_of(*heard):
     """What is known to be the first, after each of these verdicts; whether the run was stopped then."""
-    judge = following.First(CHECKS, Console(file=io.StringIO()), "uv run grade.py --only")
+    judge = next_check.First(CHECKS, Console(file=io.StringIO()), "uv run grade.py --only")
     judge._session = SimpleNamespace(shouldstop="")  # type: ignore[assignment]
     known = []
     for name, status in heard:
@@ -292,4 +293,4 @@ def test_who_grades_others_keeps_nothing_and_is_told_nothing(tmp_path, monkeypat
 def test_a_check_keeps_its_number_in_another_order():
     declared = checks.declared()
     for check in declared:
-        assert following.number_of(check, declared) == following.number_of(check, declared[::-1])
+        assert next_check.number_of(check, declared) == next_check.number_of(check, declared[::-1])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assignment.grading import protocol
+from assignment.protocol import wire
 from assignment.simulator.constructs.scaled_dots import defined, e8m0, stored
 from assignment.tests.pairs import desk, names
 
@@ -102,8 +102,8 @@ FLOAT8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_what_lies_beside_an_8_bit_float_is_nan(dtype):
     """As it is beside every float that a worker is given"""
-    specs, storages, payload = protocol.encode([torch.ones(8).to(dtype)])
-    (received,) = protocol.decode(specs, storages, bytearray(payload), guard=64)
+    specs, storages, payload = wire.encode([torch.ones(8).to(dtype)])
+    (received,) = wire.decode(specs, storages, bytearray(payload), guard=64)
     around = received.as_strided((136,), (1,), 0)
     assert int(around.isnan().sum()) == 128
     assert not received.isnan().any()

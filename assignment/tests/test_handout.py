@@ -28,8 +28,9 @@ import triton
 
 from assignment.attacks import __main__ as attacks
 from assignment.attacks import faults, gpu_memory, load, races
+from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
-from assignment.grading import checks, cli, handout
+from assignment.judge import checks
 from assignment.simulator import __main__ as simulator
 from assignment.tests.forked import python
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from assignment.grading import checks, judge, sandbox
-from assignment.grading.pair import Pair
-from assignment.grading.stage import Stage
-from assignment.grading.submission import Submission
+from assignment.commands import collector
+from assignment.judge import checks
+from assignment.judge.pair import Pair
+from assignment.sandbox import worker_client
+from assignment.sandbox.stage import Stage
+from assignment.submission import Submission
 from assignment.tests.forked import python
 from tests.operators import called
 
@@ -108,11 +110,11 @@ def test_what_it_was(init, said):
 
 @pytest.mark.parametrize("said", [7, None, ["a"], "\x1b[2J" * 9_000])
 def test_a_forged_message_is_no_message(said):
-    assert sandbox.import_error_in({"import_error": said}).strip("�[2J …") == ""
+    assert worker_client.import_error_in({"import_error": said}).strip("�[2J …") == ""
 
 
 def test_it_is_told_once(capsys):
-    told = judge.Judge([checks.Check("test_a.py::test_b", "rmsnorm", "rmsnorm does", 1)], Console(), "")
+    told = collector.Judge([checks.Check("test_a.py::test_b", "rmsnorm", "rmsnorm does", 1)], Console(), "")
     for _ in range(2):
         told.hear_import_error("SyntaxError: planted")
     assert capsys.readouterr().out.count("planted") == 1

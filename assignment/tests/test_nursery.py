@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from assignment.grading import nursery, rungs, sandbox
-from assignment.grading.pair import Pair
-from assignment.grading.stage import Stage
-from assignment.grading.submission import Submission
+from assignment.judge.pair import Pair
+from assignment.sandbox import nursery, rungs, worker_client
+from assignment.sandbox.stage import Stage
+from assignment.submission import Submission
 from tests.operators import called
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(
 def stage(monkeypatch):
     """A stage whose workers come from a nursery of their own."""
     ours = nursery.Nursery()
-    monkeypatch.setattr(sandbox, "_nursery", ours)
+    monkeypatch.setattr(worker_client, "_nursery", ours)
     stage = Stage(Submission({"cs336_kernels/__init__.py": b"", "cs336_kernels/weighted_sum.py": CODE.encode()}))
     yield stage
     stage.close()
@@ -89,14 +89,14 @@ def test_one_that_was_killed_is_replaced(stage):
 
 def test_one_that_hangs_is_replaced(stage, monkeypatch):
     """As where PyTorch lies on a disk that does not answer"""
-    monkeypatch.setattr(sandbox, "START_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(worker_client, "START_TIMEOUT_S", 4.0)
     monkeypatch.setattr(nursery.Nursery, "wake", lambda self: None)
     pair, other = Pair(stage, None), None
     try:
         assert recorded(pair) == "ok"
         os.kill(parent_of(pair.recorder), signal.SIGSTOP)
         other = Pair(stage, None)
-        monkeypatch.setattr(sandbox, "SUPERVISOR_TIMEOUT_S", 4.0)
+        monkeypatch.setattr(worker_client, "SUPERVISOR_TIMEOUT_S", 4.0)
         assert recorded(other) == "ok"
     finally:
         pair.close()
@@ -113,7 +113,7 @@ def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
         os.kill(supervisor, signal.SIGSTOP)
         killing = threading.Timer(1.5, os.kill, (supervisor, signal.SIGKILL))
         killing.start()
-        with pytest.raises(sandbox.WorkerDied, match="killed"):
+        with pytest.raises(worker_client.WorkerDied, match="killed"):
             pair.recorder.ask({"kind": "call", **called("weighted_sum"), "options": {}}, [X])
         killing.join()
         assert recorded(pair) == "ok"
@@ -123,19 +123,19 @@ def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
 
 def test_why_it_does_not_start_is_told(stage, monkeypatch):
     monkeypatch.setattr(nursery, "__file__", "/nowhere/nursery.py")
-    monkeypatch.setattr(sandbox, "MAX_STARTS", 2)
+    monkeypatch.setattr(worker_client, "MAX_STARTS", 2)
     pair = Pair(stage, None)
     try:
-        with pytest.raises(sandbox.WorkerUnavailable, match="nowhere"):
+        with pytest.raises(worker_client.WorkerUnavailable, match="nowhere"):
             recorded(pair)
     finally:
         pair.close()
 
 
 GRADER = """
-from assignment.grading.pair import Pair
-from assignment.grading.stage import Stage
-from assignment.grading.submission import Submission
+from assignment.judge.pair import Pair
+from assignment.sandbox.stage import Stage
+from assignment.submission import Submission
 pair = Pair(Stage(Submission({"cs336_kernels/__init__.py": b""})), None)
 pair.recorder._supervisor("strays")
 import os, signal

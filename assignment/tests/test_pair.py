@@ -7,8 +7,9 @@ import time
 import pytest
 import torch
 
-from assignment.grading import pair, sandbox
-from assignment.grading.sandbox import WorkerDied
+from assignment.judge import pair
+from assignment.sandbox import worker_client
+from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import desk
 from tests.operators import called
 
@@ -297,7 +298,7 @@ SPIN = "@triton.jit\ndef _spin(x_ptr):\n    i = 0\n    while tl.load(x_ptr) == t
     ids=["computes for ever", "sleeps for ever", "a kernel that never ends"],
 )
 def test_a_call_without_end_is_stopped(at, lines, before, role, monkeypatch):
-    monkeypatch.setitem(sandbox.CALL_TIMEOUT_S, role, 2.0)
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, role, 2.0)
     at.take(defined(*lines, before=before))
     began = time.monotonic()
     with pytest.raises(WorkerDied, match="no answer within 2 s") as caught:
@@ -323,7 +324,7 @@ def weighted_sum_forward(x):
 
 
 def test_a_reply_that_has_begun_has_to_end(at, monkeypatch):
-    monkeypatch.setitem(sandbox.CALL_TIMEOUT_S, "record", 2.0)
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "record", 2.0)
     at.take(HALF_A_REPLY)
     began = time.monotonic()
     with pytest.raises(WorkerDied, match="no answer within 2 s"):
@@ -340,7 +341,7 @@ def busy(until):
 @pytest.mark.slow
 def test_a_busy_neighbour_changes_nothing(at, monkeypatch):
     """The processor's time counts, so a call that takes most of its own takes long by the clock"""
-    monkeypatch.setitem(sandbox.CALL_TIMEOUT_S, "record", 2.0)
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "record", 2.0)
     spend = ("import time", "began = time.process_time()", "while time.process_time() - began < 1.2:", "    pass")
     at.take(defined(*spend, "return copied(x)"))
     at.record(F, X)  # it is connected
@@ -524,7 +525,7 @@ def weighted_sum_forward(x):
 @pytest.fixture
 def compiler(at):
     """For what is compiled while a call is recorded."""
-    worker = sandbox.Worker(at.stage, "compile")
+    worker = worker_client.Worker(at.stage, "compile")
     at.pair.compiler = lambda: worker
     yield worker
     at.pair.compiler = None

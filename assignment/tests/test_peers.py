@@ -6,9 +6,10 @@ import sys
 import pytest
 import torch
 
-from assignment.grading import replies, rungs
-from assignment.grading.pair import Pair
-from assignment.grading.stage import Stage
+from assignment.judge import replies
+from assignment.judge.pair import Pair
+from assignment.sandbox import rungs
+from assignment.sandbox.stage import Stage
 from assignment.timing import contestants
 from tests import oracle
 from tests.operators import called

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from matplotlib import image
 
-from assignment.grading import picture
+from assignment.commands import picture
 
 MAP = picture.TileMap("o[1, 0]", "77 queries, d 64, causal", (77, 64), (16, 32), ("..", "..", "#.", "N.", "++"))
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.grading import program, replies
-from assignment.grading.sandbox import WorkerDied
+from assignment.judge import program, replies
+from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import desk, request
 
 F = "weighted_sum_backward"

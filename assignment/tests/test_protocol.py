@@ -10,9 +10,9 @@ import time
 import pytest
 import torch
 
-from assignment.grading import protocol
-from assignment.grading.calls import same_bits
-from assignment.grading.protocol import PREFIX
+from assignment.judge.calls import same_bits
+from assignment.protocol import wire
+from assignment.protocol.wire import PREFIX
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def pair():
 
 
 def exchanged(pair, tensors):
-    sender = threading.Thread(target=protocol.send, args=(pair[0], {"id": 7}, tensors))
+    sender = threading.Thread(target=wire.send, args=(pair[0], {"id": 7}, tensors))
     sender.start()
-    header, received = protocol.receive(pair[1], time.monotonic() + 10, largest_storage=1 << 40)
+    header, received = wire.receive(pair[1], time.monotonic() + 10, largest_storage=1 << 40)
     sender.join()
     assert header["id"] == 7
     return received
@@ -44,7 +44,7 @@ BASE = torch.arange(60.0).view(3, 4, 5)
         pytest.param(torch.tensor(3.0), id="rank 0"),
         pytest.param(torch.empty(0, 4), id="empty"),
         pytest.param(torch.tensor([math.nan, math.inf, -0.0]), id="special values"),
-        *(pytest.param(torch.ones(3).to(dtype), id=name) for name, dtype in protocol.DTYPES.items()),
+        *(pytest.param(torch.ones(3).to(dtype), id=name) for name, dtype in wire.DTYPES.items()),
     ],
 )
 def test_a_layout_arrives_as_it_is(pair, tensor):
@@ -77,21 +77,21 @@ def test_a_view_over_gigabytes_sends_what_it_touches(pair):
     storage = torch.UntypedStorage(9 << 30)
     view = torch.tensor([]).set_(storage, 0, (2, 3, 8), ((1 << 31) + 64, 100, 1))
     view.copy_(torch.arange(48.0).view(2, 3, 8))
-    specs, storages, payload = protocol.encode([view])
+    specs, storages, payload = wire.encode([view])
     assert len(payload) < 4096
     assert len(storages[0]["runs"]) == 6
-    (received,) = protocol.decode(specs, storages, bytearray(payload), largest_storage=1 << 40)
+    (received,) = wire.decode(specs, storages, bytearray(payload), largest_storage=1 << 40)
     assert torch.equal(received, view)
     assert received.stride() == view.stride()
 
 
-def frame(header, payload=b"", magic=protocol.MAGIC, size=None):
+def frame(header, payload=b"", magic=wire.MAGIC, size=None):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return PREFIX.pack(magic, len(text) if size is None else size, len(payload)) + text + payload
 
 
 def tensors_frame(**changes):
-    specs, storages, payload = protocol.encode([torch.arange(6.0).view(2, 3)])
+    specs, storages, payload = wire.encode([torch.arange(6.0).view(2, 3)])
     spec = {**specs[0], **{key: value for key, value in changes.items() if key != "nbytes"}}
     storages[0] = {**storages[0], **{key: value for key, value in changes.items() if key == "nbytes"}}
     return frame({"tensors": [spec], "storages": storages}, payload)
@@ -101,8 +101,8 @@ def tensors_frame(**changes):
     "data",
     [
         pytest.param(frame({}, magic=b"HTTP"), id="another magic"),
-        pytest.param(frame({}, size=protocol.MAX_HEADER + 1), id="a header beyond the limit"),
-        pytest.param(PREFIX.pack(protocol.MAGIC, 2, protocol.MAX_PAYLOAD + 1) + b"{}", id="a payload beyond the limit"),
+        pytest.param(frame({}, size=wire.MAX_HEADER + 1), id="a header beyond the limit"),
+        pytest.param(PREFIX.pack(wire.MAGIC, 2, wire.MAX_PAYLOAD + 1) + b"{}", id="a payload beyond the limit"),
         pytest.param(frame(b"{"), id="no JSON"),
         pytest.param(frame(b"[" * 100_000), id="deeply nested JSON"),
         pytest.param(frame([]), id="no object"),
@@ -118,22 +118,22 @@ def tensors_frame(**changes):
 )
 def test_what_is_no_frame_is_refused(pair, data):
     threading.Thread(target=pair[0].sendall, args=(data,)).start()
-    with pytest.raises(protocol.ProtocolError):
-        protocol.receive(pair[1], time.monotonic() + 10)
+    with pytest.raises(wire.ProtocolError):
+        wire.receive(pair[1], time.monotonic() + 10)
 
 
 def test_a_frame_cut_short(pair):
     pair[0].sendall(tensors_frame()[:-5])
     pair[0].shutdown(socket.SHUT_WR)
-    with pytest.raises(protocol.ConnectionLost):
-        protocol.receive(pair[1], time.monotonic() + 10)
+    with pytest.raises(wire.ConnectionLost):
+        wire.receive(pair[1], time.monotonic() + 10)
 
 
 @pytest.mark.parametrize("sent", [0, 10, 100])
 def test_a_deadline(pair, sent):
     pair[0].sendall(tensors_frame()[:sent])
-    with pytest.raises(protocol.DeadlineExceeded):
-        protocol.receive(pair[1], time.monotonic() + 0.2)
+    with pytest.raises(wire.DeadlineExceeded):
+        wire.receive(pair[1], time.monotonic() + 0.2)
 
 
 def test_the_prefix_is_sixteen_bytes():

@@ -10,8 +10,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from assignment.grading import protocol
-from assignment.grading.protocol import MAGIC, PREFIX
+from assignment.protocol import wire
+from assignment.protocol.wire import MAGIC, PREFIX
 from assignment.tests.frames import REFUSED, framed
 
 
@@ -31,17 +31,17 @@ def worker_that(*actions):
 
 def ask(connection: socket.socket, timeout_s: float = 0.5) -> str:
     try:
-        protocol.exchange(connection, {"kind": "call"}, [torch.ones(3)], timeout_s)
+        wire.exchange(connection, {"kind": "call"}, [torch.ones(3)], timeout_s)
         return "ok"
     except REFUSED as error:
         return type(error).__name__
 
 
 def answer(connection: socket.socket, times: int = 1, number: str | None = None) -> None:
-    header, _ = protocol.receive(connection, time.monotonic() + 5)
-    with suppress(protocol.ConnectionLost):
+    header, _ = wire.receive(connection, time.monotonic() + 5)
+    with suppress(wire.ConnectionLost):
         for _ in range(times):
-            protocol.send(connection, {"id": header["id"] if number is None else number}, [])
+            wire.send(connection, {"id": header["id"] if number is None else number}, [])
 
 
 def wait(connection: socket.socket) -> None:
@@ -55,7 +55,7 @@ def test_an_early_answer_is_none():
     """A reply that waits before the question is refused, and one that comes during it cannot know its id"""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        protocol.send(theirs, {"id": 1}, [])
+        wire.send(theirs, {"id": 1}, [])
         assert ask(ours) == "ProtocolError"
         theirs.setblocking(False)
         with pytest.raises(BlockingIOError):  # the question was not even asked
@@ -65,7 +65,7 @@ def test_an_early_answer_is_none():
 def test_ids_cannot_be_guessed():
     seen = []
     for _ in range(3):
-        connection, thread = worker_that(lambda c: seen.append(protocol.receive(c)[0]["id"]))
+        connection, thread = worker_that(lambda c: seen.append(wire.receive(c)[0]["id"]))
         with connection:
             assert ask(connection) == "ConnectionLost"
         thread.join()
@@ -92,7 +92,7 @@ def test_a_second_answer_is_not_taken_for_the_next():
 
 
 def answer_twice_at_once(connection: socket.socket) -> None:
-    header, _ = protocol.receive(connection)
+    header, _ = wire.receive(connection)
     text = json.dumps({"id": header["id"], "tensors": [], "storages": []}).encode()
     connection.sendall(2 * framed(text, safetensors.torch.save({})))
 
@@ -107,7 +107,7 @@ def test_two_answers_to_one_question_are_none():
 
 def drip(connection: socket.socket) -> None:
     """A reply at one byte every few milliseconds."""
-    header, _ = protocol.receive(connection)
+    header, _ = wire.receive(connection)
     data = framed(json.dumps({"id": header["id"], "tensors": [], "storages": [], "x": "x" * 5000}).encode(), b"")
     for byte in data:
         time.sleep(0.001)
@@ -119,9 +119,9 @@ def drip(connection: socket.socket) -> None:
 
 def flood(connection: socket.socket) -> None:
     """Bytes without end that are a valid start of a reply."""
-    protocol.receive(connection)
+    wire.receive(connection)
     try:
-        connection.sendall(PREFIX.pack(MAGIC, protocol.MAX_REPLY_HEADER, protocol.MAX_REPLY_PAYLOAD))
+        connection.sendall(PREFIX.pack(MAGIC, wire.MAX_REPLY_HEADER, wire.MAX_REPLY_PAYLOAD))
         while True:
             connection.sendall(bytes(1 << 16))
     except OSError:
@@ -148,8 +148,8 @@ def test_a_flood_ends_at_the_limit():
 def test_a_worker_that_does_not_read_stops_the_grader_until_its_deadline():
     ours, theirs = socket.socketpair()
     start = time.monotonic()
-    with ours, theirs, pytest.raises(protocol.DeadlineExceeded):
-        protocol.exchange(ours, {}, [torch.zeros(1 << 22)], 0.3)
+    with ours, theirs, pytest.raises(wire.DeadlineExceeded):
+        wire.exchange(ours, {}, [torch.zeros(1 << 22)], 0.3)
     assert time.monotonic() - start < 1.5
 
 
@@ -157,7 +157,7 @@ class Trickle:
     """A connection on which the next byte is always there."""
 
     def __init__(self) -> None:
-        self.data = iter(PREFIX.pack(MAGIC, protocol.MAX_REPLY_HEADER, protocol.MAX_REPLY_PAYLOAD))
+        self.data = iter(PREFIX.pack(MAGIC, wire.MAX_REPLY_HEADER, wire.MAX_REPLY_PAYLOAD))
 
     def settimeout(self, seconds: float) -> None:
         assert seconds > 0
@@ -168,6 +168,6 @@ class Trickle:
 
 def test_a_byte_that_is_always_there_does_not_move_the_deadline():
     start = time.monotonic()
-    with pytest.raises(protocol.DeadlineExceeded):
-        protocol.receive(Trickle(), start + 0.2)  # type: ignore[arg-type]
+    with pytest.raises(wire.DeadlineExceeded):
+        wire.receive(Trickle(), start + 0.2)  # type: ignore[arg-type]
     assert time.monotonic() - start < 1.5

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.grading import protocol
-from assignment.grading.protocol import MAGIC
+from assignment.protocol import wire
+from assignment.protocol.wire import MAGIC
 from assignment.tests.frames import ID, REFUSED, forget_peak, framed, peak, resident, write
 
 SEED = 336
@@ -37,7 +37,7 @@ TEXTS = [b"NaN", b"-Infinity", b"1e999", b"9" * 5000, b"[" * 3000, b'{"a":' * 30
 def honest(rng: random.Random) -> tuple[dict, bytearray]:
     base = torch.arange(24.0).view(2, 3, 4)
     tensors = [base, base[:, 1], torch.ones(5, dtype=torch.bfloat16), torch.tensor(3), torch.empty(0, 2)]
-    specs, storages, payload = protocol.encode(rng.sample(tensors, rng.randint(0, len(tensors))))
+    specs, storages, payload = wire.encode(rng.sample(tensors, rng.randint(0, len(tensors))))
     reply = {"id": ID, "status": "ok", "groups": [len(specs)], "bare": False, "notes": []}
     return json.loads(json.dumps({**reply, "tensors": specs, "storages": storages})), bytearray(payload)
 
@@ -143,15 +143,15 @@ def read(data: bytes, closes: bool) -> str:
             writer.start()
         deadline = time.monotonic() + (SLACK_S if closes else PATIENCE_S)
         try:
-            _, tensors = protocol.receive(
+            _, tensors = wire.receive(
                 ours,
                 deadline,
-                max_header=protocol.MAX_REPLY_HEADER,
-                max_payload=protocol.MAX_REPLY_PAYLOAD,
+                max_header=wire.MAX_REPLY_HEADER,
+                max_payload=wire.MAX_REPLY_PAYLOAD,
                 is_reply_to=ID,
             )
             for tensor in tensors:  # all of it lies in memory
-                assert tensor.untyped_storage().nbytes() <= protocol.MAX_PAYLOAD
+                assert tensor.untyped_storage().nbytes() <= wire.MAX_PAYLOAD
                 tensor[(-1,) * tensor.ndim].item() if tensor.numel() else None
             return "ok"
         except REFUSED as error:

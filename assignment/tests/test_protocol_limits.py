@@ -9,23 +9,23 @@ import pytest
 import safetensors.torch
 import torch
 
-from assignment.grading import protocol
+from assignment.protocol import wire
 from assignment.tests.frames import ID, forget_peak, framed, peak, resident, write
 
 
 def test_the_largest_reply_takes_four_times_its_size():
     """The bound on memory that the module states, reached from below"""
-    size = protocol.MAX_REPLY_PAYLOAD - 4096
+    size = wire.MAX_REPLY_PAYLOAD - 4096
     sender, receiver = socket.socketpair()
     zeros = torch.zeros(size >> 1, dtype=torch.uint8)
-    specs, storages, payload = protocol.encode([zeros, zeros.clone()])
+    specs, storages, payload = wire.encode([zeros, zeros.clone()])
     data = framed(json.dumps({"id": ID, "tensors": specs, "storages": storages}).encode(), payload)
     thread = threading.Thread(target=sender.sendall, args=(data,))
     with sender, receiver:
         thread.start()
         forget_peak()
         before = resident()
-        _, tensors = protocol.receive(receiver, max_payload=protocol.MAX_REPLY_PAYLOAD, is_reply_to=ID)
+        _, tensors = wire.receive(receiver, max_payload=wire.MAX_REPLY_PAYLOAD, is_reply_to=ID)
         thread.join()
     assert len(tensors) == 2
     assert peak() - before < 4.2 * size
@@ -37,7 +37,7 @@ def received(data: bytes) -> None:
         writer = threading.Thread(target=write, args=(theirs, data, True))
         writer.start()
         try:
-            protocol.receive(ours, time.monotonic() + 10)
+            wire.receive(ours, time.monotonic() + 10)
         finally:
             ours.close()
             writer.join()
@@ -59,19 +59,19 @@ NOTHING = safetensors.torch.save({})
 )
 def test_json_has_numbers_and_each_key_once(text, words):
     received(framed(b'{"tensors": [], "storages": []}', NOTHING))
-    with pytest.raises(protocol.ProtocolError, match=words):
+    with pytest.raises(wire.ProtocolError, match=words):
         received(framed(text + b'"tensors": [], "storages": []}', NOTHING))
 
 
 def test_tensors_and_dimensions_are_counted():
-    specs, storages, payload = protocol.encode([torch.ones(1)])
-    flat = {**specs[0], "shape": [1] * protocol.MAX_DIMENSIONS, "strides": [1] * protocol.MAX_DIMENSIONS}
+    specs, storages, payload = wire.encode([torch.ones(1)])
+    flat = {**specs[0], "shape": [1] * wire.MAX_DIMENSIONS, "strides": [1] * wire.MAX_DIMENSIONS}
     deeper = {**specs[0], "shape": [1, *flat["shape"]], "strides": [1, *flat["strides"]]}
-    assert len(protocol.decode([flat] * protocol.MAX_TENSORS, storages, bytearray(payload))) == protocol.MAX_TENSORS
-    with pytest.raises(protocol.ProtocolError, match="long"):
-        protocol.decode([flat] * (protocol.MAX_TENSORS + 1), storages, bytearray(payload))
-    with pytest.raises(protocol.ProtocolError, match="natural"):
-        protocol.decode([deeper], storages, bytearray(payload))
+    assert len(wire.decode([flat] * wire.MAX_TENSORS, storages, bytearray(payload))) == wire.MAX_TENSORS
+    with pytest.raises(wire.ProtocolError, match="long"):
+        wire.decode([flat] * (wire.MAX_TENSORS + 1), storages, bytearray(payload))
+    with pytest.raises(wire.ProtocolError, match="natural"):
+        wire.decode([deeper], storages, bytearray(payload))
 
 
 @pytest.mark.parametrize(
@@ -87,52 +87,52 @@ def test_tensors_and_dimensions_are_counted():
     ],
 )
 def test_a_payload_is_what_its_header_says(parts):
-    specs, storages, _ = protocol.encode([torch.ones(1)])
-    with pytest.raises(protocol.ProtocolError, match="not what its header says"):
-        protocol.decode(specs, storages, bytearray(safetensors.torch.save(parts)))
+    specs, storages, _ = wire.encode([torch.ones(1)])
+    with pytest.raises(wire.ProtocolError, match="not what its header says"):
+        wire.decode(specs, storages, bytearray(safetensors.torch.save(parts)))
 
 
 def test_a_payload_of_many_names_is_not_parsed():
     names = {str(i): {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for i in range(10_000)}
     text = json.dumps(names).encode()
-    with pytest.raises(protocol.ProtocolError, match="more than the storages"):
-        protocol.decode([], [], bytearray(len(text).to_bytes(8, "little") + text))
+    with pytest.raises(wire.ProtocolError, match="more than the storages"):
+        wire.decode([], [], bytearray(len(text).to_bytes(8, "little") + text))
 
 
 @pytest.mark.parametrize("changes", [{"offset": 2**49}, {"strides": [2**49]}, {"shape": [True]}, {"storage": 0.0}])
 def test_numbers_are_natural_and_of_a_size(changes):
-    specs, storages, payload = protocol.encode([torch.empty(0)])
-    with pytest.raises(protocol.ProtocolError, match="natural"):
-        protocol.decode([{**specs[0], **changes}], storages, bytearray(payload))
+    specs, storages, payload = wire.encode([torch.empty(0)])
+    with pytest.raises(wire.ProtocolError, match="natural"):
+        wire.decode([{**specs[0], **changes}], storages, bytearray(payload))
 
 
 def test_small_storages_are_sent_whole():
     """Many storages out of a tiny frame would each take memory that nobody sent"""
-    specs, _, payload = protocol.encode([torch.ones(3)])
-    storage = {"nbytes": protocol.WHOLE_STORAGE_UP_TO, "runs": []}
+    specs, _, payload = wire.encode([torch.ones(3)])
+    storage = {"nbytes": wire.WHOLE_STORAGE_UP_TO, "runs": []}
     for storages in ([storage], [{"nbytes": 12, "runs": [[0, 8]]}]):
-        with pytest.raises(protocol.ProtocolError, match="missing"):
-            protocol.decode(specs, storages, bytearray(payload))
+        with pytest.raises(wire.ProtocolError, match="missing"):
+            wire.decode(specs, storages, bytearray(payload))
 
 
 @pytest.mark.parametrize("runs", [[[0, 8], [4, 12]], [[8, 12], [0, 8]], [[12, 0]], [[0, 16]], [[-4, 12]], [[0.0, 12]]])
 def test_runs_go_forwards_and_stay_inside(runs):
-    specs, storages, payload = protocol.encode([torch.ones(3)])
-    with pytest.raises(protocol.ProtocolError, match="run"):
-        protocol.decode(specs, [{**storages[0], "runs": runs}], bytearray(payload))
+    specs, storages, payload = wire.encode([torch.ones(3)])
+    with pytest.raises(wire.ProtocolError, match="run"):
+        wire.decode(specs, [{**storages[0], "runs": runs}], bytearray(payload))
 
 
 def test_storages_are_limited_together():
-    specs, storages, payload = protocol.encode([torch.ones(3), torch.ones(3)])
-    assert len(protocol.decode(specs, storages, bytearray(payload), largest_storage=24)) == 2
-    with pytest.raises(protocol.ProtocolError, match="limit"):
-        protocol.decode(specs, storages, bytearray(payload), largest_storage=23)
+    specs, storages, payload = wire.encode([torch.ones(3), torch.ones(3)])
+    assert len(wire.decode(specs, storages, bytearray(payload), largest_storage=24)) == 2
+    with pytest.raises(wire.ProtocolError, match="limit"):
+        wire.decode(specs, storages, bytearray(payload), largest_storage=23)
 
 
 @pytest.mark.parametrize("shape", [[2**48, 2**48, 4], [2**30], [0, 2**49], [0, 2**48, 2**48]])
 @pytest.mark.parametrize("strides", [0, 2**62])
 def test_numbers_that_overflow(shape, strides):
-    specs, storages, payload = protocol.encode([torch.ones(3)])
+    specs, storages, payload = wire.encode([torch.ones(3)])
     spec = {**specs[0], "shape": shape, "strides": [strides] * len(shape)}
-    with pytest.raises(protocol.ProtocolError):
-        protocol.decode([spec], storages, bytearray(payload))
+    with pytest.raises(wire.ProtocolError):
+        wire.decode([spec], storages, bytearray(payload))

@@ -65,7 +65,7 @@ FILES: dict[str, str | bytes] = {
     "README.md": "# Kernels\n<!-- BEGIN STAFF -->\nFor staff.\n<!-- END STAFF -->\n",
     "assignment/README.md": "For staff.\n",
     "assignment/attacks/wrong.py": "",
-    "assignment/grading/cli.py": "",
+    "assignment/commands/cli.py": "",
     "assignment/reference/cs336_kernels/sum.py": SOURCE,
     "assignment/release.py": "",
     "assignment/tests/test_release.py": "",
@@ -77,7 +77,7 @@ FILES: dict[str, str | bytes] = {
 STUDENT_FILES = [
     ".gitignore",
     "README.md",
-    "assignment/grading/cli.py",
+    "assignment/commands/cli.py",
     "cs336_kernels/sum.py",
     "figure.png",
     "pyproject.toml",

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from assignment import text
 from assignment.compiling.kernel import Kernel
-from assignment.grading import replies, text
+from assignment.judge import replies
 
 OK = {
     **{"status": "ok", "groups": [2, 1], "bare": False},

@@ -12,10 +12,12 @@ from argparse import Namespace
 import pytest
 from rich.console import Console
 
+from assignment import text
+from assignment.commands import collector, report, run
 from assignment.diagnosis import matching
-from assignment.grading import causes, judge, report, run, score, text
-from assignment.grading.checks import Check, declared
-from assignment.grading.score import Case, CheckResult, Session
+from assignment.judge import causes, score
+from assignment.judge.checks import Check, declared
+from assignment.judge.score import Case, CheckResult, Session
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
 SESSION = Session("uv run grade.py --only", 1, "cpu-simulated", "none", "00")
@@ -295,7 +297,7 @@ def test_a_failure_fits_a_screen():
 def test_a_problem_that_is_all_to_do_is_one_line(statuses, shown):
     checks = [Check(f"test_rmsnorm.py::test_{name}", "rmsnorm", name, 1.0) for name in "abc"]
     console = Console(file=io.StringIO(), width=100, color_system=None)
-    heard = judge.Judge(checks, console, "")
+    heard = collector.Judge(checks, console, "")
     for check, status in zip(checks, statuses, strict=False):
         heard.hear(score.check_entry(CheckResult(check, (Case("", status),), 1), ""))
     heard.pytest_unconfigure()

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from assignment.grading import score
-from assignment.grading.checks import Check
-from assignment.grading.score import Case, CheckResult, Session
+from assignment.judge import score
+from assignment.judge.checks import Check
+from assignment.judge.score import Case, CheckResult, Session
 
 CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
 COMMAND = "uv run grade.py --seed 5 --only"

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from assignment.grading import cli, plugin, run, streams
+from assignment import plugin
+from assignment.commands import cli, run
+from assignment.judge import streams
 from assignment.simulator import calls, launch
 
 HANDBOOK = Path(__file__).parents[1] / "README.md"

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from assignment.grading.submission import MAX_BYTES, Submission, UnusableSubmission, pack, read
+from assignment.submission import MAX_BYTES, Submission, UnusableSubmission, pack, read
 
 FILES = {"cs336_kernels/__init__.py": b"", "cs336_kernels/rmsnorm.py": b"x = 1\n", "cs336_kernels/more/util.py": b""}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assignment.grading import transcript
+from assignment.judge import transcript
 
 VIEW = [0, "float32", 16384, [2, 3], [3, 1]]
 PROGRAM = {

@@ -19,10 +19,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from assignment.grading import checks, failure, following, watch
-from assignment.grading.pool import FATAL, FUNCTIONS, Pool, no_deaths
-from assignment.grading.sandbox import Worker
-from assignment.grading.submission import Submission, UnusableSubmission
+from assignment import failure
+from assignment.commands import next_check, watch
+from assignment.judge import checks
+from assignment.judge.pool import FATAL, FUNCTIONS, Pool, no_deaths
+from assignment.sandbox.worker_client import Worker
+from assignment.submission import Submission, UnusableSubmission
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0  # for what takes less than a second on a quiet machine
@@ -60,7 +62,7 @@ def test_what_cannot_be_staged_is_said_and_watched_on(capsys, pool, monkeypatch)
 
     monkeypatch.setattr(pool, "replace", full)
     pool.submission = None
-    watching = watch.Watch(argparse.Namespace(seed=None), following.Following(), [], pool, Console())
+    watching = watch.Watch(argparse.Namespace(seed=None), next_check.Following(), [], pool, Console())
     watching._start(watch.Seen(Submission({})), set())
     assert capsys.readouterr().out == "no room\n"
     assert watching._process is None

@@ -1,7 +1,7 @@
 """Times functions of a submission on a GPU, by a clock that the submission cannot reach.
 
 The grader owns the memory, reads the clock and looks at the results; a worker only calls the function (see
-grading/timed.py). What a call takes is the time of a run of calls on inputs that nobody has seen before, from a start
+protocol/timed.py). What a call takes is the time of a run of calls on inputs that nobody has seen before, from a start
 that the grader gives to a finish that it checks, less the way there and back.
 
     workloads.py    what is timed: inputs, how they are filled, the bytes and operations it takes, how it is checked

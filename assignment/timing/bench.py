@@ -11,12 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from assignment import operators
-from assignment.grading.sandbox import WorkerDied
+from assignment.operators.workloads import COPYING, Workload
+from assignment.sandbox.worker_client import WorkerDied
 from assignment.timing import clock
 from assignment.timing.contestants import Failed, PeerFailed, Peers, Submitted
 from assignment.timing.memory import Memory
 from assignment.timing.roof import Roof
-from assignment.timing.workloads import COPYING, Workload
 from tests.compare import Mismatch
 
 ROUNDS = 5

@@ -1,8 +1,8 @@
 """One function against another on the same inputs, in turns: A B A B.
 
 A run is some calls, each on a slot that has just been rewritten, with the cache full of other things: no call sees
-values that an earlier one has seen. Each contestant's process times itself, since it holds no host code but ours; how,
-grading/timed.py says. Then the inputs are poisoned, and the results of calls that nobody could foresee are handed over:
+values that an earlier one has seen. Each contestant's process times itself, since it holds no host code but ours
+(protocol/timed.py). Then the inputs are poisoned, and the results of calls that nobody could foresee are handed over:
 they must be right, for inputs that are made anew from where no contestant sees them.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assignment.operators.workloads import Workload
 from assignment.timing.memory import Memory, aligned
 from assignment.timing.roof import Roof
-from assignment.timing.workloads import Workload
 
 Ask = Callable[..., dict[str, Any]]  # a request of a kind about a workload, with more in its header; the reply
 LOOKED_AT = 4  # results, of a run

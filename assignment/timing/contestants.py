@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from assignment.grading import program, replies
-from assignment.grading.sandbox import Worker, WorkerDied
-from assignment.grading.stage import Stage
-from assignment.grading.submission import PACKAGE, Submission
+from assignment.judge import program, replies
+from assignment.operators.workloads import COPYING, Workload
+from assignment.sandbox.stage import Stage
+from assignment.sandbox.worker_client import Worker, WorkerDied
+from assignment.submission import PACKAGE, Submission
 from assignment.timing.clock import Contestant
 from assignment.timing.steps import Found, examined
-from assignment.timing.workloads import COPYING, Workload
 from tests import operators
 
 PEERS = Path(__file__).parent / "peers"

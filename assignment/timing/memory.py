@@ -1,30 +1,18 @@
 """The grader's memory on a GPU: slots of inputs, and a place for results, that workers see through CUDA IPC."""
 
-import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from assignment.operators.workloads import Spec
+
 ALIGNMENT = 256  # bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
 POISON = 0xFF  # NaN in every float type
 POOL_ELEMENTS = 1 << 26
 FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A contiguous tensor to be."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        return self.dtype.itemsize * math.prod(self.shape)
 
 
 class Memory:

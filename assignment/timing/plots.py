@@ -11,9 +11,9 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from assignment import operators
+from assignment.operators.workloads import Panel
 from assignment.timing.bench import SUBMISSION, TITLES, Row
 from assignment.timing.roof import Roof
-from assignment.timing.workloads import Panel
 
 COLOURS = dict(zip(TITLES, pyplot.get_cmap("tab10").colors, strict=True))  # type: ignore[attr-defined]
 MARKERS = dict(zip(TITLES, "os^vDP*X<>", strict=True))

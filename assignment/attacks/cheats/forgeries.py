@@ -6,7 +6,7 @@ from assignment.attacks.cheats.harness import ONE_CASE, in_call
 
 ANYTHING = r"wrong|read|process|answer|kernel|raised|returned|expected"
 DESCRIPTORS = """
-from assignment.grading import protocol
+from assignment.protocol import wire
 
 ZEROS = {"status": "ok", "groups": [1], "bare": True, "notes": []}
 
@@ -19,7 +19,7 @@ def say(header, tensors=()):
     for connection in sockets():
         with contextlib.suppress(Exception):
             connection.settimeout(1)
-            protocol.send(connection, header, list(tensors))
+            wire.send(connection, header, list(tensors))
 
 def last_id():
     frame = sys._getframe()

@@ -195,7 +195,7 @@ for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGALRM, si
     hiding(
         "results_patched",
         """
-from assignment.grading import requests
+from assignment.protocol import requests
 
 requests.results = lambda returned: ([torch.zeros(4)], True)
 """,
@@ -213,14 +213,14 @@ requests.results = lambda returned: ([torch.zeros(4)], True)
     hiding(
         "protocol_patched",
         """
-from assignment.grading import protocol
+from assignment.protocol import wire
 
-SEND = protocol.send
+SEND = wire.send
 
 def send(connection, header, tensors):
     SEND(connection, {**header, "status": "ok", "notes": [], "message": ""}, tensors)
 
-protocol.send = send
+wire.send = send
 """,
     ),
     hiding(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.timing.workloads import Check, Panel, Spec, Workload
+from assignment.operators.workloads import Check, Panel, Spec, Workload
 from tests import compare, models
 
 TOKENS, HIDDEN = 16384, 2048  # in all batches, and in all heads

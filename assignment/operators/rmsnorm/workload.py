@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from assignment.timing.workloads import COPYING, ELEMENTS, Panel, Spec, Workload
+from assignment.operators.workloads import COPYING, ELEMENTS, Panel, Spec, Workload
 
 EPS = 1e-5  # the default
 COMPILED = (128, 4096)  # rows and columns

@@ -2,7 +2,7 @@
 
 import torch
 
-from assignment.timing.workloads import COPYING, ELEMENTS, Spec, Workload
+from assignment.operators.workloads import COPYING, ELEMENTS, Spec, Workload
 
 COMPILED = (128, 4096)  # rows and columns
 PEERS = dict.fromkeys(("weighted_sum_forward", "weighted_sum_backward"), (COPYING, "naive", "compiled"))

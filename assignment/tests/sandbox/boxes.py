@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.grading import rungs, stage
-from assignment.grading.pair import Pair
-from assignment.grading.sandbox import Worker
-from assignment.grading.submission import Submission
+from assignment.judge.pair import Pair
+from assignment.sandbox import rungs, stage
+from assignment.sandbox.worker_client import Worker
+from assignment.submission import Submission
 from tests.operators import called
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from assignment.grading import rungs
+from assignment.sandbox import rungs
 from assignment.tests.sandbox.boxes import open_box, process_ids, rungs_that_work
 
 

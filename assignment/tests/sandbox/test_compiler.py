@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from assignment.grading import rungs, stage
-from assignment.grading.sandbox import Worker, WorkerDied
-from assignment.grading.submission import Submission
+from assignment.sandbox import rungs, stage
+from assignment.sandbox.worker_client import Worker, WorkerDied
+from assignment.submission import Submission
 from assignment.tests.sandbox.boxes import MODULES, ROOT, TRY, grade, rungs_that_work, socket_on_loopback
 
 PLANTED = f"""

@@ -5,7 +5,7 @@ import os
 import socket
 from pathlib import Path
 
-from assignment.grading import rungs
+from assignment.sandbox import rungs
 from assignment.tests.sandbox.boxes import ROOT, socket_on_loopback
 
 
@@ -16,7 +16,7 @@ def test_other_files_cannot_be_read(closed_box, tmp_path):
     files = {
         "the reference": ROOT / "assignment/reference/cs336_kernels/rmsnorm.py",
         "the oracle": ROOT / "tests/oracle.py",
-        "the grader": ROOT / "assignment/grading/score.py",
+        "the grader": ROOT / "assignment/judge/score.py",
         "another submission": tmp_path / "other.py",
         "the home folder": secret,
         "passwords": "/etc/shadow",
@@ -62,7 +62,7 @@ def test_nothing_can_be_written_outside_of_scratch(closed_box, tmp_path):
     attempts = {f"a file in {folder}": f"tempfile.TemporaryFile(dir='{folder}')" for folder in folders}
     attempts |= {
         "the submission": "open(__file__, 'a')",
-        "the worker": "open(sys.modules['assignment.grading'].__file__, 'a')",
+        "the worker": "open(sys.modules['assignment.confined'].__file__, 'a')",
         "Python": "open(os.__file__, 'a')",
         "PyTorch": "open(torch.__file__, 'a')",
         "truncate": f"os.truncate({str(kept)!r}, 0)",

@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from assignment.grading import rungs
-from assignment.grading.sandbox import WorkerDied
+from assignment.sandbox import rungs
+from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.sandbox.boxes import ROOT, grade, open_box, rungs_that_work, socket_on_loopback
 
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

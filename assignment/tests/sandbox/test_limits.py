@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from assignment.grading import rungs, seccomp, stage, supervisor
-from assignment.grading.sandbox import WorkerDied
+from assignment.confined import seccomp, supervisor
+from assignment.sandbox import rungs, stage
+from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.sandbox.boxes import ROOT, process_ids
 
 
@@ -32,7 +33,7 @@ def test_where_processes_may_be_started_they_stay_in_one_group():
     """One signal ends them all, also root's, whom no limit counts"""
     code = """
         import os, subprocess, sys
-        from assignment.grading import confinement, seccomp
+        from assignment.confined import confinement, seccomp
         confinement.prctl(38, 1)
         seccomp.install(has_processes=True, has_sockets=False)
         group = os.getsid(0), os.getpgrp()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assignment.grading import rungs
+from assignment.sandbox import rungs
 from assignment.tests.sandbox.boxes import ROOT, grade, rungs_that_work
 
 

@@ -1,0 +1,127 @@
+"""What has become of each check of a run: a pytest plugin that gathers the outcomes of their cases."""
+
+import time
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from assignment import plugin
+from assignment.commands import report
+from assignment.judge import checks, score
+
+
+class Judge:
+    """Says each check's verdict when it is complete."""
+
+    def __init__(self, selected: list[checks.Check], console: Console, command: str) -> None:
+        self._command = command
+        self._checks = {check.name: check for check in selected}
+        self._expected: dict[str, int] = defaultdict(int)
+        self._cases: dict[str, list[score.Case]] = defaultdict(list)
+        self._heard: Counter[str] = Counter()  # verdicts, by problem
+        self._to_do: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._progress = Progress(
+            TextColumn("  grading"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("cases"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            auto_refresh=False,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=None)
+        self.has_enough = False  # and has stopped pytest itself
+        self.problems: list[str] = []  # what went wrong in the grader itself
+        self.import_error = ""  # what kept the package from being imported
+        self.first_verdict = 0.0  # when it came
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            self._expected[plugin.check_name(item)] += 1
+        self._progress.update(self._task, total=len(session.items))
+        self._progress.start()
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.problems.append(f"{report.nodeid}: {report.longreprtext}")
+
+    def pytest_internalerror(self, excrepr: Any) -> bool:
+        self.problems.append(str(excrepr))
+        return True  # pytest need not print it
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        properties: dict[str, Any] = dict(report.user_properties)
+        if "status" not in properties:
+            return
+        self.hear_import_error(properties["import_error"])
+        file, _, test = report.nodeid.partition("::")
+        function, _, parameters = test.partition("[")
+        case = score.Case(
+            name=parameters.removesuffix("]"),
+            status=properties["status"],
+            message=properties["message"],
+            margin=plugin.margin(report),
+            ran=properties["ran"],
+            is_fault=properties["is_fault"],
+            notes=tuple(properties["notes"]),
+            measured=properties.get("measured", ""),
+            share=properties.get("share"),
+            cheated=tuple(properties["cheated"]),
+            hints=None if properties["hints"] is None else tuple(properties["hints"]),
+            size=properties["size"],
+            map=properties["map"],
+            steps=tuple(properties.get("steps", ())),
+            staff=tuple(properties["staff"]),
+        )
+        self._add(f"{file.rpartition('/')[2]}::{function}", case)
+
+    def _add(self, name: str, case: score.Case) -> None:
+        self._cases[name].append(case)
+        self._progress.advance(self._task)
+        self._progress.refresh()
+        if len(self._cases[name]) == self._expected[name]:
+            self.first_verdict = self.first_verdict or time.monotonic()
+            self.hear(score.check_entry(self._result(name), self._command))
+
+    def hear_import_error(self, said: str) -> None:
+        """Of some case; it is told once, before any verdict."""
+        if said and not self.import_error:
+            self.import_error = said
+            report.print_import_error(self._progress.console, said)
+
+    def hear(self, entry: dict[str, Any]) -> None:
+        """Print the verdict of a completed check; those of checks that are to do come together, when all are known."""
+        problem = self._checks[entry["name"]].problem
+        self._heard[problem] += 1
+        if entry["status"] == score.TO_DO:
+            self._to_do[problem].append(entry)
+        else:
+            self._progress.console.print(report.verdict_line(entry))
+        if self._heard[problem] == sum(check.problem == problem for check in self._checks.values()):
+            self._print_to_do(problem)
+
+    def _print_to_do(self, problem: str) -> None:
+        """Print the checks of a problem that are to do, in one line if these are all that have a verdict."""
+        entries = self._to_do.pop(problem, [])
+        if len(entries) > 1 and len(entries) == self._heard[problem]:
+            whole = sum(entry["max_score"] for entry in entries)
+            entries = [{**entries[0], "max_score": whole, "claim": f"{problem}: {len(entries)} checks"}]
+        for entry in entries:
+            self._progress.console.print(report.verdict_line(entry))
+
+    def pytest_unconfigure(self) -> None:
+        for problem in list(self._to_do):
+            self._print_to_do(problem)
+        self._progress.stop()
+
+    def _result(self, name: str) -> score.CheckResult:
+        cases = tuple(sorted(self._cases[name], key=lambda case: case.name))
+        return score.CheckResult(self._checks[name], cases, self._expected[name])
+
+    def results(self) -> list[score.CheckResult]:
+        return [self._result(name) for name in self._checks]

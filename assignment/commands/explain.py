@@ -1,0 +1,153 @@
+"""`--explain CHECK`: all that a check says, and the section of the handout that belongs to it."""
+
+import argparse
+import ast
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from assignment import failure, text
+from assignment.commands import handout, picture, report, run
+from assignment.commands.collector import Judge
+from assignment.commands.next_check import counted
+from assignment.judge import causes, checks, score, where
+from assignment.judge.pool import Pool
+from assignment.submission import UnusableSubmission
+
+MAX_NAMED = 8
+MAX_NEAR = 3
+
+
+def named(name: str, declared: list[checks.Check]) -> checks.Check:
+    """The one check of that name, with or without its file and the case; raises UnusableSubmission."""
+    try:
+        fitting = checks.select(declared, [name.partition("[")[0]])
+    except ValueError:
+        raise UnusableSubmission(f"--explain {name}: no such check{nearest(name, declared)}") from None
+    if len(fitting) != 1:
+        names = listed([check.name for check in fitting])
+        raise UnusableSubmission(f"--explain {name}: expected one check, and {len(fitting)} fit; say which:{names}")
+    return fitting[0]
+
+
+def nearest(name: str, declared: list[checks.Check]) -> str:
+    wanted = name.partition("[")[0].rpartition("::")[2]
+    functions = [check.name.partition("::")[2] for check in declared]
+    near = difflib.get_close_matches(wanted, dict.fromkeys(functions), MAX_NEAR, cutoff=0.7)
+    names = [check.name for check, function in zip(declared, functions, strict=True) if function in near]
+    return f"; the nearest:{listed(names)}" if names else "; --list shows them all"
+
+
+def listed(names: list[str]) -> str:
+    more = [f"and {len(names) - MAX_NAMED} more: see --list"] if len(names) > MAX_NAMED else []
+    return "".join(f"\n  {line}" for line in [*names[:MAX_NAMED], *more])
+
+
+class Quiet(Judge):
+    """Keeps its verdict to itself."""
+
+    def hear(self, entry: dict[str, Any]) -> None:
+        """It is told at length afterwards."""
+
+
+def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Pool, console: Console) -> int:
+    """A mode of the grader."""
+    (check,) = selected
+    runnable = run.runnable(options, selected, pool)
+    run.introduce(options, pool, console)
+    commands = run.command_for(options, pool.seed), run.debug_for(options, pool.seed)
+    judge = Quiet(runnable, console, commands[0])
+    if not run.judged(judge, runnable, pool):
+        return run.INTERRUPTED
+    if judge.problems:
+        return failure.tell(judge.problems)
+    results = score.without_cheated(judge.results())
+    entries = [score.check_entry(result, *commands) for result in results]
+    show_check(console, check, handout.cited(entries[0]["hint"] if entries else ""))
+    if not results:
+        console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
+        return run.GRADED
+    show_result(console, results[0], entries[0])
+    if options.picture:
+        show_picture(console, results[0], options.picture)
+    return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
+
+
+def show_check(console: Console, check: checks.Check, citation: str) -> None:
+    """What is claimed and tested, and the part of the handout that a hint points to, or the check's section."""
+    test, place = source(check), where.place(check)
+    console.print()
+    console.print(Text(check.name, "bold"))
+    console.print(Text("\n".join(report.claim_lines(f"{check.claim}, for {counted(check.points, 'point')}", 2))))
+    for line in test.docstring:
+        console.print(Text(f"  {line}"))
+    console.print(Text(f"  tested by {test.file}:{test.line}"))
+    shown = citation if handout.section(citation) else place.section
+    console.print(Text(f"\nFrom {shown}:\n", "bold"))
+    handout.show(console, handout.section(shown))
+    console.print()
+
+
+def show_result(console: Console, result: score.CheckResult, entry: dict[str, Any]) -> None:
+    """The verdict, every case that failed, and what to do next."""
+    style = report.STYLES[result.status]
+    counts = f"{entry['passed']} of {counted(entry['cases'], 'case')} right" if result.status != score.TO_DO else ""
+    earned = f"{report.points(result.score)}/{counted(result.check.points, 'point')}"
+    console.print(Text(": ".join([result.status, ", ".join(filter(None, (earned, counts)))]), style))
+    show_cases(console, result)
+    report.print_hint(console, entry)
+    if result.worst and result.worst.steps:
+        console.print(Text(text.line(f"  what host code did in the last call of [{result.worst.name}]:")))
+        report.print_block(console, "\n".join(result.worst.steps))
+    console.print(Text(f"  open:  {where.place(result.check)}"))
+    report.print_commands(console, entry)
+
+
+def show_picture(console: Console, result: score.CheckResult, file: Path) -> None:
+    """Of the first failing case that has a map."""
+    mapped = [case for case in result.cases if case.map]
+    case = result.worst if result.worst in mapped else next(iter(mapped), None)
+    if case is None or case.map is None:
+        console.print(Text("  no picture: no result here is wrong in some places and right in others"))
+        return
+    try:
+        picture.draw(picture.TileMap(case=case.name, **case.map), file)
+        console.print(Text(text.line(f"  picture of [{case.name}]: {file}")))
+    except OSError as error:
+        console.print(Text(text.line(f"  no picture: {file} cannot be written: {error.strerror}")))
+
+
+def show_cases(console: Console, result: score.CheckResult) -> None:
+    """Those that failed, the one that the report shows first; those with one cause together."""
+    lost = [case for case in result.cases if case.status != score.OK]
+    told: dict[Any, str] = {}
+    for case in sorted(lost, key=lambda case: case is not result.worst):
+        first = told.setdefault(causes.reason(case.message), case.name)
+        if case.name and case.status != score.TO_DO:
+            console.print()
+            console.print(Text(text.line(f"  [{case.name}] {case.status}"), "bold"))
+        if first == case.name:
+            report.print_block(console, text.clean(case.message))
+        elif case.status != score.TO_DO:
+            console.print(Text(text.line(f"    the same as in [{first}]")))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A test function: where it stands, and its docstring after the claim."""
+
+    file: str
+    line: int
+    docstring: list[str]
+
+
+def source(check: checks.Check) -> Source:
+    file, _, function = check.path.partition("::")
+    tree = ast.parse((checks.TESTS / file).read_text(encoding="utf-8"))
+    (test,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
+    docstring = (ast.get_docstring(test) or "").splitlines()[1:]
+    return Source(f"tests/{file}", test.lineno, [line for line in docstring if line.strip()])

@@ -1,0 +1,120 @@
+"""What `grade.py` is asked to do: a grade, the next check, a list, a pack, a bench; its exit status."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from assignment import text
+from assignment.commands import modes, report
+from assignment.commands.run import GRADED, INTERRUPTED, UNUSABLE, device_name
+from assignment.judge import checks, practice
+from assignment.judge.pool import pick_device
+from assignment.sandbox import rungs
+from assignment.sandbox.stage import Stage
+from assignment.submission import Submission, UnusableSubmission, pack, read
+
+PACKED = "submission.zip"
+
+
+def main(options: argparse.Namespace) -> int:
+    """What the command line asks for; returns the exit status."""
+    console = report.Screen(highlight=False, soft_wrap=True)
+    try:
+        options.only = [name for names in options.only for name in names.split(",")]
+        selected = checks.select(checks.declared(), options.only) if options.only else checks.declared()
+    except ValueError as error:
+        print(f"grade.py: --only {error}: no such problem or check; see --list", file=sys.stderr)
+        return UNUSABLE
+    if options.list:
+        print_list(console, selected)
+        return GRADED
+    try:
+        _check_device(options.device)
+        _check_outputs(options)
+        _check_bench(options)
+        _check_sandbox(options)
+        submission = read(options.path.absolute())
+        selected = practice.chosen(selected, submission, is_asked=bool(options.only or options.practice))
+        mode, selected = modes.choose(options, selected)
+        if options.pack:
+            return write_pack(console, submission)
+        if options.bench:
+            return bench(options, submission, console)
+        return modes.start(options, mode, selected, submission, console)
+    except UnusableSubmission as error:
+        print(f"grade.py: {text.clean(str(error))}", file=sys.stderr)
+        return UNUSABLE
+    except KeyboardInterrupt:
+        print("grade.py: interrupted, no score", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _check_device(device: str) -> None:
+    if device == "cuda" and pick_device("auto") != "cuda":
+        raise UnusableSubmission("--device cuda: PyTorch finds no GPU here; leave the option out for the simulator")
+
+
+def _check_bench(options: argparse.Namespace) -> None:
+    if not options.bench and (options.csv or options.plot):
+        raise UnusableSubmission("--csv and --plot belong to --bench")
+    if options.bench and pick_device(options.device) != "cuda":
+        raise UnusableSubmission("--bench needs a GPU, and PyTorch finds none here")
+
+
+def _check_sandbox(options: argparse.Namespace) -> None:
+    if options.inline or options.pack:
+        return
+    try:
+        rungs.choose(options.sandbox, pick_device(options.device))
+    except rungs.Unavailable as error:
+        raise UnusableSubmission(str(error)) from error
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    for path in filter(None, (options.json, options.junit, options.csv, options.plot)):
+        try:
+            if not path.absolute().parent.is_dir():
+                raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")
+            if path.is_dir():
+                raise UnusableSubmission(f"{path}: cannot be written: it is a folder; expected a file")
+        except OSError as error:
+            raise UnusableSubmission(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def print_list(console: Console, selected: list[checks.Check]) -> None:
+    for name, problem in checks.problems().items():
+        own = [check for check in selected if check.problem == name]
+        if own or name == checks.SPEED:
+            more = " of practice" if checks.is_practice(name) else ""
+            console.print(Text(f"{name}: {problem.title}, {problem.points:g} points{more}", "bold"))
+        for check in own:
+            console.print(Text(f"  {check.points:>4g}  {check.name}"))
+            console.print(Text("\n".join(report.claim_lines(check.claim, 8))))
+
+
+def write_pack(console: Console, submission: Submission) -> int:
+    try:
+        Path(PACKED).write_bytes(pack(submission))
+    except OSError as error:
+        raise UnusableSubmission(f"{PACKED}: cannot be written here: {error.strerror}") from error
+    console.print(Text(text.clean(f"wrote {PACKED}: {', '.join(sorted(submission.files))}")))
+    return GRADED
+
+
+def bench(options: argparse.Namespace, submission: Submission, console: Console) -> int:
+    """Time the submission beside its peers."""
+    from assignment.timing import speed
+
+    console.print(Text(text.line(f"Timing {options.path.absolute()} on {device_name('cuda')}")))
+    stage = Stage(submission, "cuda")
+    stage.is_endless = True
+    session = speed.Session(stage, rungs.choose(options.sandbox, "cuda"))
+    try:
+        speed.bench(session, console, options.only, options.csv, options.plot)
+    finally:
+        session.close()
+        stage.close()
+    return GRADED

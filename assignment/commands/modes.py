@@ -1,0 +1,57 @@
+"""What a run is for: a grade, the first check that is not finished, or all about one check; once, or on every save."""
+
+import argparse
+import contextlib
+import traceback
+
+from rich.console import Console
+
+from assignment.commands import explain, next_check, run, watch
+from assignment.judge import checks
+from assignment.submission import Submission, UnusableSubmission
+
+REPORTS = {"json": "--json", "junit": "--junit", "fail_under": "--fail-under"}
+
+
+def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[run.Mode, list[checks.Check]]:
+    """What to do, and with which checks; raises UnusableSubmission where the options do not fit together."""
+    asked = [f"--{name}" for name in ("next", "explain", "watch") if getattr(options, name)]
+    unfit = [option for name, option in REPORTS.items() if getattr(options, name) is not None]
+    if asked and unfit:
+        raise UnusableSubmission(
+            f"{asked[0]} shows and does not report: leave out {' and '.join(unfit)}, or {asked[0]}"
+        )
+    if asked[:2] == ["--next", "--explain"]:
+        raise UnusableSubmission("--next and --explain show one check each: leave out one of them")
+    if options.watch and (options.inline or not options.path.is_dir()):
+        raise UnusableSubmission("--watch needs a folder to save to, and workers: leave out --inline, unpack the zip")
+    if options.picture and not options.explain:
+        raise UnusableSubmission("--picture belongs to --explain CHECK")
+    if options.explain:
+        selected = [explain.named(options.explain, checks.declared())]
+    if options.watch:  # who is timed wants to be alone, and not forked from who uses CUDA
+        selected = checks.without_a_gpu(selected)
+        if not selected:
+            raise UnusableSubmission("--watch times nothing: leave it out for the checks of speed")
+    if options.explain:
+        return explain.explain, selected
+    return next_check.Following() if options.next else run.grade, selected
+
+
+def start(
+    options: argparse.Namespace,
+    mode: run.Mode,
+    selected: list[checks.Check],
+    submission: Submission,
+    console: Console,
+) -> int:
+    """Do it, once or until Ctrl-C; returns the exit status. Raises UnusableSubmission."""
+    try:
+        with contextlib.closing(run.new_pool(options, submission)) as pool:
+            if options.watch:
+                return watch.Watch(options, mode, selected, pool, console).run()
+            return mode(options, selected, pool, console)
+    except UnusableSubmission:
+        raise
+    except Exception:
+        return run.without_verdicts(options, selected, submission, traceback.format_exc())

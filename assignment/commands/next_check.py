@@ -1,0 +1,135 @@
+"""`--next`: the first check that is not finished, in the order of the problems, and what comes after it."""
+
+import argparse
+import multiprocessing
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from assignment import failure, text
+from assignment.commands import report, run
+from assignment.commands.collector import Judge
+from assignment.judge import score, where
+from assignment.judge.checks import Check
+from assignment.judge.pool import Pool
+
+NOWHERE = -1
+
+
+def by_function(selected: list[Check]) -> list[Check]:
+    """All that a problem asks of one function, before the next function's."""
+    firsts: dict[tuple[str, str], int] = {}
+    for i, check in enumerate(selected):
+        firsts.setdefault((check.problem, check.function), i)
+    problems = {check.problem: i for i, check in reversed([*enumerate(selected)])}
+    return sorted(selected, key=lambda check: (problems[check.problem], firsts[check.problem, check.function]))
+
+
+def number_of(check: Check, selected: list[Check]) -> int:
+    """The same in whatever order: --watch puts first what a change concerns."""
+    return sorted(other.name for other in selected).index(check.name)
+
+
+class First(Judge):
+    """Ends the run when the first check is known, in the order of those selected, that is not finished."""
+
+    def __init__(self, selected: list[Check], console: Console, command: str) -> None:
+        super().__init__(selected, console, command)
+        self._selected = selected
+        self.entries: dict[str, dict[str, Any]] = {}  # of the checks that are complete
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        super().pytest_collection_finish(session)
+        self._session = session
+
+    def hear(self, entry: dict[str, Any]) -> None:
+        self.entries[entry["name"]] = entry
+        if self.unfinished():
+            self.has_enough = True
+            self._session.shouldstop = "the first check that is not finished is known"
+
+    def unfinished(self) -> Check | None:
+        """None where all are finished, and as long as one before it may be the first."""
+        for check in self._selected:
+            if check.name not in self.entries:
+                return None
+            if not self.is_finished(check):
+                return check
+        return None
+
+    def is_finished(self, check: Check) -> bool:
+        return check.name in self.entries and self.entries[check.name]["status"] in score.KEEPS_POINTS
+
+
+class Following:
+    """A mode of the grader. Where it is run again it begins with the check that it ended at: somebody is at work there.
+
+    The runs of --watch are processes of their own, and share the number of that check.
+    """
+
+    def __init__(self) -> None:
+        self._at = multiprocessing.get_context("fork").Value("i", NOWHERE, lock=False)
+
+    def __call__(self, options: argparse.Namespace, selected: list[Check], pool: Pool, console: Console) -> int:
+        order = by_function(run.runnable(options, selected, pool))
+        current = [check for check in order if number_of(check, order) == self._at.value]
+        turns = [*current, *(check for check in order if check not in current)]
+        command = run.command_for(options, pool.seed)
+        judge = First(turns, console, command)
+        run.introduce(options, pool, console)
+        if not run.judged(judge, turns, pool):
+            return run.INTERRUPTED
+        if judge.problems:
+            return failure.tell(judge.problems)
+        check = judge.unfinished()
+        self._at.value = number_of(check, order) if check else NOWHERE
+        if check is None:
+            console.print(Text(all_finished(options, order), "bold green"))
+            return run.GRADED
+        (result,) = (result for result in judge.results() if result.check == check)
+        show(console, judge, order, check, score.check_entry(result, command, run.debug_for(options, pool.seed)))
+        console.print(Text(f"  open:  {where.place(check)}"))
+        console.print(Text(text.line(f"  all of it: {command.removesuffix('--only')}--explain {check.name}"), "dim"))
+        console.print()
+        console.print(Text(f"After it: {coming(order[order.index(check) + 1 :])}"))
+        return run.BROKEN if result.status == score.GRADER_ERROR else run.GRADED
+
+
+def show(console: Console, judge: First, order: list[Check], check: Check, entry: dict[str, Any]) -> None:
+    """What is wrong with the check, or to do."""
+    before = order[: order.index(check)]
+    if before and all(judge.is_finished(other) for other in before):
+        console.print(Text(f"{counted(len(before))} before it: all right.", "green"))
+    if entry["status"] == score.TO_DO:
+        show_todo(console, entry, where.place(check))
+    else:
+        report.print_failures(console, [entry])
+
+
+def show_todo(console: Console, entry: dict[str, Any], place: where.Place) -> None:
+    console.print(Text(f"{entry['name']}: to do, for {counted(entry['max_score'], 'point')}", "yellow"))
+    console.print(Text(f"  {entry['claim']}"))
+    message = report.short(entry["message"])
+    if message != str(place):  # what a stub within the function says, or the student
+        report.print_block(console, message)
+
+
+def coming(after: list[Check]) -> str:
+    if not after:
+        return "nothing, it is the last one."
+    more = f", and {counted(len(after) - 1)} more" if after[1:] else ""
+    return f"{after[0].claim} ({counted(after[0].points, 'point')}){more}"
+
+
+def all_finished(options: argparse.Namespace, order: list[Check]) -> str:
+    if not order:
+        return "Nothing here can be graded without a GPU."
+    if options.only:
+        return f"All right: {counted(len(order))}. For the others, leave out --only."
+    return f"All right: {counted(len(order))}. For the score: uv run grade.py"
+
+
+def counted(number: float, what: str = "check") -> str:
+    return f"{number:g} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,73 @@
+"""The best score so far and the verdicts of the last full run, kept in the user's cache folder, for display alone.
+
+Nothing is trusted: what cannot be read, or is not of the expected form, was never there.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assignment.compiling import memory
+from assignment.judge import score
+
+KIND = "progress"
+MAX_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is known of earlier runs of the submission in one folder."""
+
+    best: float
+    good: dict[str, bool]  # by check: whether it kept its points
+
+
+def lines(path: Path, report: dict[str, Any]) -> list[str]:
+    """How a full grade compares with those before it, which it then joins."""
+    name = key(path, report)
+    before, now = recall(name), good(report)
+    best = max(report["score"], before.best if before else 0.0)
+    memory.remember(name, {"best": best, "good": now}, KIND)
+    return compare(before, report) if before else []
+
+
+def compare(before: Kept, report: dict[str, Any]) -> list[str]:
+    now = good(report)
+    passed = [check for check, is_good in now.items() if is_good and before.good.get(check) is False]
+    broken = [check for check, is_good in now.items() if not is_good and before.good.get(check) is True]
+    told = [*_listed("Newly passed", passed), *_listed("Newly broken", broken)]
+    gain = report["score"] - before.best
+    if gain > 0:
+        told.append(f"Your best score so far; before, it was {before.best:g}.")
+    elif gain < 0:
+        told.append(f"Your best score so far is {before.best:g}.")
+    return [*told, ""] if told else []
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    more = f", and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return [f"{what} since the last full run: {', '.join(names[:MAX_NAMED])}{more}"] if names else []
+
+
+def good(report: dict[str, Any]) -> dict[str, bool]:
+    """By check that was graded: whether it keeps its points."""
+    checks = [check for problem in report["problems"] for check in problem["checks"]]
+    return {c["name"]: c["status"] in score.KEEPS_POINTS for c in checks if c["status"] != score.NOT_GRADED}
+
+
+def key(path: Path, report: dict[str, Any]) -> str:
+    """Of a folder, and of what can be graded on the device."""
+    text = os.fsencode(path.resolve()) + f"\0{report['gradable']:g}".encode()
+    return hashlib.sha256(text).hexdigest()
+
+
+def recall(name: str) -> Kept | None:
+    data = memory.recall(name, KIND)
+    if not isinstance(data, dict):
+        return None
+    best, verdicts = data.get("best"), data.get("good")
+    if not isinstance(best, int | float) or not 0 <= best <= 100 or not isinstance(verdicts, dict):
+        return None
+    return Kept(float(best), verdicts)

@@ -1,0 +1,203 @@
+"""The report on the screen and as JUnit XML, from the plain data that score.report() returns."""
+
+import json
+import os
+import sys
+import textwrap
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from assignment import text
+from assignment.judge import causes, score
+
+STYLES = {
+    score.OK: "green",
+    score.FAIL: "bold red",
+    score.CRASHED: "bold red",
+    score.TIMEOUT: "bold red",
+    score.GRADER_ERROR: "bold magenta",
+    score.TO_DO: "yellow",
+    score.NOT_GRADED: "dim",
+    score.NEEDS_REVIEW: "cyan",
+}
+MAX_MESSAGE_LINES = 15  # on the screen
+MAX_LINE = 180
+WIDTH = 80  # of prose
+CLAIM_AT = 25  # the column of a claim, after its status and its points
+MAX_NOTES = 5
+GUTTER = "    | "  # before each line that a submission may have written
+
+
+class Screen(Console):
+    """A terminal or a pipe. Where nobody reads it any more the grade goes on: rich would exit with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def points(value: float) -> str:
+    return f"{value:g}"
+
+
+def short(message: str) -> str:
+    return text.clean(message, MAX_MESSAGE_LINES, MAX_LINE)
+
+
+def print_block(console: Console, message: str, first: str = GUTTER, style: str = "") -> None:
+    """Text that a submission may have written, behind a gutter even where a terminal breaks its lines."""
+    width = console.width if console.is_terminal else text.MAX_LINE * 2
+    for row in text.block(message, width, GUTTER, first):
+        console.print(Text(row, style))
+
+
+def print_import_error(console: Console, said: str) -> None:
+    console.print(Text("cs336_kernels cannot be imported; each of its files is graded by itself:", "bold red"))
+    print_block(console, short(said))
+    console.print()
+
+
+def verdict_line(check: dict[str, Any]) -> Text:
+    """ "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)" """
+    line = Text()
+    line.append(f"  {check['status']:<12}", STYLES[check["status"]])
+    line.append(f" {points(check['score']) + '/' + points(check['max_score']):>7}  ")
+    first, *others = claim_lines(check["claim"], CLAIM_AT)
+    line.append("\n".join([first.lstrip(), *others]))
+    if check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1:
+        cases = f"({check['passed']} of {check['cases']} cases pass)"
+        fits = len([first, *others][-1]) + len(cases) + 2 <= WIDTH
+        line.append(f"  {cases}" if fits else f"\n{' ' * CLAIM_AT}{cases}", "dim")
+    for measured in check.get("measured", ()):
+        line.append(f"\n{' ' * CLAIM_AT}{measured}", "dim")
+    return line
+
+
+def claim_lines(claim: str, indent: int) -> list[str]:
+    """A claim as lines that are not too wide, so many spaces from the left."""
+    margin = " " * indent
+    return textwrap.wrap(claim, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False) or [""]
+
+
+def print_failures(console: Console, checks: Iterable[dict[str, Any]]) -> None:
+    """Every cause once: the claim of the first check that fails for it, its case, how to run it again, and the rest."""
+    for first, *others in causes.grouped(checks):
+        console.print()
+        console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
+        console.print(Text("\n".join(claim_lines(first["claim"], 2))))
+        print_block(console, short(first["message"]))
+        print_hint(console, first)
+        print_commands(console, first)
+        if others:
+            names = ", ".join(check["name"].partition("::")[2] for check in others)
+            count = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
+            told = textwrap.fill(f"{names}; --explain NAME tells of each", WIDTH - 4, break_long_words=False)
+            console.print(Text(f"  {count}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
+
+
+def print_hint(console: Console, check: dict[str, Any]) -> None:
+    if check["hint"]:
+        print_block(console, textwrap.fill(check["hint"], WIDTH), "  likely cause: ", "yellow")
+
+
+def print_commands(console: Console, check: dict[str, Any]) -> None:
+    """How to run it again, and in a debugger."""
+    for name, key in (("again", "rerun"), ("debug", "debug")):
+        if check.get(key):
+            console.print(Text(f"  {name}: {check[key]}", "dim"))
+
+
+def print_notes(console: Console, report: dict[str, Any]) -> None:
+    """What the simulator remarked about code that keeps its points, each remark once."""
+    checks = score.entries_of(report)
+    notes = dict.fromkeys(note for check in checks if check["status"] == score.OK for note in check.get("notes", ()))
+    for note in list(notes)[:MAX_NOTES]:
+        console.print()
+        print_block(console, short(note), "warning: ", "yellow")
+
+
+def print_staff_notes(console: Console, report: dict[str, Any]) -> None:
+    """What failed in the grader itself and cost no points."""
+    for note in report["notes_to_staff"]:
+        console.print()
+        print_block(console, short(note), "note to staff, not your code: ", "magenta")
+
+
+def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str] = ()) -> None:
+    """Points by problem, remarks, what to do next, and the total on the last line."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    on_gpu = report["device"] != "cpu-simulated"
+    for problem in (*report["problems"], *report["practice"]):
+        kind = "practice, not in the score" if problem in report["practice"] else ""
+        told = [part for part in (kind, remark(problem, on_gpu)) if part]
+        earned = f"{points(problem['score'])}/{points(problem['max_score'])}"
+        table.add_row(problem["name"], earned, "; ".join(told))
+    console.print()
+    console.print(table)
+    console.print()
+    for remark_ in remarks:
+        console.print(Text(remark_))
+    if step := next_step(report):
+        print_block(console, step, "Next: ")
+    console.print(Text(total(report), "bold"))
+
+
+def remark(problem: dict[str, Any], on_gpu: bool) -> str:
+    statuses = [check["status"] for check in problem["checks"]]
+    if problem["gradable"] == 0:
+        return score.NOT_GRADED if on_gpu else "needs a GPU: not graded here"
+    if all(status == score.TO_DO for status in statuses):
+        return "to do"
+    lost = sum(status not in (*score.KEEPS_POINTS, score.NOT_GRADED) for status in statuses)
+    return f"{lost} of {len(statuses)} checks to go" if lost else ""
+
+
+def next_step(report: dict[str, Any]) -> str:
+    """The last line of the first check that is to do: what to open."""
+    todo = (check for check in score.entries_of(report) if check["status"] == score.TO_DO)
+    return next((short(check["message"]).rpartition("\n")[2] for check in todo), "")
+
+
+def total(report: dict[str, Any]) -> str:
+    """ "71/80 gradable here, 20 need a GPU" """
+    if not report["problems"]:
+        earned, whole = (sum(problem[key] for problem in report["practice"]) for key in ("score", "max_score"))
+        return f"Practice: {points(earned)}/{points(whole)}, not in the score"
+    here = f"{points(report['score'])}/{points(report['gradable'])}"
+    elsewhere = report["max_score"] - report["gradable"]
+    if not elsewhere:
+        return f"Score: {here}"
+    why = "need a GPU" if report["device"] == "cpu-simulated" else "not graded"
+    return f"Score: {here} gradable here, {points(elsewhere)} {why}"
+
+
+def as_json(report: dict[str, Any]) -> bytes:
+    return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def junit(report: dict[str, Any]) -> bytes:
+    """One test case a check, in the JUnit XML that continuous-integration servers read."""
+    suites = ElementTree.Element("testsuites", name="cs336_kernels")
+    for problem in (*report["problems"], *report["practice"]):
+        checks = problem["checks"]
+        lost = [check for check in checks if check["status"] not in (*score.KEEPS_POINTS, score.NOT_GRADED)]
+        skipped = sum(check["status"] == score.NOT_GRADED for check in checks)
+        counts = {"tests": len(checks), "failures": len(lost), "skipped": skipped}
+        attributes = {"name": problem["name"], **{key: str(value) for key, value in counts.items()}}
+        suite = ElementTree.SubElement(suites, "testsuite", attributes)
+        for check in checks:
+            case = ElementTree.SubElement(suite, "testcase", classname=problem["name"], name=check["name"])
+            if check["status"] == score.NOT_GRADED:
+                ElementTree.SubElement(case, "skipped", message=check["claim"])
+            elif check in lost:
+                failure = ElementTree.SubElement(case, "failure", message=f"{check['status']}: {check['claim']}")
+                failure.text = short(check["message"])
+    return ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)

@@ -1,0 +1,227 @@
+"""A run of the grader: the checks under pytest, their verdicts as they come, and the report."""
+
+import argparse
+import contextlib
+import functools
+import importlib.metadata
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from assignment import failure, plugin, text
+from assignment.commands import greeting, progress, report
+from assignment.commands.collector import Judge
+from assignment.confined import supervisor
+from assignment.judge import checks, score, streams
+from assignment.judge.pool import Pool, default_jobs, pick_device
+from assignment.sandbox import rungs
+from assignment.submission import Submission
+
+ROOT = Path(__file__).resolve().parents[2]
+GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, failure.BROKEN, 130
+
+Mode = Callable[[argparse.Namespace, list[checks.Check], Pool, Console], int]
+
+
+def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
+    """Workers for this submission, which begin to load."""
+    supervisor.adopt_orphans()
+    seed = streams.new_seed() if options.seed is None else options.seed
+    device = pick_device(options.device)
+    jobs = 1 if options.inline else options.jobs or default_jobs(device)
+    inline = options.path if options.inline else None
+    return Pool(submission, device, seed, jobs, inline, options.sandbox)
+
+
+def runnable(options: argparse.Namespace, selected: list[checks.Check], pool: Pool) -> list[checks.Check]:
+    return selected if pool.device == "cuda" and not options.inline else checks.without_a_gpu(selected)
+
+
+def introduce(options: argparse.Namespace, pool: Pool, console: Console) -> None:
+    where = f"{options.path.absolute()} on {device_name(pool.device)}"
+    console.print(Text(text.line(f"Grading {where}, seed {pool.seed}")))
+    console.print(Text(rungs.announcement(pool.rung, pool.device)))
+
+
+def judged(judge: Judge, selected: list[checks.Check], pool: Pool) -> bool:
+    """Run the checks and close the pool; False where somebody has stopped it. Failures join the judge's problems."""
+    status: int = pytest.ExitCode.OK
+    with failure.kept(judge.problems):
+        try:
+            status = run_pytest(selected, [judge, plugin.Starter(pool)]) if selected else status
+        finally:
+            pool.close()
+            if pool.rung in rungs.UNSAFE:  # there a submission can kill those who would have ended what it started
+                supervisor.end_descendants()
+    if status == pytest.ExitCode.INTERRUPTED and not judge.problems and not judge.has_enough:
+        print("grade.py: interrupted, no score", file=sys.stderr)
+        return False
+    good = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
+    if status not in good and not judge.problems:
+        judge.problems.append(f"pytest ended with exit status {status}")
+    return True
+
+
+def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool, console: Console) -> int:
+    """Run the selected checks on the pool's submission, print the report and write its files."""
+    start = time.monotonic()
+    only = [*options.only, *{check.problem for check in selected} & {checks.SPEED}] if options.only else []
+    selected = runnable(options, selected, pool)  # the report says that the others were not graded
+    introduce(options, pool, console)
+    command = command_for(options, pool.seed)
+    judge = Judge(selected, console, command)
+    if not judged(judge, selected, pool):
+        return INTERRUPTED
+    session = replace(
+        session_of(options, only, pool.submission, pool.seed, device_name(pool.device), pool.rung), jobs=pool.jobs
+    )
+    results = judge.results()
+    with failure.kept(judge.problems):
+        results = score.settled(score.without_cheated(results))
+    session = replace(session, seconds=time.monotonic() - start, import_error=judge.import_error)
+    data = score.report(session, results, judge.problems)
+    unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
+    with failure.kept(judge.problems):
+        show(options, data, pool, console, judge.first_verdict - start)
+    for reason in unwritten:
+        print(f"grade.py: {reason}", file=sys.stderr)
+    if judge.problems:
+        return failure.tell(judge.problems)
+    if unwritten or any(result.status == score.GRADER_ERROR for result in results):
+        return BROKEN
+    return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
+
+
+def show(
+    options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console, first_verdict_s: float
+) -> None:
+    """The report, for the screen."""
+    report.print_failures(console, score.entries_of(data))
+    report.print_notes(console, data)
+    report.print_staff_notes(console, data)
+    if pool.rung in rungs.UNSAFE:
+        console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
+    report.print_summary(console, data, remarks(options, data, first_verdict_s))
+
+
+def session_of(
+    options: argparse.Namespace, only: list[str], submission: Submission, seed: int, device: str, rung: str
+) -> score.Session:
+    return score.Session(
+        command=command_for(options, seed),
+        seed=seed,
+        device=device,
+        sandbox=rung,
+        submission_sha256=submission.sha256,
+        versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
+        only=tuple(only),
+        debug=debug_for(options, seed),
+    )
+
+
+def without_verdicts(
+    options: argparse.Namespace, selected: list[checks.Check], submission: Submission, problem: str
+) -> int:
+    """Write the files of a report in which the grader has failed at every check; returns the exit status."""
+    problems = [problem]
+    with failure.kept(problems):
+        session = session_of(options, options.only, submission, options.seed or 0, options.device, "")
+        results = [score.CheckResult(check, (), 0) for check in checks.without_a_gpu(selected)]
+        write_reports(options, score.report(session, results, problems))
+    return failure.tell(problems)
+
+
+def remarks(options: argparse.Namespace, data: dict[str, Any], first_verdict_s: float) -> list[str]:
+    """What a student at work is told beside the points; nothing where somebody grades what others wrote."""
+    outputs = (options.json, options.junit, options.fail_under)
+    if options.only or options.inline or any(asked is not None for asked in outputs):
+        return []
+    if options.path.resolve() != Path.cwd().resolve():
+        return []
+    return greeting.lines(data, first_verdict_s) or progress.lines(options.path, data)
+
+
+def command_for(options: argparse.Namespace, seed: int) -> str:
+    """The command that repeats this run for some of its checks."""
+    path = "" if options.path == Path() else f" {shlex.quote(str(options.path))}"
+    return f"uv run grade.py{path}{where(options)} --seed {seed} --only"
+
+
+def where(options: argparse.Namespace) -> str:
+    """The options that say where a submission runs, as far as they were given."""
+    device = "" if options.device == "auto" else f" --device {options.device}"
+    sandbox = "" if options.sandbox == rungs.AUTO else f" --sandbox {options.sandbox}"
+    return f"{device}{sandbox} --jobs {options.jobs}" if options.jobs else f"{device}{sandbox}"
+
+
+def debug_for(options: argparse.Namespace, seed: int) -> str:
+    """The command that opens a debugger where a case fails, up to the name of the case."""
+    path = "" if options.path == Path() else f" --submission {shlex.quote(str(options.path))}"
+    device = "" if options.device == "auto" else f" --device {options.device}"
+    return f"uv run pytest --inline --pdb{path}{device} --seed {seed}"
+
+
+@functools.cache  # a process that --watch has forked could not ask CUDA
+def device_name(device: str) -> str:
+    if device == "cpu":
+        return "cpu-simulated"
+    import torch
+
+    return f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "cuda"
+
+
+def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
+    """Run the checks by pytest with nobody's settings but ours."""
+    tests = [f"{checks.TESTS}/{check.path}" for check in selected]
+    settings = [
+        "-p",
+        "no:terminal",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:logging",
+        "--capture=no",
+        "-o",
+        "addopts=",
+        "--strict-markers",
+    ]
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+    with contextlib.chdir(ROOT):
+        return pytest.main([*where, *settings, *tests], plugins=[plugin, *plugins])
+
+
+def write_reports(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
+    """Write the files that were asked for; returns what could not be written, and why."""
+    unwritten = []
+    for path, form in ((options.json, report.as_json), (options.junit, report.junit)):
+        try:
+            if path:
+                _write(path, form(data))
+        except Exception as error:
+            unwritten.append(text.line(f"{path} was not written: {error}"))
+    return unwritten
+
+
+def _write(path: Path, content: bytes) -> None:
+    """By rename, so that a reader never sees half a file; into what is no file, such as /dev/null, directly."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

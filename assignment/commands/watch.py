@@ -1,0 +1,168 @@
+"""`--watch`: runs again on every save, until Ctrl-C.
+
+The workers stay loaded, and so does this process, which never judges: each run is a process forked from it, and ends
+early when something is saved meanwhile. Files are polled: there are file systems that tell nobody of a change.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from assignment import failure, text
+from assignment.commands import run
+from assignment.confined import supervisor
+from assignment.judge import streams, where
+from assignment.judge.checks import Check
+from assignment.judge.pool import Pool
+from assignment.sandbox import rungs
+from assignment.sandbox.worker_client import has_ended
+from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
+
+POLL_EVERY_S = 0.1
+SETTLED_S = 0.05  # unchanged for so long: an editor has written all of it
+TO_END_S = 5.0
+LIBRARIES = ("triton", "assignment.judge.calls", "assignment.diagnosis", "tests.models")  # what takes seconds to load
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The state of the submission's folder at one moment."""
+
+    submission: Submission | None  # None where there is none that could be read
+    why: str = ""
+    times: dict[str, int] = field(default_factory=dict)  # of the last changes: who saves the same again wants a run
+
+    def changes(self, before: "Seen") -> set[str]:
+        """The names of the files that differ."""
+        ours, theirs = (s.submission.files if s.submission else {} for s in (self, before))
+        return {
+            name
+            for name in ours.keys() | theirs.keys()
+            if (ours.get(name), self.times.get(name)) != (theirs.get(name), before.times.get(name))
+        }
+
+
+def look(path: Path) -> Seen:
+    try:
+        root = path.resolve()
+        root = root.parent if root.name == PACKAGE and not (root / PACKAGE).is_dir() else root
+        submission = read(path.absolute())
+        return Seen(submission, times={name: (root / name).stat().st_mtime_ns for name in submission.files})
+    except (UnusableSubmission, OSError) as error:  # a file may vanish while it is saved
+        return Seen(None, str(error))
+
+
+def settled(path: Path, before: Seen) -> Seen:
+    """What is there now; where it differs from before, once nobody writes to it any more."""
+    now = look(path)
+    while now != before:
+        time.sleep(SETTLED_S)
+        now, last = look(path), now
+        if now == last:
+            break
+    return now
+
+
+class Watch:
+    def __init__(
+        self, options: argparse.Namespace, mode: run.Mode, selected: list[Check], pool: Pool, console: Console
+    ) -> None:
+        self._options, self._mode, self._selected, self._pool, self._console = options, mode, selected, pool, console
+        self._process: ForkProcess | None = None
+
+    def run(self) -> int:
+        """Until Ctrl-C; the exit status is that of an interruption."""
+        try:
+            self._console.print(Text("Loading PyTorch and the workers …", "dim"))
+            self._load()
+            seen, changed = look(self._options.path), set[str]()
+            while True:
+                self._start(seen, changed)
+                after = self._next_save(seen)
+                self._end()
+                self._console.clear()  # nothing where it is no terminal
+                seen, changed = after, after.changes(seen)
+                self._console.print(Text(text.line(f"{time.strftime('%H:%M:%S')} saved: {', '.join(sorted(changed))}")))
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows is short
+            self._end()
+            print("\n" * self._console.is_terminal + "grade.py: no longer watching", file=sys.stderr)
+            return run.INTERRUPTED
+        finally:
+            self._end()
+            self._pool.close()
+            if self._pool.rung in rungs.UNSAFE:
+                supervisor.end_descendants()
+
+    def _load(self) -> None:
+        """What every run needs, while the workers load what they need."""
+        run.device_name(self._pool.device)
+        for library in LIBRARIES:
+            importlib.import_module(library)
+
+    def _start(self, seen: Seen, changed: set[str]) -> None:
+        if seen.submission is None:
+            self._console.print(Text(text.clean(seen.why), "yellow"))
+            return
+        if self._process or seen.submission != self._pool.submission:
+            seed = self._options.seed
+            try:
+                self._pool.replace(seen.submission, streams.new_seed() if seed is None else seed)
+            except UnusableSubmission as error:
+                self._console.print(Text(text.clean(str(error)), "yellow"))
+                return
+        self._process = multiprocessing.get_context("fork").Process(target=self._run_once, args=(changed,))
+        self._process.start()
+
+    def _run_once(self, changed: set[str]) -> None:
+        """In a process of its own."""
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that watches
+        supervisor.adopt_orphans()
+        try:
+            sys.exit(self._mode(self._options, in_turn(self._selected, changed), self._pool, self._console))
+        except Exception:
+            sys.exit(failure.tell([traceback.format_exc()]))
+
+    def _next_save(self, seen: Seen) -> Seen:
+        """What is there after the next save; meanwhile the run may come to its end."""
+        is_told = False
+        while (after := settled(self._options.path, seen)) == seen:
+            if not is_told and not (self._process and self._process.is_alive()):
+                self._console.print(Text("\nWatching: save a file to run again, Ctrl-C to stop.", "dim"))
+                is_told = True
+            time.sleep(POLL_EVERY_S)
+        return after
+
+    def _end(self) -> None:
+        """End the run, and wait for its judges, which end with it and talk to the workers until then."""
+        if self._process is None or not self._process.is_alive():
+            return
+        judges = supervisor.children_of(self._process.pid or 0)
+        self._process.kill()
+        self._process.join()
+        for judge in judges:
+            has_ended(judge, TO_END_S)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(judge, os.WNOHANG)  # it was adopted
+        self._console.show_cursor()  # a progress bar may have hidden it
+
+
+def in_turn(selected: list[Check], changed: set[str]) -> list[Check]:
+    """The checks, first those that a change concerns."""
+    concerned = where.problems_in(changed)
+    return sorted(selected, key=lambda check: check.problem not in concerned)

@@ -1,0 +1,85 @@
+"""What a worker does to itself before a submission runs: limits, no privileges, Landlock, a system-call filter."""
+
+import ctypes
+import os
+import resource
+import struct
+from pathlib import Path
+from typing import Any
+
+from assignment.confined import landlock, seccomp
+
+ADDRESS_SPACE = 12 << 30  # bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
+FILE_SIZE = 256 << 20
+ON_GPU = ("gpu", "cuda")  # roles
+OPEN_FILES = dict.fromkeys(ON_GPU, 4096)  # 256 in others
+TASKS = 512  # processes and threads of one user beyond those that there are; the kernel does not count root's
+CPU_TIME_S = 3600  # a last resort, were the grader gone and the process not
+SELF = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+FOR_CUDA = ("/proc/self", "/dev/shm", "/dev/dxg")  # with a read-only /proc CUDA does not start: error 304
+
+
+def limit(device: str) -> None:
+    """Limits that the calling process and all that it starts can never raise again."""
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: FILE_SIZE,
+        resource.RLIMIT_NOFILE: OPEN_FILES.get(device, 256),
+        resource.RLIMIT_CPU: CPU_TIME_S,
+        resource.RLIMIT_NPROC: tasks_of_this_user() + TASKS,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if device not in ON_GPU:  # which map far more than they use
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limits[resource.RLIMIT_AS] = mapped + ADDRESS_SPACE
+    for name, wanted in limits.items():
+        hard = resource.getrlimit(name)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(name, (value, value))
+
+
+def tasks_of_this_user() -> int:
+    own, count = os.getuid(), 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            count += len(list((process / "task").iterdir())) if process.stat().st_uid == own else 0
+        except OSError:  # it has ended
+            continue
+    return count
+
+
+def confine(setup: dict[str, Any]) -> None:
+    """Give up, for good, what the rung can take; called in the process that will run the submission."""
+    is_on_gpu = setup["device"] in ON_GPU
+    prctl(4, 1)  # dumpable again, unlike its parent: it may look at itself
+    drop_capabilities()
+    if setup["rung"] == "rlimits":
+        return
+    prctl(38, 1)  # no_new_privs
+    if setup["rung"] == "landlock":
+        devices = [*FOR_CUDA, *(str(path) for path in Path("/dev").glob("nvidia*"))] if is_on_gpu else []
+        readable = [
+            setup["runtime"],
+            setup["submission"],
+            *setup["readable"],
+            *SELF,
+            *(["/sys", "/proc"] if is_on_gpu else []),
+        ]
+        own = [folder for folder in (setup["scratch"], setup["compiled"]) if folder]
+        landlock.restrict(readable, [*own, *DEVICES, *devices], has_sockets=is_on_gpu)
+    seccomp.install(has_processes=setup["device"] in ("compile", *ON_GPU), has_sockets=is_on_gpu)
+
+
+def prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def drop_capabilities() -> None:
+    """Root without its powers: it owns what it owns, and no more."""
+    version_3 = struct.pack("Ii", 0x20080522, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.capset(version_3, bytes(24)):
+        raise OSError(ctypes.get_errno(), "capset")

@@ -1,0 +1,263 @@
+"""The worker's first process: starts the children that run a submission, watches them, ends them, clears up after them.
+
+It never runs a submission's code. The grader asks it by JSON messages over a socket of packets, one answer to each,
+with the message's number: of a judge that was killed, answers may be left over. In the bubblewrap rung it is the first
+process of a process namespace: nothing inside can stop it, and all ends with it.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from assignment.confined.confinement import prctl
+
+MAX_MESSAGE = 64 << 10
+MAX_PROCESSES = 64  # of a submission, at one time; a compiler takes four
+MAX_FOUND = 1_000  # processes, in one search
+MAX_SCRATCH = 1 << 30  # bytes
+MAX_ENTRIES = 20_000  # files and folders in the scratch space
+WATCH_EVERY_S = 0.1
+TO_END_S = 5.0
+
+
+class Supervisor:
+    def __init__(self, control: socket.socket, scratch: Path, child: Callable[[socket.socket, str], None]) -> None:
+        """`child` takes the socket of a conversation and a name for its caches, and does not return."""
+        self._control, self._scratch, self._start = control, scratch, child
+        self._child = 0
+        self._status: int | None = None  # the wait status of a child that has ended
+        self._why = ""  # a sentence about why it had to
+
+    def run(self) -> None:
+        """Answer until the grader is gone."""
+        adopt_orphans()
+        prctl(4, 0)  # not dumpable: nobody of this user may trace or read this process
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        handlers: dict[str, Callable[..., dict[str, Any]]]
+        handlers = {"fork": self._fork, "bury": self._bury, "interrupt": self._interrupt, "strays": self._strays}
+        handlers |= {"wipe": self._wipe, "used": self._used}
+        while received := self._next():
+            message, descriptors = received
+            number = message.pop("number")
+            reply = handlers[message.pop("do")](*descriptors, **message)
+            self._control.sendall(json.dumps({**reply, "number": number}).encode())
+        self._end_all()
+
+    def _next(self) -> tuple[dict[str, Any], list[int]] | None:
+        """The next message, while the child is being watched."""
+        pause = WATCH_EVERY_S
+        while not select.select([self._control], [], [], pause)[0]:
+            began = time.monotonic()
+            self._watch()
+            pause = max(WATCH_EVERY_S, 10 * (time.monotonic() - began))
+        data, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, 1)
+        return (json.loads(data), descriptors) if data else None
+
+    def _fork(self, connection: int, caches: str) -> dict[str, Any]:
+        self._status, self._why = None, ""
+        try:
+            self._child = os.fork()
+        except OSError:  # there can be no more processes
+            os.close(connection)
+            self._child = 0
+            return {}
+        if not self._child:
+            keep_open(connection)
+            os.set_inheritable(connection, False)  # a program that the submission starts would hold the line
+            self._start(socket.socket(fileno=connection), caches)
+        os.close(connection)
+        return {"pid": self._child}
+
+    def _interrupt(self) -> dict[str, Any]:
+        """Have the child print where it is."""
+        self._reap()
+        if self._status is None:
+            os.kill(self._child, signal.SIGUSR1)
+            time.sleep(0.2)
+        return {}
+
+    def _bury(self, patience_s: float) -> dict[str, Any]:
+        """End the child, if it does not do so by itself within patience_s, and all that it started."""
+        until = time.monotonic() + patience_s
+        while self._status is None and time.monotonic() < until:
+            time.sleep(0.002)
+            self._watch()
+        self._end_all()
+        return {"status": self._status, "why": self._why}
+
+    def _used(self) -> dict[str, Any]:
+        """The processor's time that the child and its descendants have taken, whether none of them is running, and the
+        bytes that the child has mapped since it was forked.
+        """
+        self._reap()
+        figures = [figure for pid in self._living() if (figure := usage_of(pid))]
+        used = {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
+        return {**used, "grown": mapped_by(self._child) - mapped_by(os.getpid())}
+
+    def _strays(self) -> dict[str, Any]:
+        """The names of processes beside the child, that its last call left behind."""
+        self._reap()
+        return {"strays": [name_of(pid) for pid in descendants() if pid != self._child]}
+
+    def _wipe(self) -> dict[str, Any]:
+        """Empty the scratch space, whatever a submission made of it."""
+        self._end_all()
+        folders = [str(path) for path in self._scratch.iterdir()]
+        if folders:
+            subprocess.run(["chmod", "-R", "u+rwX", "--", *folders], stderr=subprocess.DEVNULL)
+            subprocess.run(["rm", "-rf", "--", *folders], stderr=subprocess.DEVNULL)
+        return {}
+
+    def _watch(self) -> None:
+        self._reap()
+        if self._child and self._status is None and not self._why:
+            self._why = excess(self._scratch)
+            if self._why:
+                self._end_all()
+
+    def _end_all(self) -> None:
+        """Kill the child and every descendant; those in its group, which a filter keeps them in, at once."""
+        if self._child and self._status is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child, signal.SIGKILL)
+        if not end(self._living, self._reap):  # the process namespace, if any, ends them with us
+            os._exit(1)
+
+    def _living(self) -> list[int]:
+        """The child, unless it has been reaped, and all descendants that the kernel tells of."""
+        child = [self._child] if self._child and self._status is None else []
+        return list(dict.fromkeys([*child, *descendants()]))
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == self._child:
+                    self._status = ended[1]
+
+
+def end(living: Callable[[], list[int]], reap: Callable[[], None]) -> bool:
+    """Kill processes until there are none: newborn ones in the next round. False where they multiply faster.
+
+    No process of a group outlives a signal to it, however fast they multiply.
+    """
+    until = time.monotonic() + TO_END_S
+    while pids := living():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                if (group := os.getpgid(pid)) not in (0, os.getpgrp()):
+                    os.killpg(group, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def adopt_orphans() -> None:
+    """From now on every descendant whose parent ends becomes a child of the calling process."""
+    prctl(36, 1)
+
+
+def end_descendants() -> None:
+    """End what the calling process has started and not waited for, and whom it has adopted."""
+
+    def reap() -> None:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    end(descendants, reap)
+
+
+def keep_open(connection: int) -> None:
+    """Close every descriptor but the standard ones and this."""
+    os.closerange(3, connection)
+    os.closerange(connection + 1, 1 << 16)
+
+
+def descendants(of: int | None = None, at_most: int = MAX_FOUND) -> list[int]:
+    """The process ids of what a process, or this one, has started, and they in turn: all, or so many and some more."""
+    found: list[int] = []
+    waiting = [of or os.getpid()]
+    while waiting and len(found) <= at_most:  # of a fork bomb there are ever more
+        children = children_of(waiting.pop())
+        found += children
+        waiting += children
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def usage_of(pid: int) -> tuple[float, bool] | None:
+    """The processor's time of a process and of those that it has waited for, and whether all its threads sleep."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+        tasks = [path.read_text().rpartition(") ")[2][:1] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return ticks / os.sysconf("SC_CLK_TCK"), not any(state in "RD" for state in tasks)
+    return None
+
+
+def mapped_by(pid: int) -> int:
+    """The bytes of a process's address space."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return "a process"
+
+
+def excess(scratch: Path) -> str:
+    """What the submission has taken too much of."""
+    pids = descendants(at_most=MAX_PROCESSES)
+    if len(pids) > MAX_PROCESSES:
+        return f"it had more than {MAX_PROCESSES} processes running"
+    size, entries = usage(str(scratch))
+    if entries > MAX_ENTRIES or size + sum(map(unlinked, pids)) > MAX_SCRATCH:
+        return f"it wrote more than {MAX_SCRATCH >> 30} GiB, or {MAX_ENTRIES} files, to its scratch space"
+    return ""
+
+
+def usage(folder: str) -> tuple[int, int]:
+    """The bytes and the entries below a folder, counted until there are too many."""
+    size, entries, waiting = 0, 0, [folder]
+    while waiting and entries <= MAX_ENTRIES:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:  # gone, or closed to us
+            for entry in listing:
+                entries += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                with contextlib.suppress(OSError):
+                    size += 512 * entry.stat(follow_symlinks=False).st_blocks
+    return size, entries
+
+
+def unlinked(pid: int) -> int:
+    """The bytes of files without a name that a process holds: deleted ones, and those that live in memory."""
+    size = 0
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                file = descriptor.stat()
+                size += 512 * file.st_blocks if stat.S_ISREG(file.st_mode) and not file.st_nlink else 0
+    return size

@@ -1,0 +1,1 @@
+"""For processes that import a submission: its functions, and what its exceptions say."""

@@ -1,0 +1,52 @@
+"""Host code and kernels in one process: on a GPU, or for a debugger. On the CPU it decides nothing."""
+
+from pathlib import Path
+from typing import Any
+
+from assignment.host.submitted import MAX_MESSAGE, Missing, Submission, describe
+from assignment.protocol import requests
+
+
+class Session:
+    """One submission's calls."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self._submission, self._device = Submission(folder), device
+
+    @property
+    def import_error(self) -> str:
+        """What kept the package from being imported."""
+        return self._submission.import_error
+
+    def answer(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+        """Answer one request once the GPU is through; a reply that "sticks" is this process's last."""
+        from assignment.protocol import sticky
+
+        reply, results = self._described(header, tensors)
+        if (error := sticky.error()) is None:
+            return reply, results
+        if reply["status"] == "ok":  # the kernel at fault was still running
+            reply = {"status": "raised", **describe(error, self._submission.folder)}
+        return {**reply, "sticks": True}, []
+
+    def _described(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+        """Answer one request, with whatever the submission raises described in the reply."""
+        try:
+            return self.let_raise(header, tensors)
+        except (requests.WrongReturn, Missing) as error:
+            return {"status": "failed", "message": str(error)[:MAX_MESSAGE]}, []
+        except BaseException as error:
+            return {"status": "raised", **describe(error, self._submission.folder)}, []
+
+    def let_raise(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+        """Answer one request; what the submission raises goes through."""
+        from assignment.protocol import timed
+
+        if header["kind"] == "load":
+            self._submission.isolated = header["isolated"]
+            self._submission.load()
+            return {"status": "ok", "import_error": self._submission.import_error}, []
+        function = self._submission.function(header["function"], header["about"]["file"])
+        if self._device == "cuda" and header["kind"] in timed.HANDLERS:
+            return timed.answer(function, header)
+        return requests.answer(function, header, tensors, self._device, self._submission.folder)

@@ -1,0 +1,1 @@
+"""The judge: has calls recorded and played, checks what comes back, and scores it."""

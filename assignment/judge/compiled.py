@@ -1,0 +1,84 @@
+"""Has a submission's kernels compiled for GPUs that are not there, or remembers what came of them.
+
+Only the grader remembers: workers neither read nor write what it keeps.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from assignment.compiling import advice, memory
+from assignment.compiling.targets import TARGETS
+from assignment.judge import replies
+from assignment.protocol import wire
+from tests import operators
+
+if TYPE_CHECKING:
+    from assignment.judge.pair import Judgement
+    from assignment.judge.pool import Pool
+
+REFUSED = "LaunchRefused: "
+
+
+def ask(
+    pool: "Pool", function: str, tensors: Sequence[Tensor], options: dict[str, Any], right: "Judgement"
+) -> dict[str, Any] | None:
+    """The reply of a worker that compiles, or one like it from before; None where there is none to be read.
+
+    `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.
+    """
+    request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
+    specs, _, _ = wire.encode(list(tensors))
+    key = memory.key([pool.submission.sha256, request, specs], b"")
+    if reply := _recall(key):
+        return reply
+    share = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
+    asked = {**request, "processes": share}
+    came, results = pool.pair().compile(asked, list(tensors), pool.compiler(), pool.stage.sources, right)
+    reply = replies.read(came, len(results))
+    if reply and _is_success(reply):
+        memory.remember(key, {name: came[name] for name in ("status", "kernels", "stopped")})
+    return reply
+
+
+def _recall(key: str) -> dict[str, Any] | None:
+    try:
+        reply = replies.read(memory.recall(key), 0)
+    except (TypeError, AttributeError):  # JSON of something else
+        return None
+    return reply if reply and reply["status"] == "compiled" else None
+
+
+def _is_success(reply: dict[str, Any]) -> bool:
+    """Whether everything compiled: a failure may come of this machine's want of memory, and is soon found again."""
+    failed = reply["status"] != "compiled" or reply["stopped"]
+    return not failed and not any(kernel.error and not kernel.is_skipped for kernel in reply["kernels"])
+
+
+def not_judged(reply: dict[str, Any]) -> list[str]:
+    """What the compiler crashed over, where that costs nothing; a text each."""
+    return advice.not_judged(reply["kernels"])
+
+
+def unknown(reply: dict[str, Any]) -> list[str]:
+    """What the compiler crashed over everywhere, for staff to look at; a text each."""
+    return advice.unknown(reply["kernels"])
+
+
+def problems(reply: dict[str, Any]) -> list[str]:
+    """What keeps the kernels of a call from running on the targets; a text each."""
+    found = advice.problems(reply["kernels"])
+    for why in dict.fromkeys(reply["stopped"].values()):
+        where = advice.listed([name for name, text in reply["stopped"].items() if text == why])
+        if why.startswith(REFUSED):
+            found.append(f"Triton refuses a launch for {where}: {why.removeprefix(REFUSED)}")
+        else:
+            found.append(
+                f"the call stopped before its last launch, compiled for {where}: {why}\n"
+                "  kernels are compiled there and not run: what they would store is NaN"
+            )
+    if not reply["kernels"] and not found:
+        found.append("the call launches no kernel, so there is none to compile")
+    return found

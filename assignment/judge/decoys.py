@@ -1,0 +1,106 @@
+"""Stand-ins for the inputs of a call: what a recorder gets in their place.
+
+They have the shapes, strides, dtypes, offsets and shared memory of the graded inputs. Their values are fresh normal
+numbers from the operating system's entropy, of the same kind: to the nearest power of four as large in the middle, and
+a few as large as the largest, so that host code that looks for large values goes the way that it would go. Integers
+are any of as many bits. What a forward pass hands on is what it would be for these numbers.
+"""
+
+import contextlib
+import math
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
+from tests import operators, oracle
+
+FAR = 8  # times the usual size, from which on the largest values are of another kind
+MANY = 64  # elements for one that is large
+MAX_ELEMENTS = 1 << 24  # of what the oracle holds, up to which a backward pass gets what its forward one returns
+
+
+def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> list[Tensor]:
+    """Decoys for the inputs of a function."""
+    rng = torch.Generator().manual_seed(secrets.randbits(63))
+    storages: dict[int, torch.UntypedStorage] = {}
+    decoys = []
+    for tensor in tensors:
+        original = tensor.untyped_storage()
+        if original._cdata not in storages:
+            storages[original._cdata] = _empty(original.nbytes())
+        view = tensor.new_empty(0).set_(
+            storages[original._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
+        _fill(view, rng, tensor)
+        decoys.append(view)
+    with contextlib.suppress(Exception):  # a caller's mistake, which the function is to refuse
+        hand_on(function, decoys, options)
+    return decoys
+
+
+def hand_on(function: str, decoys: list[Tensor], options: dict[str, Any]) -> None:
+    """Make consistent what a backward pass gets of the forward one: its results, for these decoys."""
+    left, named = operators.functions()[function].left, operators.named(function, decoys)
+    if left and operators.operator_of(function).elements(named) <= MAX_ELEMENTS:
+        forward = operators.functions()[operators.functions()[function].forward]
+        came = getattr(oracle, forward.oracle)(*(named[name] for name in forward.inputs), **options)
+        for name, result in zip(forward.outputs, came, strict=True):
+            if name in left:
+                named[name].copy_(result)
+
+
+def _empty(nbytes: int) -> torch.UntypedStorage:
+    """Memory that is NaN where no decoy lies, as that of the graded inputs is; a large one stays untouched."""
+    storage = torch.UntypedStorage(nbytes)
+    if nbytes <= WHOLE_STORAGE_UP_TO:
+        torch.tensor([], dtype=torch.uint8).set_(storage).fill_(0xFF)
+    return storage
+
+
+def _fill(view: Tensor, rng: torch.Generator, like: Tensor) -> None:
+    """Write numbers of the same kind; an element that is seen many times is written once."""
+    sizes = [1 if not stride else size for size, stride in zip(view.shape, view.stride(), strict=True)]
+    once = view.as_strided(sizes, view.stride(), view.storage_offset())
+    numbers = _floats if like.is_floating_point() or like.is_complex() else _integers
+    try:
+        once.copy_(numbers(once.shape, rng, like))
+    except RuntimeError:  # a view that meets itself
+        whole = view.new_empty(0).set_(view.untyped_storage())
+        whole.copy_(numbers(whole.shape, rng, like))
+
+
+def kind(values: Tensor) -> tuple[float, float]:
+    """How large values are in the middle, and at most, to the nearest power of four: all that a decoy has of them."""
+    sizes = (values.abs() if values.is_complex() else values).detach().float().abs().flatten()
+    sizes = sizes[sizes.isfinite()]
+    if not sizes.numel():
+        return 1.0, 1.0
+    return _rounded(sizes.median().item()), _rounded(sizes.max().item())
+
+
+def _rounded(size: float) -> float:
+    return 4.0 ** round(math.log(size, 4)) if size else 0.0
+
+
+def _floats(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
+    usual, largest = (min(size, torch.finfo(like.dtype).max / 4) for size in kind(like))  # finite, four times over
+    numbers = usual * torch.randn(shape, generator=rng).clamp(-3.9, 3.9)
+    if largest > FAR * usual and numbers.numel():
+        few = torch.randint(numbers.numel(), (1 + numbers.numel() // MANY,), generator=rng)
+        numbers.view(-1)[few] = largest * torch.randn(few.shape, generator=rng).sign()
+    return numbers
+
+
+def _integers(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
+    """Integers of any sizes up to that of the largest, to the next power of two; negative if some are.
+
+    The last byte is left out: as a scale of microscaling formats it is NaN.
+    """
+    low, high = (int(end) for end in like.to(torch.int64).aminmax()) if like.numel() else (0, 0)
+    bound = 1 << max(high, -low - 1).bit_length()
+    at_most = 2 if like.dtype == torch.bool else torch.iinfo(like.dtype).max
+    return torch.randint(-bound if low < 0 else 0, min(bound, at_most), shape, generator=rng)

@@ -1,0 +1,57 @@
+"""`--inline`: the submission in this very process, in view of a debugger; it decides nothing."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from assignment import worker
+from assignment.host import direct
+from assignment.protocol import wire
+
+
+@contextlib.contextmanager
+def _gpu_on_cpu() -> Iterator[None]:
+    """Host code inside hears of a GPU, as it does where it is recorded."""
+    from assignment.recorder import bodies
+    from assignment.simulator.cuda import CudaOnCpu
+
+    with bodies.everywhere([CudaOnCpu()]):
+        yield
+
+
+class InlineWorker:
+    """A worker's interface on this very process: exceptions of the submission pass through, for a debugger."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        worker.prepare(device)
+        self._gpu: Any = contextlib.nullcontext  # host code hears of one here, too
+        if device == "cpu":
+            from assignment.simulator import control, cuda
+
+            control.let_stop()
+            cuda.patch()
+            self._gpu = _gpu_on_cpu
+        self._session = direct.Session(folder, device)
+        self._decode = functools.partial(wire.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
+
+    def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+        specs, storages, payload = wire.encode(tensors)
+        with self._gpu():
+            return self._session.let_raise(request, self._decode(specs, storages, bytearray(payload)))
+
+    @property
+    def import_error(self) -> str:
+        return self._session.import_error
+
+    def output(self) -> str:
+        return ""
+
+    def forget_output(self) -> None:
+        """Nothing is kept: it is on this process's own output."""
+
+    def close(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,264 @@
+"""A recorder and its player: a call is recorded on decoys in one process and played on its inputs in another.
+
+Where there is a GPU, a third plays what went well in the simulator once more: its results count.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from assignment.sandbox.stage import Stage
+from assignment.sandbox.worker_client import Worker, WorkerDied
+from tests import operators
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
+LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
+TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; others are compiled for an H100
+WARMUP = b'["warmup",'
+MAX_ASKED, MAX_AT_ONCE = 16, 16  # recordings of a submission for the sake of figures, and kernels of each
+FIGURES = ("registers", "spills", "shared", "warps", "stages")
+MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
+ON_GPU = ("call", "again", "gradients")  # what has its results from there; the rest is played to keep up
+Reply = tuple[dict[str, Any], list["Tensor"]]
+Judgement = Callable[[dict[str, Any], list["Tensor"]], None]
+
+
+class Pair:
+    """They are born and die together: a player has the memory of what its recorder has done since its import."""
+
+    def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, Any] | None = None) -> None:
+        """gpu: the properties of a GPU to play on."""
+        self._stage = stage
+        self._workers: list[Worker] = []
+        self.compiler: Callable[[], Worker] | None = None  # for host code that asks what its kernels take
+        self._figures: dict[str, dict[str, int]] = {}  # what it has been told, by key
+        self._n_asked = 0  # times that it has been recorded anew for them
+        self._target = {"target": gpu} if gpu else {}
+        self._here = TARGETS.get(gpu["major"] if gpu else 9, "h100")
+        try:
+            for role in ("record", "play", *(["gpu"] if gpu else [])):
+                self._workers.append(Worker(stage, role, rung))
+        except BaseException:
+            self.close()
+            raise
+        self.recorder, self._player = self._workers[:2]
+        self.kernels: list[Any] = []  # what the recorder has described since its import
+        self.last: dict[str, Any] = {}  # the program that was played last
+
+    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+        """One request and its reply; raises WorkerDied, and the next call finds two new processes."""
+        if request["kind"] not in ("costs", "kept"):
+            return self._once(request, tensors)
+        reply, results = self._warm_up(request, tensors)
+        if reply.get("status") == "ok":
+            reply, results = self._once(request, tensors)
+        if request["kind"] == "kept" and reply.get("status") == "ok":
+            after, gradients = self._once({**request, "kind": "backward"}, [])
+            if after.get("status") != "ok":
+                return after, gradients
+            reply = {**after, "groups": [*reply["groups"], len(gradients)]}
+            results += gradients
+        return reply, results
+
+    def _once(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+        return self._play(request, tensors, *self.record(request, tensors))
+
+    def _warm_up(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+        """The same call on other values: tuning, and workspaces that are made once for all, are behind it then.
+
+        What it leaves of these values is of no use for the call that counts.
+        """
+        others = _decoys(request, tensors)
+        return self._once({**request, "kind": RECORDED_AS[request["kind"]]}, others)
+
+    def record(self, request: dict[str, Any], tensors: list["Tensor"]) -> "tuple[dict[str, Any], Tensor | None]":
+        """What the recorder says, and the program as it came; None where it said nothing that can be read."""
+        from assignment.judge import replies  # loads PyTorch, which a worker's start must not wait for
+
+        if not all(worker.is_connected for worker in self._workers) or not self._has_room(tensors):
+            self._forget()
+        stand_ins = _decoys(request, tensors)
+        try:
+            kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
+            told = {**self._target, **request, "kind": kind, "figures": self._figures}
+            reply, came = self.recorder.ask(told, stand_ins)
+        except WorkerDied:
+            self._forget()
+            raise
+        if not replies.is_program(came):
+            return {}, None
+        if self._may_ask(kind, came[0]) and (figures := self._compiled_for(came[0], request.get("target", self._here))):
+            self._forget()
+            self._figures |= figures
+            self._n_asked += 1
+            return self.record(request, tensors)
+        return replies.recorded(reply) or {}, came[0]
+
+    def _may_ask(self, kind: str, data: "Tensor") -> bool:
+        """Whether a program may ask what kernels take: it is recorded anew then, from the import on."""
+        is_new = kind != "backward" and self.compiler is not None and self._n_asked < MAX_ASKED
+        return is_new and WARMUP in data.numpy().tobytes()
+
+    def _compiled_for(self, data: "Tensor", target: str) -> dict[str, dict[str, int]]:
+        """The figures that a program asks for, by key; without them where a kernel cannot be compiled."""
+        from assignment.judge import program, replies
+
+        assert self.compiler is not None
+        try:
+            asked = program.read(data)
+        except program.Unreadable:  # of which the play tells
+            return {}
+        found: dict[str, dict[str, int]] = {}
+        steps = [step for step in asked["steps"] if step[0] == "warmup"]
+        for _, kernel, grid, arguments, options, key, line in steps[:MAX_AT_ONCE]:
+            launch = ["launch", kernel, grid, arguments, options, None, False, line]
+            bare = program.written({"views": asked["views"], "lines": asked["lines"], "steps": [launch]})
+            header = {"kind": "compile", "sources": self._stage.sources, "programs": {target: 0}, "processes": 1}
+            try:
+                came, results = self.compiler().ask({**header, "kernels": [*self.kernels, *asked["kernels"]]}, [bare])
+                reply = replies.read(came, len(results)) or {}
+            except WorkerDied as error:
+                if not error.ran:
+                    return found
+                reply = {}
+            compiled = next((kernel for kernel in reply.get("kernels", ()) if kernel.registers), None)
+            found[key] = {name: getattr(compiled, name) for name in FIGURES} if compiled else {}
+        return found
+
+    def _play(
+        self, request: dict[str, Any], tensors: list["Tensor"], said: dict[str, Any], data: "Tensor | None"
+    ) -> Reply:
+        """Have the program played, whatever the recorder said: what comes before an exception counts too."""
+        from assignment.judge import program
+
+        if data is None or not said:
+            return {}, []
+        try:
+            checked = program.read(data)
+        except program.Unreadable as error:
+            self._forget()
+            return ({"status": "failed", "message": str(error)} if said["status"] == "ok" else said), []
+        if request["kind"] == "sweep" and any(step[0] != "free" for step in checked["steps"]):
+            self._forget()
+            return {}, []
+        self.kernels += checked["kernels"]
+        self.last = {**checked, "kernel names": {n: entry.get("name") for n, entry in enumerate(self.kernels)}}
+        try:
+            reply, results = self._player.ask(request, [*tensors, data])
+        except WorkerDied:
+            self._forget()
+            raise
+        if len(self._workers) > 2:
+            reply, results = self._on_gpu(request, [*tensors, data], reply, results)
+        if said["status"] != "ok" and reply.get("status") in ("ok", "failed"):
+            return said, []
+        return reply, results
+
+    def _on_gpu(
+        self, request: dict[str, Any], tensors: list["Tensor"], simulated: dict[str, Any], results: list["Tensor"]
+    ) -> Reply:
+        """Have the program played on the GPU too; what the simulator has found is the verdict."""
+        from assignment.judge.replies import MAX_NOTES
+
+        if simulated.get("status") != "ok":
+            self._forget()  # the others have gone on where the GPU has not
+            return simulated, []
+        is_large = _has_large(tensors[:-1])  # the last is the program
+        try:
+            with self._stage.alone_on_gpu() if is_large else contextlib.nullcontext():
+                reply, found = self._workers[2].ask(request, tensors)
+                if is_large and reply.get("status") == "ok":
+                    self._sweep()  # or its memory is taken until the next call
+        except WorkerDied:
+            self._forget()
+            raise
+        is_through = reply.get("status") == "ok"
+        if not is_through:
+            self._forget()
+        if not reply.pop("fits", True):
+            note = "judged in the simulator: the GPU has no room for this call"
+            return {**simulated, "notes": [note, *simulated.get("notes", [])][:MAX_NOTES]}, results
+        if is_through and request["kind"] not in ON_GPU:
+            return simulated, results
+        return ({**simulated, **reply} if is_through else reply), found
+
+    def compile(
+        self, request: dict[str, Any], tensors: list["Tensor"], compiler: Worker, sources: Any, right: Judgement
+    ) -> Reply:
+        """The kernels of a call, compiled for the targets of the request; host code sees each that it asks about.
+
+        `right` raises something if the results of a program, as a reply and tensors, are not as they must be.
+        """
+        names, programs, numbers = request["targets"], [], {}
+        for name in names:
+            said, data = self.record({**request, "target": name}, tensors)
+            reply, results = self._play({**request, "kind": "call"}, tensors, said, data)
+            if reply.get("status") != "ok":
+                return reply, []
+            right(reply, results)
+            assert data is not None
+            programs.append(data)
+            numbers[name] = len(programs) - 1
+            if not said["asked"]:
+                numbers = dict.fromkeys(names, 0)
+                break
+        header = {"kind": "compile", "sources": sources, "kernels": self.kernels, "programs": numbers}
+        return compiler.ask({**header, "processes": request["processes"]}, programs)
+
+    def _has_room(self, tensors: list["Tensor"]) -> bool:
+        """Whether nothing large is kept of earlier calls where there is a large tensor now."""
+        if not _has_large(tensors):
+            return True
+        if self._player.grown > MAX_KEPT:  # until it hears of what the last call has let go
+            self._sweep()
+        return max(self.recorder.grown, self._player.grown) <= MAX_KEPT
+
+    def _sweep(self) -> None:
+        """Let the players hear of the memory that host code has let go."""
+        last = self.last
+        self._once({"kind": "sweep", **operators.called(""), "options": {}}, [])
+        self.last = last
+
+    def _forget(self) -> None:
+        for worker in self._workers:
+            worker.end_child()
+        self.kernels = []
+
+    @property
+    def import_error(self) -> str:
+        """What kept the package from being imported; its files are, one by one."""
+        return self.recorder.import_error
+
+    def output(self) -> str:
+        """What host code and kernels have printed since it was last forgotten."""
+        return self.recorder.output() + self._player.output()
+
+    def forget_output(self) -> None:
+        for worker in self._workers:
+            worker.forget_output()
+
+    def restart(self) -> None:
+        self.kernels, self._figures, self._n_asked = [], {}, 0
+        for worker in self._workers:
+            worker.restart()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+
+def _has_large(tensors: list["Tensor"]) -> bool:
+    return any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
+
+
+def _decoys(request: dict[str, Any], tensors: list["Tensor"]) -> list["Tensor"]:
+    from assignment.judge import decoys
+
+    function, options = request["function"], request["options"]
+    if request["kind"] != "again":
+        return decoys.like(function, tensors, options)
+    middle = len(tensors) // 2
+    return [decoy for half in (tensors[:middle], tensors[middle:]) for decoy in decoys.like(function, half, options)]

@@ -1,0 +1,316 @@
+"""From the outcomes of single cases to a scored report: pure functions of data."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assignment import failure, text
+from assignment.judge import checks
+from assignment.judge.checks import Check
+from tests import operators
+
+OK, FAIL, TO_DO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
+CRASHED, TIMEOUT, NEEDS_REVIEW, GRADER_ERROR = "crashed", "timeout", "needs review", "grader error"
+
+# The status of a check is the first of these that one of its cases has.
+SEVERITY = (GRADER_ERROR, CRASHED, TIMEOUT, FAIL, TO_DO, NOT_GRADED, NEEDS_REVIEW, OK)
+KEEPS_POINTS = (OK, NEEDS_REVIEW)
+OR = " Or: "  # between two likely causes
+NO_POINTS = "the problem earns no points: "
+LARGEST_MARGIN = 1e9  # JSON has no infinity
+MAX_NOTES = 5  # of a check
+MAX_NOTE_LINES = 6
+MAX_STAFF_NOTES = 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """The outcome of one parametrised case of a check."""
+
+    name: str  # the text between the brackets of its test id; empty without parameters
+    status: str
+    message: str = ""
+    margin: float = 0.0  # the largest error over its bound
+    ran: bool = True  # False where the function had been given up before
+    notes: tuple[str, ...] = ()  # what the simulator remarked, without taking points for it
+    measured: str = ""  # how fast it was, where that is what the case is about
+    share: float | None = None  # of the points, where it failed for nothing but being slow
+    cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
+    hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked
+    size: int = 0  # elements of its inputs
+    map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
+    steps: tuple[str, ...] = ()  # what host code did in its last call
+    staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
+    is_fault: bool = False  # the simulator has found one, and its line
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """A check with the outcomes of its cases; `expected` is how many cases were collected."""
+
+    check: Check
+    cases: tuple[Case, ...]
+    expected: int
+
+    @property
+    def status(self) -> str:
+        if not self.expected or len(self.cases) < self.expected:
+            return min([GRADER_ERROR, *(case.status for case in self.cases)], key=SEVERITY.index)
+        return min((case.status for case in self.cases), key=SEVERITY.index)
+
+    @property
+    def score(self) -> float:
+        if self.status in KEEPS_POINTS:
+            return self.check.points
+        failed = [case for case in self.cases if case.status not in (*KEEPS_POINTS, NOT_GRADED)]
+        if self.status != FAIL or any(case.share is None for case in failed):
+            return 0.0
+        shares = [1.0 if case.share is None else case.share for case in self.cases if case.measured]
+        return round(self.check.points * sum(shares) / len(shares), 2)
+
+    @property
+    def worst(self) -> Case | None:
+        """The most telling case of the check's status: a fault with its line, a likely cause, the smallest."""
+        alike = (case for case in self.cases if case.status == self.status)
+        return min(alike, key=lambda case: (not case.ran, not case.is_fault, not case.hints, case.size), default=None)
+
+    @property
+    def margin(self) -> float:
+        return max((case.margin for case in self.cases), default=0.0)
+
+
+def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:
+    """A problem whose own function does not do the work in one case has no check that passes.
+
+    flash_attention stands between two problems and costs its own checks alone.
+    """
+    results = list(results)
+    shown: dict[str, tuple[CheckResult, Case]] = {}
+    for result in results:
+        for case in result.cases:
+            if any(operators.functions()[name].problem == result.check.problem for name in case.cheated):
+                shown.setdefault(result.check.problem, (result, case))
+    return [
+        _failed_for(result, *shown[result.check.problem]) if result.check.problem in shown else result
+        for result in results
+    ]
+
+
+def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> CheckResult:
+    """The check without its points, for what another has shown."""
+    if result.status not in KEEPS_POINTS:
+        return result
+    at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
+    message = f"{NO_POINTS}{at}: {evidence.message}"
+    return replace(
+        result, cases=tuple(replace(case, status=FAIL, message=message, share=None) for case in result.cases)
+    )
+
+
+@dataclass(frozen=True)
+class Session:
+    """Under which circumstances a grade was made."""
+
+    command: str  # that repeats it, up to the names of checks: "uv run grade.py --seed 7 --only"
+    seed: int
+    device: str  # "cpu-simulated", or "cuda" and the name of the GPU
+    sandbox: str
+    submission_sha256: str
+    seconds: float = 0.0
+    import_error: str = ""  # what kept the package from being imported
+    jobs: int = 1  # processes that judged
+    versions: dict[str, str] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+    debug: str = (
+        ""  # the command that runs a case in a debugger, up to its name: "uv run pytest --inline --pdb --seed 7"
+    )
+
+
+def report(session: Session, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> dict[str, Any]:
+    """The report as it is written to --json: plain data; failures are those of the grader itself."""
+    results = list(results)
+    graded, practice = [], []
+    for problem in checks.problems().values():
+        own = [result for result in results if result.check.problem == problem.name]
+        if checks.is_practice(problem.name):
+            practice += [_problem(problem, own, session, is_whole=False)] if own else []
+        else:
+            graded.append(_problem(problem, own, session))
+    graded = [problem for problem in graded if problem["checks"]]
+    return {
+        "schema": 1,
+        "score": _total(graded, "score"),
+        "max_score": _total(graded, "max_score"),
+        "gradable": _total(graded, "gradable"),
+        "device": session.device,
+        "seed": session.seed,
+        "seconds": round(session.seconds, 1),
+        "versions": session.versions,
+        "sandbox": session.sandbox,
+        "jobs": session.jobs,
+        "submission_sha256": session.submission_sha256,
+        "import_error": text.clean(session.import_error),
+        "grader_failures": [failure.end_of(problem) for problem in failures][:MAX_STAFF_NOTES],
+        "notes_to_staff": _notes_to_staff(results)[:MAX_STAFF_NOTES],
+        "problems": graded,
+        "practice": practice,
+    }
+
+
+def _notes_to_staff(results: list[CheckResult]) -> list[str]:
+    """Each remark once, with the first case that it was made of."""
+    said: dict[str, str] = {}
+    for result in results:
+        for case in result.cases:
+            for note in case.staff:
+                said.setdefault(note, f"{result.check.name}[{case.name}]" if case.name else result.check.name)
+    return [text.line(f"{where}: {note}") for note, where in said.items()]
+
+
+def _problem(
+    problem: operators.Problem, results: list[CheckResult], session: Session, is_whole: bool = True
+) -> dict[str, Any]:
+    """The entry of a problem; of a whole one, points that no check of these carries are shown too."""
+    entries = [check_entry(result, session.command, session.debug) for result in results]
+    missing = problem.points - sum(entry["max_score"] for entry in entries)
+    if is_whole and missing > 0 and (not session.only or problem.name in session.only):
+        entries.append(_not_graded(problem.name, problem.title, missing))
+    return {
+        "name": problem.name,
+        "title": problem.title,
+        "score": _total(entries, "score"),
+        "max_score": _total(entries, "max_score"),
+        "gradable": sum(entry["max_score"] for entry in entries if entry["status"] != NOT_GRADED),
+        "checks": entries,
+    }
+
+
+def entries_of(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """All checks of a report, those of practice after the others."""
+    return [check for problem in (*report["problems"], *report["practice"]) for check in problem["checks"]]
+
+
+def _total(entries: list[dict[str, Any]], key: str) -> float:
+    return round(sum(entry[key] for entry in entries), 6)
+
+
+def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
+    """The entry for points of a problem that no check carries."""
+    return {
+        "name": name,
+        "claim": f"{title}: no check of it can run here",
+        "score": 0.0,
+        "max_score": points,
+        "status": NOT_GRADED,
+        "cases": 0,
+        "passed": 0,
+        "message": "",
+        "hint": "",
+        "rerun": "",
+    }
+
+
+def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str, Any]:
+    """One check as the report shows it; command runs it again when its name is added, debug a case of it."""
+    good = result.status in KEEPS_POINTS
+    return {
+        "name": result.check.name,
+        "claim": result.check.claim,
+        "score": result.score,
+        "max_score": result.check.points,
+        "status": result.status,
+        "cases": result.expected,
+        "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
+        "message": "" if result.status == OK else text.clean(_message(result)),
+        "hint": text.clean(hint_of(result)),
+        "rerun": "" if good else text.line(f"{command} {result.check.name}"),
+        "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
+        "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
+        "notes": _notes(result),
+        "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
+    }
+
+
+def _node(result: CheckResult) -> str:
+    """The worst case as pytest calls it, for a shell."""
+    assert result.worst is not None
+    case = f"[{result.worst.name}]" if result.worst.name else ""
+    return shlex.quote(f"tests/{result.check.path}{case}")
+
+
+def hint_of(result: CheckResult) -> str:
+    """What is likely, and in which case that was seen, if not in the one that is shown."""
+    hints = likely(case.hints for case in result.cases)
+    told = OR.join(hints)
+    if not hints or result.worst is None or set(hints) <= set(result.worst.hints or ()):
+        return told
+    seen = next(case.name for case in result.cases if hints[0] in (case.hints or ()))
+    return f"In case [{seen}]: {told}"
+
+
+def likely(hints: Iterable[Sequence[str] | None], everywhere: Mapping[str, int] | None = None) -> tuple[str, ...]:
+    """Of what may explain each failed case, what explains the most of them; the likelier come first.
+
+    Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
+    somebody has looked into: it is chance then.
+    everywhere: how many cases each explains in all, which goes before.
+    """
+    looked_into = [of_case for of_case in hints if of_case is not None]
+    votes = Counter(hint for of_case in looked_into for hint in of_case)
+    enough = [hint for hint, count in votes.most_common() if 2 * count >= len(looked_into)]
+    if not enough:
+        return ()
+    in_all = everywhere or votes
+    best = max(enough, key=in_all.__getitem__)
+    same = (votes[best], in_all[best])
+    alike = [hint for hint in enough if hint != best and (votes[hint], in_all[hint]) == same]
+    return best, *alike[: votes[best] == len(looked_into)]
+
+
+def chosen(
+    hints: Iterable[Sequence[str] | None], plain: Iterable[Sequence[str] | None], everywhere: Mapping[str, int]
+) -> tuple[str, ...]:
+    """What is likely of a check's cases, and does not contradict those of the function's first check, `plain`."""
+    looked_into = [of_case for of_case in plain if of_case is not None]
+    found = likely(hints, everywhere)
+    return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
+
+
+def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
+    """Each check with one hint, or two that explain the same: of those that explain it the ones that explain the most
+    of its function.
+
+    Where a function's first check, the plainest, is wrong, what does not explain it explains nothing else.
+    """
+    by_function: dict[str, list[CheckResult]] = {}
+    for result in results:
+        by_function.setdefault(result.check.function, []).append(result)
+    everywhere = {
+        function: Counter(hint for other in group for case in other.cases for hint in case.hints or ())
+        for function, group in by_function.items()
+    }
+    return [_settled(r, by_function[r.check.function][0], everywhere[r.check.function]) for r in results]
+
+
+def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[str, int]) -> CheckResult:
+    told = chosen((case.hints for case in result.cases), (case.hints for case in first.cases), everywhere)
+    kept = (
+        case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
+        for case in result.cases
+    )
+    return replace(result, cases=tuple(kept))
+
+
+def _notes(result: CheckResult) -> list[str]:
+    """What was remarked on the check's cases, each remark once, and not more than anybody reads."""
+    notes = (text.clean(note, MAX_NOTE_LINES) for case in result.cases for note in case.notes[:MAX_NOTES])
+    return list(dict.fromkeys(note for note in notes if note))[:MAX_NOTES]
+
+
+def _message(result: CheckResult) -> str:
+    worst = result.worst
+    if worst is None:
+        return f"only {len(result.cases)} of {result.expected} cases were run: not your code, please report this"
+    return f"[{worst.name}] {worst.message}" if worst.name and worst.status != TO_DO else worst.message

@@ -1,0 +1,124 @@
+"""What is timed: a function on inputs of one size, with the least that it must move and compute.
+
+Bytes are those that have to cross the GPU's memory bus once, operations those of the products of matrices.
+"""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests import compare, models, operators
+
+COPYING = "copying"  # the peer that stands for an amount of memory to move
+ELEMENTS = 1 << 28  # of x, at every width
+CHECKED_ROWS = 32
+CHECKED_COLUMNS = 8
+Check = Callable[[Sequence[Tensor]], float]  # of results; returns the largest error over its bound, or raises Mismatch
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A contiguous tensor to be."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A picture of a bench: a value against the size, a line for each contestant.
+
+    Of two functions the second is drawn broken; of one, what is causal.
+    """
+
+    title: str
+    functions: tuple[str, ...]
+    size: str  # of a bench's row: "n" or "d"
+    size_in_words: str
+    value: str  # of a bench's row; microseconds are drawn by their logarithm
+    value_in_words: str
+    d: int | None = None  # the only one that is drawn
+
+
+def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
+    """A check of rows of all results, but of columns of the weight's gradient, to which each row adds."""
+    fewer = 1 if is_strict else 4
+    n_rows, d = named["x"].shape
+    rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS // fewer)))
+    columns = sorted(chance.sample(range(d), min(d, CHECKED_COLUMNS // fewer)))
+    by_row = {name: (tensor.clone() if name == "weight" else tensor[rows]).cpu() for name, tensor in named.items()}
+    by_column = {}
+    if "grad_weight" in work.outputs:
+        by_column = {
+            name: (tensor[..., columns] if name in ("x", "weight") or tensor.ndim == 2 else tensor.clone()).cpu()
+            for name, tensor in named.items()
+        }
+    model = getattr(models, operators.functions()[work.function].oracle)
+
+    def check(results: Sequence[Tensor]) -> float:
+        expected = model(*by_row.values(), **work.options)
+        if by_column:
+            expected["grad_weight"] = model(*by_column.values(), **work.options)["grad_weight"]
+        where = [columns if name == "grad_weight" else rows for name in work.outputs]
+        came = tuple(result[part].cpu() for result, part in zip(results, where, strict=True))
+        return compare.worst_margin(came if len(came) > 1 else came[0], expected)
+
+    return check
+
+
+def hand_on_nothing(named: dict[str, Tensor]) -> None:
+    """Leave the inputs as they are: no forward pass left any."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A function of the submission with its inputs' and results' shapes."""
+
+    function: str
+    inputs: dict[str, Spec]
+    outputs: dict[str, Spec]
+    options: dict[str, Any] = field(default_factory=dict)
+    operations: float = 0.0  # of products of matrices
+    arithmetic: float = 0.0  # of elements, where there is no product
+    hand_on: Callable[[dict[str, Tensor]], None] = hand_on_nothing  # writes what a forward pass would have left
+    picked: Callable[["Workload", dict[str, Tensor], random.Random, bool], Check] = pick_rows
+
+    @property
+    def nbytes(self) -> int:
+        """What must be read and written at least."""
+        return sum(spec.nbytes for spec in (*self.inputs.values(), *self.outputs.values()))
+
+    @property
+    def largest(self) -> Spec:
+        """The input that tells its size."""
+        return self.inputs[operators.operator_of(self.function).sized_by]
+
+    def fill(self, tensors: Sequence[Tensor], memory: Any, generator: torch.Generator) -> None:
+        """Write new values of the memory's into one slot; for a backward pass, what a forward pass would have left."""
+        named = dict(zip(self.inputs, tensors, strict=True))
+        left = operators.functions()[self.function].left
+        for name, tensor in named.items():
+            if name not in left:
+                memory.randomize(tensor, generator)
+        self.hand_on(named)
+
+    def pick(self, tensors: Sequence[Tensor], chance: random.Random, is_strict: bool = True) -> Check:
+        """A check of some part of the results, which is drawn now."""
+        return self.picked(self, dict(zip(self.inputs, tensors, strict=True)), chance, is_strict)
+
+
+def built(function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
+    """The work of a function of the submission at one size."""
+    from assignment.operators import part  # which build on this module
+
+    is_backward = operators.functions()[function].is_backward
+    return part(function, "workload").workload(*shape, dtype, backward=is_backward, **options)

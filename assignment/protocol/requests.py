@@ -1,0 +1,243 @@
+"""What is done with a request: a function of the submission is called in one of several ways.
+
+A handler takes the function, the request's header, its tensors and who is told of a second call; it returns groups of
+tensors and whether the function returned one bare tensor.
+"""
+
+import contextlib
+import gc
+import itertools
+import types
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assignment.protocol import wire
+from assignment.protocol.probes import Inputs, Returned
+
+MAX_NOTES = 4  # warnings in a reply
+MAX_NOTE = 1_000  # characters
+MAX_KERNELS = 100  # names of them, in a reply
+
+
+class WrongReturn(Exception):
+    """A function returned something else than a plain tensor or a tuple of them."""
+
+
+def answer(
+    function: Callable, header: dict[str, Any], tensors: list, device: str, folder: Path
+) -> tuple[dict[str, Any], list]:
+    """The reply of a process that runs host code and kernels together: on a GPU, or for a debugger.
+
+    Its "groups" index the tensors that go with it. A kernel that misused memory is told of in a reply of status
+    "fault", whatever became of the exception.
+    """
+    tensors = moved(tensors, device)
+    before = Inputs(list(tensors))
+    with watched(tensors, header, device) as seen:
+        try:
+            groups, bare = HANDLERS[header["kind"]](function, header, tensors, seen)
+        except Exception:
+            if not seen.faults:
+                raise
+        if seen.faults:
+            return {"status": "fault", "message": told([str(seen.faults[0])], folder)[0]}, []
+    if header["kind"] != "again":  # which writes to the inputs itself, and lets the grader compare
+        refuse_shared_memory(before, groups[0])
+    if header["kind"] == "call":
+        groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
+    flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
+    reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare}
+    reply |= {"notes": told(seen.warnings, folder), "nans": told(seen.nans.values(), folder)}
+    return reply, flat
+
+
+_returned = Returned()
+
+
+def refuse_shared_memory(inputs: Inputs, results: list) -> None:
+    """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not a new result's own."""
+    if (position := inputs.written_to()) is not None:
+        raise WrongReturn(f"argument {position} was written to: inputs must stay as they are")
+    if inputs.shares_memory(results):
+        raise WrongReturn("a result shares its memory with an input: return memory of your own")
+    if _returned.holds(results):
+        raise WrongReturn("a result lies in the memory of an earlier call's result: make new memory in each call")
+    _returned.add(results)
+
+
+@contextlib.contextmanager
+def watched(tensors: list, header: dict[str, Any], device: str) -> Iterator[Any]:
+    """What the simulator says of the launches inside: faults and warnings; nothing on a GPU."""
+    if device != "cpu":
+        nothing = {"faults": [], "warnings": [], "nans": {}, "begin_again": lambda: None}
+        yield types.SimpleNamespace(**nothing)
+        return
+    from assignment.simulator import calls
+
+    with calls.call(tensors, header.get("order", 0), header["kind"] == "costs") as seen:
+        yield seen
+
+
+def told(texts: Iterable[str], folder: Path) -> list[str]:
+    """The first messages, cut to a length that a reply may have, with the submission's own paths."""
+    return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
+
+
+def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+    """The results."""
+    outputs, bare = results(function(*tensors, **header["options"]))
+    return [outputs], bare
+
+
+def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+    """Call, overwrite the inputs in place with a second problem, call again.
+
+    Returns the first results as they are after the second call, the inputs after the first call, the second results,
+    the inputs after the second call; storages are left shared where they are.
+    """
+    middle = len(tensors) // 2
+    inputs, others = tensors[:middle], tensors[middle:]
+    first, bare = results(function(*inputs, **header["options"]))
+    after_first = [tensor.clone() for tensor in inputs]
+    for tensor, other in zip(inputs, others, strict=True):
+        tensor.copy_(other)
+    seen.begin_again()
+    second, bare_again = results(function(*inputs, **header["options"]))
+    if (bare_again, len(second)) != (bare, len(first)):
+        raise WrongReturn("returned another number of tensors when it was called again")
+    return [first, after_first, second, inputs], bare
+
+
+def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+    """The gradients for the inputs in "wrt", as many times as asked, of the result or of its sum."""
+    wrt, times = header["wrt"], header["times"]
+    grad = tensors.pop() if header["has_grad"] else None
+    inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
+    output = differentiable(function, header, inputs)
+    if grad is not None and grad.shape != output.shape:
+        raise WrongReturn(f"returned shape {tuple(output.shape)}, expected {tuple(grad.shape)}")
+    if header["interleaved"]:
+        flipped = {name: not value if isinstance(value, bool) else value for name, value in header["options"].items()}
+        others = [(tensor.detach() / 2).requires_grad_() for tensor in inputs]
+        differentiable(function, {**header, "options": flipped}, others)
+    wanted = [inputs[i] for i in wrt]
+    end = output if grad is not None else output.sum()
+    came = [torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times, allow_unused=True) for i in range(times)]
+    for number, gradient in zip(wrt, came[0], strict=True):
+        if gradient is None:
+            alone = "" if len(wrt) == len(inputs) else ": it may be asked for alone, which ctx.needs_input_grad tells"
+            raise WrongReturn(f"no gradient came for argument {number}, only None{alone}")
+    return [list(gradients) for gradients in came], False
+
+
+def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> Any:
+    """The one tensor that a differentiable function returns."""
+    outputs, bare = results(function(*inputs, **header["options"]))
+    if not bare:
+        raise WrongReturn("returned a tuple, expected a torch.Tensor")
+    if not outputs[0].requires_grad:
+        raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
+    return outputs[0]
+
+
+def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+    """The gradients, and how many bytes of tensors live on after the call, beside its inputs and its result."""
+    inputs = [tensor.requires_grad_() for tensor in tensors]
+    differentiable(function, header, inputs)  # what is made once for all, such as a workspace, is there from now on
+    before = reachable_storages()
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):  # seen by gc
+        output = differentiable(function, header, inputs)
+    after = reachable_storages()
+    ours = {output.untyped_storage()._cdata, *before}
+    held = torch.tensor(sum(size for key, size in after.items() if key not in ours))
+    return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False
+
+
+def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+    """What the call reads of each input and writes of each result, in bytes; the last group holds the figures.
+
+    It is the second call that counts: tuning, and workspaces that are made once for all, are behind it.
+    """
+    from assignment.simulator.costs import HostTraffic, summary
+
+    results(function(*tensors, **header["options"]))
+    seen.launches.clear()
+    with HostTraffic() as host:
+        outputs, bare = results(function(*tensors, **header["options"]))
+    figures = summary(seen, host, tensors, outputs)
+    numbers = [figures["read"], figures["tile_rows"], figures["written"]]
+    return [outputs, [torch.tensor(row, dtype=torch.int64) for row in numbers]], bare
+
+
+def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+    """The results, and the number of elements of the largest tensor that PyTorch makes during the call."""
+    from assignment.simulator.costs import HostTraffic
+
+    with HostTraffic() as host:
+        outputs, bare = results(function(*tensors, **header["options"]))
+    return [outputs, [torch.tensor(host.largest)]], bare
+
+
+HANDLERS = {  # by kind of request
+    "call": call,
+    "gradients": gradients,
+    "again": again,
+    "kept": kept,
+    "costs": costs,
+    "largest": largest,
+}
+
+
+def reachable_storages() -> dict[int, int]:
+    """The storages of all tensors that Python objects hold, with their sizes in bytes."""
+    gc.collect()
+    sizes: dict[int, int] = {}
+    for held in [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor)]:
+        with contextlib.suppress(Exception):  # a sparse tensor has no storage; a subclass may forbid to ask
+            sizes[held.untyped_storage()._cdata] = held.untyped_storage().nbytes()
+    return sizes
+
+
+def results(returned: Any) -> tuple[list, bool]:
+    """What a function returned, as a list of plain tensors, and whether it was one tensor and no tuple."""
+    bare = not isinstance(returned, tuple | list)
+    outputs = [returned] if bare else list(returned)
+    for output in outputs:
+        if type(output) is not torch.Tensor:
+            name = "None" if output is None else type(output).__name__
+            raise WrongReturn(f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor")
+        if output.device.type not in ("cpu", "cuda"):
+            raise WrongReturn(f"returned a tensor on {output.device}, expected the device of the inputs")
+        if output.layout != torch.strided:
+            raise WrongReturn(f"returned a {output.layout} tensor, expected a strided one")
+        if output.dtype not in wire.DTYPES.values():
+            raise WrongReturn(f"returned a tensor of {output.dtype}, expected the dtype of the inputs, or float32")
+    return outputs, bare
+
+
+def moved(tensors: list, device: str) -> list:
+    """The tensors on another device, with their layouts and shared storages as they are.
+
+    Of a storage that is mostly untouched only what the tensors see is copied.
+    """
+    storages: dict[int, Any] = {}
+    out = []
+    for tensor in tensors:
+        if tensor.device.type == device:
+            out.append(tensor)
+            continue
+        storage = tensor.untyped_storage()
+        is_large = storage.nbytes() > wire.WHOLE_STORAGE_UP_TO
+        if storage._cdata not in storages:
+            storages[storage._cdata] = (
+                torch.UntypedStorage(storage.nbytes(), device=device) if is_large else storage.to(device=device)
+            )
+        there = tensor.new_empty(0, device=device)
+        there.set_(storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
+        if is_large:
+            there.copy_(tensor)
+        out.append(there)
+    return out

@@ -1,0 +1,105 @@
+"""What a worker that is timed does: calls a function on slots of the judge's memory, and keeps what came.
+
+The slots lie in memory of the GPU that the judge owns and rewrites. No host code of a submission is in this process,
+so the clock is CUDA's own. The judge looks at results that it chooses, after the inputs are gone.
+"""
+
+import functools
+import gc
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from assignment.protocol.requests import WrongReturn, results
+from assignment.protocol.wire import DTYPES
+
+AHEAD = 5_000_000  # cycles, some milliseconds: the GPU waits so long before a run, and what is to be launched lines up
+slots: list[list[Any]] = []  # the inputs of each
+_outputs: list[list[Any]] = []  # where results are to be copied
+_kept: list[Any] = []  # what the calls of the last run returned
+
+
+def answer(function: Callable, header: dict[str, Any]) -> tuple[dict[str, Any], list]:
+    """The reply, without tensors."""
+    more = HANDLERS[header["kind"]](function, header)
+    return {"status": "ok", "groups": [], "bare": False, **more}, []
+
+
+def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+    """See the judge's memory: the slots, each of some inputs, and the outputs."""
+    _kept.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+    gc.disable()  # until the process ends: no collection falls into what is timed
+    memory = shared(json.dumps(header["memory"]))
+    slots[:] = [[placed(memory, *spec) for spec in slot] for slot in header["slots"]]
+    _outputs[:] = [[placed(memory, *spec) for spec in outputs] for outputs in header["outputs"]]
+    return {}
+
+
+def placed(memory: Any, offset: int, dtype: str, shape: list[int]) -> Any:
+    """A contiguous tensor at some byte of a storage, and the whole of a storage of its own: as a caller's inputs are.
+
+    It is good for as long as the memory is.
+    """
+    size = DTYPES[dtype].itemsize * math.prod(shape)
+    own = torch._C._construct_storage_from_data_pointer(memory.data_ptr() + offset, memory.device, size)
+    return torch.empty(0, dtype=DTYPES[dtype], device=memory.device).set_(own).view(shape)
+
+
+@functools.cache
+def shared(handle: str) -> Any:
+    """The memory of another process, as its _share_cuda_() describes it."""
+    torch.cuda.init()
+    device, memory, size, offset, counter, counter_offset, event, is_synchronized = json.loads(handle)
+    return torch.UntypedStorage._new_shared_cuda(
+        device, bytes.fromhex(memory), size, offset, bytes.fromhex(counter), counter_offset, bytes.fromhex(event),
+        is_synchronized,
+    )  # fmt: skip
+
+
+def run(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+    """Call the function once for each slot named; the seconds of a call are those of all of them, divided.
+
+    A part of the calls would not do: kernels can do the work of others ahead, and leave it in memory that is kept.
+    """
+    _kept.clear()
+    order, options = header["order"], header["options"]
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    torch.cuda._sleep(AHEAD)
+    marks[0].record()
+    for i in order:
+        _kept.append(function(*slots[i], **options))
+    marks[1].record()
+    torch.cuda.synchronize()
+    return {"events_s": marks[0].elapsed_time(marks[1]) / 1e3 / len(order)}
+
+
+def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+    """Copy the results of some calls of the last run into the judge's memory."""
+    for position, outputs in zip(header["positions"], _outputs, strict=False):
+        tensors, _ = results(_kept[position])
+        if len(tensors) != len(outputs):
+            raise WrongReturn(f"returned {len(tensors)} tensors, expected {len(outputs)}")
+        for i, (tensor, output) in enumerate(zip(tensors, outputs, strict=True), 1):
+            if (tensor.shape, tensor.dtype) != (output.shape, output.dtype):
+                came = f"{tensor.dtype} {tuple(tensor.shape)}"
+                raise WrongReturn(f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}")
+            output.copy_(tensor)
+    torch.cuda.synchronize()
+    return {}
+
+
+def release(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+    """Let go of the judge's memory."""
+    for held in (slots, _outputs, _kept):
+        held.clear()
+    shared.cache_clear()
+    return {}
+
+
+HANDLERS: dict[str, Callable[[Callable, dict[str, Any]], dict[str, Any]]]
+HANDLERS = {"hold": hold, "run": run, "give": give, "release": release}

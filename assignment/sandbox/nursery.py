@@ -1,0 +1,144 @@
+"""Where workers come from: a process that has loaded PyTorch, once, and is forked for each of them.
+
+Runs as a program of its own, `python -I nursery.py SOCKET`, with the environment that workers have. Each packet that
+it receives is a JSON object, "setup" for worker.py with "environment" and "folder", and three descriptors: the control
+socket, where the pid is told first, the output, and one that is only to be held open. It imports nothing of ours until
+it is forked, and never has a submission. Bubblewrap makes its own processes, and a GPU wants them fresh: those workers
+load PyTorch themselves.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MAX_MESSAGE = 256 << 10
+N_DESCRIPTORS = 3
+
+
+def main() -> None:
+    line = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _hide()
+    importlib.import_module("torch")
+    silence = os.open(os.devnull, os.O_WRONLY)  # until here it may have said why that does not work
+    for stream in (1, 2):
+        os.dup2(silence, stream)
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(line, MAX_MESSAGE, N_DESCRIPTORS)
+        if not data:  # the grader is gone
+            os._exit(0)
+        if len(descriptors) == N_DESCRIPTORS and _is_forked():
+            line.close()
+            _become_worker(json.loads(data), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _is_forked() -> bool:
+    """Whether this is the new process; nobody waits for it, so that its pid stays its own.
+
+    Where there can be no more processes, whoever asked finds the control socket closed.
+    """
+    try:
+        return not os.fork()
+    except OSError:
+        return False
+
+
+def _hide() -> None:
+    """Nobody of this user may trace or read this process; see supervisor.py, which cannot be imported here."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+
+
+def _become_worker(order: dict[str, Any], control: int, output: int, _: int) -> None:
+    try:
+        os.setsid()
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.close(output)
+        os.chdir(order["folder"])
+        os.environ |= order["environment"]
+        setup = {**order["setup"], "control": control}
+        os.write(control, json.dumps({"supervisor": os.getpid()}).encode())
+        program = f"{setup['runtime']}/assignment/worker.py"
+        sys.argv[:] = [program, json.dumps(setup)]
+        runpy.run_path(program, run_name="__main__")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+class Nursery:
+    """The grader's end of such a process, which is started anew where it was killed."""
+
+    def __init__(self) -> None:
+        self._line: socket.socket | None = None
+        self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten
+
+    def bear(
+        self, setup: dict[str, Any], environment: dict[str, str], folder: Path, descriptors: Sequence[int]
+    ) -> None:
+        """Have a worker started; its first word on the control socket is its pid."""
+        order = json.dumps({"setup": setup, "environment": environment, "folder": str(folder)}).encode()
+        try:
+            if self._line is None:
+                raise ConnectionError
+            socket.send_fds(self._line, [order], descriptors)
+        except OSError:
+            line = self._start(environment, output=descriptors[1])
+            with contextlib.suppress(OSError):  # killed already: whoever asked finds the control socket closed
+                socket.send_fds(line, [order], descriptors)
+
+    def close(self) -> None:
+        """End it; the next worker comes from another."""
+        if self._line is not None:
+            self._line.close()
+        self._line = None
+        self._signal(signal.SIGKILL)
+
+    def wake(self) -> None:
+        """Set it going again if somebody has stopped it."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, number)
+                process.poll()
+
+    def _start(self, environment: dict[str, str], output: int) -> socket.socket:
+        from assignment.sandbox.rungs import FIRST_TO_GO  # not for the program: it imports nothing of ours
+
+        self.close()
+        self._line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        with theirs:
+            process = subprocess.Popen(
+                [*FIRST_TO_GO, sys.executable, "-I", __file__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,  # says why, where PyTorch cannot be loaded
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                env=environment,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return self._line
+
+
+if __name__ == "__main__":
+    main()

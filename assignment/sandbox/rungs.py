@@ -1,0 +1,203 @@
+"""The sandboxes that a worker can run in, best first, which of them work here, and what a worker sees of the machine.
+
+bubblewrap  The worker has name spaces of its own: no network, no other process, and of the file system only what is
+            bound, read-only but for its scratch space. Its first process cannot be killed from inside, and all
+            processes end with it. A system-call filter closes what is left: see seccomp.py.
+landlock    The kernel's Landlock refuses to open other files (that they exist can still be seen) and, from version 4
+            on, TCP, from 6 on, signals to processes outside; the filter refuses sockets, signals, ptrace, changes of
+            files' owners and modes, and new processes. With a GPU, where a compiler must run, processes may be
+            started and Unix sockets opened.
+rlimits     Memory, files, time; processes, unless it is root's. It reads what the user reads, and has the network.
+
+In every rung the verdict is the grader's alone: it is files, network and other processes that a rung keeps safe.
+"""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assignment.confined import landlock, seccomp
+from assignment.confined.confinement import ON_GPU
+
+BUBBLEWRAP, LANDLOCK, RLIMITS = RUNGS = ("bubblewrap", "landlock", "rlimits")
+AUTO = "auto"
+UNSAFE = (RLIMITS,)
+BANNER = """\
+!! NO SANDBOX (rlimits): the submission can read and change your files and use the network, as you can.
+!! Run nobody's code but your own this way.
+"""
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
+    *("/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/nvidia"),
+)
+ROOTS_OWN = tuple(f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs"))  # root may write there
+FIRST_TO_GO = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$0" "$@"')  # where memory runs out
+PROBE_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True)
+class Folders:
+    """What a worker has of the stage."""
+
+    runtime: str
+    submission: str
+    scratch: str
+    compiled: str = ""
+    packages: tuple[str, ...] = ()  # folders of more packages, for those of ours that time them
+
+
+IN_BUBBLEWRAP = Folders("/grade/runtime", "/grade/submission", "/grade/scratch")
+
+
+class Unavailable(Exception):
+    """A rung that was asked for does not work here; the message says why, and what does."""
+
+
+def choose(asked: str, device: str) -> str:
+    """The rung to use; raises Unavailable."""
+    if asked == AUTO:
+        return next(rung for rung in order(device) if not problem(rung, device))
+    if reason := problem(asked, device):
+        working = ", ".join(rung for rung in order(device) if not problem(rung, device))
+        raise Unavailable(f"--sandbox {asked}: {reason}; what works here: {working}")
+    return asked
+
+
+def order(device: str) -> tuple[str, ...]:
+    """CUDA's shared buffers do not cross process name spaces, and Landlock was seen to work with a GPU."""
+    return (LANDLOCK, BUBBLEWRAP, RLIMITS) if device in ON_GPU else RUNGS
+
+
+def announcement(rung: str, device: str) -> str:
+    """What to tell the user of the rung, and why it is not a better one."""
+    if rung not in RUNGS:
+        return "No sandbox: the submission runs in this process\n"
+    better = order(device)[: order(device).index(rung)]
+    reasons = "; ".join(f"{other}: {why}" for other in better if (why := problem(other, device)))
+    if rung in UNSAFE:
+        return BANNER + (f"!! {reasons}\n" if reasons else "")
+    return f"Sandbox: {rung}{f' ({reasons})' if reasons else ''}\n"
+
+
+@functools.cache
+def problem(rung: str, device: str) -> str:
+    """Why a rung does not work here; "" if it does."""
+    if rung == RLIMITS:
+        return ""
+    if not seccomp.is_supported():
+        return "the kernel takes no system-call filters, or this kind of processor is unknown"
+    if rung == LANDLOCK:
+        return "" if landlock.version() else "the kernel has no Landlock (Linux 5.13), or a container forbids it"
+    if not shutil.which("bwrap"):
+        return "bwrap is not installed (apt install bubblewrap)"
+    try:
+        done = subprocess.run(
+            [*bubblewrap(device), "true"], env={}, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap does not run: {error}"
+    return f"bwrap does not work: {done.stderr.strip()[-200:]}" if done.returncode else ""
+
+
+def seen(rung: str, folders: Folders) -> Folders:
+    """The folders by the names that they have for the worker."""
+    if rung != BUBBLEWRAP:
+        return folders
+    compiled = "/grade/compiled" if folders.compiled else ""
+    return replace(IN_BUBBLEWRAP, compiled=compiled, packages=folders.packages)
+
+
+def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
+    """What a worker is told when it starts, but for its control socket."""
+    can_read = [*readable(device), *folders.packages]
+    return {"rung": rung, "device": device, "readable": can_read, **asdict(seen(rung, folders))}
+
+
+def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:
+    """The command line of a worker in a rung."""
+    names, told = seen(rung, folders), {**setup(rung, device, folders), "control": control}
+    worker = [sys.executable, "-I", f"{names.runtime}/assignment/worker.py", json.dumps(told)]
+    if rung != BUBBLEWRAP:
+        return [*FIRST_TO_GO, *worker]
+    stage = ["--ro-bind", folders.runtime, names.runtime, "--ro-bind", folders.submission, names.submission]
+    stage += ["--bind", folders.scratch, names.scratch, "--chdir", names.scratch]
+    stage += [word for folder in folders.packages for word in ("--ro-bind", folder, folder)]
+    if folders.compiled:
+        stage += ["--bind", folders.compiled, names.compiled]
+    if not any(
+        Path("/tmp") in Path(file).parents for file in told["readable"]
+    ):  # a checkout there: its Python is below
+        stage += ["--symlink", names.scratch, "/tmp"]
+    variables = [word for item in env.items() for word in ("--setenv", *item)]
+    return [*FIRST_TO_GO, *bubblewrap(device), *stage, *variables, "--remount-ro", "/", *worker]
+
+
+def bubblewrap(device: str) -> list[str]:
+    """bwrap with name spaces and a file system of its own, for mounts and a command to be added to.
+
+    Whatever can be written to, /tmp included, is to be the scratch space, which the supervisor watches.
+    """
+    spaces = ["--unshare-user-try", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    mounts = ["--proc", "/proc", "--dev", "/dev", "--ro-bind-try", "/sys/devices/system", "/sys/devices/system"]
+    for path in map(Path, readable(device)):
+        is_link = path.is_symlink() and (path.parent == Path("/") or not path.is_dir())  # /lib is usr/lib
+        mounts += ["--symlink", str(path.readlink()), str(path)] if is_link else ["--ro-bind", str(path), str(path)]
+    if device in ON_GPU:
+        devices = [*map(str, Path("/dev").glob("nvidia*")), "/dev/dxg"]
+        mounts += ["--ro-bind", "/sys", "/sys", *(word for name in devices for word in ("--dev-bind-try", name, name))]
+        mounts += [word for name in ROOTS_OWN for word in ("--ro-bind-try", name, name)]  # CUDA writes below /proc
+    else:
+        spaces += ["--unshare-ipc"]
+        mounts += ["--remount-ro", "/dev", "--remount-ro", "/proc"]
+    return [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--new-session", "--as-pid-1", *spaces, *mounts]
+
+
+def readable(device: str) -> list[str]:
+    """What a worker may read beside its stage: the system's programs and libraries, Python and its packages."""
+    wanted = [*map(Path, SYSTEM), *interpreter(), *named_by("LD_LIBRARY_PATH")]
+    if device in ON_GPU:
+        wanted += [*named_by("CUDA_HOME"), *compilers()]
+    parts = [part for path in dict.fromkeys(wanted) if path.exists() for part in without(ROOT, path)]
+    return [str(path) for path in parts if not any(other in path.parents for other in parts)]
+
+
+def interpreter() -> Iterator[Path]:
+    """Where Python and its packages lie, and the links on the way to the program."""
+    yield from map(Path, (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix))
+    yield Path(sys.base_prefix).resolve()
+    yield from (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages"))
+    program = Path(sys.executable)
+    while program.is_symlink():
+        program = Path(os.path.normpath(program.parent / program.readlink()))
+        yield program
+
+
+def compilers() -> Iterator[Path]:
+    """Where a C compiler may lie, which Triton needs on a GPU."""
+    yield Path("/opt")
+    for program in filter(None, map(shutil.which, (os.environ.get("CC", ""), "gcc", "clang", "cc"))):
+        prefix = Path(program).resolve().parents[1]
+        if prefix not in (Path("/"), Path.home()) and prefix not in Path.home().parents:
+            yield prefix
+
+
+def named_by(variable: str) -> list[Path]:
+    return [Path(entry) for entry in os.environ.get(variable, "").split(":") if entry.startswith("/")]
+
+
+def without(hidden: Path, path: Path) -> Iterator[Path]:
+    """path, or where it holds the hidden folder, all else in it."""
+    real = path.resolve()
+    if real not in hidden.parents:
+        yield from () if real == hidden else (path,)
+    else:
+        for child in real.iterdir():
+            yield from without(hidden, child)

@@ -1,0 +1,407 @@
+"""The grader's end of a worker: start it, ask it, keep its deadlines, and replace it when it dies."""
+
+import fcntl
+import json
+import multiprocessing
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from assignment import text
+from assignment.confined.confinement import ON_GPU
+from assignment.confined.supervisor import descendants
+from assignment.sandbox import rungs
+from assignment.sandbox.nursery import Nursery
+from assignment.sandbox.stage import Stage, remove
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WAKE_EVERY_S = 2.0
+PIPE = 1 << 20  # bytes that can be printed while nobody reads
+MAX_STARTS = 5  # of a worker that is killed each time before it is ready
+START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
+SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
+CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, "cuda": 120.0}  # usual: 2 s
+WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
+WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
+LOOK_EVERY_S = 0.5
+END_TIMEOUT_S = 5.0
+PATIENCE_S = 0.5  # for a child that only closed its connection
+MAX_ANSWER = 64 << 10  # bytes
+MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dropped
+PASSED_ON = ("LANG", "LD_LIBRARY_PATH", "TZ")
+FOR_CUDA = ("PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC")  # and a compiler
+
+
+_nursery = Nursery()  # of this process and of those that it forks
+
+
+class WorkerDied(Exception):
+    """The submission ended the worker, or had to be stopped."""
+
+    def __init__(self, status: str, message: str, ran: bool = True) -> None:
+        super().__init__(message)
+        self.status = status  # "crashed" or "timeout"
+        self.ran = ran  # False: the submission's time was over before
+
+
+class WorkerUnavailable(Exception):
+    """No worker can be started: the grader's fault, not the submission's."""
+
+
+class Worker:
+    """One worker process and the conversation with it."""
+
+    def __init__(self, stage: Stage, device: str, rung: str | None = None, packages: Sequence[str] = ()) -> None:
+        """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on.
+
+        packages: folders of more packages that it may import.
+        """
+        self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
+        self._packages = tuple(packages)
+        self._channel: socket.socket | None = None
+        self._isolated = False
+        self._spent_s = self._idle_s = 0.0  # of the call that is waited for: in all, and doing nothing
+        self.import_error = ""  # what kept the package from being imported: its files are, one by one
+        self._printed: deque[bytes] = deque()
+        self._printed_size = 0
+        self._pid = multiprocessing.get_context("fork").RawValue("i", 0)  # of its first process, whoever has heard it
+        self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten by who did not start it
+        self._last_words = ""  # what a process printed that never got to its first child
+        self._start()
+
+    def _start(self) -> None:
+        self._owner = os.getpid()  # who waits for the worker; processes forked from this one only talk to it
+        self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        self._output, write_end = os.pipe()
+        with suppress(OSError):  # the most that this user may have
+            fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE)
+        self._has_had_child = False
+        self._scratch = self._stage.new_scratch()
+        try:
+            self._start_process(theirs.fileno(), write_end)
+        finally:
+            theirs.close()
+            os.close(write_end)
+
+    def _start_process(self, control: int, output: int) -> None:
+        stage, role = self._stage, self._device
+        folders = rungs.Folders(
+            str(stage.runtime(role)),
+            str(stage.seen_by(role)),
+            str(self._scratch),
+            stage.compiled(role),
+            self._packages,
+        )
+        env = self._environment(rungs.seen(self._rung, folders).scratch)
+        if self._rung != rungs.BUBBLEWRAP and self._device not in ON_GPU:
+            self._pid.value = 0  # until it tells
+            setup = rungs.setup(self._rung, self._device, folders)
+            _nursery.bear(setup, env, self._scratch, [control, output, self._stage.living])
+            return
+        process = subprocess.Popen(
+            rungs.command(self._rung, self._device, folders, control, env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[control, self._stage.living],
+            cwd=self._scratch,
+            env={} if self._rung == rungs.BUBBLEWRAP else env,  # its first process shows bwrap's to the others
+            start_new_session=True,
+        )
+        self._pid.value = process.pid
+        self._processes.append(process)
+
+    def _environment(self, scratch: str) -> dict[str, str]:
+        names = PASSED_ON + (FOR_CUDA if self._device in ON_GPU else ())
+        env = {name: os.environ[name] for name in names if name in os.environ}
+        env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        if self._device not in ON_GPU:
+            env |= {
+                "PATH": "/usr/bin:/bin",
+                "OMP_NUM_THREADS": "1",
+                "TORCH_COMPILE_DISABLE": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+            }
+        return env
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the child that answered last is there."""
+        return self._channel is not None
+
+    @property
+    def grown(self) -> int:
+        """The bytes that the child has mapped since it was forked; 0 if there is none."""
+        return self._supervisor("used").get("grown", 0) if self.is_connected else 0
+
+    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
+        """One request and its reply; raises WorkerDied, and the next call finds a new worker."""
+        if self._stage.is_over:
+            raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
+        if self._channel is None:
+            self._connect()
+        return self._exchange(request, tensors)
+
+    def _exchange(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
+        from assignment.protocol import wire  # loads PyTorch, which a worker's start must not wait for
+
+        assert self._channel is not None
+        timeout_s = CALL_TIMEOUT_S[self._device]
+        began = time.monotonic()
+        try:
+            until = began + WALL_TIMES * timeout_s
+            number = wire.ask(self._channel, request, tensors, until)
+            self._await_reply(timeout_s)
+            until = min(until, time.monotonic() + timeout_s)  # which has begun to come
+            header, results = wire.answer_to(number, self._channel, until)
+        except wire.DeadlineExceeded:
+            where = self._interrupt()
+            self._bury(patience_s=0)
+            raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
+        except wire.ConnectionLost:
+            raise WorkerDied("crashed", self._bury() + self._place()) from None
+        except wire.ProtocolError as error:
+            self._bury(patience_s=0)
+            raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
+        finally:
+            self._stage.spend(self._spent_s or time.monotonic() - began)
+            self._spent_s = 0.0
+        self._refuse_leftovers()
+        if header.pop("sticks", False):  # an error of the GPU's, with which every later call of this child would fail
+            self.end_child()
+            if request["kind"] == "load":
+                raise WorkerDied("crashed", "the GPU was left unusable when it was imported")
+        return header, results
+
+    def _await_reply(self, timeout_s: float) -> None:
+        """Wait for a reply's first byte; raises DeadlineExceeded.
+
+        What counts is the processor's time that the child takes, and the time for which it waits for nobody but itself:
+        a machine that is busy with others changes no verdict.
+        """
+        from assignment.protocol import wire
+
+        channel, output = self._channel, self._output
+        assert channel is not None
+        began = last = time.monotonic()
+        before: float | None = None
+        while channel not in (ready := readable(channel, output)):
+            now = time.monotonic()
+            if ready:
+                self._catch_up()
+                if now - last < LOOK_EVERY_S:
+                    continue
+            used = self._supervisor("used")
+            if not used:  # the first process is gone, and its child with it
+                raise wire.ConnectionLost
+            processor_s = used.get("processor_s", 0.0)
+            before = max(0.0, processor_s - (now - began)) if before is None else before
+            idle_s = now - last if self._device in ON_GPU or used.get("is_idle", True) else 0.0
+            self._idle_s, last = self._idle_s + idle_s, now
+            self._spent_s = max(processor_s - before, 0.0) + self._idle_s
+            if self._spent_s > timeout_s or now - began > WALL_TIMES * timeout_s:
+                self._idle_s = 0.0
+                raise wire.DeadlineExceeded
+        self._idle_s = 0.0
+
+    def _refuse_leftovers(self) -> None:
+        """A call must be over when it returns; raises WorkerDied where a process goes on."""
+        if self._device in WITHOUT_HOST_CODE:  # nothing of a submission's runs there but kernels
+            return
+        strays = self._supervisor("strays").get("strays", ["the worker's own, which was killed"])
+        if not strays:
+            return
+        self._bury(patience_s=0)
+        left = f"left a process running: {str(strays[0])[:80]}"
+        raise WorkerDied("crashed", f"{left}; end every process before the function returns")
+
+    def _connect(self) -> None:
+        """A new child of the worker, with the submission imported; without __init__.py where that is what kills it."""
+        self._fork_child()
+        try:
+            load = {"sources": self._stage.sources} if self._device in WITHOUT_HOST_CODE else {}
+            header, _ = self._exchange({"kind": "load", "isolated": self._isolated, **load}, [])
+        except WorkerDied as error:
+            if self._isolated:
+                raise
+            self._isolated, self.import_error = True, text.clean(str(error))
+            self._connect()
+        else:
+            self.import_error = self.import_error or import_error_in(header)
+
+    def _fork_child(self) -> None:
+        for attempt in range(1, MAX_STARTS + 1):
+            ours, theirs = socket.socketpair()
+            with theirs:
+                started = self._supervisor("fork", START_TIMEOUT_S, [theirs.fileno()], caches=self._stage.caches)
+            if started:
+                break
+            ours.close()
+            if attempt == MAX_STARTS or (attempt > 1 and self._last_words):  # it says why: another will say the same
+                raise WorkerUnavailable(f"the worker process did not start: {self._last_words or 'it was killed'}")
+        self._channel = ours
+        self._has_had_child = True
+
+    def _supervisor(
+        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: Any
+    ) -> dict[str, Any]:
+        """The answer of the worker's first process; {} if it is gone, or stopped, and there is a new one."""
+        try:
+            self._control.settimeout(timeout_s)
+            number = time.monotonic_ns()
+            socket.send_fds(self._control, [json.dumps({"do": do, "number": number, **more}).encode()], descriptors)
+            return self._answer_to(number, timeout_s)
+        except (OSError, ValueError) as error:  # no answer at all is no JSON
+            if isinstance(error, TimeoutError) and not self._pid.value:  # it was never born
+                _nursery.close()
+            self._end_process()
+            self._start()
+            return {}
+
+    def _answer_to(self, number: int, timeout_s: float) -> dict[str, Any]:
+        """Passes over what answers somebody else: a judge that was killed before it could read it."""
+        answer: dict[str, Any] = {}
+        while answer.get("number") != number:
+            self._await_answer(timeout_s)
+            answer = json.loads(self._control.recv(MAX_ANSWER))
+            self._pid.value = answer.get("supervisor", self._pid.value)
+        return answer
+
+    def _await_answer(self, timeout_s: float) -> None:
+        """Set the first process going again if somebody has stopped it; raises TimeoutError."""
+        until = time.monotonic() + timeout_s
+        while not select.select([self._control], [], [], WAKE_EVERY_S)[0]:
+            if time.monotonic() > until:
+                raise TimeoutError
+            _nursery.wake()
+            for pid in (self._pid.value, *descendants(self._pid.value)) if self._pid.value else ():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def _bury(self, patience_s: float = PATIENCE_S) -> str:
+        """End the current child, and say how it had ended."""
+        assert self._channel is not None
+        self._channel.close()
+        self._channel = None
+        end = self._supervisor("bury", patience_s=patience_s)
+        if end.get("status") is None:
+            return "the worker process was killed"
+        return end["why"] or describe_end(end["status"])
+
+    def _interrupt(self) -> str:
+        """Have the child, at its deadline, print where it is."""
+        self._supervisor("interrupt")
+        return self._place()
+
+    def _place(self) -> str:
+        """The innermost line of the submission in the stack that faulthandler printed last, if it did."""
+        stack = self.output().rpartition("most recent call first")[2]
+        frame = re.search(r'File "[^"\n]*/(cs336_kernels/[^"\n]+)", line (\d+) in ([\w<>]+)', stack)
+        return f"\n  at {frame[1]}:{frame[2]} in {frame[3]}" if frame else ""
+
+    def _catch_up(self) -> None:
+        """Take what has been printed: whoever has answered has printed it before."""
+        with suppress(OSError, ValueError):  # it is closed
+            while select.select([self._output], [], [], 0)[0] and (data := os.read(self._output, PIPE)):
+                self._printed.append(data)
+                self._printed_size += len(data)
+                while self._printed_size - len(self._printed[0]) > MAX_OUTPUT:
+                    self._printed_size -= len(self._printed.popleft())
+
+    def forget_output(self) -> None:
+        """What was printed so far belongs to somebody else."""
+        self._catch_up()
+        self._printed.clear()
+        self._printed_size = 0
+
+    def output(self) -> str:
+        """What the submission has printed since then, as far as it was kept."""
+        self._catch_up()
+        return b"".join(self._printed).decode(errors="replace")
+
+    def _end_process(self) -> None:
+        """End the worker, and with it all that it started; its first process sees to that if it can."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._control.close()
+        if not has_ended(self._pid.value, END_TIMEOUT_S):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid.value, signal.SIGKILL)
+        if self._owner == os.getpid() and self._processes:
+            self._processes[-1].wait()
+        self._last_words = "" if self._has_had_child else tail(self._output)
+        self._catch_up()
+        os.close(self._output)
+        remove(self._scratch)
+
+    def restart(self) -> None:
+        """End the child; the next call finds a new one, with what the stage then holds, and empty scratch space."""
+        self.end_child()
+        self._isolated, self.import_error = False, ""
+        self._supervisor("wipe", START_TIMEOUT_S)
+
+    def end_child(self) -> None:
+        """The next call finds a new one, with nothing of what this one held."""
+        if self._channel is not None:
+            self._bury(patience_s=0)
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        self._end_process()
+
+
+def import_error_in(header: dict[str, Any]) -> str:
+    """What a worker says of the import of the package, made safe to show; empty where all is well."""
+    said = header.get("import_error")
+    return text.clean(said) if isinstance(said, str) else ""
+
+
+def readable(*ends: Any) -> list[Any]:
+    """Those that can be read from, as soon as there are some, or nothing after a while."""
+    return select.select(ends, [], [], LOOK_EVERY_S)[0]
+
+
+def has_ended(pid: int, timeout_s: float) -> bool:
+    """Whether a process, ours or not, ends in time."""
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:  # it is gone already
+        return True
+    try:
+        return bool(select.select([process], [], [], timeout_s)[0])
+    finally:
+        os.close(process)
+
+
+def tail(output: int) -> str:
+    """What is left to read in a pipe."""
+    os.set_blocking(output, False)
+    with suppress(BlockingIOError):
+        return os.read(output, MAX_OUTPUT).decode(errors="replace")
+    return ""
+
+
+def describe_end(status: int) -> str:
+    """A wait status in words."""
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status))
+        meaning = {
+            signal.SIGSEGV: "segmentation fault: an address outside of every tensor?",
+            signal.SIGKILL: "killed, most likely for its memory",
+            signal.SIGABRT: "aborted",
+            signal.SIGBUS: "bus error",
+        }.get(name, "")
+        return f"the process died of {name.name}" + (f" ({meaning})" if meaning else "")
+    return f"the process ended itself with exit status {os.WEXITSTATUS(status)} in the middle of the call"

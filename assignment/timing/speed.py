@@ -1,0 +1,230 @@
+"""What a test of speed can ask: a function of the submission against a peer, timed in this very process.
+
+These tests run one after the other, when all others are over and the machine is quiet.
+"""
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from assignment.judge import score
+from assignment.judge.calls import SubmissionError, failure
+from assignment.judge.pool import MAX_DEATHS, Pool, properties_of_gpu
+from assignment.operators.workloads import COPYING, Workload, built
+from assignment.sandbox import rungs
+from assignment.sandbox.stage import Stage
+from assignment.sandbox.worker_client import WorkerDied
+from assignment.submission import Submission
+from assignment.timing import clock, contestants, roof
+from assignment.timing.memory import Memory
+
+ROUNDS = 8
+MEMORY_SHARE = 0.25  # of the GPU's, for slots; the results of the calls take as much again
+BENCH_MEMORY_SHARE = 0.1  # where some peers hold all scores
+MAX_MEMORY = 40 << 30  # bytes
+FULL_SIZES_FROM = 32 << 30  # bytes of the GPU; on a smaller one, what only moves memory has a quarter of the rows
+BEYOND_ROOF = 1.25  # times what copies and products reach: who only reads may be a little faster than a copy
+SLACK = 1 << 30  # bytes beside the results: a matrix of all scores of one head at n = 32,768 takes 2 GiB in bfloat16
+
+
+class TooSlow(AssertionError):
+    """Right, but slower than full points ask for."""
+
+    def __init__(self, message: str, share: float) -> None:
+        super().__init__(message)
+        self.share = share  # of the points
+
+
+class Session:
+    """What the speed tests of one run share: processes of their own, the judge's memory, what the GPU can do.
+
+    The processes load while other tests are judged.
+    """
+
+    def __init__(self, stage: Stage, rung: str) -> None:
+        gpu = properties_of_gpu()
+        self.total = gpu["total_memory"]
+        self._stage = stage
+        self.submitted = contestants.Submitted(stage, rung, gpu)
+        self.peers = contestants.Peers(rung)
+        self._roofs: dict[torch.dtype, roof.Roof] = {}
+        self.deaths: Counter[str] = Counter()  # of the submission's processes, by function
+        self.has_begun = False
+
+    def replace(self, submission: Submission) -> None:
+        """Go on with another submission."""
+        self.submitted.begin_anew()
+        self._stage.replace(submission)
+        self.deaths.clear()
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        return Memory(min(MAX_MEMORY, int(MEMORY_SHARE * self.total)))
+
+    def roof(self, dtype: torch.dtype) -> roof.Roof:
+        if dtype not in self._roofs:
+            self._roofs[dtype] = roof.measure(dtype)
+        return self._roofs[dtype]
+
+    def close(self) -> None:
+        self.submitted.close()
+        self.peers.close()
+
+
+def bench(session: Session, console: Console, only: Sequence[str], table: Path | None, picture: Path | None) -> None:
+    """Time a sweep, and write what was asked for."""
+    from assignment.timing import bench, plots
+
+    memory, roof = Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))), session.roof(torch.bfloat16)
+    rows: list[bench.Row] = []
+    try:
+        for more in bench.run(console, session.submitted, session.peers, memory, roof, only):
+            rows += more
+    finally:  # stopped halfway, what there is
+        if table:
+            bench.write_csv(table, rows)
+        if picture and rows:
+            plots.draw(picture, rows, roof, torch.cuda.get_device_name())
+
+
+class Speed:
+    """The `speed` fixture of one test."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._call = ""
+        self.notes: list[str] = []
+        self.doubts: list[str] = []
+        self.evidence: dict[str, list[str]] = {}
+        self.measured = ""  # what was found, in a line
+        self.seconds = 0.0  # a call
+        self.ratio = 0.0  # of the peer's time to that of the submission
+
+    def __call__(
+        self, function: str, shape: Sequence[int], dtype: torch.dtype, against: str, reach: float, **options: Any
+    ) -> None:
+        """Assert that the function is right, its own work, and `reach` times as fast as the peer."""
+        workload = self._workload(function, shape, dtype, options)
+        session = self._session
+        with self._failures(function):
+            rivals = [session.submitted.contestant(), session.peers.contestant(against)]
+            raced = clock.race(workload, rivals, session.memory, ROUNDS)
+        self._hear(function)
+        self._refuse_impossible(raced.timings["submission"], workload, dtype)
+        self._judge(raced, workload, dtype, against, reach)
+
+    def _hear(self, function: str) -> None:
+        """What the steps of the program show; work that is not the kernels' is evidence."""
+        found = self._session.submitted.found
+        self.doubts += found.doubts
+        if found.evidence:
+            raise SubmissionError(score.FAIL, "\n".join(["what is timed is not your kernels' work:", *found.evidence]))
+
+    def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
+        if self._session.deaths[function] >= MAX_DEATHS:
+            message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
+            raise SubmissionError(score.CRASHED, message, ran=False)
+        if dtype == torch.bfloat16 and torch.cuda.get_device_capability() < (8, 0):
+            raise SubmissionError(score.NOT_GRADED, f"{torch.cuda.get_device_name()} has no bfloat16")
+        workload = built(function, shape, dtype, options)
+        if not workload.operations and self._session.total < FULL_SIZES_FROM:
+            workload = built(function, (shape[0] // 4, *shape[1:]), dtype, options)
+        shown = ", ".join(f"{name}={value}" for name, value in options.items())
+        sizes = f"{str(dtype).removeprefix('torch.')} {workload.largest.shape}"
+        self._call = f"{function}({', '.join(part for part in (sizes, shown) if part)})"
+        return workload
+
+    @contextlib.contextmanager
+    def _failures(self, function: str) -> Iterator[None]:
+        """What goes wrong inside, as what it means; the worker is not used again."""
+        try:
+            yield
+            return
+        except contestants.PeerFailed as error:
+            name, why = error.args
+            told: BaseException = SubmissionError(score.NOT_GRADED, f"{PEER_NAMES[name]} does not run here: {why}")
+        except contestants.Failed as error:
+            told = failure(error.reply)
+        except WorkerDied as error:
+            self._session.deaths[function] += 1
+            told = SubmissionError(error.status, str(error), error.ran)
+        except torch.OutOfMemoryError:
+            told = SubmissionError(score.FAIL, "no memory is left on the GPU: results and workspaces take all of it")
+        except ValueError as error:  # a slot does not fit
+            told = SubmissionError(score.NOT_GRADED, f"this GPU is too small: {error}")
+        self._session.submitted.begin_anew()
+        torch.cuda.empty_cache()
+        raise told
+
+    def _refuse_impossible(self, timing: clock.Timing, workload: Workload, dtype: torch.dtype) -> None:
+        least = self._session.roof(dtype).least_seconds(workload.nbytes, workload.operations) / BEYOND_ROOF
+        if timing.seconds < least:
+            raise SubmissionError(
+                score.FAIL,
+                f"{microseconds(timing.seconds)} a call cannot be: this GPU needs {microseconds(least)} "
+                "to move or multiply what the function has to",
+            )
+
+    def _judge(self, raced: clock.Race, workload: Workload, dtype: torch.dtype, against: str, reach: float) -> None:
+        """Raise TooSlow below `reach` times the peer's speed; by bytes where the peer only stands for them."""
+        timing = raced.timings["submission"]
+        middle, low, high = raced.ratios[against]
+        if against == COPYING:
+            work = workload.nbytes / (2 * workload.largest.nbytes)
+            middle, low, high = (ratio * work for ratio in (middle, low, high))
+        roof_ = self._session.roof(dtype)
+        share = roof_.least_seconds(workload.nbytes, workload.operations) / timing.seconds
+        rate = (
+            f"{workload.operations / timing.seconds / 1e12:.0f} TFLOP/s"
+            if workload.operations
+            else f"{workload.nbytes / timing.seconds / 1e12:.2f} TB/s"
+        )
+        self.seconds, self.ratio = timing.seconds, middle
+        self.measured = (
+            f"{middle:.2f} × {PEER_NAMES[against]} ({low:.2f}–{high:.2f}; full points from {reach:.2f}): "
+            f"{microseconds(timing.seconds)} a call, {rate}, {share:.0%} of what this GPU reaches"
+        )
+        if middle < reach:
+            raise TooSlow(
+                "\n".join([self.measured, *(f"needs review: {doubt}" for doubt in self.doubts)]), middle / reach
+            )
+
+    def memory(self, function: str, shape: Sequence[int], dtype: torch.dtype, **options: Any) -> None:
+        """Assert that a call makes no matrix of all scores: it has no room for one beside its results."""
+        workload = self._workload(function, shape, dtype, options)
+        allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
+        self._session.submitted.begin_anew()  # what it has kept since it began is this function's
+        with self._failures(function):
+            clock.Track(workload, self._session.memory, n_slots=1).warm_up(self._session.submitted.contestant())
+        self._hear(function)
+        if (peak := self._session.submitted.found.peak) > allowed:
+            raise SubmissionError(
+                score.FAIL,
+                f"takes {peak / 2**30:.1f} GiB beside its inputs, and may take {allowed / 2**30:.1f}: memory has to "
+                "grow with n·d, and not with n²",
+            )
+
+    def in_context(self, message: str) -> str:
+        return f"{self._call}:\n{message}" if self._call else message
+
+
+PEER_NAMES = {COPYING: "a copy", "flash2": "FlashAttention-2"}
+
+
+def microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:,.0f} µs"
+
+
+def needs_a_gpu(pool: Pool) -> str:
+    """Why speed cannot be graded here; "" where it can."""
+    if pool.device != "cuda":
+        return "speed is graded on a GPU"
+    if pool.rung == rungs.BUBBLEWRAP:
+        return "speed cannot be graded in bubblewrap: a GPU's memory is not shared into it"
+    return "speed is graded in a worker only, not --inline" if pool.rung not in rungs.RUNGS else ""
