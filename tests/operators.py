@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -141,6 +142,19 @@ def about(name: str) -> dict[str, Any]:
 def called(name: str) -> dict[str, Any]:
     """The part of a request that says which function it is about."""
     return {"function": name, "about": about(name)}
+
+
+@functools.cache
+def of_oracle(name: str) -> Function:
+    """The first function that is to return what this one of the oracle's does."""
+    return next(function for function in functions().values() if function.oracle == name)
+
+
+def oracle(name: str) -> Callable[..., Any]:
+    """The oracle's function of this name: in tests/<operator>/oracle.py, or in the one that several share."""
+    folder = operator_of(of_oracle(name).name).name
+    own = f"tests.{folder}.oracle"
+    return getattr(importlib.import_module(own if importlib.util.find_spec(own) else "tests.oracle"), name)
 
 
 def named(function: str, tensors: Sequence[Any]) -> dict[str, Any]:

@@ -1,13 +1,10 @@
 """Names the misconception behind a wrong result: what a student has computed instead, where a model of it agrees.
 
-misconception.py       what a misconception is
-weighted_sum.py        models of each problem
-rmsnorm.py
-attention.py
-attention_backward.py
-strides.py             tensors read in the wrong places
-matching.py            which models agree
-search.py              what was found so far
+The models are the operators' (assignment/operators/<operator>/misconceptions.py).
+
+strides.py     tensors read in the wrong places
+matching.py    which models agree
+search.py      what was found so far
 """
 
 from assignment.diagnosis.matching import calls, causes

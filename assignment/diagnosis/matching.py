@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.diagnosis import attention, attention_backward, rmsnorm, strides, weighted_sum
-from assignment.diagnosis.misconception import Call, Misconception, Model
-from tests import oracle
+from assignment.diagnosis import strides
+from assignment.operators import parts
+from assignment.operators.misconception import Call, Model, Models
 from tests.compare import Expected
+from tests.operators import Function, functions, of_oracle, operator_of, oracle
 
 CLOSE, FARTHER = 0.1, 3.0  # of the bound: who is that close agrees; and of others who is no farther than the closest
 FAR, ROUGHLY = 10.0, 1e-3  # values so many times as large as the right ones need agree only so well
@@ -44,27 +45,8 @@ OF_ANOTHER_CALL = (
 )
 MAX_ELEMENTS = 1 << 22  # of scores, or of x: what is larger is not looked at
 
-MISCONCEPTIONS: dict[str, list[Misconception]] = {
-    "weighted_sum_forward": weighted_sum.FORWARD,
-    "weighted_sum_backward": weighted_sum.BACKWARD,
-    "rmsnorm_forward": rmsnorm.FORWARD,
-    "rmsnorm_backward": rmsnorm.BACKWARD,
-    "flash_forward": attention.MISCONCEPTIONS,
-    "flash_backward": attention_backward.MISCONCEPTIONS,
-}
-HINTS = {one.hint: one.name for several in MISCONCEPTIONS.values() for one in several}
-DIFFERENTIABLE = {
-    "weighted_sum": "weighted_sum_forward",
-    "rmsnorm": "rmsnorm_forward",
-    "flash_attention": "flash_forward",
-}
-ORACLES = {"flash_forward": "attention_forward", "flash_backward": "attention_backward"}
-SECTIONS = {
-    "weighted": "handout/weighted_sum.md#what-goes-wrong",
-    "rmsnorm": "handout/rmsnorm.md#what-goes-wrong",
-    "flash_forward": "handout/flash_attention.md#forward-what-goes-wrong",
-    "flash_backward": "handout/flash_attention.md#backward-what-goes-wrong",
-}
+MODELS: dict[str, Models] = {name: models for part in parts("misconceptions") for name, models in part.MODELS.items()}
+HINTS = {one.hint: one.name for models in MODELS.values() for one in models.misconceptions}
 
 
 @dataclass(frozen=True)
@@ -100,7 +82,7 @@ def causes(
     found: dict[str, float] = {}
     until = time.process_time() + budget_s
     for call in calls:
-        if call.function not in MISCONCEPTIONS or too_large(call):
+        if call.function not in MODELS or too_large(call):
             continue
         result = Wrong(call, got, expected)
         if len(calls) > 1 and result.agrees(call.chosen(right(call.function, call, call.tensors))):
@@ -122,7 +104,7 @@ def causes(
 def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> str:
     """What a result shows by itself: NaN where nothing is summed, or the sum of two calls' results."""
     if calls and is_nan_of_nothing(got, expected):
-        return OF_AN_EMPTY_BATCH.format(section=section_of(calls[0].function))
+        return OF_AN_EMPTY_BATCH.format(section=MODELS[calls[0].function].section)
     if len(calls) == 2 and is_added_to(calls, got, expected):
         return ADDED_TO_ANOTHER
     return ""
@@ -137,7 +119,7 @@ def is_nan_of_nothing(got: Sequence[Tensor], expected: dict[str, Expected]) -> b
 
 def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
     """Whether what is wrong is the sum of both calls' results."""
-    if any(call.function not in MISCONCEPTIONS or too_large(call) for call in calls):
+    if any(call.function not in MODELS or too_large(call) for call in calls):
         return False
     both = [call.chosen(right(call.function, call, call.tensors)) for call in calls]
     sums = [
@@ -176,7 +158,7 @@ class Wrong:
     def part(self) -> "Wrong":
         """The entry of the batch that is farthest off: who does not explain it explains nothing."""
         batch = self.call.tensors[0].shape[:-2]
-        if not batch or not self.call.function.startswith("flash"):
+        if not batch or not MODELS[self.call.function].is_by_entry:
             return self
         errors = zip(self._got, self._expected.values(), strict=True)
         together = torch.stack([_by_entry(got, want, len(batch)) for got, want in errors]).amax(0)
@@ -229,7 +211,7 @@ def constant_factor(result: Wrong) -> str:
     if {"0", "-0", "1"} & set(in_digits):
         return ""
     told = " and ".join(f"{name} is {factor} times" for name, factor in zip(factors, in_digits, strict=True))
-    section = section_of(result.call.function)
+    section = MODELS[result.call.function].section
     return f"Everywhere alike your {told} what it should be ({section}). Which factor is missing, or one too many?"
 
 
@@ -245,14 +227,14 @@ def _by_entry(got: Tensor, want: Expected, n_batch: int) -> Tensor:
 
 def calls(asked: dict[str, Any]) -> list[Call]:
     """What a request of judge/calls.py has the submission compute, as calls of the functions that have models."""
-    function, tensors, options = asked["function"], list(asked["tensors"]), asked["options"]
-    name = function.removesuffix("_triton").removesuffix("_pytorch")
+    function, tensors, options = functions().get(asked["function"]), list(asked["tensors"]), asked["options"]
+    if function is None:
+        return []
     if asked["kind"] == "gradients":
-        return [gradients_of(name, tensors, options, asked)]
-    name = DIFFERENTIABLE.get(name, name + "_")
-    outputs = None if name.endswith("_") else (0,)
+        return [gradients_of(function, tensors, options, asked)]
+    outputs = (0,) if function.gradients else None
     halves = [tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]] if asked["kind"] == "again" else [tensors]
-    return [Call(name.rstrip("_"), half, options, outputs) for half in halves]
+    return [Call(function.oracle, half, options, outputs) for half in halves]
 
 
 @dataclass(frozen=True)
@@ -262,14 +244,16 @@ class Interleaved(Call):
     others: Sequence[Tensor] = ()
 
 
-def gradients_of(name: str, tensors: list[Tensor], options: dict[str, Any], asked: dict[str, Any]) -> Call:
+def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, Any], asked: dict[str, Any]) -> Call:
     """The backward pass that asking for gradients amounts to."""
     inputs = tensors[:-1] if asked["has_grad"] else tensors
-    function = DIFFERENTIABLE[name].replace("forward", "backward")
-    between = intermediates(function, inputs, options, inputs[0].dtype)
-    shape = inputs[0].shape[:-1] if name == "weighted_sum" else inputs[0].shape
-    grad = tensors[-1] if asked["has_grad"] else torch.ones(shape, dtype=inputs[0].dtype)
-    call = Call(function, [grad, *inputs, *between], options, tuple(asked["wrt"]))
+    backward, dtype = functions()[function.gradients].oracle, inputs[0].dtype
+    between = intermediates(backward, inputs, options, dtype)
+    if asked["has_grad"]:
+        grad = tensors[-1]
+    else:
+        grad = torch.ones_like(outputs_of(function.oracle, inputs, options)[0], dtype=dtype)
+    call = Call(backward, [grad, *inputs, *between], options, tuple(asked["wrt"]))
     if not asked.get("interleaved"):
         return call
     others = [tensor / 2 for tensor in inputs]
@@ -277,32 +261,35 @@ def gradients_of(name: str, tensors: list[Tensor], options: dict[str, Any], aske
 
 
 def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
-    """What the forward pass hands to the backward pass beside its inputs: o and lse, rstd, or nothing."""
-    forward = function.replace("backward", "forward")
-    came = getattr(oracle, ORACLES.get(forward, forward))(*inputs, **options)
-    o, *rest = came if isinstance(came, tuple) else (came,)
-    saved = [x.float() for x in rest]
-    return [o.to(dtype), *saved] if forward == "flash_forward" else saved
+    """What the forward pass hands on beside its inputs: its result in that dtype, the rest in float32."""
+    backward = of_oracle(function)
+    forward = functions()[backward.forward]
+    came = zip(forward.outputs, outputs_of(forward.oracle, inputs, options), strict=True)
+    return [x.to(dtype) if name == forward.outputs[0] else x.float() for name, x in came if name in backward.left]
+
+
+def outputs_of(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> Sequence[Tensor]:
+    """What the oracle says."""
+    came = oracle(function)(*tensors, **options)
+    return came if isinstance(came, tuple) else (came,)
 
 
 def too_large(call: Call) -> bool:
-    if call.function.startswith("flash"):
-        q, k = (call.tensors[i] for i in ((1, 2) if "backward" in call.function else (0, 1)))
-        return q[..., 0].numel() * k.shape[-2] > MAX_ELEMENTS
-    return max(tensor.numel() for tensor in call.tensors) > MAX_ELEMENTS
+    named = dict(zip(of_oracle(call.function).inputs, call.tensors, strict=True))
+    return operator_of(of_oracle(call.function).name).elements(named) > MAX_ELEMENTS
 
 
 def possible(function: str, call: Call) -> Iterator[Cause]:
     """Whatever may have been computed in place of the function, the likelier first."""
-    several = MISCONCEPTIONS[function]
+    models = MODELS[function]
+    several = models.misconceptions
     if call.dtype != torch.float32:  # of what is wrong in 16 bits alone, the most is rounded too early
         several = sorted(several, key=lambda one: not one.section.endswith("what-goes-wrong"))
     for misconception in several:
-        model = functools.partial(in_every_way, misconception.model)
+        model = functools.partial(in_every_way, misconception.model, models.has_products)
         yield Cause(misconception.hint, model, misconception.is_by_batch)
-    names = strides.NAMES[function]
-    section = section_of(function)
-    for words, tensors in strides.misread(call, names):
+    section = models.section
+    for words, tensors in strides.misread(call, of_oracle(function).inputs, models.n_inner):
         hint = f"Your result is what comes out if {words} ({section}). "
         misread = functools.partial(results, function, tensors=tensors)
         yield Cause(hint + "Every tensor has strides of its own: .stride() tells them.", misread)
@@ -316,30 +303,16 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     yield Cause(hint, functools.partial(mislaid, function))
 
 
-def section_of(function: str) -> str:
-    """The handout's section of a function."""
-    return next(section for start, section in SECTIONS.items() if function.startswith(start))
-
-
-def in_every_way(model: Model, call: Call) -> Iterator[Sequence[Tensor]]:
+def in_every_way(model: Model, has_products: bool, call: Call) -> Iterator[Sequence[Tensor]]:
     """All results of a model, operands being rounded to 16 bits before they are multiplied or not."""
-    if call.function.startswith("flash") and call.dtype != torch.float32:
+    if has_products and call.dtype != torch.float32:
         yield from model(replace(call, casts=True))
     yield from model(call)
 
 
 def results(function: str, call: Call, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-    """What comes of other tensors in place of the call's; of a backward pass of attention D may be right, or it alone
-    wrong: it is computed by a kernel of its own.
-    """
-    came: list[Sequence[Tensor]] = [right(function, call, tensors)]
-    if function == "flash_backward" and any(tensors[i] is not call.tensors[i] for i in (0, 4)):
-        for others, of_delta in ((tensors, call.tensors), (call.tensors, tensors)):
-            grad_o, o = (of_delta[i].double() for i in (0, 4))
-            delta = (grad_o * o).sum(-1, keepdim=True)
-            model = attention_backward.Recomputed(delta=lambda *_, delta=delta: delta)
-            came.append(model(replace(call, tensors=others)))
-    return came
+    """What comes of other tensors in place of the call's, read by all of the work or by a part of it."""
+    return [right(function, call, tensors), *MODELS[function].apart(call, tensors)]
 
 
 def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Tensor]]:
@@ -369,14 +342,9 @@ def mislaid(function: str, call: Call) -> Iterator[Sequence[Tensor]]:
 
 def right(function: str, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """What the function returns for these tensors."""
-    if function == "flash_forward":
-        q, k, v = tensors
-        return oracle.attention_forward(q, k, v, is_causal=call.is_causal)
-    if function == "flash_backward":
-        return attention_backward.Recomputed()(replace(call, tensors=tensors))
-    options = {} if "backward" in function else call.options
-    came = getattr(oracle, function)(*tensors, **options)
-    return came if isinstance(came, tuple) else (came,)
+    if (by_model := MODELS[function].right) is not None:
+        return by_model(replace(call, tensors=tensors))
+    return outputs_of(function, tensors, {} if of_oracle(function).is_backward else call.options)
 
 
 def distance(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> float:

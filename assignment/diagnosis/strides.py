@@ -6,29 +6,19 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from assignment.diagnosis.misconception import Call
-
-NAMES = {
-    "weighted_sum_forward": ("x", "weight"),
-    "weighted_sum_backward": ("grad_y", "x", "weight"),
-    "rmsnorm_forward": ("x", "weight"),
-    "rmsnorm_backward": ("grad_y", "x", "weight", "rstd"),
-    "flash_forward": ("q", "k", "v"),
-    "flash_backward": ("grad_o", "q", "k", "v", "o", "lse"),
-}
+from assignment.operators.misconception import Call
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return torch.empty(shape, device="meta").stride()
 
 
-N_INNER = {"weighted": 1, "rmsnorm": 1, "flash": 2}  # dimensions of x, or of q, that are no batch
+def misread(call: Call, names: Sequence[str], n_inner: int) -> Iterator[tuple[str, list[Tensor]]]:
+    """What was done in words, and the tensors as they then look: with their own dimensions, or one of batch.
 
-
-def misread(call: Call, names: Sequence[str]) -> Iterator[tuple[str, list[Tensor]]]:
-    """What was done in words, and the tensors as they then look: with their own dimensions, or one of batch."""
+    n_inner: dimensions that are no batch, of the tensor with the most.
+    """
     yield from _misread(call, names)
-    n_inner = next(n for start, n in N_INNER.items() if call.function.startswith(start))
     main = max(call.tensors, key=lambda tensor: tensor.ndim)
     if (n_batch := main.ndim - n_inner) > 1:
         flat = [t.flatten(0, n_batch - 1) if t.shape[:n_batch] == main.shape[:n_batch] else t for t in call.tensors]

@@ -7,17 +7,22 @@ import pytest
 import torch
 
 from assignment.diagnosis import Search, calls, causes, matching
-from assignment.diagnosis.misconception import Call
 from assignment.diagnosis.search import MOST_IN_VAIN
+from assignment.operators.misconception import Call
 from tests import inputs, models, oracle
 from tests.inputs import Attention, attention_inputs, normal, row_inputs
 
-EVERY = [(function, one) for function, several in matching.MISCONCEPTIONS.items() for one in several]
+EVERY = [(function, one) for function, models_ in matching.MODELS.items() for one in models_.misconceptions]
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
 ATTENTION = [(function, one) for function, one in EVERY if function.startswith("flash")]
 ASKED: dict[str, Any] = {"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}
 WRONG_CALL: tuple[dict[str, Any], list[torch.Tensor], dict[str, Any]] = (ASKED, [torch.ones(1)], {})
+
+
+def only(monkeypatch, function, misconceptions):
+    """These are all that a student can have of the function."""
+    monkeypatch.setitem(matching.MODELS, function, replace(matching.MODELS[function], misconceptions=misconceptions))
 
 
 def asked_of(call):
@@ -55,11 +60,11 @@ def row_calls(dtype):
 
 def all_calls(function, dtype):
     """Calls of a function, with what is expected of each."""
-    if function == "flash_forward":
+    if function == "attention_forward":
         for qkv, is_causal in attention_calls(dtype):
             q, k, v = qkv
             yield Call(function, qkv, {"is_causal": is_causal}), models.attention_forward(q, k, v, is_causal)
-    elif function == "flash_backward":
+    elif function == "attention_backward":
         for qkv, is_causal in attention_calls(dtype):
             tensors = inputs.backward_inputs(rng(1), qkv, is_causal)
             expected = models.attention_backward(*tensors, is_causal=is_causal)  # type: ignore[misc, arg-type]
@@ -80,7 +85,7 @@ def is_wrong(outputs, expected):
 
 @pytest.mark.parametrize(("function", "misconception"), PLAIN, ids=[one.name for _, one in PLAIN])
 def test_a_misconception_is_recognised(function, misconception, monkeypatch):
-    monkeypatch.setitem(matching.MISCONCEPTIONS, function, [misconception])
+    only(monkeypatch, function, [misconception])
     for call, expected in all_calls(function, torch.float32):
         for outputs in misconception.model(call):
             got = [output.to(want.dtype) for output, want in zip(outputs, expected.values(), strict=True)]
@@ -92,7 +97,7 @@ def test_a_misconception_is_recognised(function, misconception, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", matching.MISCONCEPTIONS)
+@pytest.mark.parametrize("function", matching.MODELS)
 @pytest.mark.parametrize("seed", range(2))
 def test_silence_is_better_than_a_guess(function, seed):
     """Results that are wrong in no way that is known"""
@@ -179,14 +184,14 @@ def test_a_mean_over_no_rows():
     expected = models.weighted_sum_backward(grad_y, x, weight)
     got = [torch.ones(0, 40), torch.full((40,), torch.nan)]
     found = Search().causes("contract", "weighted_sum_backward", False, asked_of(call), got, expected)
-    assert found == [matching.OF_AN_EMPTY_BATCH.format(section="4")]
+    assert found == [matching.OF_AN_EMPTY_BATCH.format(section=matching.MODELS["weighted_sum_backward"].section)]
 
 
 def test_a_sum_that_is_carried_over_from_the_call_before():
     first, second = (
         inputs.backward_inputs(rng(seed), attention_inputs(rng(seed), SHAPES[0]), False) for seed in (0, 1)
     )
-    both = [Call("flash_backward", tensors, {"is_causal": False}) for tensors in (first, second)]
+    both = [Call("attention_backward", tensors, {"is_causal": False}) for tensors in (first, second)]
     sums, want = (matching.right(call.function, call, call.tensors) for call in both)
     expected = models.attention_backward(*second, is_causal=False)  # type: ignore[misc, arg-type]
     got = [(sums[0] + want[0]).float(), *(x.float() for x in want[1:])]
@@ -201,10 +206,10 @@ def test_what_another_graph_has_saved(what):
     (call,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": True})
     grad, *saved = call.tensors
     others = [x / 2 for x in qkv]
-    own = [*others, *matching.intermediates("flash_backward", others, {"is_causal": False}, torch.float32)]
+    own = [*others, *matching.intermediates("attention_backward", others, {"is_causal": False}, torch.float32)]
     tensors = {"all": own, "computed alone": [*qkv, *own[3:]], "switches": saved}[what]
     options = {"is_causal": what != "switches"}
-    wrong = matching.right("flash_backward", replace(call, options=options), [grad, *tensors])
+    wrong = matching.right("attention_backward", replace(call, options=options), [grad, *tensors])
     expected = models.attention_backward(grad, *saved, is_causal=True)  # type: ignore[misc, arg-type]
     assert matching.OF_ANOTHER_GRAPH in causes([call], [x.float() for x in wrong], expected)
     (alone,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": False})
@@ -218,7 +223,7 @@ def test_a_result_that_is_stored_with_an_input_s_strides():
     stored = torch.empty(o.numel())
     stored.as_strided(o.shape, q.stride()).copy_(o)
     found = causes(
-        [Call("flash_forward", [q, k, v], {})],
+        [Call("attention_forward", [q, k, v], {})],
         [stored.view(o.shape), lse.float()],
         models.attention_forward(q, k, v, False),
     )
@@ -241,10 +246,10 @@ def test_only_one_half_of_a_backward_pass_reads_in_the_wrong_places():
     q, k, v = attention_inputs(rng(), SHAPES[3])
     grad_o, *others = inputs.backward_inputs(rng(1), [q, k, v], False)
     grad_o = grad_o.mT.contiguous().mT
-    call = Call("flash_backward", [grad_o, *others], {"is_causal": False})
+    call = Call("attention_backward", [grad_o, *others], {"is_causal": False})
     misread = grad_o.as_strided(grad_o.shape, others[0].stride())
     expected = models.attention_backward(grad_o, *others, is_causal=False)  # type: ignore[misc, arg-type]
-    for wrong in matching.results("flash_backward", call, [misread, *others]):
+    for wrong in matching.results("attention_backward", call, [misread, *others]):
         found = causes([call], [x.float() for x in wrong], expected)
         assert any("grad_o is read" in hint for hint in found)
 
@@ -276,8 +281,8 @@ def test_a_check_is_given_up_after_a_few_results(monkeypatch):
 
 
 def test_where_something_known_explains_a_result_nothing_else_is_tried(monkeypatch):
-    one = matching.MISCONCEPTIONS["weighted_sum_forward"][0]
-    monkeypatch.setitem(matching.MISCONCEPTIONS, "weighted_sum_forward", [one, replace(one, says="The same")])
+    one = matching.MODELS["weighted_sum_forward"].misconceptions[0]
+    only(monkeypatch, "weighted_sum_forward", [one, replace(one, says="The same")])
     call = Call("weighted_sum_forward", [normal(rng(), 40, 64), normal(rng(1), 64)])
     (got,) = next(iter(one.model(call)))
     expected = models.weighted_sum_forward(*call.tensors)

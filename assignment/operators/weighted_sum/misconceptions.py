@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from assignment.diagnosis.misconception import Call, Misconception, padded_width, rounded
-from assignment.diagnosis.rmsnorm import WIDTHS, Round, Variants, in_dtype, lost_rows, mean_counts, several, summed_in
+from assignment.operators.misconception import Call, Misconception, Models, padded_width, rounded
+from assignment.operators.rows import WIDTHS, Round, Variants, in_dtype, lost_rows, mean_counts, several, summed_in
 
 
 def forward(y: Callable[[Tensor, Tensor], Tensor]) -> Variants:
@@ -177,3 +177,9 @@ BACKWARD = [
         ),
     ),
 ]
+
+
+MODELS = {
+    "weighted_sum_forward": Models(FORWARD, NUMBERS),
+    "weighted_sum_backward": Models(BACKWARD, NUMBERS),
+}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.diagnosis.misconception import TILES, Call, Misconception, exact, exp, padded_width, rounded
+from assignment.operators.misconception import TILES, Call, Misconception, exact, exp, padded_width, rounded
 
 Round = Callable[[Tensor], Tensor]
 Variants = Callable[[Call], Iterator[Sequence[Tensor]]]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.diagnosis.attention import (
+from assignment.operators.flash_attention.forward_misconceptions import (
     MASKS,
     PAIRS,
     Round,
@@ -19,7 +19,7 @@ from assignment.diagnosis.attention import (
     past,
     several,
 )
-from assignment.diagnosis.misconception import TILES, Call, Misconception, exact, exp, padded_width, rounded
+from assignment.operators.misconception import TILES, Call, Misconception, exact, exp, padded_width, rounded
 
 Gradients = Callable[["Pass"], tuple[Tensor, Tensor, Tensor]]
 

@@ -17,7 +17,7 @@ FLOAT32_LEAST = 2.0**-149
 class Call:
     """A call of the submission whose result was wrong."""
 
-    function: str
+    function: str  # as the oracle calls it
     tensors: Sequence[Tensor]
     options: dict[str, Any] = field(default_factory=dict)
     outputs: tuple[int, ...] | None = None  # that were looked at; all
@@ -59,6 +59,34 @@ class Misconception:
     @property
     def hint(self) -> str:
         return f"{self.says} ({self.section}). {self.look}"
+
+
+def nothing_apart(call: Call, misread: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+    """No results: one kernel reads everything."""
+    return []
+
+
+@dataclass(frozen=True)
+class Models:
+    """What is known of a function that may come out wrong.
+
+    Attributes:
+        misconceptions: the likelier first.
+        section: of the handout, on what goes wrong.
+        right: what it returns for the call's tensors, if not what the oracle says.
+        apart: further results where some of the tensors are misread: by a part of the work that is a kernel of its own.
+        n_inner: dimensions of the input that tells its size that are no batch.
+        is_by_entry: whether each entry of the batch is a problem of its own.
+        has_products: of matrices, whose operands may be rounded to 16 bits.
+    """
+
+    misconceptions: list[Misconception]
+    section: str
+    right: Callable[[Call], Sequence[Tensor]] | None = None
+    apart: Callable[[Call, Sequence[Tensor]], list[Sequence[Tensor]]] = nothing_apart
+    n_inner: int = 1
+    is_by_entry: bool = False
+    has_products: bool = False
 
 
 def exp(x: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """What can go wrong in RMSNorm, forward and backward, right by default."""
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.diagnosis.misconception import Call, Misconception, exact, padded_width, rounded
+from assignment.operators.misconception import Call, Misconception, Models, exact, padded_width
+from assignment.operators.rows import WIDTHS, Round, Variants, in_dtype, lost_rows, mean_counts, several, summed_in
 
-Round = Callable[[Tensor], Tensor]
-Variants = Callable[[Call], Iterator[Sequence[Tensor]]]
-WIDTHS = [1 << i for i in range(4, 16)]  # of tiles of columns
 DEFAULT_EPS = 1e-5
 
 
@@ -47,15 +44,6 @@ def with_rstds(*ways: Callable[[Tensor, float], Tensor]) -> Variants:
 def mean_of(count: Callable[[int], float]) -> Callable[[Tensor, float], Tensor]:
     """The sum of squares over another number of elements."""
     return lambda x, eps: (x.square().sum(-1, keepdim=True) / count(x.shape[-1]) + eps).rsqrt()
-
-
-def in_dtype(model: Callable[[Call, Round], Sequence[Tensor]]) -> Variants:
-    """Where the inputs have 16 bits: a model that is given the rounding to them."""
-    return lambda call: iter([model(call, rounded(call.dtype))] if call.dtype != torch.float32 else [])
-
-
-def several(*models: Variants) -> Variants:
-    return lambda call: (variant for model in models for variant in model(call))
 
 
 def first_columns(call: Call) -> Iterator[Sequence[Tensor]]:
@@ -322,21 +310,6 @@ def some_rows(call: Call) -> Iterator[Sequence[Tensor]]:
         yield Backward(sum_rows=lambda terms, rows=rows: terms[rows].sum(0))(call)
 
 
-def lost_rows(n: int) -> Iterator[Any]:
-    """Which rows may be left: the first or the last so many, tiles of rows, or every so many."""
-    for size in (1 << i for i in range(11)):
-        if size < n:
-            yield slice(0, size)
-            yield slice((n - 1) // size * size, None)
-            yield slice(0, n // size * size)
-            yield slice(0, None, size) if size > 1 else slice(0, 0)
-            yield slice(n - size, None)
-            yield slice(size - 1, None, size) if size > 1 else slice(0, 0)
-            yield torch.arange(n) // size % 2 == 0
-            yield slice(0, n // 2 // size * size)
-            yield slice(0, -(-n // size) // 2 * size)
-
-
 BACKWARD = [
     Misconception(
         "correction-missing",
@@ -516,20 +489,7 @@ def y_of(call: Call) -> Tensor:
     return x * rstd.unsqueeze(-1) * weight
 
 
-def mean_counts(x: Tensor) -> list[float]:
-    n = math.prod(x.shape[:-1])
-    return sorted({float(n), *(float(-(-n // size)) for size in (1 << i for i in range(8)))} - {0.0, 1.0})
-
-
-def summed_in(dtype: torch.dtype, terms: Tensor, size: int) -> Iterator[Tensor]:
-    """Partial sums of so many rows, rounded, then added up: exactly, or rounded after each; or row by row in each."""
-    cast = rounded(dtype)
-    parts = [cast(part.sum(0)) for part in terms.split(size)]
-    yield torch.stack(parts).sum(0)
-    yield functools.reduce(lambda total, part: cast(total + part), parts)
-    if len(terms) % size == 0:
-        together = terms.unflatten(0, (-1, size))
-        for rows in (together, together.transpose(0, 1)):
-            yield functools.reduce(lambda total, part: cast(total + part), rows, torch.zeros_like(rows[0])).sum(0)
-        yield functools.reduce(lambda total, part: cast(total + cast(part)), together).sum(0)
-        yield functools.reduce(lambda total, part: cast(total + cast(part)), together.transpose(0, 1)).sum(0)
+MODELS = {
+    "rmsnorm_forward": Models(FORWARD, NUMBERS),
+    "rmsnorm_backward": Models(BACKWARD, NUMBERS),
+}
