@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.attacks import bugs, cheats
-from assignment.attacks.bugs.named import NAMED
 from assignment.judge import checks
 from assignment.judge.pool import FUNCTIONS
 from assignment.submission import Submission, read
@@ -62,6 +61,7 @@ def entries() -> list[Entry]:
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
     variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
     parts = [_variant(path) for path in sorted((HERE / "variants").glob("[!_]*.py"))]
+    parts += [entry for operator in operators.operators() if operator.is_practice for entry in _practiced(operator)]
     return [*variants, *parts, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats())]
 
 
@@ -87,6 +87,18 @@ def _variant(path: Path) -> Entry:
     problems = {problem for name in functions for problem in _problems(name)}
     pays = tuple(f"test_cost.py::{check}" for check in PAYS.get(path.stem, ()))
     return Entry(f"variants/{path.stem}", VARIANT, submission, tuple(p for p in GRADED if p in problems), pays=pays)
+
+
+def _practiced(operator: operators.Operator) -> list[Entry]:
+    """The solution of a practice operator, and its other right ways."""
+    own = {"solution": bugs.solution(operator)}
+    folder = bugs.OPERATORS / operator.name / "staff" / "variants"
+    own |= {path.stem: path.read_bytes() for path in sorted(folder.glob("[!_]*.py"))}
+    problems = tuple(problem.name for problem in operator.problems)
+    return [
+        Entry(f"variants/{operator.name}_{name}", VARIANT, Submission({**bugs.base(), operator.file: source}), problems)
+        for name, source in own.items()
+    ]
 
 
 def defined(source: bytes) -> list[str]:
@@ -115,7 +127,7 @@ def _bug(planted: bugs.PlantedBug) -> Entry:
         problem=planted.problem,
         caught_by=check if "::" in check or not check else f"{file}::{check}",
         line=planted.bug.line or planted.bug.computed or planted.bug.compiled,
-        named=_alternatives(NAMED[planted.problem].get(planted.name.partition("/")[2], ())),
+        named=_alternatives(planted.named),
         misuses_memory=bool(planted.bug.line),
     )
 

@@ -20,7 +20,7 @@ from assignment.judge.pool import FUNCTIONS
 from assignment.submission import Submission
 
 ENTRIES = entries()
-DECLARED = checks.without_practice(checks.without_a_gpu(checks.declared()))
+DECLARED = checks.without_a_gpu(checks.declared())
 PROBLEM_OF = {check.name: check.problem for check in DECLARED}
 
 

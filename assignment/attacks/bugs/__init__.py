@@ -5,11 +5,17 @@ simulator must name.
 """
 
 import importlib
+import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from assignment.attacks.bugs.named import NAMED
+from tests import operators
 
 BASE = Path(__file__).parent / "base"
+OPERATORS = Path(__file__).resolve().parents[2] / "operators"
 PACKAGE = "cs336_kernels"
 ARROW = " → "
 BANKS = (
@@ -58,17 +64,41 @@ class PlantedBug:
     problem: str  # the only one that may lose points
     files: tuple[str, ...]  # of the base, where the edits apply
     bug: Bug
+    named: str | tuple[str, ...] = ()  # misconceptions or parts of the message, one of which must be told
 
     @property
     def name(self) -> str:
         """ "rmsnorm/mean-over-the-padded-row" """
-        return f"{self.problem}/{re.sub('[^a-z0-9]+', '-', self.bug.name.lower()).strip('-')}"
+        return f"{self.problem}/{slug(self.bug.name)}"
 
 
 def all_bugs() -> list[PlantedBug]:
     """Every bug, by problem; a bank module holds PROBLEM, FILES and BUGS."""
     banks = [importlib.import_module(f"{__name__}.{bank}") for bank in BANKS]
-    return [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in banks for bug in bank.BUGS]
+    found = [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in banks for bug in bank.BUGS]
+    found = [replace(planted, named=NAMED[planted.problem].get(slug(planted.bug.name), ())) for planted in found]
+    for operator in operators.operators():
+        if (bank := staff(operator, "bugs")) is not None:
+            (problem,), path = operator.problems, operator.file.removeprefix(f"{PACKAGE}/")
+            found += [PlantedBug(problem.name, (path,), bug, bank.NAMED.get(slug(bug.name), ())) for bug in bank.BUGS]
+    return found
+
+
+def slug(name: str) -> str:
+    """ "mean-over-the-padded-row" """
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def staff(operator: operators.Operator, module: str) -> Any:
+    """The module of this name in an operator's folder of the staff's; None where there is none."""
+    spec = f"assignment.operators.{operator.name}.staff"
+    has_one = importlib.util.find_spec(spec) and importlib.util.find_spec(f"{spec}.{module}")
+    return importlib.import_module(f"{spec}.{module}") if has_one else None
+
+
+def solution(operator: operators.Operator) -> bytes:
+    """The staff's own file of a practice operator."""
+    return (OPERATORS / operator.name / "staff" / "solution.py").read_bytes()
 
 
 def base() -> dict[str, bytes]:
@@ -83,6 +113,9 @@ def submission(planted: PlantedBug) -> dict[str, bytes]:
         ValueError: if what an edit replaces does not occur exactly once.
     """
     files = base()
+    operator = operators.operator_of(planted.problem)
+    if operator.is_practice:
+        files[operator.file] = solution(operator)
     for old, new in planted.bug.edits:
         counts = {file: files[f"{PACKAGE}/{file}"].count(old.encode()) for file in planted.files}
         if sum(counts.values()) != 1:
