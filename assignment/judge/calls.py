@@ -118,6 +118,7 @@ class Run:
 
         Kernels are compiled of calls whose results are right: `right` raises something if they are not.
         """
+        self._expect_begun(function)
         if self._pool.uncompiled[function] >= MAX_DEATHS:
             message = f"not compiled: that has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(score.TIMEOUT, message, ran=False)
@@ -134,6 +135,13 @@ class Run:
         self.notes += [note for note in compiled.not_judged(reply) if note not in self.notes]
         self.doubts += [doubt for doubt in compiled.unknown(reply) if doubt not in self.doubts]
         return compiled.problems(reply)
+
+    def _expect_begun(self, function: str) -> None:
+        """Raise SubmissionError where the function is practice, and the submission has no such file."""
+        if function in operators.functions():
+            operator = operators.operator_of(function)
+            if operator.is_practice and operator.file not in self._pool.submission.files:
+                raise SubmissionError(score.TO_DO, f"{operator.file}: {function}, {operator.problems[0].section}")
 
     def _judged(self, right: Callable[[Any], object], came: dict[str, Any], results: list[Tensor]) -> None:
         """Have the results of a program that is to be compiled judged."""
@@ -219,6 +227,7 @@ class Run:
         self._call = describe_call(function, shown, options)
         if words := in_words(function, shown, options):
             self._call = f"{words}: {self._call}"
+        self._expect_begun(function)
         if status := self._pool.given_up(function):
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(status, message, ran=False)

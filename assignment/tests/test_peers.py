@@ -120,7 +120,7 @@ def test_flash_attention_3_goes_by_two_names(name, tmp_path, monkeypatch):
 
 RUN_FLASH3 = """
 import torch
-from assignment.timing.peers import flash3
+from assignment.operators.flash_attention.peers import flash3
 q = torch.zeros(2, 3, 5, 8)
 print(flash3.flash_forward_triton(q, q, q, is_causal=True))
 """

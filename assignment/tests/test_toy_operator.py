@@ -71,7 +71,8 @@ def test_negate_values(check, rng, n):
     check("negate", x, expected=lambda: {"y": expect(value, [[-x]], [], value.abs(), x.dtype, rows=False)})
 ''',
     "assignment/operators/negate/__init__.py": "",
-    "assignment/operators/negate/misconceptions.py": """from assignment.operators.misconception import Misconception, Models
+    "assignment/operators/negate/misconceptions.py": """
+from assignment.operators.misconception import Misconception, Models
 
 COPY = Misconception("a-copy", "Your result equals x", "What becomes of its sign?", "handout/vector_add.md#algorithm",
                      lambda call: iter([[call.tensors[0].double()]]))

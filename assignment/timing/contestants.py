@@ -17,7 +17,7 @@ from assignment.timing.clock import Contestant
 from assignment.timing.steps import Found, examined
 from tests import operators
 
-PEERS = Path(__file__).parent / "peers"
+PEERS, OPERATORS = Path(__file__).parent / "peers", Path(__file__).resolve().parents[1] / "operators"
 ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = {"status": "failed", "message": replies.UNREADABLE}
 
@@ -104,8 +104,12 @@ class Submitted:
 
 
 def peers() -> Submission:
-    """All peers as one submission."""
-    return Submission({f"{PACKAGE}/{path.name}": path.read_bytes() for path in sorted(PEERS.glob("*.py"))})
+    """All peers as one submission: what they share, and a package for each operator."""
+    files = {f"{PACKAGE}/{path.name}": path for path in sorted(PEERS.glob("*.py"))}
+    for operator in operators.operators():
+        own = sorted((OPERATORS / operator.name / "peers").glob("*.py"))
+        files |= {f"{PACKAGE}/{operator.name}/{path.name}": path for path in own}
+    return Submission({name: path.read_bytes() for name, path in files.items()})
 
 
 def packages() -> list[str]:

@@ -1,27 +1,8 @@
-"""PyTorch's own words for each function, one operation after the other; attention with all scores in memory."""
+"""PyTorch's own words for it, one operation after the other, with all scores in memory."""
 
 import math
 
 import torch
-
-
-def weighted_sum_forward(x, weight):
-    return (x * weight).sum(-1)
-
-
-def weighted_sum_backward(grad_y, x, weight):
-    return grad_y[:, None] * weight, (grad_y[:, None] * x).sum(0)
-
-
-def rmsnorm_forward(x, weight, eps=1e-5):
-    rstd = (x.float().square().mean(-1) + eps).rsqrt()
-    return (x * rstd[:, None] * weight).to(x.dtype), rstd
-
-
-def rmsnorm_backward(grad_y, x, weight, rstd):
-    x_hat, g = x * rstd[:, None], grad_y.float() * weight
-    grad_x = rstd[:, None] * (g - x_hat * (g * x_hat).mean(-1, keepdim=True))
-    return grad_x.to(x.dtype), (grad_y * x_hat).sum(0).to(weight.dtype)
 
 
 def flash_forward_triton(q, k, v, is_causal=False):
