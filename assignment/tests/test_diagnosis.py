@@ -11,6 +11,7 @@ from assignment.diagnosis.search import MOST_IN_VAIN
 from assignment.operators.misconception import Call
 from tests import inputs, models, oracle
 from tests.inputs import Attention, attention_inputs, normal, row_inputs
+from tests.vector_add.models import vector_add
 
 EVERY = [(function, one) for function, models_ in matching.MODELS.items() for one in models_.misconceptions]
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
@@ -69,6 +70,10 @@ def all_calls(function, dtype):
             tensors = inputs.backward_inputs(rng(1), qkv, is_causal)
             expected = models.attention_backward(*tensors, is_causal=is_causal)  # type: ignore[misc, arg-type]
             yield Call(function, tensors, {"is_causal": is_causal}), expected
+    elif function == "vector_add":
+        for x, _ in row_calls(dtype):
+            pair = [x, normal(rng(2), *x.shape, dtype=dtype)]
+            yield Call(function, pair), vector_add(*pair)
     else:
         for x, weight in row_calls(dtype):
             for options in ({}, {"eps": 0.1}) if function == "rmsnorm_forward" else ({},):
