@@ -239,7 +239,7 @@ PRECISION = (
     ),
     bug(
         "q and k multiplied as float16 whatever the input",
-        "test_triton_16_bit",
+        "test_triton_outliers",
         "tl.dot(q, tl.trans(k)) → tl.dot(q.to(tl.float16), tl.trans(k.to(tl.float16)))",
     ),
     bug(
