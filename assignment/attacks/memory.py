@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.attacks import bugs, one_bug
-from assignment.attacks.corpus import entries
+from assignment.attacks.corpus import GRADED, entries
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -34,7 +34,7 @@ Target = tuple[dict[str, bytes], str]  # files, check
 
 def targets() -> dict[str, Target]:
     """Every bug with a line, and the base itself on the same checks: nobody may see anything there."""
-    planted = [entry for entry in entries() if entry.misuses_memory]
+    planted = [entry for entry in entries() if entry.misuses_memory and entry.problem in GRADED]
     wrong = {entry.name.removeprefix("bugs/"): (entry.submission.files, entry.caught_by) for entry in planted}
     return wrong | {f"base/{entry.caught_by}": (bugs.base(), entry.caught_by) for entry in planted}
 

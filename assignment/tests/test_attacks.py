@@ -35,7 +35,7 @@ def test_names_are_unique():
 def test_there_are_enough_of_each():
     assert sum(entry.kind == VARIANT for entry in ENTRIES) >= 22
     assert sum(entry.kind == BUG for entry in ENTRIES) >= 120
-    assert {entry.problem for entry in ENTRIES if entry.kind == BUG} == set(GRADED)
+    assert {entry.problem for entry in ENTRIES if entry.kind == BUG} >= set(GRADED)
 
 
 @pytest.mark.parametrize("entry", named(BUG))

@@ -26,7 +26,9 @@ def rmsnorm_forward(
     if n_rows > 0:
         device = driver.active.get_current_device()
         properties = driver.active.utils.get_device_properties(device)
-        block, stages = triton.next_power_of_2(n_cols), 4 if properties["max_shared_mem"] > 200_000 else 2
+        block = triton.next_power_of_2(n_cols)
+        fitting = properties["max_shared_mem"] // (block * x.element_size())  # rows that wait in shared memory
+        stages = max(1, min(4, fitting))
         args = x_, weight, y, rstd, *x_.stride(), *weight.stride(), n_rows, n_cols, eps, block, stages
         kernel = _forward_kernel.warmup(*args, num_warps=NUM_WARPS, grid=(1,))
         kernel._init_handles()
