@@ -7,6 +7,7 @@ from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
 from assignment.attacks.verdicts import HONEST, Row, costs, honest_margin, misnamed, naming, only_killer, weakest_bug
 from assignment.judge.checks import Check, problems
+from tests import operators
 
 PAGE = Path(__file__).with_name("matrix.md")
 YARDSTICK, VARIANTS = "## Single defects", "## Right submissions"  # sections
@@ -25,7 +26,8 @@ REASONS = {
 def render(rows: list[Row], checks: list[Check]) -> str:
     """The whole page in Markdown."""
     parts = [_head(rows), _checks(rows, checks), yardstick(rows, checks), _variants(rows)]
-    parts += [_matrix(problem, rows, checks) for problem in GRADED]
+    with_bugs = {row.entry.problem for row in rows if row.entry.kind == BUG}
+    parts += [_matrix(problem, rows, checks) for problem in operators.problems() if problem in with_bugs]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
