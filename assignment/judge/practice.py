@@ -1,6 +1,6 @@
 """Practice: operators beside the 100 points, which are graded once somebody is at work on them."""
 
-import ast
+import re
 
 from assignment.judge import checks
 from assignment.submission import Submission
@@ -13,17 +13,12 @@ def chosen(selected: list[checks.Check], submission: Submission, is_asked: bool)
 
 
 def has_begun(problem: str, submission: Submission) -> bool:
-    """Whether one of the operator's functions is more than its stub."""
+    """Whether one of the operator's functions no longer raises what its stub does.
+
+    The text is searched, not parsed: a parser can be brought to its end by the text.
+    """
     operator = operators.operator_of(problem)
-    try:
-        tree = ast.parse(submission.files.get(operator.file, b""))
-    except (SyntaxError, ValueError):
-        return True
-    names = {function.name for function in operator.functions}
-    written = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names)
-    return any(not _is_stub(node) for node in written)
-
-
-def _is_stub(node: ast.FunctionDef) -> bool:
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    return len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
+    text = submission.files.get(operator.file)
+    said = [re.escape(f"{operator.file}: {function.name},") for function in operator.functions]
+    stubs = [rf'^ *raise NotImplementedError\(\s*"{words}'.encode() for words in said]
+    return text is not None and any(not re.search(stub, text, re.MULTILINE) for stub in stubs)
