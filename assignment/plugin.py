@@ -329,7 +329,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     report.user_properties += [("hints", causes), ("size", size), ("map", drawn), ("staff", staff)]
     report.user_properties.append(("import_error", import_error(item.config)))
     if status == score.FAIL and hasattr(run, "steps"):
-        report.user_properties.append(("steps", run.steps()))
+        steps: list[str] = failure.diagnosed("no steps were told", run.steps, [], staff)
+        report.user_properties.append(("steps", steps))
     for name in ("margin", "share"):
         if call.excinfo and hasattr(call.excinfo.value, name):
             report.user_properties.append((name, getattr(call.excinfo.value, name)))

@@ -48,7 +48,7 @@ SMALLER = (
 SMALLER_ALONE = "smaller tiles need less: take a part of the row, or fewer rows, at a time"
 
 
-NOT_JUDGED = "Triton's own compiler crashed there, which is not your code: it is not judged, and costs nothing"
+NOT_JUDGED = "Triton's own compiler crashed there: it is not judged, and costs nothing"
 UNKNOWN = "Triton's own compiler crashed there, and nothing tells whether the kernel would fit: staff will look at it"
 
 
@@ -87,17 +87,16 @@ def _crashed(kernels: list[Kernel], would_fit: bool | None, said: str) -> list[s
 def _would_fit(group: Sequence[Kernel], kernels: Sequence[Kernel]) -> bool | None:
     """Whether a group that the compiler crashed over, every one of it, fits as it is compiled for another target.
 
-    A crash hides no kernel that is too large; None where no other target tells.
+    Each of those that are compiled there, since a crash must hide no kernel that is too large; None where no other
+    target tells. Of the configurations of an autotuned kernel one is enough.
     """
     if not all(kernel.is_crash for kernel in group):
         return False
-    alike = {(kernel.name, kernel.constants, kernel.config, kernel.stages) for kernel in group}
-    elsewhere = [
-        kernel
-        for kernel in kernels
-        if not kernel.error and (kernel.name, kernel.constants, kernel.config, kernel.stages) in alike
-    ]
-    return any(replace(kernel, target=group[0].target).fits for kernel in elsewhere) if elsewhere else None
+    found = []
+    for crashed in group:
+        elsewhere = [kernel for kernel in kernels if not kernel.error and kernel.form == crashed.form]
+        found += [all(replace(kernel, target=crashed.target).fits for kernel in elsewhere)] if elsewhere else []
+    return any(found) if found else None
 
 
 def groups(kernels: Iterable[Kernel]) -> list[list[Kernel]]:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import linecache
 import os
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from triton.runtime.cache import get_cache_manager
 
 from . import errors, machine_code, parallel, products
 from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
-from .launches import Launch
+from .launches import Launch, stand_for
 
 HERE = Path(__file__).parent
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")  # not SIGKILL, which want of memory ends in
@@ -65,7 +66,13 @@ def _compiled(launches: list[Launch], is_brief: bool, n: int) -> list[Kernel]:
 
 
 def _lost(launch: Launch, how: str) -> dict[str, Any]:
-    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})", "is_crash": how in CRASHES}
+    is_crash = how in CRASHES and not has_assembly(launch)
+    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})", "is_crash": is_crash}
+
+
+def has_assembly(launch: Launch) -> bool:
+    """Whether the kernel's file has assembly: what the compiler makes of that is its author's affair."""
+    return any("inline_asm" in line for line in linecache.getlines(launch.kernel.fn.__code__.co_filename))
 
 
 def _nothing(launch: Launch) -> dict[str, Any]:
@@ -77,6 +84,7 @@ def _nothing(launch: Launch) -> dict[str, Any]:
         constants=constants(launch)[:MAX_TEXT],
         warps=launch.options.num_warps,
         stages=launch.options.num_stages,
+        form=launch.form,
     ).as_json()
 
 
@@ -93,6 +101,7 @@ def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
     """Compile a launch, in a process where nobody else does."""
     if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
         return _nothing(launch)
+    stand_for(launch.target)  # a kernel may ask for it
     with tempfile.TemporaryFile("w+") as said, _quiet(said.fileno()):
         try:
             compiled = assembled(launch)
@@ -101,7 +110,8 @@ def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
             code = launch.kernel.fn.__code__
             why = errors.described(error, said.read(), errors.at(code.co_filename, errors.first_line(launch.kernel)))
             why = why[:MAX_TEXT]
-            is_skipped, is_crash = isinstance(error, errors.SKIPPED), errors.is_crash(error)
+            is_skipped = isinstance(error, errors.SKIPPED)
+            is_crash = errors.is_crash(error) and not has_assembly(launch)
             return {**_nothing(launch), "error": why, "is_skipped": is_skipped, "is_crash": is_crash}
         return {**_nothing(launch), **figures(launch, compiled, is_brief)}
 

@@ -23,6 +23,7 @@ class Kernel:
     tuning: int = -1  # those of one call with the same number stand for one another
     warps: int = 0
     stages: int = 0
+    form: str = ""  # the same for the same kernel, arguments and options on another target
     error: str = ""  # why there is none, with the student's line
     is_skipped: bool = False  # Triton's tuner goes on to the next configuration after such an error
     is_crash: bool = False  # the compiler broke down over it, and has not refused it

@@ -4,6 +4,7 @@ An autotuned kernel is noted down with every configuration that is left after pr
 """
 
 import contextlib
+import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,14 @@ class Launch:
     tuning: int = -1  # launches with the same number stand for one another
 
     @property
+    def form(self) -> str:
+        """The same for the same kernel with the same arguments and options on another target."""
+        place = self.kernel.fn.__code__.co_filename, self.kernel.fn.__code__.co_firstlineno
+        options = self.options.num_warps, self.options.num_stages, self.options.num_ctas
+        what = (*place, self.signature, self.constants, self.attributes, options)
+        return hashlib.sha256(repr(what).encode()).hexdigest()[:32]
+
+    @property
     def key(self) -> tuple:
         """Launches with the same key give the same machine code."""
         what = (self.signature, self.constants, self.attributes, self.options)
@@ -64,13 +73,18 @@ def install() -> None:
     Autotuner.run = tune
 
 
+def stand_for(target: Target) -> None:
+    """Have this process answer as one with that GPU, to host code and to kernels that ask while they are compiled."""
+    answer_as(target.properties)
+    number = target.capability  # Triton keeps what it knows of a kernel apart by device
+    driver.set_active(Driver(GPUTarget("cuda", target.capability, 32), target.properties, number))
+
+
 @contextlib.contextmanager
 def recorded(target: Target) -> Iterator[list[Launch]]:
     """Launches inside are for this GPU, and go to the list."""
     global _notes
-    answer_as(target.properties)
-    number = target.capability  # Triton keeps what it knows of a kernel apart by device
-    driver.set_active(Driver(GPUTarget("cuda", target.capability, 32), target.properties, number))
+    stand_for(target)
     before, _notes = _notes, Notes(target)
     try:
         yield _notes.launches

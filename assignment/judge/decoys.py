@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
-from tests import operators, oracle
+from tests import operators
 
 FAR = 8  # times the usual size, from which on the largest values are of another kind
 MANY = 64  # elements for one that is large
@@ -47,7 +47,7 @@ def hand_on(function: str, decoys: list[Tensor], options: dict[str, Any]) -> Non
     left, named = operators.functions()[function].left, operators.named(function, decoys)
     if left and operators.operator_of(function).elements(named) <= MAX_ELEMENTS:
         forward = operators.functions()[operators.functions()[function].forward]
-        came = getattr(oracle, forward.oracle)(*(named[name] for name in forward.inputs), **options)
+        came = operators.oracle(forward.oracle)(*(named[name] for name in forward.inputs), **options)
         for name, result in zip(forward.outputs, came, strict=True):
             if name in left:
                 named[name].copy_(result)

@@ -74,12 +74,13 @@ class Scopes:
 
 def is_unrolled(loop: ast.For) -> bool:
     """Whether the body is a new piece of program in each turn."""
-    return "static_range" in ast.unparse(loop.iter)
+    callee = loop.iter.func if isinstance(loop.iter, ast.Call) else loop.iter
+    return ast.unparse(callee).rpartition(".")[2] == "static_range"
 
 
 def is_constexpr(annotation: ast.expr) -> bool:
     """Whether an annotation is tl.constexpr; one in quotes the compiler does not read."""
-    return not isinstance(annotation, ast.Constant) and ast.unparse(annotation).endswith("constexpr")
+    return not isinstance(annotation, ast.Constant) and ast.unparse(annotation).rpartition(".")[2] == "constexpr"
 
 
 def assigned(*nodes: ast.AST) -> frozenset[str]:

@@ -13,6 +13,7 @@ from .layout import Layout
 
 _ENOUGH = 16  # lanes, which do not agree by chance
 _ROWS = 8  # that the lanes of a block of two dimensions lie in, at least
+_MOST_DIMENSIONS, _MOST_ELEMENTS = 6, 1 << 48
 _TILE = 16  # the smallest that anybody uses: what is a multiple of it may end with a tile
 _BOUNDARY = re.compile(r"boundary_check\s*=\s*\(\s*([01])\s*,?\s*\)")
 
@@ -33,7 +34,10 @@ class Access:
 
 
 def likely(access: Access) -> str:
-    """The likeliest cause in a line of its own, or nothing."""
+    """The likeliest cause in a line of its own, or nothing; nothing for tensors that nobody has by mistake."""
+    layouts = [access.layout, *(layout for _, layout in access.others)]
+    if any(len(layout.shape) > _MOST_DIMENSIONS or math.prod(layout.shape) > _MOST_ELEMENTS for layout in layouts):
+        return ""
     said = _swapped_axes(access) or _boundary_check(access) or _strides(access)
     return f"\n  {said}" if said else ""
 

@@ -162,7 +162,9 @@ def test_limits_are_those_of_the_programming_guide():
 
 
 def made(**given):
-    return Kernel(**{"name": "k", "place": "a.py:7", "target": "a100", "stages": 2, **given})
+    values = {"name": "k", "place": "a.py:7", "target": "a100", "stages": 2, **given}
+    form = "".join(str(values.get(name)) for name in ("place", "constants", "config", "stages"))
+    return Kernel(**{"form": form, **values})
 
 
 def test_tensor_memory_that_does_not_fit():
@@ -196,20 +198,36 @@ def test_a_crash_of_the_compiler_costs_nothing_where_the_kernel_fits():
     fitting = [made(shared=100 * KB), made(target="h100", shared=100 * KB), crashed]
     assert (advice.problems(fitting), advice.unknown(fitting)) == ([], [])
     (text,) = advice.not_judged(fitting)
-    assert text.startswith("k, compiled for B200: Triton's own compiler crashed there, which is not your code")
+    assert text.startswith(
+        "k, compiled for B200: Triton's own compiler crashed there: it is not judged, and costs nothing"
+    )
     assert text.endswith(PASS)
     too_large = [made(target="h100", shared=200 * KB), made(error=PASS, is_crash=True)]
     assert len(advice.problems(too_large)) == 1
     assert advice.not_judged(too_large) == advice.unknown(too_large) == []
 
 
-@pytest.mark.parametrize("other", [{"error": PASS, "is_crash": True}, {"constants": "TILE=16"}, {"stages": 1}])
+OTHERS = [{"error": PASS, "is_crash": True}, {"constants": "TILE=16"}, {"stages": 1}, {"place": "decoy.py:1"}]
+
+
+@pytest.mark.parametrize("other", OTHERS)
 def test_a_crash_that_nothing_is_compared_with_is_for_staff(other):
     """For all GPUs, or where another tile is taken for each"""
     kernels = [made(target="b200", error=PASS, is_crash=True), made(target="h100", **other)]
     assert advice.problems(kernels) == advice.not_judged(kernels) == []
     assert all("staff will look at it" in text for text in advice.unknown(kernels))
     assert len(advice.unknown(kernels)) == 1
+
+
+def test_a_crash_is_compared_with_all_that_is_alike():
+    """One that fits does not speak for another that does not"""
+    alike = [
+        made(target="h100", shared=100 * KB),
+        made(target="b200", shared=200 * KB),
+        made(error=PASS, is_crash=True),
+    ]
+    assert advice.not_judged(alike) == []
+    assert len(advice.problems(alike)) == 1
 
 
 def test_a_crash_hides_no_refusal():
