@@ -207,6 +207,12 @@ def test_a_crash_of_the_compiler_costs_nothing_where_the_kernel_fits():
     assert advice.not_judged(too_large) == advice.unknown(too_large) == []
 
 
+def test_a_kernel_is_told_which_gpu_it_is_compiled_for(tmp_path):
+    """Each build has its own target's answer, though all launches are noted down before"""
+    done = python(SOURCE.with_name("asks.py"), cwd=ROOT, env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path)})
+    assert done.stdout == "[True, False]\n", done.stderr
+
+
 OTHERS = [{"error": PASS, "is_crash": True}, {"constants": "TILE=16"}, {"stages": 1}, {"place": "decoy.py:1"}]
 
 
