@@ -27,7 +27,7 @@ import pytest
 import triton
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import faults, gpu_memory, load, races
+from assignment.attacks import devices, faults, gpu_memory, load, races
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.judge import checks
@@ -315,6 +315,8 @@ def test_commands_have_a_known_form(command, pytest_help):
             load.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.gpu_memory", *arguments]:
             gpu_memory.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.attacks.devices", *arguments]:
+            devices.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.races", *arguments]:
             races.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
