@@ -21,7 +21,7 @@ class Function:
         problem: whose points depend on it; "" of one that stands between two problems and costs its own checks alone.
         inputs: names of its tensors, in order.
         outputs: names of its results, in order.
-        oracle: the function of tests/oracle.py that says what it returns.
+        oracle: the oracle's function that says what it returns; see oracle().
         is_backward: whether it computes gradients.
         in_triton: whether the work has to be that of kernels; otherwise it is PyTorch, tile by tile.
         sums_rows: whether host code may compute rowsum(A ∘ B), one number a row, of what kernels load.
@@ -80,7 +80,6 @@ class Operator:
         name: of its folders, tests/<name>/ and assignment/operators/<name>/.
         file: of the submission, such as "cs336_kernels/rmsnorm.py".
         position: its place in the course.
-        section: the handout's on it; of one with several problems theirs say more.
         sized_by: the input that tells the size of a call.
         elements: what the plainest computation holds at once, of the inputs by name.
         in_words: the size of a call, of the inputs by name.

@@ -133,7 +133,9 @@ class Run:
         if reply["status"] != "compiled":
             raise failure(reply)
         self.notes += [note for note in compiled.not_judged(reply) if note not in self.notes]
-        self.doubts += [doubt for doubt in compiled.unknown(reply) if doubt not in self.doubts]
+        self.doubts += [
+            doubt for doubt in compiled.unknown(reply, self._pool.stage.sources) if doubt not in self.doubts
+        ]
         return compiled.problems(reply)
 
     def _expect_begun(self, function: str) -> None:

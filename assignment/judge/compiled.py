@@ -62,9 +62,11 @@ def not_judged(reply: dict[str, Any]) -> list[str]:
     return advice.not_judged(reply["kernels"])
 
 
-def unknown(reply: dict[str, Any]) -> list[str]:
-    """What the compiler crashed over everywhere, for staff to look at; a text each."""
-    return advice.unknown(reply["kernels"])
+def unknown(reply: dict[str, Any], sources: dict[str, str]) -> list[str]:
+    """What the staff are to look at: crashes that nothing is compared with, and kernels that ask for their GPU."""
+    asking = [path for path, text in sources.items() if "target_info" in text]
+    asked = [f"{path} asks which GPU it is compiled for: other branches are compiled, and never run" for path in asking]
+    return [*advice.unknown(reply["kernels"]), *asked]
 
 
 def problems(reply: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 from assignment.compiling import memory
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
-from assignment.judge import program, score
+from assignment.judge import compiled, program, score
 from assignment.judge.calls import Run, SubmissionError
 from assignment.judge.pair import Pair
 from assignment.sandbox.worker_client import WorkerDied
@@ -228,3 +228,11 @@ def test_the_folder_does_not_grow_for_ever(folder, monkeypatch):
     assert len(list(folder.iterdir())) == 3
     assert asked(function="e") == 0
     assert asked(function="a") == 1
+
+
+def test_a_kernel_that_asks_for_its_gpu_is_for_staff():
+    """It may be an empty one where nobody runs it"""
+    (doubt,) = compiled.unknown(
+        {"kernels": []}, {"cs336_kernels/a.py": "tl.target_info.is_cuda()", "cs336_kernels/b.py": ""}
+    )
+    assert doubt.startswith("cs336_kernels/a.py asks which GPU")
