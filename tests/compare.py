@@ -5,10 +5,10 @@ A result is right when its shape, dtype and finiteness are exact and, with every
     |error| ≤ 2 · c · M  +  4 ε_out · (the row's largest value)  +  ε_float32 · M
 
 M is the magnitude of the terms summed for the element (Σ|term|; the row's largest), and c is the error per M of an
-honest kernel: for each rounding that it may choose (tests/models.py lists them) the largest error per M that this
-rounding alone makes anywhere in this very tensor, all added up, or made at once where that is more. Nothing in the
-bound is tuned by hand. A row is the last dimension of a matrix; of a vector (y, rstd, lse, grad_weight) each element is
-a row of its own.
+honest kernel: for each rounding that it may choose (models.py in the operator's folder lists them) the largest error
+per M that this rounding alone makes anywhere in this very tensor, all added up, or made at once where that is more.
+Nothing in the bound is tuned by hand. A row is the last dimension of a matrix; of a vector (y, rstd, lse, grad_weight)
+each element is a row of its own.
 """
 
 import itertools

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import compare
+from tests import compare, families
 
 
 @pytest.fixture
@@ -20,6 +20,19 @@ def check(run, record_property):
         record_property("margin", compare.worst_margin(got, expected()))
 
     return check
+
+
+@pytest.fixture
+def costs_of(run, record_property):
+    """Call a function of the submission, compare its result with what is expected of it, and return its costs."""
+
+    def costs_of(function, *tensors, expected, **options):
+        costs = run.costs(function, *tensors, **options)
+        why = "costs are counted of right results; this one is wrong"
+        record_property("margin", families.margin_of_right(costs.results, expected, why))
+        return costs
+
+    return costs_of
 
 
 @pytest.fixture

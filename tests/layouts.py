@@ -1,14 +1,12 @@
 """The same values at other addresses: strides, offsets, shared memory, and NaN wherever nothing may be read."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-import pytest
 import torch
 from torch import Tensor
 
-from tests.inputs import TILE, Attention, Shape, batches_of_rows, long, square, wide_matrix
+from tests.families import Layout
 
 
 def transposed(x: Tensor) -> Tensor:
@@ -44,40 +42,9 @@ def heads_last(x: Tensor) -> Tensor:
     return x.transpose(-3, -2).contiguous().transpose(-3, -2)
 
 
-def packed(qkv: Sequence[Tensor]) -> Sequence[Tensor]:
-    """q, k and v as views of one (…, n, 3, d) tensor, as one projection produces them; a shorter one is its start."""
-    n = max(x.shape[-2] for x in qkv)
-    together = torch.full((*qkv[0].shape[:-2], n, len(qkv), qkv[0].shape[-1]), math.nan, dtype=qkv[0].dtype)
-    views = [together[..., : x.shape[-2], i, :] for i, x in enumerate(qkv)]
-    for view, x in zip(views, qkv, strict=True):
-        view.copy_(x)
-    return views
-
-
-def packed_backward(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    grad_o, q, k, v, o, lse = tensors
-    return [grad_o, *packed([q, k, v]), o, lse]
-
-
-def mixed(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Each tensor laid out in its own way: no stride of one serves another."""
-    ways = [transposed, fenced, heads_last, offset, torch.clone]
-    return [ways[i % len(ways)](x) for i, x in enumerate(tensors)]
-
-
-def shared_heads(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """k and v shared by all heads (stride 0), as multi-query attention has them."""
-    return [x[:, :1].expand(x.shape) if i in (1, 2) else x for i, x in enumerate(tensors)]
-
-
 def expanded_gradient(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The incoming gradient, the first tensor, of stride 0 everywhere, as .sum().backward() and .mean() give it."""
     return [tensors[0].flatten()[0].expand(tensors[0].shape), *tensors[1:]]
-
-
-def expanded_x(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Every row of x, the only one with more than one dimension, is the first with stride 0."""
-    return [x[(0,) * (x.ndim - 1)].expand(x.shape) for x in tensors]
 
 
 INT32 = 2**31
@@ -108,78 +75,28 @@ def far_apart(x: Tensor, which: slice, memory_bytes: int) -> Tensor:
     return torch.tensor([], dtype=x.dtype).set_(storage, 0, x.shape, strides).copy_(x)
 
 
-Layout = Callable[[Sequence[Tensor], int], Sequence[Tensor]]  # from a call's tensors, and the memory that is there
 EACH = {"transposed": transposed, "every second element": offset, "NaN fences": fenced, "heads last": heads_last}
 ELEMENTS, ROWS, ROWS_OF_A_BATCH, BATCHES = slice(None), slice(None, -1), slice(-2, -1), slice(None, -2)
 
 
-def of_each(ways: dict[str, Callable]) -> dict[str, Callable]:
-    """EACH, and the given ways, of the tensors of a call."""
-    return {name: lambda ts, way=way: [way(x) for x in ts] for name, way in EACH.items()} | ways
+def each(ways: Mapping[str, Callable[[Sequence[Tensor]], Sequence[Tensor]]]) -> dict[str, Layout]:
+    """Return EACH for all tensors of a call, and the given ways."""
+
+    def all_of(way: Callable[[Tensor], Tensor]) -> Layout:
+        return lambda tensors, memory_bytes: [way(x) for x in tensors]
+
+    def whole(way: Callable[[Sequence[Tensor]], Sequence[Tensor]]) -> Layout:
+        return lambda tensors, memory_bytes: way(tensors)
+
+    return {name: all_of(way) for name, way in EACH.items()} | {name: whole(way) for name, way in ways.items()}
 
 
-def parametrize(ways: dict[str, Callable]) -> pytest.MarkDecorator:
-    """The argument `layout`."""
-    ways = of_each(ways)
-    return pytest.mark.parametrize("layout", ways.values(), ids=ways)
+def far(tensors: Mapping[str, tuple[int, slice]]) -> dict[str, Layout]:
+    """Return ways to stretch one tensor of a call, by its position, along some dimensions."""
 
-
-def stretched(far: dict[str, tuple[int, slice]]) -> dict[str, Layout]:
-    """Ways that take the tensors and the memory that is there: of one tensor some dimensions stretched."""
-
-    def way(tensor: int, which: slice) -> Layout:
+    def way(position: int, which: slice) -> Layout:
         return lambda tensors, memory_bytes: [
-            far_apart(x, which, memory_bytes) if i == tensor else x for i, x in enumerate(tensors)
+            far_apart(x, which, memory_bytes) if i == position else x for i, x in enumerate(tensors)
         ]
 
-    return {f"{name} over 2^31 elements": way(*where) for name, where in far.items()}
-
-
-def offsets(far: dict[str, tuple[int, slice]]) -> pytest.MarkDecorator:
-    """The argument `layout`."""
-    ways = stretched(far)
-    return pytest.mark.parametrize("layout", ways.values(), ids=ways)
-
-
-rows = pytest.mark.parametrize(
-    "shape", [pytest.param(batches_of_rows, id="three dimensions"), pytest.param(wide_matrix, id="a matrix")]
-)
-rows_forward = parametrize({"x expanded": expanded_x})
-rows_forward_offsets = offsets({"x": (0, ROWS)})
-rows_backward = parametrize(
-    {
-        "expanded gradient": expanded_gradient,
-        "x expanded": lambda tensors: [tensors[0], *expanded_x(tensors[1:])],
-    }
-)
-weighted_sum_backward_offsets = offsets({"the gradient": (0, ELEMENTS), "x": (1, ROWS)})
-rmsnorm_backward_offsets = offsets({"the gradient": (0, ROWS), "x": (1, ROWS)})
-
-
-def of_attention(ways: dict[str, Any], shape: Shape, others: dict[str, Shape]) -> pytest.MarkDecorator:
-    """The arguments `layout` and `shape`: one shape for all ways but those that are named."""
-    together = [(way, others.get(name, shape)) for name, way in ways.items()]
-    return pytest.mark.parametrize(("layout", "shape"), together, ids=ways)
-
-
-THREE_BATCHES = Attention((3,), TILE, TILE, 64)  # of two, a stride would not fit in 32 bits
-
-
-def apart(names: Sequence[str]) -> dict[str, tuple[int, slice]]:
-    batches = {f"{name}'s batches": (i, BATCHES) for i, name in enumerate(names)}
-    return batches | {f"{name}'s rows": (i, ROWS_OF_A_BATCH) for i, name in enumerate(names)}
-
-
-def attention(ways: dict[str, Callable]) -> pytest.MarkDecorator:
-    return of_attention(of_each(ways | {"each its own": mixed}), square(2), {"NaN fences": long(2)})
-
-
-def attention_offsets(names: Sequence[str]) -> pytest.MarkDecorator:
-    *_, last = ways = stretched(apart(names))
-    return of_attention(ways, THREE_BATCHES, {last: long()})
-
-
-attention_forward = attention({"packed qkv": packed, "k and v shared by the heads": shared_heads})
-attention_forward_offsets = attention_offsets("qkv")
-attention_backward = attention({"packed qkv": packed_backward, "expanded grad_o": expanded_gradient})
-attention_backward_offsets = attention_offsets(("grad_o", "q", "k", "v", "o"))
+    return {f"{name} over 2^31 elements": way(*where) for name, where in tensors.items()}

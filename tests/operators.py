@@ -2,8 +2,8 @@
 
 import functools
 import importlib
-import importlib.util
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +143,11 @@ def called(name: str) -> dict[str, Any]:
     return {"function": name, "about": about(name)}
 
 
+def problem_of(claim: str) -> str:
+    """Return the problem of the function with whose name a check's claim begins; raises KeyError."""
+    return functions()[re.match(r"\w*", claim)[0]].problem  # type: ignore[index]
+
+
 @functools.cache
 def of_oracle(name: str) -> Function:
     """The first function that is to return what this one of the oracle's does."""
@@ -150,10 +155,18 @@ def of_oracle(name: str) -> Function:
 
 
 def oracle(name: str) -> Callable[..., Any]:
-    """The oracle's function of this name: in tests/<operator>/oracle.py, or in the one that several share."""
-    folder = operator_of(of_oracle(name).name).name
-    own = f"tests.{folder}.oracle"
-    return getattr(importlib.import_module(own if importlib.util.find_spec(own) else "tests.oracle"), name)
+    """The oracle's function of this name, in tests/<operator>/oracle.py."""
+    return _in_folder(of_oracle(name), "oracle")
+
+
+def model(function: str) -> Callable[..., Any]:
+    """What bounds the results of a function: that of its oracle's name in tests/<operator>/models.py."""
+    return _in_folder(functions()[function], "models")
+
+
+def _in_folder(function: Function, module: str) -> Callable[..., Any]:
+    folder = operator_of(function.name).name
+    return getattr(importlib.import_module(f"tests.{folder}.{module}"), function.oracle)
 
 
 def named(function: str, tensors: Sequence[Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
     parser.add_argument("--quick", action="store_true", help="everything on one seed, bugs by one check, cheats by few")
     parser.add_argument(
-        "--without", default="", metavar="FILE", help="with --quick: run variants without the checks of this file"
+        "--without", default="", metavar="WORD", help="with --quick: run variants without the checks of this name"
     )
     parser.add_argument(
         "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"

@@ -35,7 +35,7 @@ class Job:
     entry: Entry
     seed: int
     only: str = ""
-    without: str = ""  # where all checks are run: the file whose checks are not
+    without: str = ""  # where all checks are run: what is in the names of those that are not
     sandbox: str = ""  # of a cheat: the rung to grade it on, in place of the best that works
 
 
@@ -170,7 +170,7 @@ class Loop:
         self._pool.replace(job.entry.submission, job.seed)
         plugin.forget_hints(next(iter(items.values()))[0].config)
         own = [check.name for check in checks.declared() if check.problem in job.entry.problems]
-        names = [job.only] if job.only else [name for name in own if name.partition("::")[0] != job.without]
+        names = [job.only] if job.only else [name for name in own if not job.without or job.without not in name]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
         enough = CAUGHT if job.entry.kind == BUG else math.inf
         verdicts = _with_hints({name: _verdict(items[name], enough) for name in names})

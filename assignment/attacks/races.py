@@ -32,7 +32,7 @@ from assignment.timing.speed import Session, Speed
 REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 EVENTS, TURNS = 0.02, 5  # so far apart may the two clocks be; timings by each
 GAIN = 0.05  # of the honest ratio: twice what two timings of one submission differ by
-CASES = {  # by function: shape, peer, fraction of its speed for full points (tests/test_speed.py), and options
+CASES = {  # by function: shape, peer, fraction of its speed for full points as the specification has them, options
     "weighted_sum_forward": ((65536, 4096), "copying", 0.8, {}),
     "weighted_sum_backward": ((65536, 4096), "copying", 0.75, {}),
     "rmsnorm_forward": ((65536, 4096), "copying", 0.75, {}),

@@ -1,9 +1,7 @@
 """`--explain CHECK`: all that a check says, and the section of the handout that belongs to it."""
 
 import argparse
-import ast
 import difflib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +77,12 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
 
 def show_check(console: Console, check: checks.Check, citation: str) -> None:
     """What is claimed and tested, and the part of the handout that a hint points to, or the check's section."""
-    test, place = source(check), where.place(check)
+    place = where.place(check)
     console.print()
     console.print(Text(check.name, "bold"))
     console.print(Text("\n".join(report.claim_lines(f"{check.claim}, for {counted(check.points, 'point')}", 2))))
-    for line in test.docstring:
-        console.print(Text(f"  {line}"))
-    console.print(Text(f"  tested by {test.file}:{test.line}"))
+    file = check.path.partition("::")[0]
+    console.print(Text(f"  tested by tests/{file}:{check.line}"))
     shown = citation if handout.section(citation) else place.section
     console.print(Text(f"\nFrom {shown}:\n", "bold"))
     handout.show(console, handout.section(shown))
@@ -134,20 +131,3 @@ def show_cases(console: Console, result: score.CheckResult) -> None:
             report.print_block(console, text.clean(case.message))
         elif case.status != score.TO_DO:
             console.print(Text(text.line(f"    the same as in [{first}]")))
-
-
-@dataclass(frozen=True)
-class Source:
-    """A test function: where it stands, and its docstring after the claim."""
-
-    file: str
-    line: int
-    docstring: list[str]
-
-
-def source(check: checks.Check) -> Source:
-    file, _, function = check.path.partition("::")
-    tree = ast.parse((checks.TESTS / file).read_text(encoding="utf-8"))
-    (test,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
-    docstring = (ast.get_docstring(test) or "").splitlines()[1:]
-    return Source(f"tests/{file}", test.lineno, [line for line in docstring if line.strip()])

@@ -1,4 +1,4 @@
-"""The calls that are compiled for a submission: those of the grade (tests/test_compile.py), and larger ones."""
+"""The calls that are compiled for a submission: those of the grade, and larger ones."""
 
 import importlib
 import sys

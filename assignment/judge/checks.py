@@ -7,6 +7,7 @@ that is not collected still counts.
 import ast
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,6 @@ SPEED, SPEED_SECTION = (
     "speed",
     "handout/grading.md#speed",
 )  # the problem that needs a GPU, and the handout's section on it
-LAST = ("test_cost.py", "test_compile.py")  # of a problem's checks: what right results cost, and need
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Check:
     claim: str
     points: float
     folder: str = ""  # of its file, below tests/
+    line: int = 0  # where it stands in the file
 
     @property
     def path(self) -> str:
@@ -59,8 +60,8 @@ def is_practice(problem: str) -> bool:
 
 def declared(folder: Path = TESTS) -> list[Check]:
     """All checks, in the order of the problems and then of the source."""
-    files = sorted(folder.rglob("test_*.py"), key=lambda file: (file.name in LAST, file.name))
-    checks = [check for file in files for check in _in_file(file, file.parent.relative_to(folder).as_posix())]
+    files = sorted(folder.rglob("test_*.py"), key=lambda file: file.name)
+    checks = [check for file in files for check in _in_file(file, folder)]
     order = list(problems())
     return sorted(checks, key=lambda check: order.index(check.problem))
 
@@ -79,40 +80,41 @@ def _places() -> dict[str, tuple[str, bool]]:
     return {check.name: (check.function, first[check.function] == check.name) for check in checks}
 
 
-def _in_file(file: Path, folder: str) -> list[Check]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    marks = _problem_marks(tree)
-    checks = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            points = [_argument(d, "points") for d in node.decorator_list if _is_mark(d, "points")]
-            named = [marks[d.id] for d in node.decorator_list if isinstance(d, ast.Name) and d.id in marks]
-            if points:
-                problem = (named or [marks["pytestmark"]])[0]
-                claim = (ast.get_docstring(node) or "").splitlines()[0]
-                folder = folder.removeprefix(".")
-                checks.append(Check(f"{file.name}::{node.name}", problem, claim, float(points[0]), folder))
-    return checks
+def _in_file(file: Path, root: Path) -> Iterator[Check]:
+    """Yield the checks that a file declares."""
+    folder = file.parent.relative_to(root).as_posix().removeprefix(".")
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            found = _marked(node)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            found = _applied(node.targets[0], node.value)
+        else:
+            continue
+        if found:
+            name, points, claim, problem = found
+            problem = problem or operators.problem_of(claim)
+            yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno)
 
 
-def _problem_marks(tree: ast.Module) -> dict[str, str]:
-    """Names bound in the module to pytest.mark.problem("…")."""
-    return {
-        target.id: _argument(node.value, "problem")
-        for node in tree.body
-        if isinstance(node, ast.Assign) and _is_mark(node.value, "problem")
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+def _marked(test: ast.FunctionDef) -> tuple[str, float, str, str] | None:
+    """Return name, points, claim and problem, "" for its function's, of a test marked with points."""
+    calls = [decorator for decorator in test.decorator_list if isinstance(decorator, ast.Call)]
+    marks = {ast.unparse(call.func).removeprefix("pytest.mark."): call for call in calls}
+    if "points" not in marks:
+        return None
+    problem = ast.literal_eval(marks["problem"].args[0]) if "problem" in marks else ""
+    claim = (ast.get_docstring(test) or "").splitlines()[0]
+    return test.name, ast.literal_eval(marks["points"].args[0]), claim, problem
 
 
-def _is_mark(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
-
-
-def _argument(node: ast.expr, name: str) -> str:
-    assert isinstance(node, ast.Call), name
-    return ast.literal_eval(node.args[0])
+def _applied(target: ast.expr, call: ast.Call) -> tuple[str, float, str, str] | None:
+    """Return the same of `test_name = family(points, claim, …)`: see tests/families.py."""
+    if not isinstance(target, ast.Name) or not target.id.startswith("test_"):
+        return None
+    points, claim = map(ast.literal_eval, call.args[:2])
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    usual = SPEED if ast.unparse(call.func) == SPEED else ""
+    return target.id, points, claim, ast.literal_eval(given["problem"]) if "problem" in given else usual
 
 
 def without_practice(checks: list[Check]) -> list[Check]:
@@ -142,5 +144,6 @@ def select(checks: list[Check], names: list[str]) -> list[Check]:
 def _fits(check: Check, name: str) -> bool:
     file, _, test = check.name.partition("::")
     is_of_function = name not in problems() and f"{check.function}_".startswith(f"{name}_")
-    names = (check.problem, check.name, file, file.removesuffix(".py"), test)
-    return is_of_function or name.removeprefix("tests/") in names
+    names = (check.problem, check.name, check.path, file, file.removesuffix(".py"), test)
+    name = name.removeprefix("tests/")
+    return is_of_function or name in names or name == f"{check.folder}/{file}"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests import compare, models, operators
+from tests import compare, operators
 
 COPYING = "copying"  # the peer that stands for an amount of memory to move
 ELEMENTS = 1 << 28  # of x, at every width
@@ -62,7 +62,7 @@ def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random,
             name: (tensor[..., columns] if name in ("x", "weight") or tensor.ndim == 2 else tensor.clone()).cpu()
             for name, tensor in named.items()
         }
-    model = getattr(models, operators.functions()[work.function].oracle)
+    model = operators.model(work.function)
 
     def check(results: Sequence[Tensor]) -> float:
         expected = model(*by_row.values(), **work.options)

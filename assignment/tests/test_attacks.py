@@ -169,7 +169,9 @@ def test_the_table_of_defects_takes_its_place_on_the_page(monkeypatch, tmp_path)
     monkeypatch.setattr(page, "PAGE", tmp_path / "matrix.md")
     page.PAGE.write_text("# Top\n\n## Right submissions\n\n| base |\n")
     for seen in (GOOD, failed(9)):
-        page.write_yardstick([defect({RAGGED: failed(9), "test_cost.py::test_flash_forward_traffic": seen})], DECLARED)
+        page.write_yardstick(
+            [defect({RAGGED: failed(9), "test_flash_forward.py::test_triton_traffic": seen})], DECLARED
+        )
     text = page.PAGE.read_text()
     assert text.startswith("# Top\n\n## Single defects\n")
     assert text.endswith("\n\n## Right submissions\n\n| base |\n")

@@ -62,10 +62,15 @@ def test_source_and_pytest_agree(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["rmsnorm", "test_rmsnorm.py", "tests/test_rmsnorm.py", "test_rmsnorm", "test_rmsnorm.py::test_eps", "test_eps"],
+    ["rmsnorm", "test_rmsnorm.py::test_eps", "tests/rmsnorm/test_rmsnorm.py::test_eps", "test_eps"],
 )
 def test_names_that_select(name):
     assert {check.problem for check in select(declared(), [name])} == {"rmsnorm"}
+
+
+@pytest.mark.parametrize("name", ["test_rmsnorm.py", "tests/rmsnorm/test_rmsnorm.py", "test_rmsnorm"])
+def test_a_file_is_selected_with_its_speed(name):
+    assert {check.problem for check in select(declared(), [name])} == {"rmsnorm", SPEED}
 
 
 @pytest.mark.parametrize(

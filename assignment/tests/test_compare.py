@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from tests import models, properties
 from tests.compare import Expected, Mismatch, expect, worst_margin
+from tests.families import compared
+from tests.flash_attention import models, properties
 
 
 def expected(value, allowed=1e-3, dtype=torch.float32):
@@ -113,4 +114,4 @@ def test_a_property_of_a_result_in_the_wrong_form_is_a_mismatch(wrong):
     bounds = models.attention_forward(*qkv)
     change = properties.permuting_keys_and_values_changes_nothing(torch.Generator(), *qkv)
     with pytest.raises(Mismatch):
-        properties.compared(wrong, wrong, change, bounds)
+        compared(wrong, wrong, change, bounds)

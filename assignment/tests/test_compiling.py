@@ -480,12 +480,13 @@ def test_a_report_is_remembered_until_a_file_changes(command, tmp_path):
 
 
 def test_calls_are_those_of_the_grade():
-    """The shapes that are told as graded are those of tests/test_compile.py"""
+    """The shapes that are told as graded are those of the specification"""
     from assignment.operators.flash_attention import workload as flash_attention
     from assignment.operators.rmsnorm import workload as rmsnorm
     from assignment.operators.weighted_sum import workload as weighted_sum
-    from tests import test_compile
+    from tests import rows
+    from tests.flash_attention import inputs
 
-    assert weighted_sum.COMPILED == rmsnorm.COMPILED == test_compile.ROWS
-    assert flash_attention.COMPILED == test_compile.TOKENS
-    assert set(flash_attention.GRADED) == set(test_compile.SIZES.values())
+    assert [case.shape for case in rows.COMPILED.values()] == [weighted_sum.COMPILED] == [rmsnorm.COMPILED]
+    assert flash_attention.COMPILED == inputs.COMPILED_TOKENS
+    assert set(flash_attention.GRADED) == {(case.dtype, case.shape.d) for case in inputs.COMPILED.values()}

@@ -7,7 +7,7 @@ import torch
 
 from assignment.judge import decoys
 from assignment.protocol import wire
-from tests import oracle
+from assignment.tests.specification import oracle
 
 LAYOUTS = {
     "contiguous": lambda x: x,

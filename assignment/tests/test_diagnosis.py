@@ -9,9 +9,10 @@ import torch
 from assignment.diagnosis import Search, calls, causes, matching
 from assignment.diagnosis.search import MOST_IN_VAIN
 from assignment.operators.misconception import Call
-from tests import inputs, models, oracle
-from tests.inputs import Attention, attention_inputs, normal, row_inputs
-from tests.vector_add.models import vector_add
+from assignment.tests.specification import models, oracle
+from tests.flash_attention.inputs import Attention, after_forward, forward_inputs
+from tests.inputs import normal
+from tests.rows import row_inputs
 
 EVERY = [(function, one) for function, models_ in matching.MODELS.items() for one in models_.misconceptions]
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
@@ -46,8 +47,8 @@ def attention_calls(dtype):
     """Ordinary ones, longer and shorter than there are keys, and logits far below and above zero."""
     for shape in SHAPES:
         for is_causal in (False, True):
-            yield attention_inputs(rng(), shape, dtype), is_causal
-    q, k, v = attention_inputs(rng(), SHAPES[0], dtype)
+            yield forward_inputs(rng(), shape, dtype), is_causal
+    q, k, v = forward_inputs(rng(), SHAPES[0], dtype)
     yield [10 * q, 10 * k, v], False
 
 
@@ -67,13 +68,13 @@ def all_calls(function, dtype):
             yield Call(function, qkv, {"is_causal": is_causal}), models.attention_forward(q, k, v, is_causal)
     elif function == "attention_backward":
         for qkv, is_causal in attention_calls(dtype):
-            tensors = inputs.backward_inputs(rng(1), qkv, is_causal)
-            expected = models.attention_backward(*tensors, is_causal=is_causal)  # type: ignore[misc, arg-type]
+            tensors = after_forward(rng(1), qkv, is_causal)
+            expected = models.attention_backward(*tensors, is_causal=is_causal)
             yield Call(function, tensors, {"is_causal": is_causal}), expected
     elif function == "vector_add":
         for x, _ in row_calls(dtype):
             pair = [x, normal(rng(2), *x.shape, dtype=dtype)]
-            yield Call(function, pair), vector_add(*pair)
+            yield Call(function, pair), models.vector_add(*pair)
     else:
         for x, weight in row_calls(dtype):
             for options in ({}, {"eps": 0.1}) if function == "rmsnorm_forward" else ({},):
@@ -193,12 +194,10 @@ def test_a_mean_over_no_rows():
 
 
 def test_a_sum_that_is_carried_over_from_the_call_before():
-    first, second = (
-        inputs.backward_inputs(rng(seed), attention_inputs(rng(seed), SHAPES[0]), False) for seed in (0, 1)
-    )
+    first, second = (after_forward(rng(seed), forward_inputs(rng(seed), SHAPES[0]), False) for seed in (0, 1))
     both = [Call("attention_backward", tensors, {"is_causal": False}) for tensors in (first, second)]
     sums, want = (matching.right(call.function, call, call.tensors) for call in both)
-    expected = models.attention_backward(*second, is_causal=False)  # type: ignore[misc, arg-type]
+    expected = models.attention_backward(*second, is_causal=False)
     got = [(sums[0] + want[0]).float(), *(x.float() for x in want[1:])]
     assert causes(both, got, expected) == [matching.ADDED_TO_ANOTHER]
 
@@ -206,7 +205,7 @@ def test_a_sum_that_is_carried_over_from_the_call_before():
 @pytest.mark.parametrize("what", ["all", "computed alone", "switches"])
 def test_what_another_graph_has_saved(what):
     """All of it, what its forward pass has computed, or its options"""
-    qkv = attention_inputs(rng(), SHAPES[0])
+    qkv = forward_inputs(rng(), SHAPES[0])
     asked = {"kind": "gradients", "function": "flash_attention", "tensors": qkv, "options": {"is_causal": True}}
     (call,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": True})
     grad, *saved = call.tensors
@@ -215,14 +214,14 @@ def test_what_another_graph_has_saved(what):
     tensors = {"all": own, "computed alone": [*qkv, *own[3:]], "switches": saved}[what]
     options = {"is_causal": what != "switches"}
     wrong = matching.right("attention_backward", replace(call, options=options), [grad, *tensors])
-    expected = models.attention_backward(grad, *saved, is_causal=True)  # type: ignore[misc, arg-type]
+    expected = models.attention_backward(grad, *saved, is_causal=True)
     assert matching.OF_ANOTHER_GRAPH in causes([call], [x.float() for x in wrong], expected)
     (alone,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": False})
     assert matching.OF_ANOTHER_GRAPH not in causes([alone], [x.float() for x in wrong], expected)
 
 
 def test_a_result_that_is_stored_with_an_input_s_strides():
-    q, k, v = (x[0] for x in attention_inputs(rng(), SHAPES[3]))
+    q, k, v = (x[0] for x in forward_inputs(rng(), SHAPES[3]))
     q = q.T.contiguous().T
     o, lse = oracle.attention_forward(q, k, v)
     stored = torch.empty(o.numel())
@@ -248,12 +247,12 @@ def test_strides_of_batches_that_were_made_one():
 
 def test_only_one_half_of_a_backward_pass_reads_in_the_wrong_places():
     """D is computed by a kernel of its own"""
-    q, k, v = attention_inputs(rng(), SHAPES[3])
-    grad_o, *others = inputs.backward_inputs(rng(1), [q, k, v], False)
+    q, k, v = forward_inputs(rng(), SHAPES[3])
+    grad_o, *others = after_forward(rng(1), [q, k, v], False)
     grad_o = grad_o.mT.contiguous().mT
     call = Call("attention_backward", [grad_o, *others], {"is_causal": False})
     misread = grad_o.as_strided(grad_o.shape, others[0].stride())
-    expected = models.attention_backward(grad_o, *others, is_causal=False)  # type: ignore[misc, arg-type]
+    expected = models.attention_backward(grad_o, *others, is_causal=False)
     for wrong in matching.results("attention_backward", call, [misread, *others]):
         found = causes([call], [x.float() for x in wrong], expected)
         assert any("grad_o is read" in hint for hint in found)

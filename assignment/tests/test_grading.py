@@ -70,12 +70,10 @@ def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
     assert got.status == 0, got.err
     assert "Traceback" not in got.out + got.err
     own = {
-        "test_weighted_sum.py": ("test_backward", "test_gradients"),
-        "test_rmsnorm.py": ("test_backward", "test_gradients"),
+        "test_weighted_sum.py": ("test_backward", "test_gradients", "test_compiles"),
+        "test_rmsnorm.py": ("test_backward", "test_gradients", "test_compiles"),
         "test_flash_backward.py": ("test_pytorch",),
         "test_flash_forward.py": (),
-        "test_cost.py": ("test_weighted_sum_backward", "test_rmsnorm_backward"),
-        "test_compile.py": ("test_weighted_sum", "test_rmsnorm"),
     }
     for name in got.lost() - {"speed"}:
         file, _, function = name.partition("::")
@@ -388,8 +386,8 @@ def test_what_cannot_be_used_is_said_in_a_sentence(tmp_path, arguments, words):
 @pytest.mark.parametrize(
     "name",
     [
-        "test_speed.py",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("speed", "test_speed.py::test_flash_forward")),
+        "test_weighted_sum.py::test_forward_speed",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("speed", "test_flash_forward.py::test_triton_speed")),
     ],
 )
 def test_speed_alone_is_not_graded_here(submission, name):

@@ -10,8 +10,8 @@ from assignment.judge import replies
 from assignment.judge.pair import Pair
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
+from assignment.tests.specification import oracle
 from assignment.timing import contestants
-from tests import oracle
 from tests.operators import called
 
 

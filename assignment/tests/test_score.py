@@ -89,7 +89,7 @@ def test_flash_attention_costs_its_own_checks_alone():
 
 def timed(*cases: tuple[str, float | None]):
     """A check of 5 points with cases of these statuses and shares."""
-    check = Check("test_speed.py::test_flash_forward", "speed", "claim", 5.0)
+    check = Check("test_flash_forward.py::test_triton_speed", "speed", "claim", 5.0)
     made = [
         score.Case(str(i), status, "message", measured="fast", share=share) for i, (status, share) in enumerate(cases)
     ]

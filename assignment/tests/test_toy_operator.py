@@ -53,23 +53,22 @@ OPERATOR = Operator(
 )
 ''',
     "tests/negate/oracle.py": "def negate(x):\n    return -x.double()\n",
-    "tests/negate/test_negate.py": '''import pytest
-
-from tests.compare import expect
-from tests.inputs import normal
+    "tests/negate/models.py": """from tests.compare import expect
 from tests.negate import oracle
 
-pytestmark = pytest.mark.problem("negate")
 
-
-@pytest.mark.points(3)
-@pytest.mark.parametrize("n", [64, 100])
-def test_negate_values(check, rng, n):
-    """negate returns −x"""
-    x = normal(rng, n)
+def negate(x):
     value = oracle.negate(x)
-    check("negate", x, expected=lambda: {"y": expect(value, [[-x]], [], value.abs(), x.dtype, rows=False)})
-''',
+    return {"y": expect(value, [[-x]], [], value.abs(), x.dtype, rows=False)}
+""",
+    "tests/negate/test_negate.py": """from tests.families import Subject, shapes, values
+from tests.inputs import normal
+from tests.negate import models
+
+NEGATE = Subject("negate", lambda rng, shape, dtype: [normal(rng, *shape, dtype=dtype)], models.negate)
+
+test_negate_values = values(3, "negate returns −x", NEGATE, shapes({"64": (64,), "100": (100,)}))
+""",
     "assignment/operators/negate/__init__.py": "",
     "assignment/operators/negate/misconceptions.py": """
 from assignment.operators.misconception import Misconception, Models

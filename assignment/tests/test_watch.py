@@ -291,7 +291,7 @@ def test_next_is_watched_at_the_check_where_it_stopped(watching, folder):
         (["--next", "--junit", "a.xml", "--fail-under", "3"], "leave out --junit and --fail-under"),
         (["--next", "--explain", "test_eps"], "leave out one of them"),
         (["--watch", "--only", "speed"], "--watch times nothing"),
-        (["--watch", "--explain", "test_speed.py::test_flash_forward"], "--watch times nothing"),
+        (["--watch", "--explain", "test_flash_forward.py::test_triton_speed"], "--watch times nothing"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_a_sentence(folder, arguments, words):

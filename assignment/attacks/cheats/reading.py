@@ -41,7 +41,7 @@ CHEATS = [
 for module in [module for name, module in sys.modules.items() if name.startswith("assignment")]:
     for start in {Path(module.__file__ or "/"), Path(module.__file__ or "/").resolve()}:
         for folder in start.parents:
-            for name in ("tests/oracle.py", "assignment/reference", "assignment/attacks", "handout.md"):
+            for name in ("tests/rmsnorm/oracle.py", "assignment/reference", "assignment/attacks", "handout.md"):
                 if folder != Path("/") and readable(folder / name):
                     leak(name)
 """,

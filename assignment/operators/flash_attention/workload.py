@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from assignment.operators.workloads import Check, Panel, Spec, Workload
-from tests import compare, models
+from tests import compare
+from tests.flash_attention import models
 
 TOKENS, HIDDEN = 16384, 2048  # in all batches, and in all heads
 LENGTHS = [512 << i for i in range(6)]

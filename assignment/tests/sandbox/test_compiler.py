@@ -57,7 +57,7 @@ def planted(role, request) -> Iterator[Planted]:
 def test_kernels_are_compiled_inside(rung, tmp_path, monkeypatch):
     """And what came of them is remembered by the grader"""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    only = ("--only", "test_weighted_sum_compiles", "--sandbox", rung)
+    only = ("--only", "test_weighted_sum.py::test_compiles", "--sandbox", rung)
     done, report = grade(tmp_path, ROOT / "assignment/reference", *only)
     assert done.returncode == 0, done.stderr
     assert {c["status"] for problem in report["problems"] for c in problem["checks"]} == {"ok"}

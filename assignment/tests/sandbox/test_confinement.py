@@ -15,7 +15,7 @@ def test_other_files_cannot_be_read(closed_box, tmp_path):
     secret.write_text("of the user")
     files = {
         "the reference": ROOT / "assignment/reference/cs336_kernels/rmsnorm.py",
-        "the oracle": ROOT / "tests/oracle.py",
+        "the oracle": ROOT / "tests/rmsnorm/oracle.py",
         "the grader": ROOT / "assignment/judge/score.py",
         "another submission": tmp_path / "other.py",
         "the home folder": secret,

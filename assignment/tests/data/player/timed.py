@@ -21,8 +21,9 @@ from assignment.protocol import sticky, timed  # noqa: E402
 from assignment.sandbox.stage import Stage  # noqa: E402
 from assignment.simulator.gpu import H100  # noqa: E402
 from assignment.submission import Submission, read  # noqa: E402
+from assignment.tests.specification import models, oracle  # noqa: E402
 from assignment.timing import contestants  # noqa: E402
-from tests import compare, models  # noqa: E402
+from tests import compare  # noqa: E402
 
 TUNED = """
 import torch, triton, triton.language as tl
@@ -132,10 +133,10 @@ def filled(work, seed):
     rng = torch.Generator().manual_seed(seed)
     tensors = {name: torch.randn(spec.shape, generator=rng).to(spec.dtype) for name, spec in work.inputs.items()}
     if "lse" in tensors:
-        o, lse = models.oracle.attention_forward(tensors["q"], tensors["k"], tensors["v"], True)
+        o, lse = oracle.attention_forward(tensors["q"], tensors["k"], tensors["v"], True)
         tensors |= {"o": o.to(tensors["q"].dtype), "lse": lse.float()}
     if "rstd" in tensors:
-        tensors["rstd"] = models.oracle.rmsnorm_forward(tensors["x"], tensors["weight"])[1].float()
+        tensors["rstd"] = oracle.rmsnorm_forward(tensors["x"], tensors["weight"])[1].float()
     return list(tensors.values())
 
 

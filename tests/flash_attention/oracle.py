@@ -1,49 +1,10 @@
-"""What each operator means: plain PyTorch in float64, no tiles, no tricks.
-
-Every function takes tensors of any dtype and layout and returns float64.
-"""
+"""What attention means, in float64: no tiles, no tricks."""
 
 import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-
-def weighted_sum_forward(x: Float[Tensor, "*batch d"], weight: Float[Tensor, " d"]) -> Float[Tensor, "*batch"]:
-    """y_i = Σ_j x_ij w_j"""
-    return (x.double() * weight.double()).sum(-1)
-
-
-def weighted_sum_backward(
-    grad_y: Float[Tensor, "*batch"], x: Float[Tensor, "*batch d"], weight: Float[Tensor, " d"]
-) -> tuple[Float[Tensor, "*batch d"], Float[Tensor, " d"]]:
-    """dx_ij = dy_i w_j and dw_j = Σ_i dy_i x_ij"""
-    grad_y = grad_y.double().unsqueeze(-1)
-    return grad_y * weight.double(), sum_rows(grad_y * x.double())
-
-
-def rmsnorm_forward(
-    x: Float[Tensor, "*batch d"], weight: Float[Tensor, " d"], eps: float = 1e-5
-) -> tuple[Float[Tensor, "*batch d"], Float[Tensor, "*batch"]]:
-    """y = x · rstd · w with rstd = 1/√(mean(x²) + eps)  (Zhang & Sennrich 2019, eq. 4)"""
-    x = x.double()
-    rstd = (x.square().mean(-1) + eps).rsqrt()
-    return x * rstd.unsqueeze(-1) * weight.double(), rstd
-
-
-def rmsnorm_backward(
-    grad_y: Float[Tensor, "*batch d"],
-    x: Float[Tensor, "*batch d"],
-    weight: Float[Tensor, " d"],
-    rstd: Float[Tensor, "*batch"],
-) -> tuple[Float[Tensor, "*batch d"], Float[Tensor, " d"]]:
-    """dx = rstd · (w∘dy − x̂ · mean(w∘dy∘x̂)) and dw = Σ_rows dy∘x̂, where x̂ = x · rstd"""
-    grad_y, rstd = grad_y.double(), rstd.double().unsqueeze(-1)
-    x_hat = x.double() * rstd
-    grad_x_hat = grad_y * weight.double()
-    grad_x = rstd * (grad_x_hat - x_hat * (grad_x_hat * x_hat).mean(-1, keepdim=True))
-    return grad_x, sum_rows(grad_y * x_hat)
 
 
 def attention_logits(
@@ -90,8 +51,3 @@ def above_diagonal(logits: Float[Tensor, "*batch n_queries n_keys"]) -> Tensor:
     queries = torch.arange(logits.shape[-2], device=logits.device).unsqueeze(-1)
     keys = torch.arange(logits.shape[-1], device=logits.device)
     return keys > queries
-
-
-def sum_rows(x: Float[Tensor, "*batch d"]) -> Float[Tensor, " d"]:
-    """The sum over every dimension but the last; zero for an empty batch."""
-    return x.reshape(-1, x.shape[-1]).sum(0)

@@ -5,40 +5,25 @@ that function of the results, and which part of them to look at.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import pytest
 import torch
 from torch import Generator, Tensor
 
-from tests import compare
-from tests.compare import Expected
-from tests.inputs import Shape, long, normal, square
+from tests.families import Change, Results
+from tests.flash_attention.inputs import Shape, long, square
+from tests.inputs import normal
 
-Results = tuple[Tensor, ...]
-Change = tuple[Sequence[Tensor], Callable[..., Results], slice]
 EVERYTHING = slice(None)
 SHIFT = 0.25
 
 
-def named(properties: dict[Callable, Shape]) -> pytest.MarkDecorator:
-    """The arguments `change`, each named after its function, and `shape`, that of the inputs."""
-    names = [change.__name__.removesuffix("_backward").replace("_", " ") for change in properties]
-    return pytest.mark.parametrize(("change", "shape"), properties.items(), ids=names)
-
-
-def compared(before: Results, after: Results, change: Change, bounds: dict[str, Expected]) -> float:
-    """The margin of what came after the change against what came before it; each may err by its bound."""
-    _, becomes, part = change
-    before, after = compare.in_form(before, bounds), compare.in_form(after, bounds)
-    for name, value in zip(bounds, before, strict=True):
-        if not value.any():
-            raise compare.Mismatch(f"{name} is zero everywhere")
-    wanted = {
-        name: Expected(value[part].double(), 2 * bound.allowed[part], bound.dtype, bound.rows)
-        for (name, bound), value in zip(bounds.items(), becomes(*before), strict=True)
+def in_words(changes: dict[Callable, Shape]) -> dict[str, tuple[Callable, Shape]]:
+    """Name each change, with the shape of the inputs, after its function."""
+    return {
+        change.__name__.removesuffix("_backward").replace("_", " "): (change, shape)
+        for change, shape in changes.items()
     }
-    return compare.worst_margin(tuple(x[part] for x in after), wanted)
 
 
 def permuting_keys_and_values_changes_nothing(rng: Generator, q: Tensor, k: Tensor, v: Tensor) -> Change:
@@ -68,7 +53,7 @@ def poisoned(x: Tensor) -> Tensor:
     return x
 
 
-forward = named(
+FORWARD = in_words(
     {
         permuting_keys_and_values_changes_nothing: square(),
         shifting_every_logit_of_a_row_moves_lse_alone: long(),
@@ -108,7 +93,7 @@ def batches_do_not_mix_backward(rng: Generator, *tensors: Tensor) -> Change:
     return [poisoned(x) for x in tensors], lambda *gradients: gradients, slice(1, None)
 
 
-backward = named(
+BACKWARD = in_words(
     {
         permuting_keys_and_values_permutes_their_gradients: square(),
         shifting_every_logit_of_a_row_changes_no_gradient: long(),

@@ -1,71 +1,21 @@
-"""Honest models: how a correct kernel of a given precision errs, which sets the bound that every kernel is held to.
+"""Honest models of attention: how a right kernel of a given precision errs, which sets the bound for every kernel.
 
-Each function returns the outputs of one operator as compare.Expected. The models are the same computation in float32
-with one of the roundings that a correct kernel may make: what a tensor core does to float32 operands, q scaled before
-the product, P and dS cast before they are multiplied, long sums added one term after the other.
+They are the same computation in float32 with one of the roundings that a right kernel may make: what a tensor core does
+to float32 operands, q scaled before the product, P and dS cast before they are multiplied. See tests/compare.py.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tests import oracle
 from tests.compare import Expected, expect
+from tests.flash_attention import oracle
 
 Rounding = Callable[[Tensor], Tensor]
 UNIT = 2.0**-23
-
-
-def weighted_sum_forward(x: Tensor, weight: Tensor) -> dict[str, Expected]:
-    terms = x.float() * weight.float()
-    magnitude = oracle.weighted_sum_forward(x.abs(), weight.abs())
-    value = oracle.weighted_sum_forward(x, weight)
-    return {"y": expect(value, [sums(terms, dim=-1)], [], magnitude, x.dtype, rows=False)}
-
-
-def weighted_sum_backward(grad_y: Tensor, x: Tensor, weight: Tensor) -> dict[str, Expected]:
-    grad_x, grad_weight = oracle.weighted_sum_backward(grad_y, x, weight)
-    outer = grad_y.float().unsqueeze(-1)
-    magnitude = oracle.sum_rows(outer.abs() * x.abs())
-    weight_models = sums(as_rows(outer * x.float()), dim=0)
-    return {
-        "grad_x": expect(grad_x, [[outer * weight.float()]], [], grad_x.abs(), x.dtype, rows=True),
-        "grad_weight": expect(grad_weight, [weight_models], [], magnitude, weight.dtype, rows=False),
-    }
-
-
-def rmsnorm_forward(x: Tensor, weight: Tensor, eps: float = 1e-5) -> dict[str, Expected]:
-    y, rstd = oracle.rmsnorm_forward(x, weight, eps)
-    d = x.shape[-1]
-    rstd_models = [(total / d + eps).rsqrt() for total in sums(x.float().square(), dim=-1)]
-    y_models = [x.float() * model.unsqueeze(-1) * weight.float() for model in rstd_models]
-    return {
-        "y": expect(y, [y_models], [], y.abs(), x.dtype, rows=True),
-        "rstd": expect(rstd, [rstd_models], [], rstd, torch.float32, rows=False),
-    }
-
-
-def rmsnorm_backward(grad_y: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> dict[str, Expected]:
-    grad_x, grad_weight = oracle.rmsnorm_backward(grad_y, x, weight, rstd)
-    x32, d, rstd_column = x.float(), x.shape[-1], rstd.unsqueeze(-1)
-    x_hat, g = x32 * rstd_column, grad_y.float() * weight.float()
-    x_models = [rstd_column * (g - x_hat * (total / d).unsqueeze(-1)) for total in sums(g * x_hat, dim=-1)]
-    # The same without x̂, where g − x · (…) cancels differently.
-    factors = [(total / d * rstd * rstd).unsqueeze(-1) for total in sums(g * x32, dim=-1)]
-    x_models += [rstd_column * (g - x32 * factor) for factor in factors]
-    x_hat_, g_ = x_hat.double().abs(), g.double().abs()
-    x_magnitude = rstd.double().unsqueeze(-1) * (g_ + x_hat_ * (g_ * x_hat_).mean(-1, keepdim=True))
-    terms = as_rows(grad_y.float() * x_hat)
-    return {
-        "grad_x": expect(grad_x, [x_models], [], x_magnitude, x.dtype, rows=True),
-        "grad_weight": expect(
-            grad_weight, [sums(terms, dim=0)], [], terms.double().abs().sum(0), weight.dtype, rows=False
-        ),
-    }
 
 
 def attention_forward(
@@ -225,15 +175,3 @@ def _attention_backward(
     do, q32, k32 = (how.outputs(x.float()) for x in (grad_o, q, k))
     scale = 1 / math.sqrt(q.shape[-1])
     return ds @ k32 * scale, ds.mT @ q32 * scale, p.mT @ do
-
-
-def sums(terms: Tensor, dim: int) -> list[Tensor]:
-    """Float32 sums along dim in the orders a kernel may choose: pairwise, and one term after the other."""
-    if not terms.shape[dim]:
-        return [terms.sum(dim)]
-    in_order = np.add.accumulate(terms.contiguous().numpy(), axis=dim)
-    return [terms.sum(dim), torch.from_numpy(in_order).select(dim, -1)]
-
-
-def as_rows(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1])

@@ -1,0 +1,120 @@
+"""What operators on rows share: x of shape (..., d) and a weight of shape (d,)."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from tests import layouts
+from tests.families import Cases, laid_out, shapes
+from tests.inputs import MOST, TILE, between, drawn, longer, normal
+
+Shape = tuple[int, ...] | Callable[[Generator], tuple[int, ...]]  # of x
+
+
+def long_matrix(rng: Generator) -> tuple[int, ...]:
+    return longer(rng), TILE
+
+
+def wide_matrix(rng: Generator) -> tuple[int, ...]:
+    return TILE, longer(rng)
+
+
+def wide_batches(rng: Generator) -> tuple[int, ...]:
+    return between(rng, 1, 2), TILE, longer(rng)
+
+
+def batches_of_rows(rng: Generator) -> tuple[int, ...]:
+    return between(rng, 2, 3), TILE, TILE
+
+
+def many_rows(rng: Generator) -> tuple[int, ...]:
+    return TILE * between(rng, 13, 19), TILE
+
+
+PLAIN = shapes(
+    {
+        "a matrix": long_matrix,
+        "three dimensions": wide_batches,
+        "four dimensions": lambda rng: (1, *batches_of_rows(rng)),
+    }
+)
+RAGGED = shapes(
+    {
+        "one element": (1, 1),
+        "one row, no batch dimension": (96,),
+        "d = 1": (70, 1),
+        "d = 8": (33, 8),
+        "d = 40": (3, 17, 40),
+        "d = 80": (2, 3, 5, 80),
+        "fewer rows than a tile": (5, 64),
+        "one row past a tile, one column past a tile": (129, 129),
+        "primes": (101, 67),
+        "any size": lambda rng: (3, between(rng, 1, MOST), between(rng, 1, MOST)),
+        "one wide row": (1, 1000),
+        "over a thousand rows": (1031, 5),
+    }
+)
+WIDE = shapes(
+    {
+        "wider than a block": lambda rng: (3, between(rng, 17_000, 20_000)),
+        "one past a power of two": lambda rng: (2, 2 ** between(rng, 11, 13) + 1),
+    }
+)
+BATCHES = shapes({"ordinary": wide_matrix, "empty batch": (0, 32)})
+COSTLY = shapes({"a matrix": long_matrix, "three dimensions": wide_batches})
+# Constant, unlike all others: what was compiled is remembered by its shapes, and saves half of a run.
+COMPILED = shapes({"128 rows of 4096": (128, 4096)})
+
+USUAL_GRADIENT = batches_of_rows
+GRADIENTS = {
+    ".sum().backward()": {"summed": True},
+    "x only": {"wrt": (0,), "shape": wide_batches},
+    "weight only": {"wrt": (1,)},
+    "twice with retain_graph": {"times": 2},
+    "another forward pass in between": {"interleaved": True},
+}
+
+
+def expanded_x(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Every row of x, the only one with more than one dimension, is the first with stride 0."""
+    return [x[(0,) * (x.ndim - 1)].expand(x.shape) for x in tensors]
+
+
+SHAPES = shapes({"three dimensions": batches_of_rows, "a matrix": wide_matrix})
+FORWARD_STRIDES = laid_out(SHAPES, layouts.each({"x expanded": expanded_x}))
+BACKWARD_STRIDES = laid_out(
+    SHAPES,
+    layouts.each(
+        {
+            "expanded gradient": layouts.expanded_gradient,
+            "x expanded": lambda tensors: [tensors[0], *expanded_x(tensors[1:])],
+        }
+    ),
+)
+FORWARD_OFFSETS = laid_out(SHAPES, layouts.far({"x": (0, layouts.ROWS)}))
+
+
+def backward_offsets(gradient: slice) -> Cases:
+    """The incoming gradient stretched along these dimensions, or x along its rows."""
+    return laid_out(SHAPES, layouts.far({"the gradient": (0, gradient), "x": (1, layouts.ROWS)}))
+
+
+FORWARD_MISTAKES = {
+    "weight too short": lambda x, weight: (x, weight[:-1]),
+    "rows too short": lambda x, weight: (x[:, :-1], weight),
+}
+BACKWARD_MISTAKES = {
+    "weight too short": lambda grad, x, weight, *left: (grad, x, weight[:-1], *left),
+    "rows too short": lambda grad, x, weight, *left: (grad, x[:, :-1], weight, *left),
+}
+MISTAKE_SHAPE = (4, 24)
+
+
+def row_inputs(rng: Generator, shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """x and a weight whose entries are negative, zero and far from 1, so that a forgotten weight shows."""
+    shape = drawn(shape, rng)
+    weight = normal(rng, shape[-1]) * 2 + 0.5
+    if shape[-1] > 4:
+        weight[shape[-1] // 2] = 0
+    return normal(rng, *shape, dtype=dtype), weight.to(dtype)
