@@ -1,40 +1,24 @@
 """The bank of planted bugs: wrong submissions, each a few edits away from a plain and correct one.
 
 Every bug has a check that must catch it. One that misuses memory, often with right results, says which line the
-simulator must name.
+simulator must name. Bugs lie with their operator, assignment/operators/<operator>/staff/bugs, and so does what they
+edit, in base/ beside them.
 """
 
 import importlib
 import importlib.util
 import re
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from assignment.attacks.bugs.named import NAMED
 from tests import operators
 
-BASE = Path(__file__).parent / "base"
-OPERATORS = Path(__file__).resolve().parents[2] / "operators"
 PACKAGE = "cs336_kernels"
+INIT = Path(__file__).parent / "base" / PACKAGE / "__init__.py"
+OPERATORS = Path(__file__).resolve().parents[2] / "operators"
 ARROW = " → "
-BANKS = (
-    "weighted_sum",
-    "rmsnorm",
-    "flash_forward_pytorch",
-    "flash_backward_pytorch",
-    "flash_forward_triton",
-    "flash_forward_triton_softmax",
-    "flash_backward_triton",
-    "memory_weighted_sum",
-    "memory_rmsnorm",
-    "memory_flash_forward",
-    "memory_flash_backward",
-    "compile_weighted_sum",
-    "compile_rmsnorm",
-    "compile_flash_forward",
-    "compile_flash_backward",
-)
 
 
 @dataclass(frozen=True)
@@ -49,12 +33,26 @@ class Bug:
     line: str = ""  # of a bug in its accesses: what caught_by must quote, a part of the line at fault or "never stored"
     computed: str = ""  # of a bug whose results are not a kernel's: what caught_by must quote of the line that computes
     compiled: str = ""  # of a bug that only a compiler sees: what caught_by must quote
+    named: tuple[str, ...] = ()  # misconceptions or parts of the message, one of which must be told; none: not yet
 
 
-def bug(name: str, caught_by: str, *edits: str, line: str = "", computed: str = "", compiled: str = "") -> Bug:
-    """A bug from edits written as "old → new"."""
+def bug(
+    name: str,
+    caught_by: str,
+    *edits: str,
+    line: str = "",
+    computed: str = "",
+    compiled: str = "",
+    named: str | tuple[str, ...] = (),
+) -> Bug:
+    """A bug from edits written as "old → new".
+
+    `named` is what a student must be told: a misconception by its name, or a part of the message; of several, one:
+    which case is shown depends on the seed. A bug that has a line at fault is told by it.
+    """
     pairs = tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits))
-    return Bug(name, pairs, caught_by, line, computed, compiled)
+    names = (named,) if isinstance(named, str) else named
+    return Bug(name, pairs, caught_by, line, computed, compiled, names)
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,6 @@ class PlantedBug:
     problem: str  # the only one that may lose points
     files: tuple[str, ...]  # of the base, where the edits apply
     bug: Bug
-    named: str | tuple[str, ...] = ()  # misconceptions or parts of the message, one of which must be told
 
     @property
     def name(self) -> str:
@@ -73,15 +70,15 @@ class PlantedBug:
 
 
 def all_bugs() -> list[PlantedBug]:
-    """Every bug, by problem; a bank module holds PROBLEM, FILES and BUGS."""
-    banks = [importlib.import_module(f"{__name__}.{bank}") for bank in BANKS]
-    found = [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in banks for bug in bank.BUGS]
-    found = [replace(planted, named=NAMED[planted.problem].get(slug(planted.bug.name), ())) for planted in found]
-    for operator in operators.operators():
-        if (bank := staff(operator, "bugs")) is not None:
-            (problem,), path = operator.problems, operator.file.removeprefix(f"{PACKAGE}/")
-            found += [PlantedBug(problem.name, (path,), bug, bank.NAMED.get(slug(bug.name), ())) for bug in bank.BUGS]
-    return found
+    """Every bug, in the order of the course."""
+    found = [bank for operator in operators.operators() for bank in banks(operator)]
+    return [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in found for bug in bank.BUGS]
+
+
+def banks(operator: operators.Operator) -> Iterator[Any]:
+    """An operator's modules with PROBLEM, FILES and BUGS: what its bugs.py lists as BANKS, or that file itself."""
+    if (own := staff(operator, "bugs")) is not None:
+        yield from getattr(own, "BANKS", [own])
 
 
 def slug(name: str) -> str:
@@ -96,14 +93,24 @@ def staff(operator: operators.Operator, module: str) -> Any:
     return importlib.import_module(f"{spec}.{module}") if has_one else None
 
 
+def base(operator: operators.Operator | None = None) -> dict[str, bytes]:
+    """The correct package that bugs edit, by path: all operators' but for practice, and this one's."""
+    files = {f"{PACKAGE}/__init__.py": INIT.read_bytes()}
+    for other in operators.operators():
+        if not other.is_practice or other == operator:
+            files |= plain(other)
+    return files
+
+
+def plain(operator: operators.Operator) -> dict[str, bytes]:
+    """An operator's files of the base, by path: those in its base/, or else its solution."""
+    place, paths = PurePosixPath(operator.file), sorted((OPERATORS / operator.name / "staff/base").glob("[!_]*.py"))
+    return {str(place.with_name(path.name)): path.read_bytes() for path in paths} or {operator.file: solution(operator)}
+
+
 def solution(operator: operators.Operator) -> bytes:
-    """The staff's own file of a practice operator."""
-    return (OPERATORS / operator.name / "staff" / "solution.py").read_bytes()
-
-
-def base() -> dict[str, bytes]:
-    """The correct package that the bugs edit, by path."""
-    return {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sorted((BASE / PACKAGE).glob("*.py"))}
+    """The staff's own file of an operator."""
+    return (OPERATORS / operator.name / "staff/solution.py").read_bytes()
 
 
 def submission(planted: PlantedBug) -> dict[str, bytes]:
@@ -112,10 +119,7 @@ def submission(planted: PlantedBug) -> dict[str, bytes]:
     Raises:
         ValueError: if what an edit replaces does not occur exactly once.
     """
-    files = base()
-    operator = operators.operator_of(planted.problem)
-    if operator.is_practice:
-        files[operator.file] = solution(operator)
+    files = base(operators.operator_of(planted.problem))
     for old, new in planted.bug.edits:
         counts = {file: files[f"{PACKAGE}/{file}"].count(old.encode()) for file in planted.files}
         if sum(counts.values()) != 1:
