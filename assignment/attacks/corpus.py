@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 REFERENCE = HERE.parent / "reference"
 BUG, VARIANT, CHEAT = "bug", "variant", "cheat"
 GRADED = tuple(name for name in operators.problems() if not checks.is_practice(name))
+PAYS = bugs.gathered("variants", "PAYS")  # of those right, and dearer than they must be: the checks of cost they lose
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def _variants(operator: operators.Operator) -> Iterator[Entry]:
         yield Entry(f"variants/{operator.name}_solution", VARIANT, solution, problems)
     if (own := bugs.staff(operator, "variants")) is not None:
         for path in sorted(Path(own.__path__[0]).glob("[!_]*.py")):
-            yield _variant(operator, path, getattr(own, "PAYS", {}).get(path.stem, ()))
+            yield _variant(operator, path)
 
 
-def _variant(operator: operators.Operator, path: Path, pays: tuple[str, ...]) -> Entry:
+def _variant(operator: operators.Operator, path: Path) -> Entry:
     content, files = path.read_bytes(), bugs.base(operator)
     functions = [name for name in defined(content) if name in FUNCTIONS]
     if operator.is_practice:  # in a file of its own, which the package does not import
@@ -88,8 +89,8 @@ def _variant(operator: operators.Operator, path: Path, pays: tuple[str, ...]) ->
         files[f"{bugs.PACKAGE}/part.py"] = content
     affected = {problem for name in functions for problem in _problems(name)}
     problems = tuple(problem.name for problem in operator.problems if problem.name in affected)
-    lost = tuple(f"test_cost.py::{check}" for check in pays)
-    return Entry(f"variants/{path.stem}", VARIANT, Submission(files), problems, pays=lost)
+    pays = tuple(f"test_cost.py::{check}" for check in PAYS.get(path.stem, ()))
+    return Entry(f"variants/{path.stem}", VARIANT, Submission(files), problems, pays=pays)
 
 
 def defined(source: bytes) -> list[str]:

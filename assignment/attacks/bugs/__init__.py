@@ -93,6 +93,12 @@ def staff(operator: operators.Operator, module: str) -> Any:
     return importlib.import_module(f"{spec}.{module}") if has_one else None
 
 
+def gathered(module: str, table: str) -> dict[str, Any]:
+    """The entries of a table, of all operators whose module of this name in staff/ has it."""
+    found = [getattr(own, table, {}) for each in operators.operators() if (own := staff(each, module)) is not None]
+    return {name: entry for own in found for name, entry in own.items()}
+
+
 def base(operator: operators.Operator | None = None) -> dict[str, bytes]:
     """The correct package that bugs edit, by path: all operators' but for practice, and this one's."""
     files = {f"{PACKAGE}/__init__.py": INIT.read_bytes()}
