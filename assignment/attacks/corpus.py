@@ -12,11 +12,9 @@ from pathlib import Path
 from assignment.attacks import bugs, cheats
 from assignment.judge import checks
 from assignment.judge.pool import FUNCTIONS
-from assignment.submission import Submission, read
+from assignment.submission import REFERENCE, Submission, read
 from tests import operators
 
-HERE = Path(__file__).resolve().parent
-REFERENCE = HERE.parent / "reference"
 BUG, VARIANT, CHEAT = "bug", "variant", "cheat"
 GRADED = tuple(name for name in operators.problems() if not checks.is_practice(name))
 PAYS = bugs.gathered("variants", "PAYS")  # of those right, and dearer than they must be: the checks of cost they lose

@@ -26,11 +26,10 @@ from assignment.operators.workloads import built
 from assignment.protocol.timed import AHEAD
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
-from assignment.submission import PACKAGE, Submission, read
+from assignment.submission import PACKAGE, REFERENCE, Submission, read
 from assignment.timing.clock import Track
 from assignment.timing.speed import Session, Speed
 
-REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 EVENTS, TURNS = 0.02, 5  # so far apart may the two clocks be; timings by each
 GAIN = 0.05  # of the honest ratio: twice what two timings of one submission differ by
 CASES = gathered("races", "CASES")  # by function

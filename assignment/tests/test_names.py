@@ -12,7 +12,6 @@ STAFFS = {"figures", "operators", "reference", "tests"}
 EXEMPT = (
     "simulator/benchmark.py",  # times the reference's kernels
     "attacks/cheats/",  # are about the grader, by the functions that are there
-    "attacks/bugs/base/",  # exports the functions
     "attacks/__main__.py",  # in the help, for an example
     "attacks/faults.py",  # grades one of them, meanwhile
     "attacks/whole_runs.py",  # a file's name, as bait

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from assignment.submission import PACKAGE, REFERENCE
 from tests import operators
 
-PACKAGE = "cs336_kernels"
-INIT = Path(__file__).parent / "base" / PACKAGE / "__init__.py"
-OPERATORS = Path(__file__).resolve().parents[2] / "operators"
+OPERATORS = Path(__file__).resolve().parents[1] / "operators"
 ARROW = " → "
 
 
@@ -100,8 +99,11 @@ def gathered(module: str, table: str) -> dict[str, Any]:
 
 
 def base(operator: operators.Operator | None = None) -> dict[str, bytes]:
-    """The correct package that bugs edit, by path: all operators' but for practice, and this one's."""
-    files = {f"{PACKAGE}/__init__.py": INIT.read_bytes()}
+    """The correct package that bugs edit, by path: all operators' but for practice, and this one's.
+
+    Its __init__.py is the reference's, which exports the functions.
+    """
+    files = {f"{PACKAGE}/__init__.py": (REFERENCE / PACKAGE / "__init__.py").read_bytes()}
     for other in operators.operators():
         if not other.is_practice or other == operator:
             files |= plain(other)
