@@ -1,6 +1,8 @@
 """Wrong attention, each a few edits away from what is in base/."""
 
 from assignment.operators.flash_attention.staff.bugs import (
+    backward_addresses,
+    backward_contract,
     backward_pytorch,
     backward_triton,
     compiled_backward,
@@ -25,6 +27,8 @@ BANKS = (
     forward_triton,
     forward_softmax,
     backward_triton,
+    backward_addresses,
+    backward_contract,
     memory_forward,
     memory_backward,
     compiled_forward,
