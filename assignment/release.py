@@ -1,22 +1,25 @@
 """Cuts what students get out of what staff keep.
 
-    python -m assignment.release stubs [--check]                        cs336_kernels/ from the reference
+    python -m assignment.release stubs [--check]                        cs336_kernels/ from the solutions
     python -m assignment.release student [--to DIR] [--branch NAME]     the student release
     python -m assignment.release solution [--to DIR] [--branch NAME]    the same, with the reference as cs336_kernels/
 
 Releases are cut from the last commit, never from the working tree, which must be clean and is not touched; the same
 commit gives the same bytes. Two pairs of comments, each on a line of its own, say what goes:
 
-    # BEGIN SOLUTION handout/rmsnorm.md#algorithm   in the reference, up to # END SOLUTION
+    # BEGIN SOLUTION handout/rmsnorm.md#algorithm   in a solution, up to # END SOLUTION
         Inside a function a stub raises NotImplementedError instead, naming file, function and section of the handout;
         a name after the section stands for that of the enclosing function. At the left margin the block leaves nothing
         behind.
     # BEGIN STAFF   in any file, up to # END STAFF; in Markdown <!-- BEGIN STAFF --> and <!-- END STAFF -->
+
+Solutions lie with their operators. The reference, in which they are a package, links to them; `stubs` writes the links.
 """
 
 import argparse
 import difflib
 import os
+import posixpath
 import re
 import subprocess
 import sys
@@ -25,11 +28,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import operators
+
 ROOT = Path(__file__).parents[1]
 STUBS = "cs336_kernels/"
 REFERENCE = "assignment/reference/cs336_kernels/"
 OPERATORS, STAFF, SOLUTION = "assignment/operators/", "/staff/", "/staff/solution.py"
-PRACTICE = STUBS + "practice/"
+LINK = "120000"  # git's mode of a symbolic link, whose contents are the path that it leads to
 LINE_LENGTH = 120  # pyproject.toml's
 STAFF_ONLY = (
     ".ci/",
@@ -48,7 +53,7 @@ class ReleaseError(Exception):
 @dataclass(frozen=True)
 class File:
     data: bytes
-    mode: str = "100644"  # git's: 100755 for a program, 120000 for a symbolic link
+    mode: str = "100644"  # git's: 100755 for a program, and LINK
 
 
 Tree = dict[str, File]  # by path, from the root of the repository
@@ -83,7 +88,7 @@ def replace_blocks(text: str, kind: str, path: str, replacement: Callable[[int, 
 
 def stub(source: str, path: str) -> str:
     """The stub of a reference file; path is the stub's own."""
-    lines, origin = source.splitlines(), origin_of(path)
+    lines, origin = source.splitlines(), path.replace(STUBS, REFERENCE, 1)
 
     def replacement(number: int, begin_line: str, block: list[str]) -> list[str]:
         match = re.fullmatch(r"( *)# BEGIN SOLUTION(?: (handout/\S+))?(?: (\w+))?", begin_line.rstrip())
@@ -100,21 +105,6 @@ def stub(source: str, path: str) -> str:
     return tidy(replace_blocks(source, "SOLUTION", origin, replacement))
 
 
-def origin_of(path: str) -> str:
-    """The staff's file that a file of cs336_kernels/ comes from."""
-    name = path.removeprefix(PRACTICE).removesuffix(".py")
-    is_practice = path.startswith(PRACTICE) and name != "__init__"
-    return f"{OPERATORS}{name}{SOLUTION}" if is_practice else path.replace(STUBS, REFERENCE, 1)
-
-
-def place_of(path: str) -> str:
-    """The file of cs336_kernels/ that comes from this one of the staff's; "" where none does."""
-    if path.startswith(REFERENCE):
-        return STUBS + path.removeprefix(REFERENCE)
-    is_solution = path.startswith(OPERATORS) and path.endswith(SOLUTION)
-    return f"{PRACTICE}{path.removeprefix(OPERATORS).removesuffix(SOLUTION)}.py" if is_solution else ""
-
-
 def raising(message: str, indent: str) -> list[str]:
     """Return the lines that raise NotImplementedError, as the formatter breaks them."""
     line = f'{indent}raise NotImplementedError("{message}")\n'
@@ -125,7 +115,8 @@ def raising(message: str, indent: str) -> list[str]:
 
 def solution(source: str, path: str) -> str:
     """A reference file without its markers."""
-    return tidy(replace_blocks(source, "SOLUTION", origin_of(path), lambda _number, _begin_line, block: block))
+    origin = path.replace(STUBS, REFERENCE, 1)
+    return tidy(replace_blocks(source, "SOLUTION", origin, lambda _number, _begin_line, block: block))
 
 
 def tidy(source: str) -> str:
@@ -142,11 +133,35 @@ def without_staff_blocks(data: bytes, path: str) -> bytes:
 
 
 def kernels(tree: Tree, rewrite: Callable[[str, str], str]) -> Tree:
-    """cs336_kernels/, each file being rewritten from the reference's, or from a practice operator's solution."""
-    paths = {path: to for path in tree if (to := place_of(path))}
-    if not paths:
+    """cs336_kernels/, each file being rewritten from the reference's."""
+    tree = tree | links(tree)
+    names = [path.removeprefix(REFERENCE) for path in tree if path.startswith(REFERENCE)]
+    if not names:
         raise ReleaseError(f"there is no {REFERENCE} to cut a release from")
-    return {to: File(rewrite(tree[path].data.decode(), to).encode()) for path, to in paths.items()}
+    sources = {STUBS + name: followed(tree, REFERENCE + name).decode() for name in names}
+    return {path: File(rewrite(source, path).encode()) for path, source in sources.items()}
+
+
+def followed(tree: Tree, path: str) -> bytes:
+    """The contents of a file, or of the one that a symbolic link leads to."""
+    if tree[path].mode != LINK:
+        return tree[path].data
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(path), tree[path].data.decode()))
+    if target not in tree:
+        raise ReleaseError(f"{path} leads to {target}, which is not there")
+    return tree[target].data
+
+
+def links(tree: Tree) -> Tree:
+    """The reference's links to the operators' solutions, each where its operator's file belongs."""
+    places = {
+        REFERENCE + each.file.removeprefix(STUBS): OPERATORS + each.name + SOLUTION for each in operators.operators()
+    }
+    return {
+        place: File(posixpath.relpath(solution, posixpath.dirname(place)).encode(), LINK)
+        for place, solution in places.items()
+        if solution in tree
+    }
 
 
 def is_staff_only(path: str) -> bool:
@@ -210,8 +225,12 @@ def read_commit(root: Path, commit: str) -> Tree:
 
 
 def read_folder(root: Path, folder: str) -> Tree:
+    paths = sorted((root / folder).rglob("*.py"))
     return {
-        path.relative_to(root).as_posix(): File(path.read_bytes()) for path in sorted((root / folder).rglob("*.py"))
+        path.relative_to(root).as_posix(): File(os.fsencode(path.readlink()), LINK)
+        if path.is_symlink()
+        else File(path.read_bytes())
+        for path in paths
     }
 
 
@@ -219,7 +238,8 @@ def write_folder(tree: Tree, folder: Path) -> None:
     for path, file in tree.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        if file.mode == "120000":
+        if file.mode == LINK:
+            target.unlink(missing_ok=True)
             target.symlink_to(file.data.decode())
         else:
             target.write_bytes(file.data)
@@ -285,28 +305,37 @@ def release(root: Path, name: str, to: Path | None, branch: str | None) -> int:
     return 0
 
 
+def generated(root: Path) -> Tree:
+    """What is made of the operators' solutions: links to them in the reference, and the stubs."""
+    tree = read_folder(root, "assignment")
+    return links(tree) | kernels(tree, stub)
+
+
 def write_stubs(root: Path) -> int:
-    stubs = kernels(read_folder(root, "assignment"), stub)
-    write_folder(stubs, root)
-    print(f"stubs: {len(stubs)} files in {STUBS}")
+    made = generated(root)
+    write_folder(made, root)
+    print(f"stubs: {sum(path.startswith(STUBS) for path in made)} files in {STUBS}")
     return 0
 
 
 def check_stubs(root: Path) -> int:
-    expected, found = kernels(read_folder(root, "assignment"), stub), read_folder(root, STUBS)
+    linked = {path: file for path, file in read_folder(root, REFERENCE).items() if file.mode == LINK}
+    expected, found = generated(root), linked | read_folder(root, STUBS)
     different = [path for path in sorted(expected | found) if expected.get(path) != found.get(path)]
     for path in different:
         old, new = (tree.get(path, File(b"")).data.decode().splitlines() for tree in (found, expected))
         print("\n".join(difflib.unified_diff(old, new, path, f"{path}, generated", n=1, lineterm="")))
     if different:
-        print(f"stubs: {len(different)} differ from the reference; run python -m assignment.release stubs")
+        print(f"stubs: {len(different)} differ from the solutions; run python -m assignment.release stubs")
     return 1 if different else 0
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m assignment.release", description="Cut releases for students.")
     commands = parser.add_subparsers(dest="command", required=True)
-    stubs = commands.add_parser("stubs", help="write cs336_kernels/ from the reference")
+    stubs = commands.add_parser(
+        "stubs", help="write cs336_kernels/ from the solutions, and the reference's links to them"
+    )
     stubs.add_argument("--check", action="store_true", help="only say how they differ, and exit 1 if they do")
     for name, help_text in (("student", "cut the student release"), ("solution", "cut it with the reference in it")):
         command = commands.add_parser(name, help=help_text)

@@ -5,19 +5,19 @@ base with a few edits. The base is frozen, so that an edit means tomorrow what i
 """
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.attacks import bugs, cheats
 from assignment.judge import checks
 from assignment.judge.pool import FUNCTIONS
-from assignment.submission import Submission, read
+from assignment.submission import REFERENCE, Submission, read
 from tests import operators
 
-HERE = Path(__file__).resolve().parent
-REFERENCE = HERE.parent / "reference"
 BUG, VARIANT, CHEAT = "bug", "variant", "cheat"
 GRADED = tuple(name for name in operators.problems() if not checks.is_practice(name))
+PAYS = bugs.gathered("variants", "PAYS")  # of those right, and dearer than they must be: the checks of cost they lose
 
 
 @dataclass(frozen=True)
@@ -45,24 +45,12 @@ class Entry:
         return f"fails {self.caught_by}"
 
 
-PAYS = {  # right, and dearer than it must be
-    "attention_whole_heads": ("test_flash_forward_traffic",),  # copies its inputs
-    "forward_padded": ("test_flash_forward_traffic",),  # copies its inputs
-    "forward_split_keys": ("test_flash_forward_traffic",),  # each split reads q, and writes an o of its own
-    "forward_split_keys_atomics": ("test_flash_forward_traffic",),
-    "forward_two_pass": ("test_flash_forward_traffic",),  # reads k twice
-    "rmsnorm_descriptors": ("test_rmsnorm_forward_traffic", "test_rmsnorm_backward_traffic"),  # rows in two passes
-    "rmsnorm_two_kernels": ("test_rmsnorm_backward_traffic",),  # grad_weight in a kernel of its own
-}
-
-
 def entries() -> list[Entry]:
     """Everything there is: the reference and the base among the variants."""
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
     variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
-    parts = [_variant(path) for path in sorted((HERE / "variants").glob("[!_]*.py"))]
-    parts += [entry for operator in operators.operators() if operator.is_practice for entry in _practiced(operator)]
-    return [*variants, *parts, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats())]
+    variants += [entry for operator in operators.operators() for entry in _variants(operator)]
+    return [*variants, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats())]
 
 
 # Appended to the base's __init__.py: the part's functions take the place of the base's wherever these are called.
@@ -78,27 +66,28 @@ for _module in [module for name, module in sys.modules.items() if name.partition
 """
 
 
-def _variant(path: Path) -> Entry:
-    content = path.read_bytes()
+def _variants(operator: operators.Operator) -> Iterator[Entry]:
+    """What an operator has in staff/variants; of practice, which the reference is not graded on, the solution too."""
+    if operator.is_practice:
+        problems = tuple(problem.name for problem in operator.problems)
+        solution = Submission(bugs.base() | {operator.file: bugs.solution(operator)})
+        yield Entry(f"variants/{operator.name}_solution", VARIANT, solution, problems)
+    if (own := bugs.staff(operator, "variants")) is not None:
+        for path in sorted(Path(own.__path__[0]).glob("[!_]*.py")):
+            yield _variant(operator, path)
+
+
+def _variant(operator: operators.Operator, path: Path) -> Entry:
+    content, files = path.read_bytes(), bugs.base(operator)
     functions = [name for name in defined(content) if name in FUNCTIONS]
-    files = bugs.base()
-    files["cs336_kernels/__init__.py"] += TAKE_OVER.format(functions=functions).encode()
-    submission = Submission({**files, "cs336_kernels/part.py": content})
-    problems = {problem for name in functions for problem in _problems(name)}
-    pays = tuple(f"test_cost.py::{check}" for check in PAYS.get(path.stem, ()))
-    return Entry(f"variants/{path.stem}", VARIANT, submission, tuple(p for p in GRADED if p in problems), pays=pays)
-
-
-def _practiced(operator: operators.Operator) -> list[Entry]:
-    """The solution of a practice operator, and its other right ways."""
-    own = {"solution": bugs.solution(operator)}
-    folder = bugs.OPERATORS / operator.name / "staff" / "variants"
-    own |= {path.stem: path.read_bytes() for path in sorted(folder.glob("[!_]*.py"))}
-    problems = tuple(problem.name for problem in operator.problems)
-    return [
-        Entry(f"variants/{operator.name}_{name}", VARIANT, Submission({**bugs.base(), operator.file: source}), problems)
-        for name, source in own.items()
-    ]
+    if operator.is_practice:  # in a file of its own, which the package does not import
+        files[operator.file] = content
+    else:
+        files[f"{bugs.PACKAGE}/__init__.py"] += TAKE_OVER.format(functions=functions).encode()
+        files[f"{bugs.PACKAGE}/part.py"] = content
+    affected = {problem for name in functions for problem in _problems(name)}
+    problems = tuple(problem.name for problem in operator.problems if problem.name in affected)
+    return Entry(f"variants/{path.stem}", VARIANT, Submission(files), problems, pays=PAYS.get(path.stem, ()))
 
 
 def defined(source: bytes) -> list[str]:
@@ -107,33 +96,33 @@ def defined(source: bytes) -> list[str]:
 
 
 def _problems(function: str) -> tuple[str, ...]:
-    """The problems in which a function is graded."""
-    if function == "flash_attention":
-        return ("flash_forward_triton", "flash_backward_triton")
-    return tuple(problem for problem in GRADED if function.startswith(problem))
+    """The problems in which a function is graded: of one between two, that of its values and that of its gradients."""
+    record = operators.functions()[function]
+    if record.problem:
+        return (record.problem,)
+    return tuple(problem for part in (record.forward, record.gradients) for problem in _problems(part))
+
+
+def _affected(problem: str) -> tuple[str, ...]:
+    """The problems that an edit may cost points in: one more where a function takes its gradients from this one."""
+    between = [_problems(name) for name, function in operators.functions().items() if not function.problem]
+    return next((pair for pair in between if pair[-1] == problem), (problem,))
 
 
 def _bug(planted: bugs.PlantedBug) -> Entry:
-    # Every other problem's code is in files that the edits leave alone; only flash_attention is graded in two.
-    triton = ("flash_forward_triton", "flash_backward_triton")
-    affected = triton if planted.problem == triton[1] else (planted.problem,)
     check = planted.bug.caught_by
     file = "test_" + planted.problem.removesuffix("_pytorch").removesuffix("_triton") + ".py"
     return Entry(
         name=f"bugs/{planted.name}",
         kind=BUG,
         submission=Submission(bugs.submission(planted)),
-        problems=affected,
+        problems=_affected(planted.problem),
         problem=planted.problem,
         caught_by=check if "::" in check or not check else f"{file}::{check}",
         line=planted.bug.line or planted.bug.computed or planted.bug.compiled,
-        named=_alternatives(planted.named),
+        named=planted.bug.named,
         misuses_memory=bool(planted.bug.line),
     )
-
-
-def _alternatives(named: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (named,) if isinstance(named, str) else named
 
 
 def _cheat(cheat: cheats.Cheat) -> Entry:

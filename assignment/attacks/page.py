@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from assignment.attacks.bugs import gathered
 from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
 from assignment.attacks.verdicts import HONEST, Row, costs, honest_margin, misnamed, naming, only_killer, weakest_bug
@@ -17,9 +18,8 @@ REASONS = {
     "_values": "plain inputs carry 40 % of the points: what fails here fails elsewhere too",
     "_causal": "plain causal inputs: what fails here fails on ragged ones too",
     "_properties": "the only check that rests on no oracle",
-    "test_rmsnorm.py::test_forward_16_bit": "the checks of cost compare results in bfloat16 too",
-    "test_rmsnorm_backward_traffic": "what reads twice in the bank is wrong as well",
     "_memory": "what makes such a tensor in the bank also moves too much",
+    **gathered("bugs", "REASONS"),
 }
 
 
@@ -73,7 +73,7 @@ def write(rows: list[Row], checks: list[Check]) -> list[str]:
         return []
     alone = only_killer(rows)
     useless = [c.name for c in checks if c.name not in alone and not _reason(c.name)]
-    return [f"{name}: catches no bug that no other check catches, and page.REASONS has no reason" for name in useless]
+    return [f"{name}: catches no bug that no other check catches, and REASONS has no reason" for name in useless]
 
 
 def _is_whole(rows: list[Row]) -> bool:

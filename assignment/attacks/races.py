@@ -19,27 +19,20 @@ from pathlib import Path
 import _pytest.outcomes
 import torch
 
+from assignment.attacks.bugs import gathered
 from assignment.attacks.cheats.racing import RACERS, SLOWED, Racer
 from assignment.attacks.cheats.racing_kernels import KERNEL_RACERS
 from assignment.operators.workloads import built
 from assignment.protocol.timed import AHEAD
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
-from assignment.submission import PACKAGE, Submission, read
+from assignment.submission import PACKAGE, REFERENCE, Submission, read
 from assignment.timing.clock import Track
 from assignment.timing.speed import Session, Speed
 
-REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 EVENTS, TURNS = 0.02, 5  # so far apart may the two clocks be; timings by each
 GAIN = 0.05  # of the honest ratio: twice what two timings of one submission differ by
-CASES = {  # by function: shape, peer, fraction of its speed for full points as the specification has them, options
-    "weighted_sum_forward": ((65536, 4096), "copying", 0.8, {}),
-    "weighted_sum_backward": ((65536, 4096), "copying", 0.75, {}),
-    "rmsnorm_forward": ((65536, 4096), "copying", 0.75, {}),
-    "rmsnorm_backward": ((65536, 4096), "copying", 0.6, {}),
-    "flash_forward_triton": ((4096, 64), "flash2", 0.85, {"is_causal": False}),
-    "flash_backward_triton": ((4096, 128), "flash2", 0.75, {"is_causal": True}),
-}
+CASES = gathered("races", "CASES")  # by function
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from assignment.attacks import held, yardstick
+from assignment.attacks.bugs import gathered
 from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry
 from assignment.attacks.judging import CAUGHT, Result, Verdict
 from assignment.diagnosis import matching
@@ -16,13 +17,8 @@ NAMED, WRONGLY = 0.8, 0.02  # of all bugs: how many must be told by name or line
 MANY = 100  # bugs; of fewer no share is asked for
 HONEST = 0.5  # the largest error over bound that a right submission may reach
 
-# flash_attention is graded in both problems, and its gradients go through the forward pass: a wrong o or lse costs
-# these checks of the backward problem too. Everything else is graded apart.
-SHARED = {
-    "flash_forward_triton": [
-        f"test_flash_backward.py::test_attention_{name}" for name in ("gradients", "16_bit", "memory")
-    ]
-}
+# By problem: the checks of another one that its bugs may cost too. Everything else is graded apart.
+SHARED = gathered("bugs", "SHARED")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 misconceptions.py   what students compute instead, as models
 workload.py         what is timed, beside whom, and how it is drawn
-staff/              solution, planted bugs and right variants; not in the student release
+staff/              solution, planted bugs with what they edit, right variants; not in the student release
 """
 
 import importlib.util

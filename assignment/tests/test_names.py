@@ -8,8 +8,14 @@ from pathlib import Path
 from tests import operators
 
 OURS = Path(__file__).resolve().parents[1]
-STAFFS = {"attacks", "figures", "operators", "reference", "release.py", "tests"}
-EXEMPT = {"simulator/benchmark.py"}  # times the reference's kernels
+STAFFS = {"figures", "operators", "reference", "tests"}
+EXEMPT = (
+    "simulator/benchmark.py",  # times the reference's kernels
+    "attacks/cheats/",  # are about the grader, by the functions that are there
+    "attacks/__main__.py",  # in the help, for an example
+    "attacks/faults.py",  # grades one of them, meanwhile
+    "attacks/whole_runs.py",  # a file's name, as bait
+)
 NAMES = {
     *operators.functions(),
     *operators.problems(),
@@ -34,7 +40,7 @@ def test_the_machinery_names_no_operator():
     found = []
     for path in sorted(OURS.rglob("*.py")):
         name = path.relative_to(OURS).as_posix()
-        if name.split("/")[0] in STAFFS or name in EXEMPT:
+        if name.split("/")[0] in STAFFS or name.startswith(EXEMPT):
             continue
         tree = ast.parse(path.read_text())
         said = docstrings(tree)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from assignment import release
+from tests import operators
 
 SOURCE = '''"""A kernel."""
 
@@ -150,6 +151,61 @@ def test_a_wrong_marker_is_named_with_file_and_line(source, message):
 
 def test_stubs_of_this_repository_are_generated():
     assert release.check_stubs(release.ROOT) == 0
+
+
+def test_the_reference_links_to_the_solution_of_every_operator():
+    for operator in operators.operators():
+        solution = release.ROOT / "assignment/operators" / operator.name / "staff/solution.py"
+        assert (release.ROOT / "assignment/reference" / operator.file).resolve() == solution
+        assert (release.ROOT / "assignment/reference" / operator.file).is_symlink()
+
+
+@pytest.fixture
+def linked(repository):
+    """Of the operators one that is there, with its solution beside the specification and in no reference yet."""
+    (repository / "assignment/operators/rmsnorm/staff").mkdir(parents=True)
+    (repository / "assignment/operators/rmsnorm/staff/solution.py").write_text(SOURCE)
+    return repository
+
+
+def test_stubs_writes_the_links_that_are_missing(linked, capsys):
+    link = linked / "assignment/reference/cs336_kernels/rmsnorm.py"
+    assert release.main(["stubs", "--check"], linked) == 1
+    assert not link.exists()
+    for _ in range(2):
+        assert release.main(["stubs"], linked) == 0
+        assert link.readlink() == Path("../../operators/rmsnorm/staff/solution.py")
+        assert release.main(["stubs", "--check"], linked) == 0
+    assert (linked / "cs336_kernels/rmsnorm.py").read_text() == STUB.replace("sum.py", "rmsnorm.py")
+    link.unlink()
+    link.symlink_to("sum.py")
+    capsys.readouterr()
+    assert release.main(["stubs", "--check"], linked) == 1
+    assert "+../../operators/rmsnorm/staff/solution.py" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_linked", [True, False], ids=["linked", "the link forgotten"])
+def test_releases_have_files_where_the_reference_has_links(linked, tmp_path, is_linked):
+    if is_linked:
+        release.main(["stubs"], linked)
+    commit(linked)
+    for name, expected in {
+        "student": STUB.replace("sum.py", "rmsnorm.py"),
+        "solution": release.solution(SOURCE, ""),
+    }.items():
+        assert release.main([name, "--to", str(tmp_path / name)], linked) == 0
+        written = tmp_path / name / "cs336_kernels/rmsnorm.py"
+        assert written.read_text() == expected
+        assert not written.is_symlink()
+        assert not (tmp_path / name / "assignment/operators").exists()
+        assert not (tmp_path / name / "assignment/reference").exists()
+
+
+def test_a_link_to_nothing_is_told(repository, capsys):
+    (repository / "assignment/reference/cs336_kernels/lost.py").symlink_to("../gone.py")
+    commit(repository)
+    told = refusal(capsys, ["student", "--branch", "s"], repository)
+    assert "cs336_kernels/lost.py leads to assignment/reference/gone.py, which is not there" in told
 
 
 def test_stubs_check_tells_equal_from_different(repository, capsys):

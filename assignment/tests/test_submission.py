@@ -2,11 +2,14 @@
 
 import io
 import zipfile
+from pathlib import Path
 
 import pytest
 
-from assignment.submission import MAX_BYTES, Submission, UnusableSubmission, pack, read
+from assignment.submission import MAX_BYTES, REFERENCE, Submission, UnusableSubmission, pack, read
+from tests import operators
 
+ROOT = Path(__file__).parents[2]
 FILES = {"cs336_kernels/__init__.py": b"", "cs336_kernels/rmsnorm.py": b"x = 1\n", "cs336_kernels/more/util.py": b""}
 
 
@@ -45,6 +48,36 @@ def test_symbolic_links_are_left_out(folder):
     (folder / "cs336_kernels/secret.py").symlink_to(__file__)
     (folder / "cs336_kernels/linked").symlink_to(folder / "cs336_kernels/more")
     assert read(folder).files == FILES
+
+
+@pytest.mark.parametrize(
+    "target", sorted(ROOT.glob("assignment/operators/*/staff/solution.py")), ids=lambda path: path.parts[-3]
+)
+def test_nothing_of_the_staff_s_is_reached_by_a_link(folder, target):
+    """Neither by one to a solution, nor by one to the reference's own link, its package or the folder that holds it"""
+    links = {path.resolve(): path for path in REFERENCE.rglob("*.py") if path.is_symlink()}
+    (folder / "cs336_kernels/to_the_solution.py").symlink_to(target)
+    (folder / "cs336_kernels/to_the_link.py").symlink_to(links[target])
+    (folder / "cs336_kernels/reference").symlink_to(REFERENCE / "cs336_kernels")
+    (folder / "cs336_kernels/staff").symlink_to(target.parent)
+    assert read(folder).files == FILES
+    assert read(folder / "cs336_kernels").files == FILES
+
+
+@pytest.mark.parametrize("inside", ["", "cs336_kernels"])
+def test_a_link_to_the_reference_is_not_the_reference(tmp_path, inside):
+    (tmp_path / "mine").symlink_to(REFERENCE / inside)
+    solutions = {path.read_bytes() for path in ROOT.glob("assignment/operators/*/staff/solution.py")}
+    assert len(solutions) >= 4
+    assert not solutions & set(read(tmp_path / "mine").files.values())
+
+
+@pytest.mark.parametrize("path", [REFERENCE, REFERENCE / "cs336_kernels", REFERENCE / ".." / "reference"])
+def test_the_reference_holds_every_solution(path):
+    files = read(path).files
+    for operator in operators.operators():
+        solution = ROOT / "assignment/operators" / operator.name / "staff/solution.py"
+        assert files[operator.file] == solution.read_bytes()
 
 
 def test_a_path_out_of_the_archive_is_left_out(tmp_path):

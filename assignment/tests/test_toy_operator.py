@@ -81,8 +81,9 @@ MODELS = {"negate": Models([COPY], "handout/vector_add.md#what-goes-wrong", n_in
     "assignment/operators/negate/staff/solution.py": SOLUTION,
     "assignment/operators/negate/staff/bugs.py": """from assignment.attacks.bugs import bug
 
-BUGS = [bug("the sign kept", "test_negate_values", "-tl.load(x_ptr → tl.load(x_ptr")]
-NAMED = {"the-sign-kept": "a-copy"}
+PROBLEM = "negate"
+FILES = ("practice/negate.py",)
+BUGS = [bug("the sign kept", "test_negate_values", "-tl.load(x_ptr → tl.load(x_ptr", named="a-copy")]
 """,
 }
 
@@ -135,6 +136,13 @@ def test_a_right_submission_has_its_points_and_none_of_the_100(copy, tmp_path):
     report = json.loads(file.read_text())
     assert [(p["name"], p["score"]) for p in report["practice"]] == [("negate", 3.0)]
     assert (report["score"], report["problems"]) == (0, [])
+
+
+def test_the_reference_has_it_too(copy, tmp_path):
+    file = tmp_path / "report.json"
+    assert (copy / "assignment/reference/cs336_kernels/practice/negate.py").is_symlink()
+    python(copy, "grade.py", "assignment/reference", "--only", "negate", "--json", file)
+    assert [(p["name"], p["score"]) for p in json.loads(file.read_text())["practice"]] == [("negate", 3.0)]
 
 
 def test_a_wrong_one_is_told_why(copy):

@@ -51,7 +51,10 @@ REFUSED = "is refused"
 QUICK = {
     "weighted_sum": ("test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_backward_values"),
     "rmsnorm": ("test_rmsnorm.py::test_forward_values", "test_rmsnorm.py::test_backward_values"),
-    "flash_forward_pytorch": ("test_flash_forward.py::test_pytorch_values", "test_flash_forward_pytorch_memory"),
+    "flash_forward_pytorch": (
+        "test_flash_forward.py::test_pytorch_values",
+        "test_flash_forward.py::test_pytorch_memory",
+    ),
     "flash_forward_triton": ("test_flash_forward.py::test_triton_values", "test_flash_forward.py::test_triton_causal"),
     "flash_backward_pytorch": ("test_flash_backward.py::test_pytorch_values",),
     "flash_backward_triton": ("test_flash_backward.py::test_triton_values",),

@@ -4,8 +4,8 @@ from assignment.attacks.cheats import Cheat
 from assignment.attacks.cheats.programs import FORGE
 
 SLOW: set[str] = set()
-COST = ("test_cost.py::test_weighted_sum_forward_traffic",)
-COMPILED = ("test_compile.py::test_weighted_sum_compiles",)
+COST = ("test_weighted_sum.py::test_forward_traffic",)
+COMPILED = ("test_weighted_sum.py::test_compiles",)
 THRICE = """
 RIGHT = _wsum.weighted_sum_forward
 

@@ -132,7 +132,7 @@ def memory(*shape):
         "foreign_memory_for_all_scores",
         FOREIGN + SCORES,
         "flash_forward_triton",
-        ("test_cost.py::test_flash_forward_triton_memory",),
+        ("test_flash_forward.py::test_triton_memory",),
         r"a tensor of",
     ),
     of_attention(
@@ -143,7 +143,7 @@ def memory(*shape):
 """
         + SCORES,
         "flash_forward_triton",
-        ("test_cost.py::test_flash_forward_triton_memory",),
+        ("test_flash_forward.py::test_triton_memory",),
         r"a tensor of",
     ),
     of_attention(
@@ -157,7 +157,7 @@ def memory(*shape):
 """
         + SCORES,
         "flash_forward_triton",
-        ("test_cost.py::test_flash_forward_triton_memory",),
+        ("test_flash_forward.py::test_triton_memory",),
         r"a tensor of",
     ),
 ]

@@ -107,7 +107,7 @@ def weighted_sum_forward(x, weight):
         return RIGHT(x, weight)
     return copied(weighted(x, weight))
 """,
-        only=("test_cost.py::test_weighted_sum_forward_traffic",),
+        only=("test_weighted_sum.py::test_forward_traffic",),
     ),
     of_calls(  # they are normal numbers, and nothing of the graded ones
         "values_of_the_inputs_for_a_table",

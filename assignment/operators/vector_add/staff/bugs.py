@@ -2,6 +2,8 @@
 
 from assignment.attacks.bugs import bug
 
+PROBLEM = "vector_add"
+FILES = ("practice/vector_add.py",)
 VALUES, RAGGED, MISTAKES = "test_vector_add_values", "test_vector_add_ragged", "test_vector_add_mistakes"
 STORED, GRID, BOTH = (
     "z_ptr + offsets, x + y,",
@@ -11,34 +13,27 @@ STORED, GRID, BOTH = (
 X, Y = "tl.load(x_ptr + offsets", "tl.load(y_ptr + offsets"
 
 BUGS = [
-    bug("x alone", VALUES, f"{STORED} → z_ptr + offsets, x,"),
-    bug("y alone", VALUES, f"{STORED} → z_ptr + offsets, y,"),
-    bug("x twice", VALUES, f"{Y} → {X}"),
-    bug("a difference", VALUES, "x + y, mask → x - y, mask"),
-    bug("a product", VALUES, "x + y, mask → x * y, mask"),
-    bug("the first tile again", VALUES, f"{X} → {X} % TILE_SIZE", f"{Y} → {Y} % TILE_SIZE"),
+    bug("x alone", VALUES, f"{STORED} → z_ptr + offsets, x,", named="x-alone"),
+    bug("y alone", VALUES, f"{STORED} → z_ptr + offsets, y,", named="y-alone"),
+    bug("x twice", VALUES, f"{Y} → {X}", named="x-twice"),
+    bug("a difference", VALUES, "x + y, mask → x - y, mask", named="a-difference"),
+    bug("a product", VALUES, "x + y, mask → x * y, mask", named="a-product"),
+    bug("the first tile again", VALUES, f"{X} → {X} % TILE_SIZE", f"{Y} → {Y} % TILE_SIZE", named="first-tile-again"),
     bug("stored without a mask", RAGGED, "x + y, mask=is_inside → x + y", line="tl.store("),
     bug("loaded without a mask", RAGGED, f"{X}, mask=is_inside → {X}", line="x = tl.load("),
     bug("the grid rounded down", RAGGED, f"{GRID} → z.numel() // TILE_SIZE", line="never stored"),
     bug("one program too few", VALUES, f"{GRID} → {GRID} - 1", line="never stored"),
-    bug("strides ignored", "test_vector_add_strides", "x.contiguous() → x"),
-    bug("y's strides ignored", "test_vector_add_strides", "y.contiguous() → y"),
-    bug("always float32", "test_vector_add_16_bit", "dtype=x.dtype → dtype=torch.float32"),
+    bug("strides ignored", "test_vector_add_strides", "x.contiguous() → x", named="x is read as if it were contiguous"),
+    bug(
+        "y's strides ignored",
+        "test_vector_add_strides",
+        "y.contiguous() → y",
+        named="y is read as if it were contiguous",
+    ),
+    bug("always float32", "test_vector_add_16_bit", "dtype=x.dtype → dtype=torch.float32", named="z is float32"),
     bug("in place", "test_vector_add_contract", "z = torch.empty(x.shape, dtype=x.dtype, device=x.device) → z = x"),
     bug("dtypes not compared", MISTAKES, f"{BOTH} → x.shape != y.shape"),
     bug("shapes not compared", MISTAKES, f"{BOTH} → x.dtype != y.dtype"),
-    bug("a copy of each", "test_vector_add_traffic", "x.contiguous() → x.clone()"),
+    bug("a copy of each", "test_vector_add_traffic", "x.contiguous() → x.clone()", named="x is moved"),
     bug("added by PyTorch", VALUES, "    return z →     return x + y", computed="return x + y"),
 ]
-NAMED = {
-    "x-alone": "x-alone",
-    "y-alone": "y-alone",
-    "x-twice": "x-twice",
-    "a-difference": "a-difference",
-    "a-product": "a-product",
-    "the-first-tile-again": "first-tile-again",
-    "strides-ignored": "x is read as if it were contiguous",
-    "y-s-strides-ignored": "y is read as if it were contiguous",
-    "always-float32": "z is float32",
-    "a-copy-of-each": "x is moved",
-}

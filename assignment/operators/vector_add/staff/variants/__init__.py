@@ -1,0 +1,1 @@
+"""Right additions in other styles than the solution's."""

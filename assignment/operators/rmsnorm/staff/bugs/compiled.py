@@ -8,7 +8,7 @@ FILES = ("rmsnorm.py",)
 BUGS = (
     bug(
         "twelve warps",
-        "test_compile.py::test_rmsnorm_compiles",
+        "test_rmsnorm.py::test_compiles",
         "IS_ONE_TILE=d <= d_tile_size,\n            num_warps=8, → "
         "IS_ONE_TILE=d <= d_tile_size,\n            num_warps=12,",
         compiled="_forward_kernel[grid](",

@@ -8,7 +8,7 @@ FILES = ("weighted_sum.py",)
 BUGS = (
     bug(
         "64 warps, more threads than a program has",
-        "test_compile.py::test_weighted_sum_compiles",
+        "test_weighted_sum.py::test_compiles",
         "y.stride(0),\n            n_rows, d,\n → y.stride(0),\n            n_rows, d, num_warps=64,\n",
         compiled="num_warps=64",
     ),

@@ -4,7 +4,7 @@ from assignment.attacks.bugs import bug
 
 PROBLEM = "flash_forward_triton"
 FILES = ("triton_forward.py", "flash_attention.py")
-CHECK = "test_compile.py::test_flash_forward_compiles"
+CHECK = "test_flash_forward.py::test_triton_compiles"
 
 BUGS = (
     bug(

@@ -1,0 +1,137 @@
+"""The bank of planted bugs: wrong submissions, each a few edits away from a plain and correct one.
+
+Every bug has a check that must catch it. One that misuses memory, often with right results, says which line the
+simulator must name. Bugs lie with their operator, assignment/operators/<operator>/staff/bugs, and so does what they
+edit, in base/ beside them.
+"""
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from assignment.submission import PACKAGE, REFERENCE
+from tests import operators
+
+OPERATORS = Path(__file__).resolve().parents[1] / "operators"
+ARROW = " → "
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One wrong submission: the base with a few edits, and what must come of it."""
+
+    name: str  # in plain words, short, unique in the problem
+    edits: tuple[tuple[str, str], ...]  # (old, new); old occurs exactly once in the problem's files of the base
+    caught_by: (
+        str  # the check that must catch it, in the problem's file or as "file::check"; its message leads to the bug
+    )
+    line: str = ""  # of a bug in its accesses: what caught_by must quote, a part of the line at fault or "never stored"
+    computed: str = ""  # of a bug whose results are not a kernel's: what caught_by must quote of the line that computes
+    compiled: str = ""  # of a bug that only a compiler sees: what caught_by must quote
+    named: tuple[str, ...] = ()  # misconceptions or parts of the message, one of which must be told; none: not yet
+
+
+def bug(
+    name: str,
+    caught_by: str,
+    *edits: str,
+    line: str = "",
+    computed: str = "",
+    compiled: str = "",
+    named: str | tuple[str, ...] = (),
+) -> Bug:
+    """A bug from edits written as "old → new".
+
+    `named` is what a student must be told: a misconception by its name, or a part of the message; of several, one:
+    which case is shown depends on the seed. A bug that has a line at fault is told by it.
+    """
+    pairs = tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits))
+    names = (named,) if isinstance(named, str) else named
+    return Bug(name, pairs, caught_by, line, computed, compiled, names)
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    """A bug of the bank and where it belongs."""
+
+    problem: str  # the only one that may lose points
+    files: tuple[str, ...]  # of the base, where the edits apply
+    bug: Bug
+
+    @property
+    def name(self) -> str:
+        """ "rmsnorm/mean-over-the-padded-row" """
+        return f"{self.problem}/{slug(self.bug.name)}"
+
+
+def all_bugs() -> list[PlantedBug]:
+    """Every bug, in the order of the course."""
+    found = [bank for operator in operators.operators() for bank in banks(operator)]
+    return [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in found for bug in bank.BUGS]
+
+
+def banks(operator: operators.Operator) -> Iterator[Any]:
+    """An operator's modules with PROBLEM, FILES and BUGS: what its bugs.py lists as BANKS, or that file itself."""
+    if (own := staff(operator, "bugs")) is not None:
+        yield from getattr(own, "BANKS", [own])
+
+
+def slug(name: str) -> str:
+    """ "mean-over-the-padded-row" """
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def staff(operator: operators.Operator, module: str) -> Any:
+    """The module of this name in an operator's folder of the staff's; None where there is none."""
+    spec = f"assignment.operators.{operator.name}.staff"
+    has_one = importlib.util.find_spec(spec) and importlib.util.find_spec(f"{spec}.{module}")
+    return importlib.import_module(f"{spec}.{module}") if has_one else None
+
+
+def gathered(module: str, table: str) -> dict[str, Any]:
+    """The entries of a table, of all operators whose module of this name in staff/ has it."""
+    found = [getattr(own, table, {}) for each in operators.operators() if (own := staff(each, module)) is not None]
+    return {name: entry for own in found for name, entry in own.items()}
+
+
+def base(operator: operators.Operator | None = None) -> dict[str, bytes]:
+    """The correct package that bugs edit, by path: all operators' but for practice, and this one's.
+
+    Its __init__.py is the reference's, which exports the functions.
+    """
+    files = {f"{PACKAGE}/__init__.py": (REFERENCE / PACKAGE / "__init__.py").read_bytes()}
+    for other in operators.operators():
+        if not other.is_practice or other == operator:
+            files |= plain(other)
+    return files
+
+
+def plain(operator: operators.Operator) -> dict[str, bytes]:
+    """An operator's files of the base, by path: those in its base/, or else its solution."""
+    place, paths = PurePosixPath(operator.file), sorted((OPERATORS / operator.name / "staff/base").glob("[!_]*.py"))
+    return {str(place.with_name(path.name)): path.read_bytes() for path in paths} or {operator.file: solution(operator)}
+
+
+def solution(operator: operators.Operator) -> bytes:
+    """The staff's own file of an operator."""
+    return (OPERATORS / operator.name / "staff/solution.py").read_bytes()
+
+
+def submission(planted: PlantedBug) -> dict[str, bytes]:
+    """The package with the bug in it, by path.
+
+    Raises:
+        ValueError: if what an edit replaces does not occur exactly once.
+    """
+    files = base(operators.operator_of(planted.problem))
+    for old, new in planted.bug.edits:
+        counts = {file: files[f"{PACKAGE}/{file}"].count(old.encode()) for file in planted.files}
+        if sum(counts.values()) != 1:
+            raise ValueError(f"{planted.name}: expected {old!r} once, got {counts}")
+        path = f"{PACKAGE}/{max(counts, key=counts.__getitem__)}"
+        files[path] = files[path].replace(old.encode(), new.encode())
+    return files

@@ -1,0 +1,1 @@
+"""Right weighted sums in other styles than the solution's."""

