@@ -1,9 +1,9 @@
-"""Run a script that uses Triton on the CPU, and tell what its kernels do wrong.
+"""Run a script that uses Triton on the CPU, and report what its kernels do wrong.
 
     python -m assignment.simulator [--report] [--plot FILE.png] [--launch N] [--seed N] SCRIPT [args]
 
-Out-of-bounds accesses, races, unwritten memory that is used, and outputs that PyTorch reads although no kernel stored
-them are errors. What comes after SCRIPT belongs to the script.
+Out-of-bounds accesses, races, the use of unwritten memory, and outputs that PyTorch reads although
+no kernel stored them are errors. Arguments after SCRIPT belong to the script.
 """
 
 import argparse
@@ -19,7 +19,7 @@ A GPU that the script asks for is the CPU here: device="cuda", .cuda() and the l
 
 
 def main() -> int:
-    """Run what the command line says; returns the exit status."""
+    """Run the command line; returns the exit status."""
     options = parse_arguments(sys.argv[1:])
     problem = _problem(Path(options.script))
     if problem is not None:
@@ -80,7 +80,10 @@ def _count(text: str) -> int:
 
 
 def _problem(path: Path) -> str | None:
-    """Why this is no script; None if it may be one. A .py that does not compile is one, with a bug."""
+    """Return why the path is not a script; None if it may be one.
+
+    A .py that does not compile is a script with a bug.
+    """
     if path.is_dir():
         return "expected a Python script, got a directory"
     try:

@@ -1,9 +1,9 @@
-"""How long a FlashAttention-2 forward takes in the simulator, all its checks on, against Triton's own interpreter.
+"""Time a FlashAttention-2 forward in the simulator, all checks on, against Triton's interpreter.
 
     python -m assignment.simulator.benchmark [FOLDER]
 
-FOLDER holds the cs336_kernels/ to run: by default the reference's, or yours where there is none. Both run by turns in
-processes of their own; the medians of five are compared, with their range.
+FOLDER holds the cs336_kernels/ to run: by default the reference's, or yours where there is none.
+Both run in turns in separate processes; the medians of five runs are compared, with their range.
 """
 
 import json
@@ -22,7 +22,7 @@ RUNS = 5
 
 
 def main() -> None:
-    """Print one line per shape and type: both times in milliseconds, and their ratio."""
+    """Print both times in milliseconds and their ratio, one line per shape and type."""
     reference = ROOT / "assignment" / "reference"
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else reference if reference.is_dir() else ROOT
     runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}

@@ -1,8 +1,8 @@
-"""What each operation of Triton's intermediate language does to NumPy arrays.
+"""The operations of Triton's intermediate language on NumPy arrays.
 
-`Builder` stands where Triton's compiler has its MLIR builder: `triton.language` calls `create_fadd(lhs, rhs)` and so
-on, and the result is computed at once. Values are `Handle`s: an array and the Triton type of its elements; a scalar
-is an array of shape (1,).
+`Builder` takes the place of the MLIR builder in Triton's compiler: `triton.language` calls
+`create_fadd(lhs, rhs)` and so on, and the result is computed at once. Values are `Handle`s: an
+array and the Triton type of its elements; a scalar is an array of shape (1,).
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class Builder(Elementwise):
         self.watch: Watch  # of the launch that runs
 
     def set_options(self, debug: bool, num_warps: int) -> None:
-        """Whether `tl.device_assert` and `assert` are compiled in, and how many warps a program has."""
+        """Set whether assertions are compiled in, and the warps of a program."""
         if (debug, num_warps) != (self.options.debug, self.options.num_warps):
             self.options = dataclasses.replace(self.options, debug=debug, num_warps=num_warps)
 
@@ -77,7 +77,7 @@ class Builder(Elementwise):
         rhs_k_pack: Any,
         acc: Handle,
     ) -> Handle:
-        """Exact products, and one rounding to float32 of their sum and `acc`."""
+        """Multiply exactly, then round the sum with `acc` once to float32."""
         e2m1 = ir.ScaleDotElemTypeTY.E2M1
         a = scaled.operand(lhs.data, lhs_scale, lhs_format == e2m1, bool(lhs_k_pack))
         columns = rhs.data.swapaxes(-1, -2)
@@ -89,7 +89,7 @@ class Builder(Elementwise):
         return Handle((np.matmul(a, b) + acc.data).astype(acc.data.dtype), acc.dtype)
 
     def _operand(self, x: Handle, input_precision: Any) -> np.ndarray:
-        """What the tensor core reads of `x`, in a type in which its products are exact."""
+        """Return what the tensor core reads of `x`, in a type in which its products are exact."""
         if x.dtype.is_fp8():
             return self.create_fp_to_fp(x, tl.float32, None).data
         if x.data.dtype in (BFLOAT16, np.float16):
@@ -192,7 +192,7 @@ class Builder(Elementwise):
 
 
 def _array(mask: Any) -> np.ndarray | None:
-    """The mask's array; Triton's own code passes handles and plain arrays."""
+    """Return the mask's array; Triton's own code passes handles and plain arrays."""
     return mask.data if isinstance(mask, Handle) else mask
 
 
@@ -207,7 +207,7 @@ def _order(sem: Any, scope: Any, is_exchange_if_equal: bool = False) -> Order:
 
 
 def _operand_type(x: Handle, input_precision: Any) -> str:
-    """ "bf16", or for float32 how it is multiplied: "tf32", "tf32x3", "ieee"."""
+    """Return "bf16", or for float32 the precision of the product: "tf32", "tf32x3" or "ieee"."""
     return input_precision.name.lower() if x.data.dtype == np.float32 else str(x.dtype.scalar)
 
 

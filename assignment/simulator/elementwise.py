@@ -1,4 +1,4 @@
-"""Constants, conversions and elementwise operations: one method of the builder each, on NumPy arrays."""
+"""Constants, conversions and elementwise operations: methods of the builder, on NumPy arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from .numerics import convert, flush_subnormals, numpy_type
 
 
 class Handle:
-    """A block or scalar of values: `data`, and the Triton type of one element (its shape is that of the data)."""
+    """A block or scalar: an array, and the Triton type of one element."""
 
     __slots__ = ("data", "dtype")
 
@@ -26,7 +26,7 @@ class Handle:
         return bool(self.data.all())
 
     def get_element_ty(self) -> Any:
-        """The scalar type behind a pointer or block type."""
+        """Return the scalar type behind a pointer or block type."""
         ty = self.dtype
         while hasattr(ty, "element_ty"):
             ty = ty.element_ty
@@ -36,7 +36,7 @@ class Handle:
         return Handle(self.data.copy(), self.dtype)
 
     def set_attr(self, key: str, value: object) -> None:
-        """Alignment hints mean nothing here."""
+        """Do nothing: alignment hints have no meaning here."""
 
 
 def _constant(ty: Any) -> Callable[[Any, Any], Handle]:
@@ -59,7 +59,7 @@ def _compare(function: Callable) -> Callable[[Any, Handle, Handle], Handle]:
 
 
 def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
-    """An operation of floats that no GPU has for those of 8 bits."""
+    """Make an operation on floats that refuses 8-bit floats, as every GPU does."""
 
     def checked(self: Any, lhs: Handle, *others: Handle) -> Handle:
         if lhs.data.dtype.itemsize == 1:
@@ -70,7 +70,7 @@ def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
 
 
 def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[[Any, Handle], Handle]:
-    """An operation that the compiler knows for floating point alone; 16-bit numbers are computed with in float32."""
+    """Make an operation that the compiler has for floats alone; 16-bit ones use float32."""
 
     def create(self: Any, arg: Handle) -> Handle:
         is_short = arg.data.dtype.itemsize == 2
@@ -88,7 +88,7 @@ def _with_torch(function: Callable) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _divide_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Towards zero, as the hardware does and NumPy does not."""
+    """Divide towards zero, as the hardware does and NumPy does not."""
     return (a - np.fmod(a, b)) // b
 
 
@@ -187,7 +187,7 @@ class Elementwise(interpreter.InterpreterBuilder):
 
     @_not_of_8_bits
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
-        """One rounding: the product of two floats of up to 32 bits is exact in float64."""
+        """Round once: the product of two floats of up to 32 bits is exact in float64."""
         wide = np.longdouble if x.data.dtype == np.float64 else np.float64
         exact = x.data.astype(wide) * y.data.astype(wide) + z.data.astype(wide)
         return Handle(convert(exact, x.data.dtype) if wide is np.float64 else exact.astype(np.float64), z.dtype)

@@ -1,6 +1,7 @@
-"""Launches: binds the arguments as Triton's launcher does and runs the kernel once per program of the grid.
+"""Launches: binds the arguments as Triton's launcher does and runs the kernel once per program.
 
-What a kernel raises leaves the launch as it is, with the student's file and line in its traceback.
+An exception in a kernel leaves the launch unchanged, with the student's file and line in its
+traceback.
 """
 
 import functools
@@ -52,14 +53,14 @@ def install() -> None:
 
 
 def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
-    """What is compiled even where Triton interprets: Gluon."""
+    """Refuse what is compiled even where Triton interprets: Gluon."""
     raise NotImplementedError(
         f"{self.__name__} is written in Gluon, not supported by the simulator, run with --device cuda"
     )
 
 
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-    """`kernel[grid](*args, **kwargs)`."""
+    """Launch: `kernel[grid](*args, **kwargs)`."""
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
     kernel = _kernel(self)
@@ -95,8 +96,11 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
 
 
 def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Program], Any]) -> None:
-    """Run every program. After a race the others go on for one that leaves its tensor, which is told first: both may
-    come from one missing bound. Programs that wait for each other would wait for what has stopped.
+    """Run every program.
+
+    After a race the other programs still run, and one that goes out of bounds is reported first:
+    both may come from one missing bound. Programs that wait for each other are not run on, since
+    they could wait for one that has stopped.
     """
     race: Race | None = None
     for builder.grid_idx in programs:
@@ -116,14 +120,14 @@ def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Progr
 
 
 def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """A call of one @triton.jit function by another."""
+    """Call one @triton.jit function from another."""
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     return _kernel(self).function(*args, **kwargs)
 
 
 def _kernel(self: Any) -> _Kernel:
-    """The rewritten function; made at the first launch, when the globals it reads exist."""
+    """Return the rewritten function; made at the first launch, when the globals it reads exist."""
     kernel = self.__dict__.get("_simulated")
     if kernel is None:
         signature = inspect.signature(self.fn)
@@ -155,7 +159,7 @@ def _params(signature: inspect.Signature, options: dict[str, Any]) -> dict[str, 
 
 
 def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Every parameter's value; launch options such as num_warps are dropped, unknown names refused."""
+    """Return every parameter's value; launch options are dropped, unknown names refused."""
     for name in kwargs:
         if name not in kernel.params and not hasattr(builder.options, name):
             raise KeyError(f"Keyword argument {name} was specified but unrecognised")
@@ -177,10 +181,11 @@ def _grid_sizes(grid: Any, values: dict[str, Any]) -> Program:
 
 
 def _programs(sizes: Program, kernel: _Kernel, call: Call) -> Iterator[Program]:
-    """The program ids of a grid; none if a size is zero.
+    """Return the program ids of a grid; none if a size is zero.
 
-    A GPU promises no order, so here it is a shuffled one. Programs that wait for others are run x fastest, as a GPU
-    starts them: one after the other, each must find done what it waits for. The order does not give the seed away.
+    A GPU promises no order, so here it is shuffled. Programs that wait for others run x fastest, as
+    a GPU starts them: they run one after another, so each must find its condition met. The order
+    does not reveal the seed.
     """
     ids = [(x, y, z) for z, y, x in itertools.product(*(range(size) for size in reversed(sizes)))]
     call.n_launches += 1

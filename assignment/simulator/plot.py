@@ -1,4 +1,4 @@
-"""A picture of one launch: which program touched which element of each tensor, and how often it was loaded."""
+"""A picture of one launch: which program touched which element, and how often it was loaded."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ class _Panel:
 
 
 def plot(launches: Sequence[LaunchCost], number: int, file: Path) -> str | None:
-    """Draw launch `number`, from 1, into `file`; returns what is in the way, if it cannot."""
+    """Draw launch `number`, from 1, into `file`; returns the problem if it cannot."""
     if not launches:
         return "nothing drawn: the script launched no kernel"
     if number > len(launches):
@@ -96,7 +96,7 @@ _TITLES = {"loaded": "loaded", "stored": "stored", "updated": "updated atomicall
 
 
 def _matrix(tensor: Traffic, touched: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-    """The map's entries in rows along the last dimension, thinned out if there are many; rows and columns in full."""
+    """Return the map as rows along the last dimension, thinned out, and its full size."""
     shape = tensor.shape or (1,)
     n_rows, n_cols = math.prod(shape[:-1]), shape[-1]
     rows, cols = _spread(n_rows), _spread(n_cols)
@@ -108,12 +108,12 @@ def _matrix(tensor: Traffic, touched: np.ndarray) -> tuple[np.ndarray, tuple[int
 
 
 def _spread(size: int) -> np.ndarray:
-    """All indices below size, or _FINEST of them."""
+    """Return all indices below size, or _FINEST of them."""
     return np.arange(size) if size <= _FINEST else np.arange(_FINEST) * size // _FINEST
 
 
 def _index(tensor: Traffic, places: np.ndarray, size: int) -> np.ndarray:
-    """Where a map of `size` elements has those that lie `places` elements after the tensor's first."""
+    """Return where in a map of `size` elements those at `places` in the tensor are."""
     layout = Layout(tensor.shape, tensor.strides, tensor.itemsize)
     if tensor.origin * tensor.itemsize + layout.nbytes <= size * tensor.itemsize:
         return tensor.origin + places
@@ -121,7 +121,7 @@ def _index(tensor: Traffic, places: np.ndarray, size: int) -> np.ndarray:
 
 
 def _add_legend(figure: Any, launch: LaunchCost) -> None:
-    """Program ids by colour, where every program has one of its own."""
+    """Add the program ids by colour, where every program has its own colour."""
     if launch.programs > _COLOURS:
         figure.supxlabel(f"one colour a program, repeating every {_COLOURS} programs; white: untouched", fontsize=8)
         return

@@ -1,4 +1,4 @@
-"""Run every construct and write inputs, outputs and the wanted closeness to a safetensors file."""
+"""Run every construct and write inputs, outputs and tolerances to a safetensors file."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Elementwise operations: arithmetic per type, mixed types, Python numbers, integers, comparisons, functions."""
+"""Elementwise operations: arithmetic by type, mixed types, numbers, comparisons, functions."""
 
 import torch
 import triton

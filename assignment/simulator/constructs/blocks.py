@@ -1,4 +1,4 @@
-"""Moving elements about: shapes, sorting, gathering."""
+"""Rearranging elements: shapes, sorting, gathering."""
 
 import torch
 import triton

@@ -79,7 +79,7 @@ def _fp8(source: str, target: tl.dtype) -> None:
 
 
 def _defined(x: Tensor, target: torch.dtype) -> Tensor:
-    """x without what has no answer: a float beyond uint8 becomes another byte with every way of storing it."""
+    """Return x without undefined conversions: a float beyond uint8 depends on how it is stored."""
     return x.nan_to_num(0).clamp(0, 255) if target == torch.uint8 and x.is_floating_point() else x
 
 

@@ -136,7 +136,7 @@ def tiny_dot_kernel(a_ptr, b_ptr, y_ptr, M: tl.constexpr, N: tl.constexpr, K: tl
 
 
 def _tiny(m: int, n: int, k: int) -> None:
-    """Tiles below 16: whether they compile, and what they give."""
+    """Register tiles below 16: whether they compile, and what they give."""
 
     @construct(f"tiny dot, {m}x{n}x{k}", PRODUCT, a=lambda: normal(m, k, seed=1), b=lambda: normal(k, n, seed=2))
     def run(a: Tensor, b: Tensor) -> Tensor:

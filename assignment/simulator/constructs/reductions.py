@@ -1,4 +1,4 @@
-"""Reductions and scans: per operation, type and axis, and with combining functions of one's own."""
+"""Reductions and scans: per operation, type and axis, and with custom combining functions."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""What a construct is, and the registry of all of them."""
+"""The type of a construct, and the registry of all of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Closeness:
-    """How far the simulator may be from the GPU: |difference| ≤ relative · |value| + absolute · largest |value|.
+    """The simulator's tolerance: |difference| ≤ relative · |value| + absolute · largest |value|.
 
-    `bits` asks for every bit, the NaNs' too. Without it NaNs are alike, and so are zeros of either sign.
+    `bits` asks for every bit, the NaNs' too. Otherwise all NaNs are equal, and so are both zeros.
     """
 
     relative: float = 0.0
@@ -29,9 +29,9 @@ ORDER_16 = Closeness(relative=0.02, absolute=0.02, reason="the order of a sum th
 
 @dataclass(frozen=True)
 class Construct:
-    """A kernel's use: `run(**inputs)` launches it and returns its outputs by name, or one that is called "y".
+    """A kernel and its use: `run(**inputs)` launches it and returns its outputs by name, or one.
 
-    What it must be close to is a GPU's answer, or `definition(**inputs)` where there is one.
+    It is compared with a GPU's answer, or with `definition(**inputs)` where there is one.
     """
 
     name: str
@@ -50,7 +50,7 @@ def construct(
     definition: Callable[..., Tensor] | None = None,
     **inputs: Tensor | Callable[[], Tensor],
 ) -> Callable[[Callable], Callable]:
-    """Register the decorated function under `name`; `inputs` are tensors or make them."""
+    """Register the decorated function under `name`; `inputs` are tensors, or make them."""
 
     def register(run: Callable) -> Callable:
         if name in TABLE:
@@ -66,12 +66,12 @@ def _made(inputs: dict[str, Tensor | Callable[[], Tensor]]) -> dict[str, Tensor]
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Standard normal values."""
+    """Return standard normal values."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def integers(low: int, high: int, *shape: int, dtype: torch.dtype = torch.int32, seed: int = 0) -> Tensor:
-    """Uniform integers in [low, high)."""
+    """Return uniform integers in [low, high)."""
     return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
@@ -85,7 +85,7 @@ _FLOAT_BITS = {
 
 
 def every_kind(dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """256 values of a type: NaN, infinities, zeros, subnormals, halfway cases, limits, and random bit patterns."""
+    """Return 256 values of a type: NaN, infinities, zeros, subnormals, limits, random bits."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.randint(0, 2, (SIZE,), generator=generator).bool()
