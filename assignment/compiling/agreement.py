@@ -1,11 +1,12 @@
-"""Does what is told without a GPU hold on one? Compares both for a submission's kernels.
+"""Compare what is predicted without a GPU with what a GPU reports, for a submission's kernels.
 
     python -m assignment.compiling.agreement [PATH]
 
-PATH is a folder that holds cs336_kernels/ (default: here). On a machine with an A100, an H100 or H200, or a B200, every
-call of calls.of_submission() is made twice, each time in a process of its own: on CPU tensors with launches compiled
-for that GPU, and on the GPU with Triton's own driver, which runs them. Exit status: 0 if shared memory, registers and
-spills agree for every kernel, 1 if not, 2 if there is no such GPU or no such folder.
+PATH is a folder that holds cs336_kernels/ (default: here). On a machine with an A100, an H100 or
+H200, or a B200, every call of calls.of_submission() is made twice, each time in a separate process:
+on CPU tensors with launches compiled for that GPU, and on the GPU with Triton's own driver, which
+runs them. Exit status: 0 if shared memory, registers and spills agree for every kernel, 1 if not, 2
+if there is no such GPU or no such folder.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def of_gpu() -> Target | None:
-    """The target that stands for this machine's GPU; an H200 is compiled for as an H100 is."""
+    """Return the target for this machine's GPU; code for an H200 is compiled as for an H100."""
     if not torch.cuda.is_available():
         return None
     major, minor = torch.cuda.get_device_capability()
@@ -58,7 +59,7 @@ def of_gpu() -> Target | None:
 
 
 def print_side(name: str, path: Path, target: Target) -> int:
-    """One side's rows as JSON in the last line; what a function raises in words."""
+    """Print one side's rows as JSON in the last line; print a function's exception in words."""
     try:
         rows = list(compiled(path, target) if name == "compiled" else on_gpu(path))
     except Exception as error:
@@ -69,7 +70,7 @@ def print_side(name: str, path: Path, target: Target) -> int:
 
 
 def side(name: str, path: Path, target: Target) -> list[Row] | None:
-    """The rows of one side, from a process of its own; None if it failed, and has said why."""
+    """Return the rows of one side, from a new process; None if it failed, and has said why."""
     command = [sys.executable, "-m", "assignment.compiling.agreement", str(path.resolve())]
     done = subprocess.run(
         [*command, "--side", name, "--target", target.name], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -78,7 +79,7 @@ def side(name: str, path: Path, target: Target) -> list[Row] | None:
 
 
 def compiled(path: Path, target: Target) -> Iterator[Row]:
-    """What is told without a GPU."""
+    """Return what is predicted without a GPU."""
     from assignment import compiling
     from assignment.compiling import build
 
@@ -93,7 +94,7 @@ def compiled(path: Path, target: Target) -> Iterator[Row]:
 
 
 def on_gpu(path: Path) -> Iterator[Row]:
-    """What Triton's driver tells of the kernels that it has loaded and run."""
+    """Return what Triton's driver reports of the kernels that it has loaded and run."""
     from triton.runtime.jit import JITFunction
 
     package, launched = calls.load(path), []
@@ -115,7 +116,10 @@ def on_gpu(path: Path) -> Iterator[Row]:
 
 
 def tell(without: Sequence[Row], with_gpu: Sequence[Row]) -> int:
-    """Print a line for each kernel of each call; returns the exit status. Shared memory is in bytes."""
+    """Print a line for each kernel of each call; returns the exit status.
+
+    Shared memory is in bytes.
+    """
     print(f"{'kernel':<32}{'shared, GPU':>20}{'registers, GPU':>18}{'spills, GPU':>16}")
     differ = len(without) != len(with_gpu)
     last = ""

@@ -1,4 +1,4 @@
-"""Compiles launches that were noted down, each kind of them once, in several processes."""
+"""Compiles recorded launches, each distinct one once, in several processes."""
 
 import contextlib
 import functools
@@ -27,9 +27,10 @@ _kept: list[Any] = []  # kernels whose ids are in the keys
 
 
 def kernels(launches: Sequence[Launch], is_brief: bool = False, processes: int | None = None) -> list[Kernel]:
-    """What comes of the launches, those alike once and in their order.
+    """Return the compiled kernels of the launches, each distinct one once, in their order.
 
-    In brief, an autotuned kernel is compiled until a configuration fits, and the line that spills is not looked for.
+    If brief, an autotuned kernel is compiled until a configuration fits, and the line that spills
+    is not looked for.
     """
     alike = {(launch.key, launch.tuning): launch for launch in launches}
     rounds = list(_rounds(list(alike.values()))) if is_brief else [list(alike.values())]
@@ -44,7 +45,7 @@ def kernels(launches: Sequence[Launch], is_brief: bool = False, processes: int |
 
 
 def _rounds(launches: list[Launch]) -> Iterator[list[Launch]]:
-    """First what is not tuned and a first configuration of what is, then a second one, and so on."""
+    """Yield untuned launches with the first configuration of tuned ones, then each next one."""
     turns: dict[int, list[Launch]] = {}
     counts: dict[tuple, int] = {}
     for launch in launches:
@@ -71,7 +72,7 @@ def _lost(launch: Launch, how: str) -> dict[str, Any]:
 
 
 def has_assembly(launch: Launch) -> bool:
-    """Whether the kernel's file has assembly: what the compiler makes of that is its author's affair."""
+    """Return whether the kernel's file has inline assembly: errors there are its author's."""
     return any("inline_asm" in line for line in linecache.getlines(launch.kernel.fn.__code__.co_filename))
 
 
@@ -89,7 +90,7 @@ def _nothing(launch: Launch) -> dict[str, Any]:
 
 
 def constants(launch: Launch) -> str:
-    """ "IS_CAUSAL=True, Q_TILE_SIZE=64" """
+    """Return "IS_CAUSAL=True, Q_TILE_SIZE=64"."""
     values = {path[0]: value for path, value in launch.constants.items() if len(path) == 1}
     own = [
         (param.name, values[i]) for i, param in enumerate(launch.kernel.params) if param.is_constexpr and i in values
@@ -98,7 +99,7 @@ def constants(launch: Launch) -> str:
 
 
 def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
-    """Compile a launch, in a process where nobody else does."""
+    """Compile a launch, in a process where no other compilation runs."""
     if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
         return _nothing(launch)
     stand_for(launch.target)  # a kernel may ask for it
@@ -118,7 +119,7 @@ def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _quiet(errors_to: int) -> Iterator[None]:
-    """What the compiler prints goes nowhere, its complaints to a file."""
+    """Discard what the compiler prints, and redirect its errors to a file."""
     before = [os.dup(1), os.dup(2)]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -135,14 +136,14 @@ def _quiet(errors_to: int) -> Iterator[None]:
 
 
 def assembled(launch: Launch) -> Any:
-    """Triton's CompiledKernel."""
+    """Return Triton's CompiledKernel."""
     source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
     target = GPUTarget("cuda", launch.target.capability, 32)
     return compile(source, target=target, options=launch.options.__dict__)
 
 
 def figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
-    """What the compiled kernel takes, and how it multiplies; kept beside what Triton keeps of it."""
+    """Return the resources and instructions of a compiled kernel, cached beside Triton's files."""
     cache, name = get_cache_manager(compiled.hash), f"{_version()}{'-brief' if is_brief else ''}.json"
     if path := cache.get_file(name):
         with contextlib.suppress(OSError, ValueError):
@@ -154,7 +155,7 @@ def figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
 
 @functools.cache
 def _version() -> str:
-    """Changes with our code."""
+    """Return a hash of this package's code."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))).hexdigest()[:16]
 
 
@@ -183,6 +184,9 @@ def _spilled_at(launch: Launch, cubin: bytes) -> str:
 
 
 def _at(launch: Launch, place: tuple[str, int]) -> str:
-    """The line as errors.at() tells it, in the kernel's folder: Triton takes a like kernel from elsewhere for it."""
+    """Return the line in errors.at()'s form, in the kernel's folder.
+
+    Triton's cache may name the file of an identical kernel elsewhere.
+    """
     beside = Path(launch.kernel.fn.__code__.co_filename).parent / Path(place[0]).name
     return errors.at(str(beside) if beside.is_file() else place[0], place[1])
