@@ -1,4 +1,4 @@
-"""Compiles the launches of programs, as they were recorded, for GPUs that are not here."""
+"""Compiles the launches of programs, as they were recorded, for GPUs that are not present."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
 def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
-    """The kernels of programs by target, compiled; "programs" has for each target the number of its program."""
+    """Reply with the kernels compiled by target; header["programs"] maps target to program."""
     from assignment.protocol.wire import parse
 
     if header["kind"] == "load":
@@ -39,7 +39,7 @@ def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
 
 
 def _launch_all(program: dict[str, Any], kernels: Kernels, sources: dict[str, str]) -> None:
-    """Have all launches of a program noted; raises CannotFollow, Refused, LaunchRefused with the line."""
+    """Record all launches of a program; raises CannotFollow, Refused, LaunchRefused."""
     memory = _Memory(program)
     for name, *rest in program["steps"]:
         if name == "launch":
@@ -50,7 +50,7 @@ def _launch_all(program: dict[str, Any], kernels: Kernels, sources: dict[str, st
 
 
 def _launch(memory: "_Memory", kernels: Kernels, launch: list[Any]) -> None:
-    """Have one launch noted, with every configuration of an autotuned kernel."""
+    """Record one launch, with every configuration of an autotuned kernel."""
     number, grid, given, options, others, *_ = launch
     tuning = next(launches.tunings) if others else -1
     for configuration in others or [{}]:
@@ -63,7 +63,7 @@ def _launch(memory: "_Memory", kernels: Kernels, launch: list[Any]) -> None:
 
 
 class _Memory:
-    """Memory of the right size, with nothing in it: only its address and its dtype count."""
+    """Memory of the right size, without contents: only its address and dtype count."""
 
     def __init__(self, program: dict[str, Any]) -> None:
         self._views = program["views"]

@@ -1,7 +1,8 @@
-"""What an operation of PyTorch's makes of values: which labels its results have, given those of its operands.
+"""The labels of a PyTorch operation's results, given those of its operands.
 
-Moving values about, casting and scaling them by constants keeps their labels. A sum of what kernels wrote is a SUM, and
-rowsum(A ∘ B), where the call may need it, is DELTA. Anything else that depends on data is computation.
+Moving values, casting them and scaling them by constants keeps their labels. A sum of what kernels
+wrote is a SUM, and rowsum(A ∘ B), where the call may need it, is DELTA. Anything else that depends
+on data is computation.
 """
 
 from collections.abc import Callable
@@ -76,15 +77,18 @@ class Known(Protocol):
     """What is known about memory."""
 
     def memory(self, tensor: torch.Tensor) -> Memory | None:
-        """Of a tensor; None where there is nothing to follow."""
+        """Return the labels of a tensor; None if there is nothing to track."""
 
     def is_doubt(self, label: int) -> bool:
-        """Whether what has this label is for staff to judge."""
+        """Return whether values with this label are for staff to judge."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A call of an operation: its name without "aten::" and the "_" of an in-place form, and its arguments by name."""
+    """A call of an operation: its name and its arguments by name.
+
+    The name is without "aten::" and the "_" of an in-place form.
+    """
 
     name: str
     arguments: dict[str, Any]
@@ -98,12 +102,12 @@ class Operation:
         return memory.of(tensor) if memory else torch.full((), CONSTANT, dtype=torch.uint8).expand(tensor.shape)
 
     def of(self, value: Any) -> set[int]:
-        """All labels of the tensors in an argument."""
+        """Return all labels of the tensors in an argument."""
         found = [(self.known.memory(tensor), tensor) for tensor in _tensors(value)]
         return {label for memory, tensor in found if memory for label in memory.labels_in(tensor)}
 
     def is_of_floats(self) -> bool:
-        """Whether it computes with numbers as they are: not with their bits, nor with wrapped ones."""
+        """Return whether it computes with numbers as such: not with their bits, nor modulo."""
         return self.result.is_floating_point() and all(
             tensor.is_floating_point() or self.of(tensor) <= {CONSTANT} for tensor in _tensors(self.arguments)
         )
@@ -112,7 +116,7 @@ class Operation:
 def derive(
     operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Labels | list[Labels] | int | Computed:
-    """The labels of an operation's result, or of each of several.
+    """Return the labels of an operation's result, or of each of several.
 
     `call(*args, **kwargs)` is the operation itself, to be run on labels.
     """

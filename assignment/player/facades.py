@@ -1,6 +1,6 @@
 """Triton's modules as kernels see them: modules with listed public members and nothing else.
 
-What is not a function, a type, a dtype or another facade is in none of them: no `tl.core.os`, no `tl.core.builtin`.
+They contain functions, types, dtypes and other facades only: no `tl.core.os`, no `tl.core.builtin`.
 """
 
 import functools
@@ -36,13 +36,13 @@ def _is_jit(value: Any) -> bool:
 
 
 def _listed(module: ModuleType) -> dict[str, Any]:
-    """What of `triton.language` stands in one of its modules, and the jit functions there."""
+    """Return the public members of one of Triton's modules that kernels may use."""
     listed = {name: value for name, value in vars(module).items() if name in tl.__all__ or _is_jit(value)}
     return {name: v for name, v in listed.items() if not name.startswith("_") and not isinstance(v, ModuleType)}
 
 
 def _functions(module: ModuleType) -> dict[str, Any]:
-    """The public functions that are written in a module or a module below it."""
+    """Return the public functions that are written in a module or a module below it."""
     members = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     return {
         name: value
@@ -53,7 +53,7 @@ def _functions(module: ModuleType) -> dict[str, Any]:
 
 @functools.cache
 def facades() -> dict[str, ModuleType]:
-    """The facades by the names of the modules that they stand for."""
+    """Return the facades by the names of the modules that they stand for."""
     members: dict[str, dict[str, Any]] = {
         "math": {name: getattr(math, name) for name in _MATH.split() if hasattr(math, name)},
         "triton": {name: getattr(triton, name) for name in ("cdiv", "next_power_of_2")},
@@ -80,7 +80,7 @@ def facades() -> dict[str, ModuleType]:
 
 
 def resolved(dotted: str) -> Any:
-    """The member of a facade by its dotted name; raises KeyError if there is none."""
+    """Return the member of a facade by its dotted name; raises KeyError if there is none."""
     module, _, name = dotted.rpartition(".")
     if name.startswith("_"):
         raise KeyError(dotted)
@@ -89,7 +89,7 @@ def resolved(dotted: str) -> Any:
 
 @functools.cache
 def attributes() -> frozenset[str]:
-    """The attributes that kernels can use, whatever they are attributes of."""
+    """Return the attributes that kernels can use, on any object."""
     types = (tl.tensor, tl.dtype, tl.constexpr, tl.pointer_type, tl.block_type, tl.tensor_descriptor, tl.tuple)
     names = {*_OF_VALUES.split(), *(name for cls in types for name in dir(cls))}
     names |= {name for facade in facades().values() for name in vars(facade)}
@@ -98,6 +98,9 @@ def attributes() -> frozenset[str]:
 
 @functools.cache
 def internal() -> frozenset[str]:
-    """Attributes of objects that kernels can reach which lead to Python: no field or namespace has such a name."""
+    """Return attributes of objects reachable from kernels that lead to Python.
+
+    No field or namespace may have such a name.
+    """
     names = {*_INTERNAL.split(), *_NOT_FOR_KERNELS, *(name for cls in _REACHABLE for name in dir(cls)), *dir(tl.sum)}
     return frozenset(name for name in names - attributes() if not name.startswith("_"))

@@ -1,8 +1,8 @@
-"""Builds jit functions of a submission's text and of a table that says what their names are bound to.
+"""Builds jit functions from a submission's text and a table of what their names are bound to.
 
-The submission is not imported and nothing of its files is executed but the bodies of checked functions. The table comes
-from a process that the submission runs in: everything in it may be a lie, and a lie can only give a kernel other
-constants or another kernel of the same submission.
+The submission is not imported, and nothing of its files is executed except the bodies of checked
+functions. The table comes from a process that the submission runs in: it may be forged, and a
+forgery can only give a kernel other constants or another kernel of the same submission.
 """
 
 import ast
@@ -49,7 +49,10 @@ class Kernels:
         self._fields |= set(attributes_in(entries))
 
     def constant(self, value: Any) -> Any:
-        """A launch's constexpr or tuple argument; raises Refused. Asked before the kernel, which may use its fields."""
+        """Return a launch's constexpr or tuple argument; raises Refused.
+
+        Ask for it before the kernel, which may use its fields.
+        """
         self._fields |= set(attributes_in(value))
         try:
             for number in kernels_in(value):
@@ -59,7 +62,7 @@ class Kernels:
             raise Refused(str(error)) from error
 
     def __getitem__(self, number: int) -> Any:
-        """The jit function of this number; raises Refused."""
+        """Return the jit function of this number; raises Refused."""
         if number not in self._built:
             try:
                 self._build(number)
@@ -75,7 +78,7 @@ class Kernels:
         return self._being_built[number]
 
     def _build(self, number: int) -> None:
-        """Build a kernel and those it refers to: first the functions, then what their names are bound to."""
+        """Build a kernel and those it refers to: functions first, then their names' values."""
         made = []
         for n in self._table.reached(number, self._built):
             entry = self._table.entry(n)
@@ -88,7 +91,7 @@ class Kernels:
         self._built |= self._being_built
 
     def _definition(self, entry: dict[str, Any]) -> Definition:
-        """The function that an entry speaks of, parsed and checked."""
+        """Return the function that an entry describes, parsed and checked."""
         source = self._sources.get(entry["file"])
         if source is None:
             raise Refused(
@@ -108,7 +111,7 @@ class Kernels:
         check(definition, attributes() | self._fields)
 
     def _guarded(self, definition: Definition, make: Callable[..., Any], *args: Any) -> Any:
-        """What `make` returns; whatever it finds wrong with the table or the function is told with its place."""
+        """Return make(); adds the place to any error in the table or the function."""
         try:
             return make(*args)
         except Refused:
@@ -119,7 +122,7 @@ class Kernels:
             raise definition.refused(f"the kernel cannot be built: {type(error).__name__}: {error}") from error
 
     def _function(self, entry: dict[str, Any], definition: Definition, namespace: dict[str, Any]) -> Any:
-        """The jit function, whose names are still to be bound."""
+        """Return the jit function, with its names not yet bound."""
         early = {name: binding for name, binding in entry["names"].items() if not any(kernels_in(binding))}
         used = _used(definition)
         self._bind({name: binding for name, binding in early.items() if "unknown" not in binding}, namespace)
@@ -155,7 +158,7 @@ def _namespace(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used(definition: Definition) -> set[str]:
-    """The names that the function's body reads, without those of its own variables."""
+    """Return the names that the function's body reads, without those of its own variables."""
     nodes = [node for statement in definition.tree.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
     arguments = definition.tree.args
     own = {arg.arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
@@ -164,7 +167,7 @@ def _used(definition: Definition) -> set[str]:
 
 
 def _use(definition: Definition, error: Unknown) -> ast.AST | None:
-    """Where the function uses the name that an error speaks of."""
+    """Return where the function uses the name in an error."""
     words = str(error).replace(",", " ").split()
     nodes = (node for node in ast.walk(definition.tree) if isinstance(node, ast.Name))
     return next((node for node in nodes if node.id in words), None)

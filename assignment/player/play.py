@@ -1,4 +1,4 @@
-"""Plays programs: on graded inputs, in the simulator, with every element followed."""
+"""Plays programs on graded inputs in the simulator, with every element tracked."""
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ class InKernel(Exception):
 
 
 def described(raised: InKernel) -> dict[str, Any]:
-    """What a kernel raised, with its innermost line and that of the launch."""
+    """Describe what a kernel raised, with its innermost line and that of the launch."""
     error = raised.error
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith("cs336_kernels/")]
@@ -54,7 +54,7 @@ def described(raised: InKernel) -> dict[str, Any]:
 
 
 class Played:
-    """What came of a program."""
+    """The outcome of a program."""
 
     def __init__(self) -> None:
         self.groups: list[list[torch.Tensor]] = []
@@ -107,7 +107,7 @@ class Turn:
             self._does[name](*rest)
 
     def view(self, number: int) -> torch.Tensor:
-        """The tensor of a view; made once, since a storage keeps its number."""
+        """Return the tensor of a view, made once: a storage keeps its number."""
         if number not in self._views:
             view = self._program["views"][number]
             self._views[number] = self._player.storages.view(view)
@@ -136,7 +136,7 @@ class Turn:
             self._player.work.forget(self._player.storages.free(number))
 
     def _warmup(self, *_: Any) -> None:
-        """Host code has asked what a kernel takes."""
+        """Play a query of host code for a kernel's resources."""
 
     def _mark(self, name: str) -> None:
         self._seen.begin_again()
@@ -202,11 +202,11 @@ class Turn:
         self.played.host.note(func, strided((args, kwargs)), outputs)
 
     def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
-        """What an operation returns."""
+        """Return what an operation returns."""
         return func(*args, **kwargs)
 
     def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
-        """These have memory that nobody has written to."""
+        """Mark the memory of these as unwritten."""
         for tensor in tensors:
             undefined.fill(tensor)
 
@@ -222,7 +222,7 @@ class Turn:
             self._use(view[0])
 
     def _skip(self, name: str, args: Any, kwargs: Any, views: list[int], line: int) -> None:
-        """An operation that is not played: what it makes, or changes, is NaN."""
+        """Skip an operation that is not played: what it makes, or changes, is NaN."""
         self._fused(name, line)
         sizes = dict(map(tuple, self._program["storages"]))
         for number in views:
@@ -240,7 +240,7 @@ class Turn:
             self.played.reads.append(f"{name} is not played: its results are NaN here\n{self._lines[line]}")
 
     def _poison(self, nbytes: int) -> torch.Tensor:
-        """Memory of NaN."""
+        """Return memory of NaN."""
         if nbytes > MAX_POISON:
             raise CannotFollow(
                 f"{nbytes >> 20} MiB of memory that no operation was seen to make: use torch.empty or torch.zeros"
@@ -272,7 +272,7 @@ class Turn:
             raise InKernel(error, self._lines[line]) from error
 
     def _allocate(self, size: int, alignment: int, stream: int | None) -> torch.Tensor:
-        """What stands for the submission's own allocator."""
+        """Stand in for the submission's own allocator."""
         return torch.empty(size, dtype=torch.int8, device=self._player.storages.device)
 
     def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -288,20 +288,20 @@ def spoil(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def place_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor's memory lies, and its bytes."""
+    """Return where a tensor's memory lies, and its bytes."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.nbytes()
 
 
 def holds_unknown(value: Any) -> bool:
-    """Whether an argument is of a kind that programs do not have: a generator, a sparse tensor."""
+    """Return whether an argument is of a kind that programs lack: a generator, a sparse tensor."""
     if isinstance(value, dict):
         return "x" in value or any(map(holds_unknown, value.values()))
     return isinstance(value, list) and any(map(holds_unknown, value))
 
 
 def tensors_in(value: Any) -> Iterator[int]:
-    """The views among arguments."""
+    """Return the views among arguments."""
     if isinstance(value, dict):
         if "t" in value:
             yield value["t"]

@@ -1,4 +1,4 @@
-"""A program made ready to be played many times in a row on a GPU: decoded, with what was checked once left out."""
+"""A program prepared to be played many times on a GPU: decoded, without repeated checks."""
 
 import base64
 from collections.abc import Callable
@@ -44,10 +44,13 @@ class _Registers:
 
 
 class Prepared:
-    """A program that has been played once, on inputs of the same shapes: `prepared(*inputs)` plays it again."""
+    """A program played before on inputs of these shapes: `prepared(*inputs)` plays it again."""
 
     def __init__(self, player: Any, program: dict[str, Any]) -> None:
-        """`player` is the OnGpu that has played it; what lives from its earlier programs is used as it is."""
+        """Prepare a program that `player` has played.
+
+        Tensors that live on from the player's earlier programs are used as they are.
+        """
         self._player, self._program = player, program
         makers: dict[str, Callable[..., Callable[[_Registers], None]]]
         makers = {"op": self._op, "launch": self._launch, "free": self._free, "constant": self._constant}
@@ -63,7 +66,7 @@ class Prepared:
 
     @torch.no_grad()
     def __call__(self, *inputs: torch.Tensor, **_: Any) -> Any:
-        """The results of the call on these inputs."""
+        """Return the results of the call on these inputs."""
         registers = _Registers(self._player, self._program["views"])
         for number, tensor in zip(self._inputs, inputs, strict=True):
             registers.put(number, tensor)
@@ -114,7 +117,7 @@ class Prepared:
         return lambda registers: arguments.of_launch(value, registers.view, self._player.kernels)
 
     def _getter(self, value: Any) -> Get:
-        """What decodes an argument: what holds no tensor is decoded once."""
+        """Return a function that decodes an argument; one without tensors is decoded once."""
         if not _holds_tensors(value):
             decoded = {k: arguments.decode(v, _no_view) for k, v in value.items()} if isinstance(value, dict) else None
             constant = arguments.decode(value, _no_view) if decoded is None else decoded

@@ -1,6 +1,6 @@
 """Finds kernels in the text of a submission's files, by hash, line and qualified name.
 
-What is found is a syntax tree with the file's line numbers; nothing of it is evaluated here.
+The result is a syntax tree with the file's line numbers; nothing of it is evaluated here.
 """
 
 import ast
@@ -35,7 +35,7 @@ class Source:
         self.sha256 = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
     def find(self, name: str, line: int) -> "Definition":
-        """The function with this qualified name whose first decorator or `def` stands at this line."""
+        """Return the function of this name whose first decorator or `def` is at this line."""
         found = [node for qualified, node in self._functions if qualified == name and line in _first_lines(node)]
         if len(found) != 1:
             raise self.refused(
@@ -48,13 +48,13 @@ class Source:
         return definition
 
     def refused(self, sentence: str, line: int, name: str) -> Refused:
-        """The exception for something at this line."""
+        """Return the exception for something at this line."""
         text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return Refused(f"{sentence}\n  at {self.path}:{line} in {name.rpartition('.')[2]}: {text[:200]}")
 
     @functools.cached_property
     def _functions(self) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-        """Every function of the file with its qualified name."""
+        """Return every function of the file with its qualified name."""
         try:
             self.text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -81,7 +81,7 @@ class Source:
         return any(alias.name == "annotations" for node in imports for alias in node.names)
 
     def _alone(self, node: ast.FunctionDef, name: str) -> "Definition":
-        """The function as Triton and the simulator will parse it, from its own lines."""
+        """Return the function as Triton and the simulator will parse it, from its own lines."""
         last = node.end_lineno or node.lineno
         if _size(node) > MAX_NODES or _depth(node) > MAX_DEPTH:
             raise self.refused("the kernel is too large or too deeply nested: divide it", node.lineno, name)
@@ -96,7 +96,7 @@ class Source:
         return Definition(self, name, alone, self._postpones)
 
     def _remember(self) -> None:
-        """Make `inspect` and tracebacks find the text, wherever there is a file of that name or none."""
+        """Make `inspect` and tracebacks find the text, whether or not there is such a file."""
         linecache.cache[self.path] = (len(self.text), None, self.lines, self.path)
 
 
@@ -110,11 +110,11 @@ class Definition:
     postpones_annotations: bool
 
     def refused(self, sentence: str, node: ast.AST | None = None) -> Refused:
-        """The exception for something in this function."""
+        """Return the exception for something in this function."""
         return self.source.refused(sentence, getattr(node, "lineno", self.tree.lineno), self.name)
 
     def is_source_of(self, function: Callable) -> bool:
-        """Whether those who ask Python for the function's source parse this very tree."""
+        """Return whether Python's source of the function parses to this very tree."""
         lines, first = inspect.getsourcelines(function)
         return ast.dump(_parsed_alone(lines, first)) == ast.dump(self.tree)
 
@@ -126,7 +126,7 @@ def _parsed(text: str) -> ast.Module:
 
 
 def _parsed_alone(lines: list[str], first_line: int) -> ast.FunctionDef:
-    """The only statement of the lines, with the line numbers of their file."""
+    """Return the only statement of the lines, with the line numbers of their file."""
     tree = _parsed("if True:\n" + "".join(lines) if lines[0][:1].isspace() else "\n" + "".join(lines))
     ast.increment_lineno(tree, first_line - 2)
     body = tree.body[0].body if isinstance(tree.body[0], ast.If) else tree.body

@@ -1,4 +1,4 @@
-"""What a kernel's names are bound to: bindings and values of the recorder's table, which may say anything."""
+"""What a kernel's names are bound to: bindings and values of the recorder's table, none trusted."""
 
 import keyword
 import math
@@ -31,7 +31,7 @@ class Values:
         self._classes: dict[tuple[str, tuple[str, ...]], type] = {}
 
     def bound(self, name: str, binding: Any, depth: int = 0) -> Any:
-        """What a name is bound to."""
+        """Return what a name is bound to."""
         kind, value = _only(binding, "names", depth)
         match kind:
             case "module":
@@ -51,7 +51,7 @@ class Values:
         raise Unknown(_sentence(name, str(value)[:100]))
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """A constant: a number, a string, None, a dtype, a jit function, or a tuple of these."""
+        """Return a constant: a number, string, None, dtype, jit function, or a tuple of these."""
         if type(value) in (bool, int, float, str, type(None)):
             return _checked(value)
         if isinstance(value, dict) and value.keys() == {"namedtuple", "values"}:
@@ -93,7 +93,7 @@ class Values:
 
 
 def kernels_in(binding: Any) -> Iterator[int]:
-    """The numbers of the jit functions that a binding or value speaks of."""
+    """Return the numbers of the jit functions that a binding or value refers to."""
     todo = [binding]
     while todo:
         match todo.pop():
@@ -106,7 +106,7 @@ def kernels_in(binding: Any) -> Iterator[int]:
 
 
 def attributes_in(bindings: Any) -> Iterator[str]:
-    """The names of fields and of members of namespaces that bindings bring with them, if kernels can use them."""
+    """Return the names of fields and namespace members that bindings let kernels use."""
     todo = [bindings]
     while todo:
         match todo.pop():
@@ -135,7 +135,7 @@ def _checked(value: Any) -> Any:
 
 
 def _fields(names: Any) -> list[str]:
-    """Names that can stand after a dot in a kernel, checked."""
+    """Return names that can stand after a dot in a kernel, checked."""
     if not isinstance(names, list) or len(names) > MAX_ITEMS:
         raise Unknown("expected a list of names")
     for name in names:

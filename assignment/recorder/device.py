@@ -1,6 +1,7 @@
-"""A machine with a GPU, for host code: tensors say that they are on "cuda", and memory asked for there can be had.
+"""A machine with a GPU, as host code sees it: tensors are on "cuda", memory can be allocated there.
 
-All tensors are in ordinary memory. Which of them a GPU machine would have on its GPU is kept by storage on the tape.
+All tensors are in ordinary memory. The tape records by storage which of them a GPU machine would
+have on its GPU.
 """
 
 import functools
@@ -25,7 +26,7 @@ _LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Te
 
 
 class Answers(Mapping):
-    """The properties of a GPU, and whether anybody has asked for them."""
+    """The properties of a GPU, and whether they have been read."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties, self.were_asked = properties, False
@@ -68,7 +69,7 @@ class OnGpu(TorchFunctionMode):
         return answers.get(func, 0 if is_on_gpu else -1)
 
     def _moved(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """`to`, `cuda`, `cpu`: a copy where the device changes."""
+        """Call `to`, `cuda` or `cpu`: a copy where the device changes."""
         tensor, rest = args[0], list(args[1:])
         if func in (torch.Tensor.cuda, torch.Tensor.cpu):
             kwargs["device"], rest = ("cuda" if func is torch.Tensor.cuda else "cpu"), []
@@ -89,7 +90,7 @@ class OnGpu(TorchFunctionMode):
             return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
 
     def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Any other function, with its device noted."""
+        """Call any other function, with its device recorded."""
         if "device" not in kwargs:
             return func(*args, **kwargs)
         device = _kind(kwargs["device"])
@@ -101,7 +102,7 @@ class OnGpu(TorchFunctionMode):
 
 
 class wanted:  # noqa: N801 - used as a function
-    """Memory that is made inside lies on this device."""
+    """A context manager: memory that is made inside lies on this device."""
 
     def __init__(self, tape: Tape, device: str) -> None:
         self._tape, self._device = tape, device
@@ -125,7 +126,7 @@ def _name(func: Any) -> str:
 
 
 def _kind(device: Any) -> str | None:
-    """ "cuda", "cpu", another type of device, or None."""
+    """Return "cuda", "cpu", another type of device, or None."""
     if device is None:
         return None
     if type(device) is int:
@@ -134,7 +135,7 @@ def _kind(device: Any) -> str | None:
 
 
 class Stream:
-    """A stream of a GPU where everything is done in order."""
+    """A GPU stream where everything is done in order."""
 
     cuda_stream = stream_id = device_index = 0
     device = GPU
@@ -178,7 +179,7 @@ class Event:
 
 
 def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
-    """Have PyTorch and Triton answer as a machine with this GPU. For the rest of the process."""
+    """Have PyTorch and Triton answer as a machine with this GPU, for the rest of the process."""
     answers = Answers(properties)
     answer_as(answers)
     driver.set_active(_Driver(target, answers))
@@ -200,7 +201,7 @@ def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
 
 
 class _Driver(Driver):
-    """Notes that host code asks for the target, which answers alike on every GPU but for its capability."""
+    """A driver that notes queries of the target, of which only the capability varies."""
 
     def get_current_target(self) -> Any:
         self._properties["major"]
@@ -211,5 +212,5 @@ class _Driver(Driver):
 
 
 def _as_it_is(model: Any = None, **options: Any) -> Any:
-    """torch.compile: what it computes is the function's own."""
+    """Stand in for torch.compile: it returns the function itself."""
     return model if model is not None else functools.partial(_as_it_is, **options)

@@ -1,7 +1,8 @@
-"""Launches, noted instead of made: which kernel, on which grid, with what for each parameter.
+"""Launches, recorded instead of made: the kernel, the grid, and the argument for each parameter.
 
-An autotuned kernel runs its hooks and its first configuration, as a tuner's trial would and then for good, and brings
-all configurations that are left after pruning along: any of them may be chosen on a GPU.
+An autotuned kernel runs its hooks and its first configuration, once as a tuner's trial would and
+then for good, and records all configurations that are left after pruning: any of them may be chosen
+on a GPU.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ OPTIONS = (  # of a launch, beside the kernel's parameters
 
 
 class Launcher:
-    """Puts launches on the tape."""
+    """Records launches on the tape."""
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels = tape, kernels
@@ -43,24 +44,24 @@ class Launcher:
         self._n_tuned = 0  # launches of autotuned kernels in this call
 
     def install(self) -> None:
-        """Replace how Triton launches and tunes kernels. For the rest of the process."""
+        """Replace how Triton launches and tunes kernels, for the rest of the process."""
         launcher = self
         JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
 
     def choose(self, configurations: int | list[int]) -> None:
-        """Begin a call: which configuration an autotuned kernel has, for all its launches or for each."""
+        """Begin a call: set an autotuned kernel's configuration, for all launches or for each."""
         self._configurations, self._n_tuned = configurations, 0
 
     def _chosen(self, n: int) -> int:
-        """The number of one of n configurations."""
+        """Return the number of one of n configurations."""
         chosen, at = self._configurations, self._n_tuned
         self._n_tuned += n > 1
         number = chosen if isinstance(chosen, int) else chosen[at] if at < len(chosen) else 0
         return number % n
 
     def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        """`kernel[grid](*args, **kwargs)`; `kernel.warmup(...)` gives what can be launched later."""
+        """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
         values = self._bind(kernel, args, kwargs)
@@ -96,25 +97,25 @@ class Launcher:
         self._tape.step("launch", number, sizes, *described, self._tape.line())
 
     def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Json, Json]:
-        """The arguments and the options of a launch as JSON."""
+        """Return the arguments and the options of a launch as JSON."""
         options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
         return {name: self.encode(name, value) for name, value in values.items()}, options
 
     def ask_for(self, key: str, kernel: Any, arguments: Json, options: Json) -> None:
-        """Tell the judge that the call goes by the figures of this kernel, which are not known yet."""
+        """Tell the judge that the call depends on figures of this kernel that are not known yet."""
         self._tape.step("warmup", self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line())
 
     @property
     def chunk(self) -> int:
-        """The number of the program that is being written: views have other numbers in each."""
+        """The number of the current program: view numbers differ between programs."""
         return self._tape.chunk
 
     def dtype(self, view: int) -> str:
-        """The dtype of a view."""
+        """Return the dtype of a view."""
         return self._tape.dtype(view)
 
     def encode(self, name: str, value: Any, depth: int = 0) -> Json:
-        """An argument of a launch as JSON; raises TypeError for what a kernel does not take."""
+        """Return an argument of a launch as JSON; raises TypeError if a kernel cannot take it."""
         if depth > MAX_DEPTH:
             raise TypeError(f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one")
         if isinstance(value, torch.Tensor):
@@ -153,7 +154,7 @@ class Launcher:
         }
 
     def tune(self, tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        """The launch of an autotuned kernel: the first call with a key runs it once more, as the tuner's trial."""
+        """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
             configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
@@ -175,7 +176,7 @@ class Launcher:
         return {name: self.encode(name, value) for name, value in config.all_kwargs().items()}
 
     def _trial(self, tuner: Any, config: Any, args: Any, kwargs: Any) -> None:
-        """One run as the tuner's benchmark makes it, under the hooks that make trial runs harmless."""
+        """Run once as the tuner's benchmark does, under the hooks that make trial runs harmless."""
         key = _key(tuner, kwargs)
         if key in tuner.cache:
             return
@@ -190,9 +191,9 @@ class Launcher:
 
 
 class Wanted:
-    """What a kernel takes, compiled as one launch needs it: the judge has it compiled when host code asks.
+    """A request for the resources of a kernel, compiled for one launch: the judge has it compiled.
 
-    Until it has, in the first recording of the call, figures are those of an ordinary kernel.
+    In the first recording of the call, figures are those of an ordinary kernel.
     """
 
     def __init__(self, launcher: Launcher, kernel: Any, described: tuple[Json, Json] | None) -> None:
@@ -209,7 +210,7 @@ class Wanted:
         return self._launcher.figures.get(self._key, {}).get(name, USUAL[name])
 
     def _identity(self, arguments: Json, options: Json) -> str:
-        """The same in another process that does the same, and for all calls that are compiled alike."""
+        """Return a hash that is equal in another process, and for calls that compile alike."""
         constant = {param.name for param in self._kernel.params if param.is_constexpr}
         given = {name: value if name in constant else self._kind(value) for name, value in arguments.items()}
         code = self._kernel.fn.__code__
@@ -219,7 +220,7 @@ class Wanted:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _kind(self, value: Json) -> Json:
-        """Views by their dtypes, integers by what Triton makes different kernels for."""
+        """Return views as dtypes, and integers as the kinds that Triton specialises on."""
         if isinstance(value, dict):
             view = value.get("t", value.get("descriptor"))
             known = {} if view is None else {"t": self._launcher.dtype(view)}
@@ -233,7 +234,7 @@ USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 
 
 
 class Compiled:
-    """What a launch or a warm-up returns: it can be launched, and has the figures of the compiled kernel."""
+    """The result of a launch or a warm-up: launchable, with the compiled kernel's figures."""
 
     n_max_threads = 1024
     module = function = 0
@@ -257,7 +258,7 @@ class Compiled:
 
 
 class Metadata:
-    """Of a compiled kernel."""
+    """The metadata of a compiled kernel."""
 
     num_ctas, name = 1, "kernel"
 
@@ -278,14 +279,14 @@ class Metadata:
 
 
 def _key(tuner: Any, kwargs: Any) -> tuple:
-    """What makes Triton tune anew: the named arguments' values, and all dtypes."""
+    """Return what Triton tunes by: the values of the named arguments, and all dtypes."""
     values = {k: v for k, v in {**tuner.nargs, **kwargs}.items() if k in tuner.arg_names}
     named = [values[name] for name in tuner.keys if name in values]
     return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
 
 
 def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
-    """One to three sizes, filled up with 1."""
+    """Return one to three sizes, padded with 1."""
     if callable(grid):
         grid = grid(values)
     if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
