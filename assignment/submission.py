@@ -1,4 +1,4 @@
-"""A submission: found in a folder or a zip, checked, and copied to a stage of its own; and packed to be handed in."""
+"""A submission: found in a folder or a zip, checked, copied to a stage, and packed to hand in."""
 
 import hashlib
 import importlib.util
@@ -23,7 +23,7 @@ WANTED = f"expected a folder, or a zip as `uv run grade.py --pack` makes it, wit
 
 
 class UnusableSubmission(Exception):
-    """There is nothing to grade; the message says what was expected, what came and what to do."""
+    """There is nothing to grade; the message says what was expected, what came, what to do."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Submission:
 
     @property
     def sources(self) -> dict[str, str]:
-        """The files as text, as Python reads them; what it cannot read is empty."""
+        """Return the files as text, as Python reads them; unreadable ones are empty."""
         texts = {}
         for name, content in self.files.items():
             try:
@@ -75,7 +75,10 @@ def _reason(error: Exception) -> str:
 
 
 def read(path: Path) -> Submission:
-    """The submission at path, a folder or a zip that holds cs336_kernels/; raises UnusableSubmission."""
+    """Return the submission at path, a folder or a zip that holds cs336_kernels/.
+
+    Raises UnusableSubmission.
+    """
     try:
         if not path.exists():
             raise refusal(path, "no such folder or zip")
@@ -98,7 +101,7 @@ def _too_large(path: Path) -> UnusableSubmission:
 
 
 def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None:
-    """What keeps a file from being staged, and what was expected; None for nothing."""
+    """Return what keeps a file from being staged, and what was expected; None if nothing does."""
     encoded = os.fsencode(name) if _is_utf_8(name) else b""
     if not encoded or "\0" in name:
         return f"the name {name!r} is not UTF-8", "expected letters and digits: rename it"
@@ -130,7 +133,7 @@ def _is_text(content: bytes) -> bool:
 
 
 def _is_source(name: str) -> bool:
-    """Whether a file is to be taken; a Mac's ._ files hold what its file system knows of another."""
+    """Return whether a file is to be staged; a Mac's ._ files hold file-system metadata."""
     return name.endswith(".py") and not name.startswith("._")
 
 
@@ -153,7 +156,7 @@ def _from_folder(path: Path) -> dict[str, bytes]:
 
 
 def _sources(root: Path) -> Iterator[Path]:
-    """The regular files of a folder, however deep, through no symbolic link."""
+    """Yield the regular files of a folder, however deep, through no symbolic link."""
     folders = [root] if root.is_dir() else []
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -177,7 +180,7 @@ def _from_zip(path: Path) -> dict[str, bytes]:
 
 
 def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """cs336_kernels/**/*.py of the archive, at its top or else in its one enclosing folder."""
+    """Return cs336_kernels/**/*.py of the archive, at its top or in its one enclosing folder."""
     if len(archive.infolist()) > MAX_ENTRIES:
         raise refusal(path, f"over {MAX_ENTRIES} entries")
     packages: dict[str, list[tuple[str, zipfile.ZipInfo]]] = {}
@@ -208,7 +211,10 @@ def _contents(path: Path, archive: zipfile.ZipFile, chosen: list[tuple[str, zipf
 
 
 def _place(info: zipfile.ZipInfo) -> tuple[str, str] | None:
-    """The folder that encloses the package, "" at the top, and the file's path from there; None: not to be taken."""
+    """Return the folder that encloses the package, "" at the top, and the file's path in it.
+
+    None if the file is not to be staged.
+    """
     parts = PurePosixPath(info.filename).parts
     if PACKAGE not in parts[:2] or ".." in parts or parts[0] == "__MACOSX" or not _is_source(parts[-1]):
         return None
@@ -219,7 +225,7 @@ def _place(info: zipfile.ZipInfo) -> tuple[str, str] | None:
 
 
 def pack(submission: Submission) -> bytes:
-    """A zip to hand in; the same files give the same bytes."""
+    """Return a zip to hand in; the same files give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(submission.files.items()):

@@ -1,17 +1,17 @@
-"""The other processes: each answers requests about a submission, one at a time, in one of several roles.
+"""The other processes: each answers requests about a submission, one at a time, in one role.
 
     record    imports the submission and runs its host code on decoys (assignment/recorder)
     play      plays programs in the simulator (assignment/player); the submission is not there
     compile   compiles the launches of programs; the submission is not there
     gpu       plays programs on a GPU; the submission is not there
-    cuda      imports what submissions are raced against, and runs it on a GPU
+    cuda      imports what submissions are compared with in speed, and runs it on a GPU
 
-Runs as a program of its own, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the folder of our own
-modules; "submission", the one that holds cs336_kernels/; "scratch"; "compiled", a
-folder for compiled kernels that it shares with others of its role, or ""; "device", the role; "rung", the sandbox;
-"readable", what else it may read; "control", the number of a socket. Its first process loads PyTorch and never the
-submission (see supervisor.py); the children that it forks confine themselves and do, so that a submission that dies is
-replaced at once.
+Runs as a separate program, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the
+folder of our own modules; "submission", the one that holds cs336_kernels/; "scratch"; "compiled", a
+folder for compiled kernels that it shares with others of its role, or ""; "device", the role;
+"rung", the sandbox; "readable", what else it may read; "control", the number of a socket. Its first
+process loads PyTorch and never the submission (see supervisor.py); the children that it forks
+confine themselves and do, so that a submission that dies is replaced at once.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def prepare(role: str) -> None:
 
 
 def session_of(role: str) -> Callable[[Path], Answer]:
-    """What makes the conversation of a role, given the folder of the submission."""
+    """Return a function that makes a role's conversation, given the folder of the submission."""
     if role == "record":
         from assignment.recorder.session import Session as Recording
 
@@ -97,7 +97,7 @@ def session_of(role: str) -> Callable[[Path], Answer]:
 
 
 def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None:
-    """What the supervisor forks: a process that answers requests until it is ended."""
+    """Answer requests until ended; the supervisor forks this process."""
     from assignment.confined import confinement
 
     os.setsid()

@@ -79,7 +79,7 @@ def side(name: str, path: Path, target: Target) -> list[Row] | None:
 
 
 def compiled(path: Path, target: Target) -> Iterator[Row]:
-    """Return what is predicted without a GPU."""
+    """Yield what is predicted without a GPU."""
     from assignment import compiling
     from assignment.compiling import build
 
@@ -94,7 +94,7 @@ def compiled(path: Path, target: Target) -> Iterator[Row]:
 
 
 def on_gpu(path: Path) -> Iterator[Row]:
-    """Return what Triton's driver reports of the kernels that it has loaded and run."""
+    """Yield what Triton's driver reports of the kernels that it has loaded and run."""
     from triton.runtime.jit import JITFunction
 
     package, launched = calls.load(path), []

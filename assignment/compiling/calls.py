@@ -43,7 +43,7 @@ class Noted:
 
 
 def of_submission() -> Iterator[Call]:
-    """Return every call that a whole submission is compiled for."""
+    """Yield every call that a whole submission is compiled for."""
     from assignment import operators  # which build on this package, as the process that compiles does
 
     random = torch.Generator().manual_seed(0)

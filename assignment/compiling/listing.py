@@ -34,7 +34,7 @@ def write(launches: Sequence[Launch], folder: Path) -> list[Path]:
 
 
 def ptx(text: str) -> Iterator[str]:
-    """Return a kernel's PTX with changes of the source line marked, without debugging sections."""
+    """Yield a kernel's PTX with changes of the source line marked, without debugging sections."""
     lines = text.partition("\t.section")[0].splitlines()
     files = {found[1]: str(Path(found[2], found[3] or "")) for found in map(FILE.match, text.splitlines()) if found}
     last = None
@@ -51,7 +51,7 @@ def ptx(text: str) -> Iterator[str]:
 
 
 def sass(text: str) -> Iterator[str]:
-    """Return a kernel's machine code in the same form."""
+    """Yield a kernel's machine code in the same form."""
     last = None
     for line in text.splitlines():
         match = machine_code.LINE.search(line)

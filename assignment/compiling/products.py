@@ -102,7 +102,7 @@ def _instruction(line: str, versions: Mapping[str, str]) -> str:
 
 
 def remarks(ttir: str, ttgir: str, target: Target, warps: int) -> Iterator[tuple[Place, str]]:
-    """Return, for each product without the target's best instruction, the reason."""
+    """Yield the reason for each product without the target's best instruction."""
     found = chosen(ttgir)
     for product in written(ttir):
         instructions = found.get(product.place, set())

@@ -16,7 +16,7 @@ HEAD = f"  {'kernel':<{NAME}} GPU    fits  shared KB  regs  spills  warps  stage
 
 
 def rows(title: str, kernels: Sequence[Kernel]) -> Iterator[str]:
-    """Return a call's kernels, each on each target."""
+    """Yield a call's kernels, each on each target."""
     yield title
     kinds = {(kernel.name, kernel.constants, kernel.config) for kernel in kernels}
     several = [name for name, count in Counter(name for name, *_ in kinds).items() if count > 1]
@@ -61,7 +61,7 @@ def _titles(kernels: Iterable[Kernel]) -> str:
 
 
 def wrapped(text: str, base: Path) -> Iterator[str]:
-    """Return the lines of a text, wrapped to the table's width, with relative paths."""
+    """Yield the lines of a text, wrapped to the table's width, with relative paths."""
     for i, line in enumerate(text.replace(f"{base}/", "").splitlines()):
         indent = "  " if i == 0 else "    "
         if line.lstrip().startswith("at "):  # a line of source is cut, so that it stays one

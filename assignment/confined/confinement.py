@@ -1,4 +1,4 @@
-"""What a worker does to itself before a submission runs: limits, no privileges, Landlock, a system-call filter."""
+"""A worker's confinement before a submission runs: limits, privileges, Landlock, system calls."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ FOR_CUDA = ("/proc/self", "/dev/shm", "/dev/dxg")  # with a read-only /proc CUDA
 
 
 def limit(device: str) -> None:
-    """Limits that the calling process and all that it starts can never raise again."""
+    """Set limits that the calling process and its children can never raise again."""
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: FILE_SIZE,
@@ -50,7 +50,10 @@ def tasks_of_this_user() -> int:
 
 
 def confine(setup: dict[str, Any]) -> None:
-    """Give up, for good, what the rung can take; called in the process that will run the submission."""
+    """Give up, for good, what the rung can take away.
+
+    Call it in the process that will run the submission.
+    """
     is_on_gpu = setup["device"] in ON_GPU
     prctl(4, 1)  # dumpable again, unlike its parent: it may look at itself
     drop_capabilities()
@@ -78,7 +81,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Root without its powers: it owns what it owns, and no more."""
+    """Drop root's capabilities: it keeps the files that it owns, and no more."""
     version_3 = struct.pack("Ii", 0x20080522, 0)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.capset(version_3, bytes(24)):

@@ -1,5 +1,7 @@
-"""Landlock, by its raw system calls: which files the calling process may reach, and what else the kernel's version
-can keep from it (TCP, devices' controls, signals to processes outside)."""
+"""Landlock, by its raw system calls: which files the calling process may reach.
+
+Newer kernels can also restrict TCP, devices' controls and signals to processes outside.
+"""
 
 from __future__ import annotations  # grade.py --doctor has words for an old Python, too
 
@@ -20,12 +22,12 @@ ABSTRACT_SOCKETS, SIGNALS = 1, 2  # version 6
 
 
 def version() -> int:
-    """Of the kernel's interface; 0 without Landlock."""
+    """Return the version of the kernel's interface; 0 without Landlock."""
     return max(0, ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, VERSION))
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str], has_sockets: bool) -> None:
-    """Leave the calling process these files and folders, what is below them, and nothing else.
+    """Restrict the calling process to these files and folders, and what is below them.
 
     It can still learn whether a path exists. Needs no_new_privs.
     """
@@ -42,7 +44,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str], has_sockets: bool
 
 
 def add_rule(ruleset: int, path: str, rights: int) -> None:
-    """Where there is no such path, nothing is allowed."""
+    """Allow access to a path; if it does not exist, nothing is allowed."""
     try:
         target = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -1,8 +1,8 @@
 """A system-call filter for the process that runs a submission: classic BPF, assembled by hand.
 
-What it forbids is what Landlock and name spaces leave open: sockets, other processes, other processes' limits and
-priorities, metadata of files, objects that outlive the run, and the parts of the kernel that exploits begin with.
-Everything else is allowed: PyTorch and CUDA use a great deal.
+It forbids what Landlock and name spaces leave open: sockets, other processes, their limits and
+priorities, metadata of files, objects that outlive the run, and parts of the kernel that are common
+targets of exploits. Everything else is allowed: PyTorch and CUDA use a great deal.
 """
 
 import ctypes
@@ -64,7 +64,7 @@ Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, op
 
 
 def is_supported() -> bool:
-    """Whether this machine's numbers are known and its kernel filters."""
+    """Return whether this machine's call numbers are known and its kernel has filters."""
     if platform.machine() not in MACHINES:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -73,7 +73,7 @@ def is_supported() -> bool:
 
 
 def install(has_processes: bool, has_sockets: bool) -> None:
-    """Filter the calling process from now on, for good; it may be let start processes, and open Unix sockets."""
+    """Filter the calling process for good; it may be allowed processes and Unix sockets."""
     program = b"".join(struct.pack("HBBI", *instruction) for instruction in assemble(has_processes, has_sockets))
     buffer = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer)))
@@ -83,7 +83,7 @@ def install(has_processes: bool, has_sockets: bool) -> None:
 
 
 def assemble(has_processes: bool, has_sockets: bool) -> list[Instruction]:
-    """The filter for the calling process: it, and its parent, are named in it."""
+    """Return the filter for the calling process: it, and its parent, are named in it."""
     column, architecture = MACHINES[platform.machine()]
     code = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILLED), (LOAD, 0, 0, NUMBER)]
     code += [(AT_LEAST, 0, 1, LAST + 1), failing(errno.ENOSYS)]  # on x86_64 also the x32 calls, from 2**30 on
@@ -94,7 +94,7 @@ def assemble(has_processes: bool, has_sockets: bool) -> list[Instruction]:
 
 
 def rules(has_processes: bool, has_sockets: bool) -> list[tuple[tuple, list[Instruction]]]:
-    """System calls, each with what happens instead; every body ends with a return."""
+    """Return system calls, each with what happens instead; every body ends with a return."""
     refused = [failing(errno.EPERM)]
     own, parent = os.getpid(), os.getppid()
     only_own = [argument(0), *allowed_if(own), *refused]
@@ -114,10 +114,12 @@ def rules(has_processes: bool, has_sockets: bool) -> list[tuple[tuple, list[Inst
 
 
 def process_rules(has_processes: bool) -> list[tuple[tuple, list[Instruction]]]:
-    """clone3 hides its flags behind a pointer: refused as unknown, it makes the C library fall back to clone.
+    """Return the rules for starting processes.
 
-    Where no process may be started, a program to be run is "not found", as on a machine that lacks it: that is what
-    code that asks for nvidia-smi is prepared for. Where some may, all stay in one group, which one signal ends.
+    clone3 hides its flags behind a pointer: refused as unknown, it makes the C library fall back to
+    clone. Where no process may be started, a program to be run is "not found", as on a machine that
+    lacks it: code that asks for nvidia-smi is prepared for that. Where some may, all stay in one
+    group, which one signal ends.
     """
     pretended = [failing(0)]
     not_found, allowed = failing(errno.ENOENT), (RETURN, 0, 0, ALLOWED)

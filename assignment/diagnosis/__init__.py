@@ -1,4 +1,4 @@
-"""Names the misconception behind a wrong result: what a student has computed instead, where a model of it agrees.
+"""Names the misconception behind a wrong result: what a student computed instead, by models of it.
 
 The models are the operators' (assignment/operators/<operator>/misconceptions.py).
 

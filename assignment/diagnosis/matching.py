@@ -1,4 +1,4 @@
-"""Which misconceptions explain a wrong result: their models agree with it, within the bound of the check itself."""
+"""Which misconceptions explain a wrong result: models that agree with it within its bound."""
 
 import copy
 import functools
@@ -51,7 +51,7 @@ HINTS = {one.hint: one.name for models in MODELS.values() for one in models.misc
 
 @dataclass(frozen=True)
 class Cause:
-    """What may have been computed instead: a sentence for the student, and all results of having done so."""
+    """What may have been computed instead: a sentence for the student, and all such results."""
 
     hint: str
     model: Model
@@ -66,14 +66,14 @@ def causes(
     budget_s: float = math.inf,
     only_known: bool = False,
 ) -> list[str]:
-    """Return a sentence for each misconception that explains the result of one of the calls, the likelier first.
+    """Return a sentence for each misconception that explains one of the calls, the likelier first.
 
     Args:
         calls: what the result may be of.
         got: the wrong result.
         expected: what it is compared with.
         known: sentences to try first; where one of them explains the result closely, no other is tried.
-        budget_s: seconds of this process, not of the clock, so that a busy machine gives no other answers.
+        budget_s: processor seconds of this process, so that a busy machine gives the same answers.
         only_known: whether no other sentence is tried in any case.
     """
     calls = list(calls)
@@ -102,7 +102,7 @@ def causes(
 
 
 def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> str:
-    """What a result shows by itself: NaN where nothing is summed, or the sum of two calls' results."""
+    """Return what a result shows by itself: NaN of an empty sum, or two calls' results added."""
     if calls and is_nan_of_nothing(got, expected):
         return OF_AN_EMPTY_BATCH.format(section=MODELS[calls[0].function].section)
     if len(calls) == 2 and is_added_to(calls, got, expected):
@@ -111,14 +111,14 @@ def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[st
 
 
 def is_nan_of_nothing(got: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
-    """Whether the inputs are empty, every result with elements is to be zero, and what is wrong is NaN."""
+    """Return whether empty inputs gave NaN where every result should be zero."""
     together = [(ours, want) for ours, want in zip(got, expected.values(), strict=True) if ours.numel()]
     is_of_nothing = len(together) < len(got) and all(not want.value.any() for _, want in together)
     return is_of_nothing and any(ours.isnan().all() for ours, _ in together)
 
 
 def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
-    """Whether what is wrong is the sum of both calls' results."""
+    """Return whether what is wrong is the sum of both calls' results."""
     if any(call.function not in MODELS or too_large(call) for call in calls):
         return False
     both = [call.chosen(right(call.function, call, call.tensors)) for call in calls]
@@ -130,7 +130,7 @@ def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str
 
 
 class Wrong:
-    """A wrong result of a call, for models to be compared with."""
+    """A wrong result of a call, to be compared with models."""
 
     def __init__(self, call: Call, got: Sequence[Tensor], expected: dict[str, Expected]) -> None:
         self.call, self._got, self._expected = call, got, expected
@@ -139,11 +139,11 @@ class Wrong:
         self._enough = min(max(1.0, self._unexplained / LESS), MOST) if is_finite else 1.0
 
     def distance(self, outputs: Sequence[Tensor]) -> float:
-        """Return the largest error of a model over its bound; infinite where it has another form."""
+        """Return the largest error of a model over its bound; infinite if its shape differs."""
         return distance(self._got, outputs, self._expected)
 
     def factors(self) -> dict[str, float]:
-        """By which factor each wrong output is off, in the mean."""
+        """Return by which factor each wrong output is off, on average."""
         return {
             name: ((ours.double() * want.value).sum() / want.value.square().sum()).item()
             for ours, (name, want) in zip(self._got, self._expected.items(), strict=True)
@@ -151,12 +151,12 @@ class Wrong:
         }
 
     def scaled(self, factors: dict[str, float]) -> list[Tensor]:
-        """The right outputs, each times its factor."""
+        """Return the right outputs, each times its factor."""
         return [want.value * factors.get(name, 1.0) for name, want in self._expected.items()]
 
     @functools.cached_property
     def part(self) -> "Wrong":
-        """The entry of the batch that is farthest off: who does not explain it explains nothing."""
+        """The batch entry that is farthest off: a cause must explain it."""
         batch = self.call.tensors[0].shape[:-2]
         if not batch or not MODELS[self.call.function].is_by_entry:
             return self
@@ -173,7 +173,7 @@ class Wrong:
         return part
 
     def explained_by(self, cause: Cause) -> float:
-        """Return how far the nearest of its results is off; infinite where none explains this one."""
+        """Return the distance of a cause's nearest result; infinite if none explains this one."""
         if cause.is_by_batch and self.part is not self and self.part.explained_by(cause) == math.inf:
             return math.inf
         results = (self.call.chosen(outputs) for outputs in cause.model(self.call))
@@ -182,14 +182,14 @@ class Wrong:
         return min(alike, default=math.inf)
 
     def agrees(self, outputs: Sequence[Tensor]) -> bool:
-        """Whether a result explains this one."""
+        """Return whether a result explains this one."""
         return self._agrees(self.distance(outputs), outputs)
 
     def _agrees(self, error: float, outputs: Sequence[Tensor]) -> bool:
         return (error <= self._enough or self._leaves_little(error, outputs)) and self._is_near(outputs)
 
     def _leaves_little(self, error: float, outputs: Sequence[Tensor]) -> bool:
-        """Whether next to nothing of a large error is left: roundings fall to the other side here and there."""
+        """Return whether little of a large error is left: a few values round differently."""
         if not error <= REST_LARGEST * self._unexplained < math.inf:
             return False
         for ours, theirs, want in zip(self._got, outputs, self._expected.values(), strict=True):
@@ -203,7 +203,7 @@ class Wrong:
 
 
 def constant_factor(result: Wrong) -> str:
-    """What is wrong by one factor everywhere, in a sentence; "" where nothing is."""
+    """Return a sentence if everything is wrong by one factor; "" if not."""
     factors = result.factors()
     if not factors or not result.agrees(result.scaled(factors)):
         return ""
@@ -220,13 +220,19 @@ def root_mean_square(x: Tensor) -> float:
 
 
 def _by_entry(got: Tensor, want: Expected, n_batch: int) -> Tensor:
-    """The largest error over its bound in each entry of the batch; what is not finite is larger than all."""
+    """Return the largest error over its bound in each entry of the batch.
+
+    Values that are not finite count as infinite.
+    """
     error = (got.double() - want.value).abs() / want.allowed
     return error.nan_to_num(math.inf).flatten(n_batch).amax(-1)
 
 
 def calls(asked: dict[str, Any]) -> list[Call]:
-    """What a request of judge/calls.py has the submission compute, as calls of the functions that have models."""
+    """Return the calls that a request of judge/calls.py has the submission compute.
+
+    They are calls of the functions that have models.
+    """
     function, tensors, options = functions().get(asked["function"]), list(asked["tensors"]), asked["options"]
     if function is None:
         return []
@@ -239,13 +245,13 @@ def calls(asked: dict[str, Any]) -> list[Call]:
 
 @dataclass(frozen=True)
 class Interleaved(Call):
-    """The backward pass of a call that another forward pass, of `others`, has followed."""
+    """The backward pass of a call after another forward pass, of `others`."""
 
     others: Sequence[Tensor] = ()
 
 
 def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, Any], asked: dict[str, Any]) -> Call:
-    """The backward pass that asking for gradients amounts to."""
+    """Return the backward pass that asking for gradients amounts to."""
     inputs = tensors[:-1] if asked["has_grad"] else tensors
     backward, dtype = functions()[function.gradients].oracle, inputs[0].dtype
     between = intermediates(backward, inputs, options, dtype)
@@ -261,7 +267,7 @@ def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, A
 
 
 def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
-    """What the forward pass hands on beside its inputs: its result in that dtype, the rest in float32."""
+    """Return what forward saves besides inputs: its result in that dtype, the rest in float32."""
     backward = of_oracle(function)
     forward = functions()[backward.forward]
     came = zip(forward.outputs, outputs_of(forward.oracle, inputs, options), strict=True)
@@ -269,7 +275,7 @@ def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, An
 
 
 def outputs_of(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> Sequence[Tensor]:
-    """What the oracle says."""
+    """Return the oracle's outputs."""
     came = oracle(function)(*tensors, **options)
     return came if isinstance(came, tuple) else (came,)
 
@@ -280,7 +286,7 @@ def too_large(call: Call) -> bool:
 
 
 def possible(function: str, call: Call) -> Iterator[Cause]:
-    """Whatever may have been computed in place of the function, the likelier first."""
+    """Yield whatever may have been computed in place of the function, the likelier first."""
     models = MODELS[function]
     several = models.misconceptions
     if call.dtype != torch.float32:  # of what is wrong in 16 bits alone, the most is rounded too early
@@ -304,20 +310,24 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
 
 
 def in_every_way(model: Model, has_products: bool, call: Call) -> Iterator[Sequence[Tensor]]:
-    """All results of a model, operands being rounded to 16 bits before they are multiplied or not."""
+    """Yield all results of a model, with operands rounded to 16 bits before products or not."""
     if has_products and call.dtype != torch.float32:
         yield from model(replace(call, casts=True))
     yield from model(call)
 
 
 def results(function: str, call: Call, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-    """What comes of other tensors in place of the call's, read by all of the work or by a part of it."""
+    """Return the results for other tensors in place of the call's.
+
+    All of the work may read them, or a part of it.
+    """
     return [right(function, call, tensors), *MODELS[function].apart(call, tensors)]
 
 
 def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Tensor]]:
-    """What comes of the tensors that another forward pass has saved: all of them, those that it has computed, or its
-    switches.
+    """Yield the results for tensors that another forward pass has saved.
+
+    They are all of them, those that it has computed, or its switches.
     """
     grad, *saved = call.tensors
     flipped = {name: not value if isinstance(value, bool) else value for name, value in call.options.items()}
@@ -331,24 +341,24 @@ def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Te
 
 
 def misplaced(function: str, call: Call) -> Iterator[Sequence[Tensor]]:
-    """What is right, and stored through strides of an input."""
+    """Return right results that are stored through strides of an input."""
     return strides.misplaced(right(function, call, call.tensors), call.tensors)
 
 
 def mislaid(function: str, call: Call) -> Iterator[Sequence[Tensor]]:
-    """What is right, and stored in other places."""
+    """Return right results that are stored in other places."""
     return strides.mislaid(right(function, call, call.tensors), call.tensors)
 
 
 def right(function: str, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """What the function returns for these tensors."""
+    """Return what the function returns for these tensors."""
     if (by_model := MODELS[function].right) is not None:
         return by_model(replace(call, tensors=tensors))
     return outputs_of(function, tensors, {} if of_oracle(function).is_backward else call.options)
 
 
 def distance(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> float:
-    """The largest error of a model over its bound; infinite where it has another form."""
+    """Return the largest error of a model over its bound; infinite if its shape differs."""
     if len(got) != len(outputs):
         return math.inf
     together = zip(got, outputs, expected.values(), strict=True)
@@ -356,7 +366,10 @@ def distance(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[st
 
 
 def error_over_bound(got: Tensor, model: Tensor, want: Expected) -> float:
-    """The bound is that of the right value, wider where the wrong one is larger; what is not finite is so in both."""
+    """Return the error over the bound of the right value.
+
+    The bound is wider where the wrong value is larger; what is not finite must be so in both.
+    """
     if model.shape != got.shape:
         return math.inf
     if not got.numel():
@@ -372,7 +385,7 @@ def error_over_bound(got: Tensor, model: Tensor, want: Expected) -> float:
 
 
 def are_near(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
-    """Whether no element differs by more than the check allows and by more than a part of its row's largest."""
+    """Return whether all agree within the check's bound or a part of the row's maximum."""
     for ours, theirs, want in zip(got, outputs, expected.values(), strict=True):
         error, largest = (ours.double() - theirs).abs(), row_max(theirs.nan_to_num().abs(), want.rows)
         near = torch.where(largest > HUGE * row_max(want.value.abs(), want.rows), NEAR_HUGE, NEAR)
@@ -382,7 +395,10 @@ def are_near(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[st
 
 
 def cast(model: Tensor, dtype: torch.dtype) -> Tensor:
-    """Infinite where the dtype has no such number; rounded no further than the bound knows."""
+    """Return the tensor in a dtype: infinite where it overflows.
+
+    It is rounded no further than the bound allows for.
+    """
     return torch.where(model.abs() > torch.finfo(dtype).max, torch.inf * model.sign(), model)
 
 

@@ -1,4 +1,4 @@
-"""Tensors that are read in other places than they are: strides of another tensor, or of a contiguous one."""
+"""Tensors that are read through wrong strides: those of another tensor, or of a contiguous one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,9 +14,9 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def misread(call: Call, names: Sequence[str], n_inner: int) -> Iterator[tuple[str, list[Tensor]]]:
-    """What was done in words, and the tensors as they then look: with their own dimensions, or one of batch.
+    """Yield a description, and the tensors as they then look: with their dimensions, or one batch.
 
-    n_inner: dimensions that are no batch, of the tensor with the most.
+    n_inner: dimensions that are not batch, of the tensor with the most.
     """
     yield from _misread(call, names)
     main = max(call.tensors, key=lambda tensor: tensor.ndim)
@@ -64,7 +64,7 @@ def wrong_strides(i: int, names: Sequence[str], tensors: Sequence[Tensor]) -> It
 
 
 def at(tensor: Tensor, strides: tuple[int, ...]) -> Tensor | None:
-    """The tensor with other strides, if its memory reaches so far."""
+    """Return the tensor with other strides, if its memory reaches so far."""
     last = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
     if last >= tensor.untyped_storage().nbytes() // tensor.itemsize:
         return None
@@ -72,7 +72,7 @@ def at(tensor: Tensor, strides: tuple[int, ...]) -> Tensor | None:
 
 
 def misplaced(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Contiguous results that are stored through the strides of an input of the same shape."""
+    """Yield contiguous results stored through the strides of an input of the same shape."""
     for i, output in enumerate(outputs):
         for strides in dict.fromkeys(x.stride() for x in inputs if x.shape == output.shape):
             stored = output.new_empty(output.numel())
@@ -82,7 +82,7 @@ def misplaced(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[l
 
 
 def _fills(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether every element has a place of its own, and none is left over."""
+    """Return whether the strides give every element a place, and leave none over."""
     step = 1
     for stride, size in sorted((t, n) for t, n in zip(strides, shape, strict=True) if n > 1):
         if stride != step:
@@ -92,7 +92,7 @@ def _fills(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def mislaid(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Results that are stored as contiguous, and seen through the strides of an input of the same shape."""
+    """Yield results stored as contiguous and read through the strides of an input."""
     for i, output in enumerate(outputs):
         for strides in dict.fromkeys(x.stride() for x in inputs if x.shape == output.shape):
             dense = torch.empty_strided(output.shape, strides, dtype=output.dtype) if 0 not in strides else None

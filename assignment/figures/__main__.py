@@ -1,4 +1,4 @@
-"""Writes handout/figures/*.svg: python -m assignment.figures [NAME ...]"""
+"""Write handout/figures/*.svg: python -m assignment.figures [NAME ...]"""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Attention: bytes, the recurrence, causal tiles, what backward recomputes, and who may write where."""
+"""Attention: bytes, the recurrence, causal tiles, recomputation in backward, lost updates."""
 
 from math import exp, log
 
@@ -10,7 +10,7 @@ SQUARE = HEADS * TOKENS * TOKENS * BF16
 
 
 def traffic() -> Drawing:
-    """What crosses between HBM and the chip: three operators, and one kernel."""
+    """Draw what crosses between HBM and the chip: three operators, and one kernel."""
     drawing = Drawing(720, 430, "Traffic of attention written as three operators, and as one kernel")
     three = [
         ("S = Q Kᵀ", "reads Q, K", "writes S", SQUARE),
@@ -56,7 +56,10 @@ VALUES = [[1.0, 2.0, 0.0], [4.0, 1.0, 2.0], [0.0, 3.0, 1.0]]
 
 
 def steps() -> list[tuple[float, float, list[float], float, float]]:
-    """(m, α, tile of P, l, acc) after each tile of keys, for one query and values that are single numbers."""
+    """Return (m, α, tile of P, l, acc) after each tile of keys.
+
+    There is one query, and values are single numbers.
+    """
     m, total, acc, found = float("-inf"), 0.0, 0.0, []
     for logits, values in zip(LOGITS, VALUES, strict=True):
         m_new = max(m, *logits)
@@ -69,7 +72,7 @@ def steps() -> list[tuple[float, float, list[float], float, float]]:
 
 
 def online_softmax() -> Drawing:
-    """One query meets three tiles of three keys: every number of the recurrence."""
+    """Draw a query with three tiles of three keys: every number of the recurrence."""
     drawing = Drawing(720, 366, "The online softmax on three tiles of three keys, with every number")
     columns = {"S": 82, "m": 186, "α": 246, "P = exp(S − m)": 362, "l": 512, "acc": 640}
     for name, x in columns.items():
@@ -106,7 +109,7 @@ TILE = 32
 
 
 def kind_of_tile(query_tile: int, key_tile: int) -> str:
-    """What a causal kernel has to do with a tile: skip it, mask its diagonal, or nothing."""
+    """Return whether a causal kernel skips a tile, masks its diagonal, or does nothing."""
     last_query, first_key = (query_tile + 1) * TILE - 1, key_tile * TILE
     if first_key > last_query:
         return "skipped"
@@ -114,7 +117,7 @@ def kind_of_tile(query_tile: int, key_tile: int) -> str:
 
 
 def causal_tiles() -> Drawing:
-    """Which tiles a causal kernel visits, for as many, fewer and more queries than keys."""
+    """Draw the tiles that a causal kernel visits, for as many, fewer and more queries than keys."""
     drawing = Drawing(720, 320, "Causal tiles: full, on the diagonal, skipped; for three pairs of lengths")
     unit, x, colours = 1.28, 34.0, {"full": "green", "diagonal": "orange", "skipped": "none"}
     for n_queries, n_keys in ((112, 112), (80, 144), (144, 80)):
@@ -142,7 +145,7 @@ def causal_tiles() -> Drawing:
 
 
 def recomputation() -> Drawing:
-    """What forward leaves for backward: o and one number a query, from which P comes back tile by tile."""
+    """Draw what forward saves for backward: o and one number a query, to recompute P by tiles."""
     drawing = Drawing(720, 300, "Forward leaves o and lse; backward makes each tile of P again")
     drawing.text(20, 28, "forward", bold=True)
     drawing.text(276, 28, "kept in HBM", bold=True)
@@ -174,7 +177,7 @@ def recomputation() -> Drawing:
 
 
 def walk(drawing: Drawing, x: float, y: float, owned: int, by_column: bool) -> None:
-    """A 5 × 5 picture of S: the column or row of tiles that one program walks, in order."""
+    """Draw 5 × 5 tiles of S, with the column or row that one program visits, in order."""
     side, n = 42, 5
     for i in range(n):
         for j in range(n):
@@ -187,7 +190,7 @@ def walk(drawing: Drawing, x: float, y: float, owned: int, by_column: bool) -> N
 
 
 def backward_walks() -> Drawing:
-    """Two kernels: one program for a column of tiles, one program for a row."""
+    """Draw two kernels: a program per column of tiles, and a program per row."""
     drawing = Drawing(720, 372, "The two kernels of backward: who owns what, and who walks over what")
     drawing.text(60, 26, "kernel 1: dK and dV", bold=True)
     drawing.text(400, 26, "kernel 2: dQ", bold=True)
@@ -207,7 +210,7 @@ def backward_walks() -> Drawing:
 
 
 def lost_update() -> Drawing:
-    """Load, add, store by two programs at once: one addition is gone."""
+    """Draw load, add, store by two programs at once: one addition is lost."""
     drawing = Drawing(720, 300, "Two programs add to one cell of dQ without an atomic: one addition is lost")
     drawing.text(20, 28, "dQ[0, 0] is 10. Program A adds 1, program B adds 2. Right: 13.", bold=True)
     rows = {"program A": 66, "the cell": 136, "program B": 206}

@@ -9,7 +9,7 @@ NOTE = "Without a GPU no graded value reaches the process that imports your file
 
 
 def processes() -> Drawing:
-    """The judge never runs the submission: steps come from one process, tensors from the other."""
+    """Draw the judge between two processes: one sends steps, the other tensors."""
     drawing = Drawing(28 + 3 * WIDE + 2 * GAP, 284, "The grader's three processes: recorder, judge, player")
     steps, checks = "what it does becomes\na list of steps", "simulator: checks each\naccess, counts bytes"
     _process(drawing, 0, "recorder, in a sandbox", "orange")
@@ -33,14 +33,14 @@ def _process(drawing: Drawing, place: int, name: str, colour: str) -> None:
 
 
 def _parts(drawing: Drawing, place: int, *parts: tuple[str, str]) -> None:
-    """What a process has and does, one box below the other."""
+    """Draw what a process has and does, one box below the other."""
     for row, (words, colour) in enumerate(parts):
         height = 52 if "\n" in words else 36
         drawing.box(LEFT[place] + 14, TOP + 46 + 54 * row, WIDE - 28, height, words, colour, size=12)
 
 
 def _message(drawing: Drawing, start: float, end: float, y: float, words: str, colour: str) -> None:
-    """An arrow from one process to another, with the words above it."""
+    """Draw an arrow from one process to another, with the words above it."""
     inset = 2 if start < end else -2
     drawing.arrow(start + inset, y, end - inset, y, colour, thick=2)
     drawing.text((start + end) / 2, y - 10 - 16 * words.count("\n"), words, anchor="middle", size=12)

@@ -1,4 +1,7 @@
-"""The machine: its memories, its roofline, and a loop that loads ahead. Numbers: handout/costs.md, one H200."""
+"""The machine: its memories, its roofline, and a prefetching loop.
+
+Numbers: handout/costs.md, one H200.
+"""
 
 from math import log10
 
@@ -16,7 +19,7 @@ MEMORIES = [  # name, bytes in all, in words, how fast, colour
 
 
 def memory() -> Drawing:
-    """Four memories, as wide as the logarithm of their size."""
+    """Draw four memories, as wide as the logarithm of their size."""
     drawing = Drawing(720, 300, "The memories of an H200, from registers to HBM")
     drawing.rect(14, 12, 692, 128, "none", "green-line", dash=True, radius=6)
     drawing.text(694, 30, "in the 132 multiprocessors", anchor="end", colour="soft", size=12)
@@ -32,7 +35,7 @@ def memory() -> Drawing:
 
 
 def roofline() -> Drawing:
-    """Attainable rate against intensity, with the operators of the assignment on it."""
+    """Draw attainable rate against intensity, with the operators of the assignment on it."""
     drawing = Drawing(720, 400, "Roofline of an H200 with the operators of this assignment")
     left, bottom, right = 66, 346, 700
 
@@ -83,7 +86,10 @@ LOAD, PRODUCT, STEPS = 3, 1, 6  # a model: a load takes three times as long as t
 
 
 def schedule(n_stages: int) -> list[tuple[int, int, int]]:
-    """(start of load, start of product, end) of each step: a buffer is loaded again once its product is done."""
+    """Return (start of load, start of product, end) of each step.
+
+    A buffer is loaded again once its product is done.
+    """
     steps: list[tuple[int, int, int]] = []
     for step in range(STEPS):
         load = steps[step - n_stages][2] if step >= n_stages else 0
@@ -93,7 +99,7 @@ def schedule(n_stages: int) -> list[tuple[int, int, int]]:
 
 
 def stages() -> Drawing:
-    """The same six steps with one, two and four tiles in flight."""
+    """Draw the same six steps with one, two and four tiles in flight."""
     drawing = Drawing(720, 372, "A loop of six steps with one, two and four stages")
     left, unit, y = 130, 23, 40
     drawing.box(left, 8, 3 * unit, 20, "load", "blue", size=12)

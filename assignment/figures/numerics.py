@@ -1,4 +1,4 @@
-"""Numbers with few bits: layouts, spacing, and what becomes of a long sum. The errors are measured while drawing."""
+"""Number formats: layouts, spacing, and the error of a long sum, measured while drawing."""
 
 from math import log2, log10
 from random import Random
@@ -17,7 +17,7 @@ FORMATS = {  # name: bits of exponent, of mantissa, largest number in words
 
 
 def formats() -> Drawing:
-    """One cell for each bit: sign, exponent, mantissa; and what follows for range and precision."""
+    """Draw one cell for each bit: sign, exponent, mantissa; and the range and precision."""
     drawing = Drawing(720, 274, "The bits of float32, TF32, bfloat16 and float16")
     cell, left = 13, 88
     drawing.text(left + 32 * cell + 24, 34, "epsilon", size=12, colour="soft")
@@ -43,12 +43,12 @@ def superscript(n: int) -> str:
 
 
 def spacing(value: float, mantissa: int) -> float:
-    """The distance from a number of a format to the next larger one."""
+    """Return the distance from a number of a format to the next larger one."""
     return 2.0 ** (int(np.floor(log2(value))) - mantissa)
 
 
 def number_line() -> Drawing:
-    """Every number from 252 to 264 that bfloat16, and that TF32 and float16 have."""
+    """Draw every number from 252 to 264 in bfloat16, and in TF32 and float16."""
     drawing = Drawing(720, 236, "The numbers between 252 and 264 that bfloat16, TF32 and float16 have")
     low, high, left, unit = 252, 264, 130, 47
 
@@ -79,7 +79,10 @@ SEEDS, LONGEST = 16, 2**14
 
 
 def sum_errors() -> dict[str, list[tuple[int, float]]]:
-    """Root mean square of the relative error of a sum of n numbers from [0, 1), by kind of accumulator."""
+    """Return root mean squares of the relative error of a sum of n numbers from [0, 1).
+
+    There is one for each kind of accumulator.
+    """
     x = np.array([[Random(seed * LONGEST + i).random() for i in range(LONGEST)] for seed in range(SEEDS)])
     x = x.astype(np.float32).astype(np.float64).T  # (LONGEST, SEEDS)
     kinds = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
@@ -98,7 +101,7 @@ def sum_errors() -> dict[str, list[tuple[int, float]]]:
 
 
 def pairwise(x: np.ndarray, tile: int) -> np.ndarray:
-    """Each tile summed as a tree, as tl.sum does; then the tiles one after another."""
+    """Return the sum of tiles, each summed as a tree, as tl.sum does, and then in order."""
     total = np.zeros(x.shape[1], np.float32)
     for start in range(0, len(x), tile):
         part = x[start : start + tile]
@@ -109,7 +112,7 @@ def pairwise(x: np.ndarray, tile: int) -> np.ndarray:
 
 
 def sum_error() -> Drawing:
-    """Relative error of a sum against its length."""
+    """Draw the relative error of a sum against its length."""
     drawing = Drawing(720, 380, "Relative error of a sum, by its length and the format of the accumulator")
     left, bottom = 76, 320
 

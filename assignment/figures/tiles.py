@@ -1,4 +1,4 @@
-"""How a matrix is cut: programs and tiles, strides, and sums that several programs share."""
+"""How a matrix is divided: programs and tiles, strides, and sums over several programs."""
 
 from assignment.figures.svg import Drawing
 
@@ -7,7 +7,7 @@ COLOURS = ["blue", "orange", "green", "red"]
 
 
 def programs_and_tiles() -> Drawing:
-    """37 × 100 elements in tiles of 16 × 64: three programs, two steps each."""
+    """Draw 37 × 100 elements in tiles of 16 × 64: three programs, two steps each."""
     drawing = Drawing(720, 366, "A matrix of 37 × 100 in tiles of 16 × 64: three programs, each with two steps")
     left, top, unit = 108, 62, 4.3
     n_programs, n_steps = -(-ROWS // ROWS_TILE_SIZE), -(-COLS // COLS_TILE_SIZE)
@@ -48,7 +48,7 @@ VIEWS = [  # how it is written, shape, strides, offset
 
 
 def strides() -> Drawing:
-    """One strip of memory, four tensors on it; each cell says which number of the strip it is."""
+    """Draw one strip of memory with four tensors on it; cells give places in the strip."""
     drawing = Drawing(720, 318, "One strip of memory and four tensors that are views of it")
     cell, strip = 28, 40
     colours = {address: COLOURS[address // 4] for address in range(12)}
@@ -75,7 +75,7 @@ def strides() -> Drawing:
 
 
 def weighted_sum() -> Drawing:
-    """One tile of x meets its piece of w and of grad_y: what forward and backward make of it."""
+    """Draw a tile of x with its pieces of w and of grad_y, in forward and backward."""
     drawing = Drawing(
         720, 318, "One tile of x in the weighted sum: forward adds along rows, backward serves both gradients"
     )
@@ -102,7 +102,7 @@ def weighted_sum() -> Drawing:
 
 
 def partial_sums() -> Drawing:
-    """Three programs stride over the rows of x; each keeps one row of column sums, and these are added up."""
+    """Draw three programs that stride over rows of x, and the sum of their partial sums."""
     drawing = Drawing(720, 356, "Three programs stride over row tiles; each writes one row of partial column sums")
     n_programs, n_tiles, height = 3, 8, 30
     drawing.text(20, 28, "grad_y and x: eight tiles of rows", bold=True)

@@ -301,7 +301,7 @@ def holds_unknown(value: Any) -> bool:
 
 
 def tensors_in(value: Any) -> Iterator[int]:
-    """Return the views among arguments."""
+    """Yield the views among arguments."""
     if isinstance(value, dict):
         if "t" in value:
             yield value["t"]

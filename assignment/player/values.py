@@ -93,7 +93,7 @@ class Values:
 
 
 def kernels_in(binding: Any) -> Iterator[int]:
-    """Return the numbers of the jit functions that a binding or value refers to."""
+    """Yield the numbers of the jit functions that a binding or value refers to."""
     todo = [binding]
     while todo:
         match todo.pop():
@@ -106,7 +106,7 @@ def kernels_in(binding: Any) -> Iterator[int]:
 
 
 def attributes_in(bindings: Any) -> Iterator[str]:
-    """Return the names of fields and namespace members that bindings let kernels use."""
+    """Yield the names of fields and namespace members that bindings let kernels use."""
     todo = [bindings]
     while todo:
         match todo.pop():

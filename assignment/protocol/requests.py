@@ -1,7 +1,7 @@
-"""What is done with a request: a function of the submission is called in one of several ways.
+"""Handlers of requests: each calls a function of the submission in one of several ways.
 
-A handler takes the function, the request's header, its tensors and who is told of a second call; it returns groups of
-tensors and whether the function returned one bare tensor.
+A handler takes the function, the request's header, its tensors and an object that is told of a
+second call; it returns groups of tensors and whether the function returned one bare tensor.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ MAX_KERNELS = 100  # names of them, in a reply
 
 
 class WrongReturn(Exception):
-    """A function returned something else than a plain tensor or a tuple of them."""
+    """A function returned something other than a plain tensor or a tuple of them."""
 
 
 def answer(
     function: Callable, header: dict[str, Any], tensors: list, device: str, folder: Path
 ) -> tuple[dict[str, Any], list]:
-    """The reply of a process that runs host code and kernels together: on a GPU, or for a debugger.
+    """Return the reply of a process that runs host code and kernels: on a GPU, or for a debugger.
 
-    Its "groups" index the tensors that go with it. A kernel that misused memory is told of in a reply of status
+    Its "groups" index the tensors that go with it. If a kernel misused memory, the reply has status
     "fault", whatever became of the exception.
     """
     tensors = moved(tensors, device)
@@ -58,7 +58,7 @@ _returned = Returned()
 
 
 def refuse_shared_memory(inputs: Inputs, results: list) -> None:
-    """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not a new result's own."""
+    """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not new."""
     if (position := inputs.written_to()) is not None:
         raise WrongReturn(f"argument {position} was written to: inputs must stay as they are")
     if inputs.shares_memory(results):
@@ -70,7 +70,7 @@ def refuse_shared_memory(inputs: Inputs, results: list) -> None:
 
 @contextlib.contextmanager
 def watched(tensors: list, header: dict[str, Any], device: str) -> Iterator[Any]:
-    """What the simulator says of the launches inside: faults and warnings; nothing on a GPU."""
+    """Collect the simulator's faults and warnings about launches inside; nothing on a GPU."""
     if device != "cpu":
         nothing = {"faults": [], "warnings": [], "nans": {}, "begin_again": lambda: None}
         yield types.SimpleNamespace(**nothing)
@@ -82,12 +82,12 @@ def watched(tensors: list, header: dict[str, Any], device: str) -> Iterator[Any]
 
 
 def told(texts: Iterable[str], folder: Path) -> list[str]:
-    """The first messages, cut to a length that a reply may have, with the submission's own paths."""
+    """Return the first messages, cut to a reply's length, with the submission's own paths."""
     return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
 
 
 def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """The results."""
+    """Return the results."""
     outputs, bare = results(function(*tensors, **header["options"]))
     return [outputs], bare
 
@@ -95,8 +95,8 @@ def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -
 def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
     """Call, overwrite the inputs in place with a second problem, call again.
 
-    Returns the first results as they are after the second call, the inputs after the first call, the second results,
-    the inputs after the second call; storages are left shared where they are.
+    Returns the first results as they are after the second call, the inputs after the first call,
+    the second results, the inputs after the second call; storages are left shared where they are.
     """
     middle = len(tensors) // 2
     inputs, others = tensors[:middle], tensors[middle:]
@@ -112,7 +112,10 @@ def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
 
 
 def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """The gradients for the inputs in "wrt", as many times as asked, of the result or of its sum."""
+    """Return the gradients for the inputs in "wrt", of the result or of its sum.
+
+    They are computed as many times as asked.
+    """
     wrt, times = header["wrt"], header["times"]
     grad = tensors.pop() if header["has_grad"] else None
     inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
@@ -134,7 +137,7 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: A
 
 
 def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> Any:
-    """The one tensor that a differentiable function returns."""
+    """Return the one tensor that a differentiable function returns."""
     outputs, bare = results(function(*inputs, **header["options"]))
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
@@ -144,7 +147,10 @@ def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> 
 
 
 def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """The gradients, and how many bytes of tensors live on after the call, beside its inputs and its result."""
+    """Return the gradients, and the bytes of tensors that live on after the call.
+
+    Its inputs and its result are not counted.
+    """
     inputs = [tensor.requires_grad_() for tensor in tensors]
     differentiable(function, header, inputs)  # what is made once for all, such as a workspace, is there from now on
     before = reachable_storages()
@@ -157,9 +163,10 @@ def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -
 
 
 def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """What the call reads of each input and writes of each result, in bytes; the last group holds the figures.
+    """Return the bytes that the call reads of each input and writes of each result.
 
-    It is the second call that counts: tuning, and workspaces that are made once for all, are behind it.
+    The last group holds the figures. The second call is measured: tuning, and workspaces that are
+    made only once, are then done.
     """
     from assignment.simulator.costs import HostTraffic, summary
 
@@ -173,7 +180,7 @@ def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
 
 
 def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """The results, and the number of elements of the largest tensor that PyTorch makes during the call."""
+    """Return the results, and the elements of the largest tensor that PyTorch makes in the call."""
     from assignment.simulator.costs import HostTraffic
 
     with HostTraffic() as host:
@@ -192,7 +199,7 @@ HANDLERS = {  # by kind of request
 
 
 def reachable_storages() -> dict[int, int]:
-    """The storages of all tensors that Python objects hold, with their sizes in bytes."""
+    """Return the storages of all tensors that Python objects hold, with sizes in bytes."""
     gc.collect()
     sizes: dict[int, int] = {}
     for held in [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor)]:
@@ -202,7 +209,7 @@ def reachable_storages() -> dict[int, int]:
 
 
 def results(returned: Any) -> tuple[list, bool]:
-    """What a function returned, as a list of plain tensors, and whether it was one tensor and no tuple."""
+    """Return a function's results as a list of plain tensors, and whether it was one tensor."""
     bare = not isinstance(returned, tuple | list)
     outputs = [returned] if bare else list(returned)
     for output in outputs:
@@ -219,9 +226,9 @@ def results(returned: Any) -> tuple[list, bool]:
 
 
 def moved(tensors: list, device: str) -> list:
-    """The tensors on another device, with their layouts and shared storages as they are.
+    """Return the tensors on another device, with their layouts and shared storages unchanged.
 
-    Of a storage that is mostly untouched only what the tensors see is copied.
+    Of a storage that is mostly unused only what the tensors see is copied.
     """
     storages: dict[int, Any] = {}
     out = []

@@ -1,15 +1,15 @@
-"""The wire between grader and worker: frames of a JSON header and the tensors it speaks of. Never pickle.
+"""The wire between grader and worker: frames of a JSON header and tensors, without pickle.
 
     frame = magic (4 bytes) | length of the header (u32) | length of the payload (u64) | header | payload
 
-The header is JSON in UTF-8. Under "tensors" it describes each tensor as a view (dtype, shape, strides, offset) of a
-storage, and under "storages" each storage as a size and the runs of bytes that were sent; the payload holds those runs
-in the safetensors format. Views, overlaps and shared storages thus arrive as they are, and a view that strides over
-gigabytes costs only what it touches.
+The header is JSON in UTF-8. Under "tensors" it describes each tensor as a view (dtype, shape,
+strides, offset) of a storage, and under "storages" each storage as a size and the runs of bytes
+that were sent; the payload holds those runs in the safetensors format. Views, overlaps and shared
+storages thus arrive unchanged, and a view that strides over gigabytes costs only what it touches.
 
-The other end may be an attacker. Whatever it sends, receive() and exchange() end by their deadline, with a frame in
-which everything has been checked or with one of the three exceptions below, and hold at most four times the payload
-that they allow.
+The other end may be an attacker. Whatever it sends, receive() and exchange() end by their deadline,
+with a frame in which everything has been checked or with one of the three exceptions below, and
+hold at most four times the payload that they allow.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ DTYPES = {
 
 
 class ProtocolError(Exception):
-    """The other side sent something that is not a frame of this protocol, or more than is allowed."""
+    """The other side sent something malformed, or more than is allowed."""
 
 
 class ConnectionLost(Exception):
@@ -65,10 +65,10 @@ class DeadlineExceeded(Exception):
 def exchange(
     connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], timeout_s: float
 ) -> tuple[dict[str, Any], list[Tensor]]:
-    """Send one request and read its one reply.
+    """Send one request and return its one reply.
 
-    The request's id is a secret until it is sent, and nothing may wait on the connection before: what was said early,
-    or twice, answers no question.
+    The request's id is secret until it is sent, and nothing may wait on the connection before: what
+    was sent early, or twice, is not an answer.
 
     Raises:
         ConnectionLost, DeadlineExceeded, ProtocolError
@@ -86,7 +86,7 @@ def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor
 
 
 def answer_to(number: str, connection: socket.socket, deadline: float) -> tuple[dict[str, Any], list[Tensor]]:
-    """The answer to the request of that id, and nothing after it."""
+    """Return the answer to the request of that id; refuse anything after it."""
     answer = receive(
         connection, deadline, max_header=MAX_REPLY_HEADER, max_payload=MAX_REPLY_PAYLOAD, is_reply_to=number
     )
@@ -107,7 +107,7 @@ def expect_silence(connection: socket.socket) -> None:
 def send(
     connection: socket.socket, header: dict[str, Any], tensors: list[Tensor], deadline: float | None = None
 ) -> None:
-    """Write one frame, until `deadline` on time.monotonic(); raises ConnectionLost, DeadlineExceeded."""
+    """Write one frame, until `deadline` on time.monotonic(); raises as exchange() does."""
     specs, storages, payload = encode(tensors)
     text = json.dumps({**header, "tensors": specs, "storages": storages}).encode()
     for part in (PREFIX.pack(MAGIC, len(text), len(payload)) + text, payload):
@@ -125,7 +125,7 @@ def receive(
     max_payload: int = MAX_PAYLOAD,
     is_reply_to: str | None = None,
 ) -> tuple[dict[str, Any], list[Tensor]]:
-    """Read one frame, until `deadline` on time.monotonic(); for largest_storage and guard see decode().
+    """Read one frame, until `deadline` on time.monotonic(); see decode() for other arguments.
 
     Raises:
         ConnectionLost, DeadlineExceeded, ProtocolError
@@ -160,7 +160,7 @@ def _read(connection: socket.socket, size: int, deadline: float | None) -> bytea
 
 @contextlib.contextmanager
 def broken_as_lost() -> Iterator[None]:
-    """What a socket raises, in our terms."""
+    """Translate a socket's exceptions into ours."""
     try:
         yield
     except TimeoutError as error:
@@ -170,7 +170,10 @@ def broken_as_lost() -> Iterator[None]:
 
 
 def remaining(deadline: float | None) -> float | None:
-    """Seconds until the deadline, for a socket's timeout; a byte that comes every now and then does not extend it."""
+    """Return the seconds until the deadline, for a socket's timeout.
+
+    Single bytes that keep arriving do not extend it.
+    """
     if deadline is None:
         return None
     if (seconds := deadline - time.monotonic()) <= 0:
@@ -179,7 +182,7 @@ def remaining(deadline: float | None) -> float | None:
 
 
 def parse(text: bytearray) -> dict[str, Any]:
-    """JSON as the standard has it: no NaN, no number that is infinite or endless, no key twice."""
+    """Parse standard JSON: no NaN, no infinite or endless number, no duplicate key."""
     header = json.loads(
         text.decode(), object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
     )
@@ -237,7 +240,7 @@ def _storage_key(tensor: Tensor) -> int:
 
 
 def _runs(views: list[Tensor], nbytes: int) -> list[tuple[int, int]]:
-    """The runs of bytes to send: the whole storage, or what the views touch when it is large."""
+    """Return the runs of bytes to send: the whole storage, or the views of a large one."""
     if nbytes <= WHOLE_STORAGE_UP_TO:
         return [(0, nbytes)] if nbytes else []
     spans = sorted(span for view in views for span in _touched(view))
@@ -251,7 +254,7 @@ def _runs(views: list[Tensor], nbytes: int) -> list[tuple[int, int]]:
 
 
 def _touched(view: Tensor) -> list[tuple[int, int]]:
-    """The byte spans of a view: one for each run of its contiguous inner dimensions."""
+    """Return the byte spans of a view: one for each run of its contiguous inner dimensions."""
     sizes = [(n, stride) for n, stride in zip(view.shape, view.stride(), strict=True) if n != 1 and stride]
     inner = 1
     while sizes and sizes[-1][1] == inner:
@@ -270,11 +273,12 @@ def decode(
     largest_storage: int = MAX_PAYLOAD,
     guard: int = 0,
 ) -> list[Tensor]:
-    """The tensors that encode() described, in storages of at most largest_storage bytes together.
+    """Return the tensors that encode() described, in at most largest_storage bytes of storages.
 
-    With a guard, so many bytes before and after each storage hold NaN in every float type: who reads past a tensor
-    reads the same garbage every time. A guard is a multiple of 64, so that alignment stays. Everything is checked
-    before memory is taken for it; receive() turns whatever this raises into ProtocolError.
+    With a guard, that many bytes before and after each storage hold NaN in every float type: code
+    that reads past a tensor reads the same garbage every time. A guard is a multiple of 64, so that
+    alignment stays. Everything is checked before memory is allocated for it; receive() turns
+    whatever this raises into ProtocolError.
     """
     if type(specs) is not list or type(storages) is not list or max(len(specs), len(storages)) > MAX_TENSORS:
         raise ProtocolError("no lists of tensors and storages, or too long ones")
@@ -287,7 +291,10 @@ def decode(
 
 
 def _bytes_sent(storage: dict[str, Any]) -> int:
-    """The length of a storage's runs, which go forwards and stay inside; all of it unless it is a large one."""
+    """Return the length of a storage's runs, which must be in order and inside.
+
+    It is all of the storage unless that is a large one.
+    """
     nbytes, runs = storage["nbytes"], storage["runs"]
     edges = [0, *(edge for start, stop in runs for edge in (start, stop)), nbytes]
     if not all(_is_natural(edge) for edge in edges) or len(runs) > MAX_RUNS:
@@ -301,7 +308,7 @@ def _bytes_sent(storage: dict[str, Any]) -> int:
 
 
 def _parts(payload: bytearray, sizes: list[int]) -> list[Tensor]:
-    """The bytes of each storage, out of a safetensors file that holds nothing else."""
+    """Return the bytes of each storage, from a safetensors file that holds nothing else."""
     if int.from_bytes(payload[:8], "little") > 256 + 128 * len(sizes):  # a file of a million tensors is parsed in full
         raise ProtocolError("a payload with more than the storages")
     parts = safetensors.torch.load(bytes(payload))

@@ -1,15 +1,18 @@
-"""The sandboxes that a worker can run in, best first, which of them work here, and what a worker sees of the machine.
+"""The sandboxes that a worker can run in, best first, which of them work here, and what they allow.
 
-bubblewrap  The worker has name spaces of its own: no network, no other process, and of the file system only what is
-            bound, read-only but for its scratch space. Its first process cannot be killed from inside, and all
-            processes end with it. A system-call filter closes what is left: see seccomp.py.
-landlock    The kernel's Landlock refuses to open other files (that they exist can still be seen) and, from version 4
-            on, TCP, from 6 on, signals to processes outside; the filter refuses sockets, signals, ptrace, changes of
-            files' owners and modes, and new processes. With a GPU, where a compiler must run, processes may be
-            started and Unix sockets opened.
-rlimits     Memory, files, time; processes, unless it is root's. It reads what the user reads, and has the network.
+bubblewrap  The worker has its own name spaces: no network, no other process, and of the file
+            system only what is bound, read-only except for its scratch space. Its first process
+            cannot be killed from inside, and all processes end with it. A system-call filter
+            closes what is left: see seccomp.py.
+landlock    The kernel's Landlock refuses to open other files (that they exist can still be seen)
+            and, from version 4 on, TCP, from 6 on, signals to processes outside; the filter
+            refuses sockets, signals, ptrace, changes of files' owners and modes, and new
+            processes. With a GPU, where a compiler must run, processes may be started and Unix
+            sockets opened.
+rlimits     Memory, files, time; processes, unless run as root. It reads what the user reads, and
+            has the network.
 
-In every rung the verdict is the grader's alone: it is files, network and other processes that a rung keeps safe.
+In every rung the verdict is the grader's alone: a rung protects files, network and other processes.
 """
 
 import functools
@@ -45,7 +48,7 @@ PROBE_TIMEOUT_S = 10
 
 @dataclass(frozen=True)
 class Folders:
-    """What a worker has of the stage."""
+    """The folders of the stage that a worker uses."""
 
     runtime: str
     submission: str
@@ -62,7 +65,7 @@ class Unavailable(Exception):
 
 
 def choose(asked: str, device: str) -> str:
-    """The rung to use; raises Unavailable."""
+    """Return the rung to use; raises Unavailable."""
     if asked == AUTO:
         return next(rung for rung in order(device) if not problem(rung, device))
     if reason := problem(asked, device):
@@ -72,12 +75,16 @@ def choose(asked: str, device: str) -> str:
 
 
 def order(device: str) -> tuple[str, ...]:
-    """CUDA's shared buffers do not cross process name spaces, and Landlock was seen to work with a GPU."""
+    """Return the rungs for a device, best first.
+
+    CUDA's shared buffers do not cross process name spaces, and Landlock is known to work with a
+    GPU.
+    """
     return (LANDLOCK, BUBBLEWRAP, RLIMITS) if device in ON_GPU else RUNGS
 
 
 def announcement(rung: str, device: str) -> str:
-    """What to tell the user of the rung, and why it is not a better one."""
+    """Return the message to the user about the rung, and why it is not a better one."""
     if rung not in RUNGS:
         return "No sandbox: the submission runs in this process\n"
     better = order(device)[: order(device).index(rung)]
@@ -89,7 +96,7 @@ def announcement(rung: str, device: str) -> str:
 
 @functools.cache
 def problem(rung: str, device: str) -> str:
-    """Why a rung does not work here; "" if it does."""
+    """Return why a rung does not work here; "" if it does."""
     if rung == RLIMITS:
         return ""
     if not seccomp.is_supported():
@@ -108,7 +115,7 @@ def problem(rung: str, device: str) -> str:
 
 
 def seen(rung: str, folders: Folders) -> Folders:
-    """The folders by the names that they have for the worker."""
+    """Return the folders by the names that they have for the worker."""
     if rung != BUBBLEWRAP:
         return folders
     compiled = "/grade/compiled" if folders.compiled else ""
@@ -116,13 +123,13 @@ def seen(rung: str, folders: Folders) -> Folders:
 
 
 def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
-    """What a worker is told when it starts, but for its control socket."""
+    """Return a worker's start-up settings, except for its control socket."""
     can_read = [*readable(device), *folders.packages]
     return {"rung": rung, "device": device, "readable": can_read, **asdict(seen(rung, folders))}
 
 
 def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:
-    """The command line of a worker in a rung."""
+    """Return the command line of a worker in a rung."""
     names, told = seen(rung, folders), {**setup(rung, device, folders), "control": control}
     worker = [sys.executable, "-I", f"{names.runtime}/assignment/worker.py", json.dumps(told)]
     if rung != BUBBLEWRAP:
@@ -141,9 +148,9 @@ def command(rung: str, device: str, folders: Folders, control: int, env: dict[st
 
 
 def bubblewrap(device: str) -> list[str]:
-    """bwrap with name spaces and a file system of its own, for mounts and a command to be added to.
+    """Return a bwrap command with separate name spaces and file system, to be extended.
 
-    Whatever can be written to, /tmp included, is to be the scratch space, which the supervisor watches.
+    Everything writable, /tmp included, must be the scratch space, which the supervisor watches.
     """
     spaces = ["--unshare-user-try", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     mounts = ["--proc", "/proc", "--dev", "/dev", "--ro-bind-try", "/sys/devices/system", "/sys/devices/system"]
@@ -161,7 +168,7 @@ def bubblewrap(device: str) -> list[str]:
 
 
 def readable(device: str) -> list[str]:
-    """What a worker may read beside its stage: the system's programs and libraries, Python and its packages."""
+    """Return what a worker may read beside its stage: system libraries, Python, packages."""
     wanted = [*map(Path, SYSTEM), *interpreter(), *named_by("LD_LIBRARY_PATH")]
     if device in ON_GPU:
         wanted += [*named_by("CUDA_HOME"), *compilers()]
@@ -170,7 +177,7 @@ def readable(device: str) -> list[str]:
 
 
 def interpreter() -> Iterator[Path]:
-    """Where Python and its packages lie, and the links on the way to the program."""
+    """Yield where Python and its packages lie, and the links on the way to the program."""
     yield from map(Path, (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix))
     yield Path(sys.base_prefix).resolve()
     yield from (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages"))
@@ -181,7 +188,7 @@ def interpreter() -> Iterator[Path]:
 
 
 def compilers() -> Iterator[Path]:
-    """Where a C compiler may lie, which Triton needs on a GPU."""
+    """Yield where a C compiler may lie, which Triton needs on a GPU."""
     yield Path("/opt")
     for program in filter(None, map(shutil.which, (os.environ.get("CC", ""), "gcc", "clang", "cc"))):
         prefix = Path(program).resolve().parents[1]
@@ -194,7 +201,7 @@ def named_by(variable: str) -> list[Path]:
 
 
 def without(hidden: Path, path: Path) -> Iterator[Path]:
-    """path, or where it holds the hidden folder, all else in it."""
+    """Yield path, or if it holds the hidden folder, everything else in it."""
     real = path.resolve()
     if real not in hidden.parents:
         yield from () if real == hidden else (path,)

@@ -108,7 +108,7 @@ def _owners(access: Access, instead: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def _candidates(access: Access) -> Iterator[Strides]:
-    """Return strides that may have been used by mistake."""
+    """Yield strides that may have been used by mistake."""
     own, n_dims = access.layout.strides, len(access.layout.shape)
     others = [other.strides for _, other in access.others if len(other.shape) == n_dims]
     yield from others

@@ -1,9 +1,10 @@
 """One function against another on the same inputs, in turns: A B A B.
 
-A run is some calls, each on a slot that has just been rewritten, with the cache full of other things: no call sees
-values that an earlier one has seen. Each contestant's process times itself, since it holds no host code but ours
-(protocol/timed.py). Then the inputs are poisoned, and the results of calls that nobody could foresee are handed over:
-they must be right, for inputs that are made anew from where no contestant sees them.
+A run is some calls, each on a slot that has just been rewritten, with the cache full of other data:
+no call sees values that an earlier one has seen. Each contestant's process times itself, since it
+holds no host code but ours (protocol/timed.py). Then the inputs are poisoned, and the results of
+randomly chosen calls are handed over: they must be right, for inputs that are generated again where
+no contestant sees them.
 """
 
 import random
@@ -31,7 +32,7 @@ SLOW_S = 0.5  # a call that takes so long need not be repeated often
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who has a function that is timed."""
+    """A process with a function to be timed."""
 
     name: str
     ask: Ask
@@ -40,7 +41,7 @@ class Contestant:
 
 @dataclass
 class Record:
-    """What the rounds of one contestant have shown."""
+    """The measurements of one contestant's rounds."""
 
     calls: list[float] = field(default_factory=list)  # seconds a call, of each round
     margins: list[float] = field(default_factory=list)  # the largest error over its bound
@@ -48,7 +49,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call: the median of the rounds, and their quartiles."""
+    """Seconds per call: the median of the rounds, and their quartiles."""
 
     seconds: float
     low: float
@@ -75,7 +76,7 @@ def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, 
 
 
 def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> Race:
-    """The same with contestants that are warm."""
+    """Time contestants in turns that are warm already."""
     records = {contestant.name: Record() for contestant in contestants}
     for _ in range(rounds):
         for contestant in random.SystemRandom().sample(contestants, len(contestants)):
@@ -84,7 +85,7 @@ def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> R
 
 
 def judged(records: dict[str, Record]) -> Race:
-    """What the records mean."""
+    """Return the result of a race from its records."""
     timings = {}
     for name, record in records.items():
         low, middle, high = statistics.quantiles(record.calls, n=4)
@@ -101,7 +102,7 @@ class Track:
     """The slots of one workload in the grader's memory."""
 
     def __init__(self, workload: Workload, memory: Memory, n_slots: int | None = None) -> None:
-        """n_slots: by default as many as timing asks for."""
+        """Lay out n_slots slots, by default as many as timing asks for."""
         self._workload, self._memory = workload, memory
         self._chance = random.Random(secrets.randbits(128))
         self._seeds: list[int] = []
@@ -119,26 +120,26 @@ class Track:
         self._slot_places, self._output_places = places[: self.n_slots], places[self.n_slots :]
 
     def warm_up(self, contestant: Contestant) -> float:
-        """Compilation, tuning, and the allocator's first blocks; returns the seconds of a call."""
+        """Let a contestant compile, tune and allocate; returns the seconds of a call."""
         self.hold(contestant)
         record = Record()
         self.round(contestant, record)
         return record.calls[0]
 
     def hold(self, contestant: Contestant) -> None:
-        """Have the worker see the slots; each holds some values."""
+        """Have the worker map the slots, which hold some values."""
         self.fill()
         held = {"memory": self._memory.handle(), "slots": self._slot_places, "outputs": self._output_places}
         contestant.ask("hold", self._workload, held)
 
     def fill(self) -> None:
-        """New values in all slots, which only the seeds know."""
+        """Fill all slots with new values, from secret seeds."""
         self._seeds = [secrets.randbits(63) for _ in self.slots]
         for slot, seed in zip(self.slots, self._seeds, strict=True):
             self._workload.fill(slot, self._memory, torch.Generator().manual_seed(seed))
 
     def round(self, contestant: Contestant, record: Record) -> None:
-        """A run of all slots, and a look at some of its results."""
+        """Run all slots, and check some of the results."""
         order = self._chance.sample(range(self.n_slots), self.n_slots)
         self.fill()
         self._memory.settle()
@@ -154,7 +155,7 @@ class Track:
         record.margins.append(self.check(given, [order[position] for position in positions], strict))
 
     def check(self, given: Sequence[Sequence[Tensor]], slots: Sequence[int], strict: int | None = None) -> float:
-        """Look at the results that were given for these slots, at one of them closely; returns the largest margin."""
+        """Check the results given for slots, one closely; returns the largest margin."""
         inputs = [torch.empty_like(tensor) for tensor in self.slots[0]]  # where no contestant sees them
         margins = []
         for i, (slot, results) in enumerate(zip(slots, given, strict=True)):

@@ -1,4 +1,4 @@
-"""Submission and peers as contestants: each in a process of its own, asked through the same door."""
+"""Submission and peers as contestants: each in a separate process, asked in the same way."""
 
 import contextlib
 import math
@@ -35,10 +35,10 @@ class PeerFailed(Exception):
 
 
 class Submitted:
-    """A submission: its host code is recorded on stand-ins, and what it says is played by who is timed."""
+    """A submission: recorded on stand-ins in one process, played and timed in another."""
 
     def __init__(self, stage: Stage, rung: str, gpu: dict[str, Any]) -> None:
-        """gpu: the properties that host code hears of."""
+        """Start the workers; gpu holds the properties that host code sees."""
         self._recorder, self._player = Worker(stage, "record", rung), Worker(stage, "gpu", rung)
         self._gpu = gpu
         self._kernels: list[Any] = []
@@ -48,7 +48,7 @@ class Submitted:
         return Contestant("submission", self.ask)
 
     def ask(self, kind: str, workload: Workload, more: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One request about a workload; raises Failed and WorkerDied."""
+        """Send a request about a workload; raises Failed and WorkerDied."""
         if not (self._recorder.is_connected and self._player.is_connected):
             self.begin_anew()
         reply = self._play(kind, workload, more or {})
@@ -57,7 +57,10 @@ class Submitted:
         return reply
 
     def _prepare(self, workload: Workload) -> None:
-        """Have the program recorded that is to be timed: that of a second call, with what is fastest on this GPU."""
+        """Have the program recorded that is to be timed.
+
+        It is that of a second call, with the configurations that are fastest on this GPU.
+        """
         warm_up = self._record(workload, 0)
         self._play("warm up", workload, {}, warm_up)
         tuned = [len(step[5]) for step in program.read(warm_up)["steps"] if step[0] == "launch" and step[5]]
@@ -88,7 +91,7 @@ class Submitted:
         return ask(self._player, workload.function, kind, workload, more, *data)
 
     def begin_anew(self) -> None:
-        """With new processes, for another submission or after a failure."""
+        """Restart the processes, for another submission or after a failure."""
         self._kernels = []
         for worker in (self._recorder, self._player):
             worker.end_child()
@@ -104,7 +107,7 @@ class Submitted:
 
 
 def peers() -> Submission:
-    """All peers as one submission: what they share, and a package for each operator."""
+    """Return all peers as one submission: shared modules, and a package for each operator."""
     files = {f"{PACKAGE}/{path.name}": path for path in sorted(PEERS.glob("*.py"))}
     for operator in operators.operators():
         own = sorted((OPERATORS / operator.name / "peers").glob("*.py"))
@@ -113,7 +116,10 @@ def peers() -> Submission:
 
 
 def packages() -> list[str]:
-    """Folders of PYTHONPATH, where peers may be installed: workers do not hear of it, and a submission need not."""
+    """Return the folders of PYTHONPATH, where peers may be installed.
+
+    Workers do not see PYTHONPATH, and a submission need not.
+    """
     named = (Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry)
     return [str(folder) for folder in named if folder.is_dir() and folder != ROOT and folder not in ROOT.parents]
 
@@ -146,7 +152,7 @@ class Peers:
 def ask(
     worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor
 ) -> dict[str, Any]:
-    """The reply to one request; raises Failed and WorkerDied."""
+    """Send a request and return the reply; raises Failed and WorkerDied."""
     request = {"kind": kind, **operators.called(function), "options": workload.options, **more}
     came, results = worker.ask(request, list(data))
     reply = replies.read(came, len(results))

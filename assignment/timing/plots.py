@@ -1,4 +1,4 @@
-"""The pictures of a bench: the roofline with every operator on it, and time against size."""
+"""The plots of a bench: the roofline with every operator on it, and time against size."""
 
 import functools
 from collections.abc import Callable
@@ -20,7 +20,7 @@ MARKERS = dict(zip(TITLES, "os^vDP*X<>", strict=True))
 
 
 def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:
-    """A panel for all that was timed, and one for each kind of it."""
+    """Draw a panel for all that was timed, and one for each kind of it."""
     panels: list[Callable[[Axes], None]] = [lambda axis: roofline(axis, rows, roof)]
     for workload in operators.parts("workload"):
         for panel in getattr(workload, "PANELS", ()):
@@ -48,7 +48,7 @@ def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:
 
 
 def roofline(axis: Axes, rows: list[Row], roof: Roof) -> None:
-    """Of each function of the submission the largest size, below what the memory and the tensor cores allow."""
+    """Draw each function's largest size under the limits of memory and tensor cores."""
     ridge = roof.operations_per_s / roof.bytes_per_s
     reach = [0.2, ridge, 2e4]
     axis.plot(reach, [min(x * roof.bytes_per_s, roof.operations_per_s) / 1e12 for x in reach], "k-", linewidth=1)
@@ -70,12 +70,12 @@ def roofline(axis: Axes, rows: list[Row], roof: Roof) -> None:
 
 
 def is_in(row: Row, panel: Panel) -> bool:
-    """Whether a panel draws the row."""
+    """Return whether a panel draws the row."""
     return row.function in panel.functions and row.dtype == "bfloat16" and panel.d in (None, row.d)
 
 
 def against_size(axis: Axes, rows: list[Row], panel: Panel) -> None:
-    """Draw a line for each contestant: of two functions the second is broken, of one what is causal."""
+    """Draw a line per contestant: dashed for the second function, and for causal work."""
     for name in TITLES:
         for is_second, style in ((False, "-"), (True, "--")):
             own = sorted(

@@ -1,6 +1,6 @@
-"""What a test of speed can ask: a function of the submission against a peer, timed in this very process.
+"""The `speed` fixture: tests compare a submission's function with a peer, timed in this process.
 
-These tests run one after the other, when all others are over and the machine is quiet.
+These tests run one after another, when all others are over and the machine is quiet.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ SLACK = 1 << 30  # bytes beside the results: a matrix of all scores of one head 
 
 
 class TooSlow(AssertionError):
-    """Right, but slower than full points ask for."""
+    """A function is right, but too slow for full points."""
 
     def __init__(self, message: str, share: float) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class TooSlow(AssertionError):
 
 
 class Session:
-    """What the speed tests of one run share: processes of their own, the judge's memory, what the GPU can do.
+    """What the speed tests of one run share: processes, the judge's memory, the GPU's limits.
 
     The processes load while other tests are judged.
     """
@@ -58,7 +58,7 @@ class Session:
         self.has_begun = False
 
     def replace(self, submission: Submission) -> None:
-        """Go on with another submission."""
+        """Continue with another submission."""
         self.submitted.begin_anew()
         self._stage.replace(submission)
         self.deaths.clear()
@@ -78,7 +78,7 @@ class Session:
 
 
 def bench(session: Session, console: Console, only: Sequence[str], table: Path | None, picture: Path | None) -> None:
-    """Time a sweep, and write what was asked for."""
+    """Time a sweep, and write the files that were asked for."""
     from assignment.timing import bench, plots
 
     memory, roof = Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))), session.roof(torch.bfloat16)
@@ -109,7 +109,7 @@ class Speed:
     def __call__(
         self, function: str, shape: Sequence[int], dtype: torch.dtype, against: str, reach: float, **options: Any
     ) -> None:
-        """Assert that the function is right, its own work, and `reach` times as fast as the peer."""
+        """Assert that the function is right, its own work, and `reach` times its peer's speed."""
         workload = self._workload(function, shape, dtype, options)
         session = self._session
         with self._failures(function):
@@ -120,7 +120,7 @@ class Speed:
         self._judge(raced, workload, dtype, against, reach)
 
     def _hear(self, function: str) -> None:
-        """What the steps of the program show; work that is not the kernels' is evidence."""
+        """Add the findings about the program's steps; work outside of kernels is evidence."""
         found = self._session.submitted.found
         self.doubts += found.doubts
         if found.evidence:
@@ -142,7 +142,7 @@ class Speed:
 
     @contextlib.contextmanager
     def _failures(self, function: str) -> Iterator[None]:
-        """What goes wrong inside, as what it means; the worker is not used again."""
+        """Translate exceptions inside into verdicts; the worker is not used again."""
         try:
             yield
             return
@@ -172,7 +172,10 @@ class Speed:
             )
 
     def _judge(self, raced: clock.Race, workload: Workload, dtype: torch.dtype, against: str, reach: float) -> None:
-        """Raise TooSlow below `reach` times the peer's speed; by bytes where the peer only stands for them."""
+        """Raise TooSlow below `reach` times the peer's speed.
+
+        Bytes are compared where the peer only stands in for them.
+        """
         timing = raced.timings["submission"]
         middle, low, high = raced.ratios[against]
         if against == COPYING:
@@ -196,7 +199,7 @@ class Speed:
             )
 
     def memory(self, function: str, shape: Sequence[int], dtype: torch.dtype, **options: Any) -> None:
-        """Assert that a call makes no matrix of all scores: it has no room for one beside its results."""
+        """Assert that a call makes no matrix of all scores, by leaving no room for one."""
         workload = self._workload(function, shape, dtype, options)
         allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
         self._session.submitted.begin_anew()  # what it has kept since it began is this function's
@@ -222,7 +225,7 @@ def microseconds(seconds: float) -> str:
 
 
 def needs_a_gpu(pool: Pool) -> str:
-    """Why speed cannot be graded here; "" where it can."""
+    """Return why speed cannot be graded here; "" if it can."""
     if pool.device != "cuda":
         return "speed is graded on a GPU"
     if pool.rung == rungs.BUBBLEWRAP:

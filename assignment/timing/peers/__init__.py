@@ -1,8 +1,8 @@
-"""What submissions are compared with: the student's functions, made of what others have written.
+"""What submissions are compared with: the student's functions, implemented by other libraries.
 
-This package is run as a submission is, by a worker of its own, with the peers of each operator in a package beside:
-flash2__flash_forward_triton is the function of that name in flash2.py of one of them. A function that a module lacks
-has no such peer, and one whose package is not installed neither.
+This package runs as a submission does, in a separate worker, with the peers of each operator in a
+package beside it: flash2__flash_forward_triton is the function of that name in flash2.py of one of
+them. A function that a module lacks has no such peer, nor has one whose package is not installed.
 """
 
 import importlib
