@@ -60,7 +60,9 @@ class Submission:
         except (OSError, ValueError) as error:
             why = f"cannot be copied to the temporary folder: {_reason(error)}"
             raise refusal(
-                name, why, "expected to write files there: make room, or name another one in TMPDIR"
+                name,
+                why,
+                "expected to write files there: make room, or name another one in TMPDIR",
             ) from error
 
 
@@ -112,7 +114,10 @@ def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None
             f"expected up to {MAX_NAME} bytes, {MAX_PATH} with its folders: rename it",
         )
     if any(str(parent) in files for parent in PurePosixPath(name).parents):
-        return f"{name} is in a folder that has a file's name, a file and a folder at once", "expected one: rename one"
+        return (
+            f"{name} is in a folder that has a file's name, a file and a folder at once",
+            "expected one: rename one",
+        )
     if not _is_text(files[name]):
         return f"{name} is not UTF-8 text", "expected Python source: save it as UTF-8, or remove it"
     return None
@@ -188,12 +193,19 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
         if place := _place(info):
             packages.setdefault(place[0], []).append((place[1], info))
     if len(packages) > 1 and "" not in packages:
-        raise refusal(path, f"holds more than one {PACKAGE}/, in {' and '.join(sorted(packages)[:2])}")
+        raise refusal(
+            path,
+            f"holds more than one {PACKAGE}/, in {' and '.join(sorted(packages)[:2])}",
+        )
     chosen = packages.get("") or next(iter(packages.values()), [])
     return _contents(path, archive, chosen)
 
 
-def _contents(path: Path, archive: zipfile.ZipFile, chosen: list[tuple[str, zipfile.ZipInfo]]) -> dict[str, bytes]:
+def _contents(
+    path: Path,
+    archive: zipfile.ZipFile,
+    chosen: list[tuple[str, zipfile.ZipInfo]],
+) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     total = 0
     for name, info in chosen:

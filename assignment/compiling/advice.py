@@ -38,7 +38,10 @@ REMEDIES = (  # what the compiler says, and what to do about it
         "a variable keeps its type and its shape through a loop and both branches of an if: make it with the right "
         "ones before, or cast with .to(…)",
     ),
-    (r"is not defined", "a kernel sees its arguments, other kernels, and globals that are tl.constexpr"),
+    (
+        r"is not defined",
+        "a kernel sees its arguments, other kernels, and globals that are tl.constexpr",
+    ),
     (
         r"[Cc]annot access global variable",
         "pass the value as an argument, or make the global a tl.constexpr: NAME = tl.constexpr(64)",

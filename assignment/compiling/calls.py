@@ -44,7 +44,8 @@ class Noted:
 
 def of_submission() -> Iterator[Call]:
     """Yield every call that a whole submission is compiled for."""
-    from assignment import operators  # which build on this package, as the process that compiles does
+    # which build on this package, as the process that compiles does
+    from assignment import operators
 
     random = torch.Generator().manual_seed(0)
 

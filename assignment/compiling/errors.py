@@ -11,7 +11,8 @@ from triton.runtime.errors import PTXASError
 from triton.runtime.jit import JITCallable
 
 LIBRARY = Path(triton.__file__).parent
-SKIPPED = (CompileTimeAssertionFailure, PTXASError)  # Triton's tuner then takes another configuration
+# Triton's tuner then takes another configuration
+SKIPPED = (CompileTimeAssertionFailure, PTXASError)
 DIAGNOSTIC = re.compile(r'^(?:loc\()?"?([^"\n:]+\.py)"?:(\d+):\d+\)?: error: (.+)$', re.MULTILINE)
 FROM_PTXAS = re.compile(r"^ptxas.*?(?:error|fatal)\s*: (.+)$", re.MULTILINE)
 REPR = re.compile(r"""^\w+(?:Error|Exception)\((['"])(.*)\1\)$""", re.DOTALL)
@@ -67,7 +68,10 @@ def _place(error: CompilationError) -> tuple[str, int] | None:
 
 def first_line(function: Any) -> int:
     """Return the line of a kernel's `def`, in its file."""
-    decorators = next((i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def ")), 0)
+    decorators = next(
+        (i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def ")),
+        0,
+    )
     return function.starting_line_number + decorators
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 OURS = Path(__file__).resolve().parents[1]
 CODE = (*sorted((OURS / "compiling").glob("*.py")), *sorted((OURS / "player").glob("*.py")))
-COMPILED = "compiled"  # the kind of what is remembered, and its folder; the grader remembers a student's progress too
+# the kind of what is remembered, and its folder; the grader remembers a student's progress too
+COMPILED = "compiled"
 MAX_FILES = 4096  # of a kind
 MAX_FILE = 1 << 20  # bytes
 

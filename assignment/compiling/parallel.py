@@ -22,7 +22,12 @@ def processes() -> int:
     return min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
 
 
-def results(work: Callable[[Any], Any], items: Sequence[Any], died: Callable[[Any, str], Any], n: int) -> list[Any]:
+def results(
+    work: Callable[[Any], Any],
+    items: Sequence[Any],
+    died: Callable[[Any, str], Any],
+    n: int,
+) -> list[Any]:
     """Return work(item) for each item, in order.
 
     Results must be JSON. If the process dies, the result is died(item, how).
@@ -38,11 +43,16 @@ def results(work: Callable[[Any], Any], items: Sequence[Any], died: Callable[[An
 
 
 def _some(
-    work: Callable[[Any], Any], items: Sequence[Any], waiting: list[int], n: int, done: dict[int, Any]
+    work: Callable[[Any], Any],
+    items: Sequence[Any],
+    waiting: list[int],
+    n: int,
+    done: dict[int, Any],
 ) -> dict[int, str]:
     """Run waiting items in processes; returns those begun and not ended, with how they died."""
     turn, todo = os.pipe()  # each process takes the number of its next item from here
-    os.write(todo, b"".join(map(NUMBER.pack, waiting[: 4096 // NUMBER.size])))  # what certainly fits into a pipe
+    # what certainly fits into a pipe
+    os.write(todo, b"".join(map(NUMBER.pack, waiting[: 4096 // NUMBER.size])))
     os.close(todo)
     children = [_start(work, items, turn) for _ in range(min(n, len(waiting)))]
     os.close(turn)
@@ -75,7 +85,8 @@ def _start(work: Callable[[Any], Any], items: Sequence[Any], turn: int) -> tuple
     results_from, results_to = os.pipe()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that sleep do no harm
+    # threads that sleep do no harm
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         pid = os.fork()
     if pid:
         os.close(results_to)

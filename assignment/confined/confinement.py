@@ -9,15 +9,18 @@ from typing import Any
 
 from assignment.confined import landlock, seccomp
 
-ADDRESS_SPACE = 12 << 30  # bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
+# bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
+ADDRESS_SPACE = 12 << 30
 FILE_SIZE = 256 << 20
 ON_GPU = ("gpu", "cuda")  # roles
 OPEN_FILES = dict.fromkeys(ON_GPU, 4096)  # 256 in others
-TASKS = 512  # processes and threads of one user beyond those that there are; the kernel does not count root's
+# processes and threads of one user beyond those that there are; the kernel does not count root's
+TASKS = 512
 CPU_TIME_S = 3600  # a last resort, were the grader gone and the process not
 SELF = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-FOR_CUDA = ("/proc/self", "/dev/shm", "/dev/dxg")  # with a read-only /proc CUDA does not start: error 304
+# with a read-only /proc CUDA does not start: error 304
+FOR_CUDA = ("/proc/self", "/dev/shm", "/dev/dxg")
 
 
 def limit(device: str) -> None:

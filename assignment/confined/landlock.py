@@ -13,10 +13,12 @@ from collections.abc import Iterable
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 VERSION, PATH_BENEATH = 1, 1
-RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # how many file rights a version of the interface knows; 16 from 5 on
+# how many file rights a version of the interface knows; 16 from 5 on
+RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE, IOCTL_DEV = (1 << bit for bit in (0, 1, 2, 3, 14, 15))
 READ = EXECUTE | READ_FILE | READ_DIR
-OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV  # the rest are rights in a folder
+# the rest are rights in a folder
+OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 TCP = 0b11  # bind, connect; version 4
 ABSTRACT_SOCKETS, SIGNALS = 1, 2  # version 6
 

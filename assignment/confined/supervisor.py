@@ -31,7 +31,12 @@ TO_END_S = 5.0
 
 
 class Supervisor:
-    def __init__(self, control: socket.socket, scratch: Path, child: Callable[[socket.socket, str], None]) -> None:
+    def __init__(
+        self,
+        control: socket.socket,
+        scratch: Path,
+        child: Callable[[socket.socket, str], None],
+    ) -> None:
         """Set up the supervisor.
 
         `child` takes the socket of a conversation and a name for its caches, and does not return.
@@ -47,7 +52,12 @@ class Supervisor:
         prctl(4, 0)  # not dumpable: nobody of this user may trace or read this process
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., dict[str, Any]]]
-        handlers = {"fork": self._fork, "bury": self._bury, "interrupt": self._interrupt, "strays": self._strays}
+        handlers = {
+            "fork": self._fork,
+            "bury": self._bury,
+            "interrupt": self._interrupt,
+            "strays": self._strays,
+        }
         handlers |= {"wipe": self._wipe, "used": self._used}
         while received := self._next():
             message, descriptors = received
@@ -76,7 +86,8 @@ class Supervisor:
             return {}
         if not self._child:
             keep_open(connection)
-            os.set_inheritable(connection, False)  # a program that the submission starts would hold the line
+            # a program that the submission starts would hold the line
+            os.set_inheritable(connection, False)
             self._start(socket.socket(fileno=connection), caches)
         os.close(connection)
         return {"pid": self._child}
@@ -105,7 +116,10 @@ class Supervisor:
         """
         self._reap()
         figures = [figure for pid in self._living() if (figure := usage_of(pid))]
-        used = {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
+        used = {
+            "processor_s": sum(seconds for seconds, _ in figures),
+            "is_idle": all(idle for _, idle in figures),
+        }
         return {**used, "grown": mapped_by(self._child) - mapped_by(os.getpid())}
 
     def _strays(self) -> dict[str, Any]:
@@ -251,7 +265,8 @@ def usage(folder: str) -> tuple[int, int]:
     """Return the bytes and the entries below a folder, counted until there are too many."""
     size, entries, waiting = 0, 0, [folder]
     while waiting and entries <= MAX_ENTRIES:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:  # gone, or closed to us
+        # gone, or closed to us
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:
             for entry in listing:
                 entries += 1
                 if entry.is_dir(follow_symlinks=False):

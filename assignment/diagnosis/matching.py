@@ -19,13 +19,20 @@ from assignment.operators.misconception import Call, Model, Models
 from tests.compare import Expected
 from tests.operators import Function, functions, of_oracle, operator_of, oracle
 
-CLOSE, FARTHER = 0.1, 3.0  # of the bound: who is that close agrees; and of others who is no farther than the closest
+# of the bound: who is that close agrees; and of others who is no farther than the closest
+CLOSE, FARTHER = 0.1, 3.0
 FAR, ROUGHLY = 10.0, 1e-3  # values so many times as large as the right ones need agree only so well
-NEAR = 0.03  # of a row's largest value: what differs by more than that and by more than the check allows is not alike
-HUGE, NEAR_HUGE = 1e3, 0.3  # times the right row's largest: so far off, exp has made errors of logits large
-LESS = 300.0  # times: a model that leaves so little of the error explains it, though errors grow with a wrong result
+# of a row's largest value: what differs by more than that and by more than the check allows is not
+# alike
+NEAR = 0.03
+# times the right row's largest: so far off, exp has made errors of logits large
+HUGE, NEAR_HUGE = 1e3, 0.3
+# times: a model that leaves so little of the error explains it, though errors grow with a wrong
+# result
+LESS = 300.0
 MOST = 300.0  # times the bound, even then
-REST, REST_LARGEST = 0.02, 0.1  # of the error that a model may leave, as a root mean square and at its largest
+# of the error that a model may leave, as a root mean square and at its largest
+REST, REST_LARGEST = 0.02, 0.1
 OF_AN_EMPTY_BATCH = (
     "A sum over no rows is 0, and a mean over no rows is 0/0, which is NaN ({section}"
     "). What does your function do before it returns, where the batch is empty?"
@@ -101,7 +108,11 @@ def causes(
     return [hint for hint, error in found.items() if error <= max(CLOSE, FARTHER * least)]
 
 
-def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> str:
+def told_at_once(
+    calls: Sequence[Call],
+    got: Sequence[Tensor],
+    expected: dict[str, Expected],
+) -> str:
     """Return what a result shows by itself: NaN of an empty sum, or two calls' results added."""
     if calls and is_nan_of_nothing(got, expected):
         return OF_AN_EMPTY_BATCH.format(section=MODELS[calls[0].function].section)
@@ -117,7 +128,11 @@ def is_nan_of_nothing(got: Sequence[Tensor], expected: dict[str, Expected]) -> b
     return is_of_nothing and any(ours.isnan().all() for ours, _ in together)
 
 
-def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
+def is_added_to(
+    calls: Sequence[Call],
+    got: Sequence[Tensor],
+    expected: dict[str, Expected],
+) -> bool:
     """Return whether what is wrong is the sum of both calls' results."""
     if any(call.function not in MODELS or too_large(call) for call in calls):
         return False
@@ -167,7 +182,11 @@ class Wrong:
         part.call = replace(self.call, tensors=[tensor[at] for tensor in self.call.tensors])
         part._got = [got[at] for got in self._got]
         part._expected = {
-            name: replace(want, value=want.value[at], allowed=want.allowed.expand_as(want.value)[at])
+            name: replace(
+                want,
+                value=want.value[at],
+                allowed=want.allowed.expand_as(want.value)[at],
+            )
             for name, want in self._expected.items()
         }
         return part
@@ -207,7 +226,8 @@ def constant_factor(result: Wrong) -> str:
     factors = result.factors()
     if not factors or not result.agrees(result.scaled(factors)):
         return ""
-    in_digits = [f"{factor:.2g}" for factor in factors.values()]  # 0.498 is 0.5 times a truncated product
+    # 0.498 is 0.5 times a truncated product
+    in_digits = [f"{factor:.2g}" for factor in factors.values()]
     if {"0", "-0", "1"} & set(in_digits):
         return ""
     told = " and ".join(f"{name} is {factor} times" for name, factor in zip(factors, in_digits, strict=True))
@@ -233,7 +253,11 @@ def calls(asked: dict[str, Any]) -> list[Call]:
 
     They are calls of the functions that have models.
     """
-    function, tensors, options = functions().get(asked["function"]), list(asked["tensors"]), asked["options"]
+    function, tensors, options = (
+        functions().get(asked["function"]),
+        list(asked["tensors"]),
+        asked["options"],
+    )
     if function is None:
         return []
     if asked["kind"] == "gradients":
@@ -250,7 +274,12 @@ class Interleaved(Call):
     others: Sequence[Tensor] = ()
 
 
-def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, Any], asked: dict[str, Any]) -> Call:
+def gradients_of(
+    function: Function,
+    tensors: list[Tensor],
+    options: dict[str, Any],
+    asked: dict[str, Any],
+) -> Call:
     """Return the backward pass that asking for gradients amounts to."""
     inputs = tensors[:-1] if asked["has_grad"] else tensors
     backward, dtype = functions()[function.gradients].oracle, inputs[0].dtype
@@ -266,7 +295,12 @@ def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, A
     return Interleaved(call.function, call.tensors, call.options, call.outputs, others=others)
 
 
-def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
+def intermediates(
+    function: str,
+    inputs: Sequence[Tensor],
+    options: dict[str, Any],
+    dtype: torch.dtype,
+) -> list[Tensor]:
     """Return what forward saves besides inputs: its result in that dtype, the rest in float32."""
     backward = of_oracle(function)
     forward = functions()[backward.forward]
@@ -274,7 +308,11 @@ def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, An
     return [x.to(dtype) if name == forward.outputs[0] else x.float() for name, x in came if name in backward.left]
 
 
-def outputs_of(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> Sequence[Tensor]:
+def outputs_of(
+    function: str,
+    tensors: Sequence[Tensor],
+    options: dict[str, Any],
+) -> Sequence[Tensor]:
     """Return the oracle's outputs."""
     came = oracle(function)(*tensors, **options)
     return came if isinstance(came, tuple) else (came,)
@@ -289,7 +327,8 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     """Yield whatever may have been computed in place of the function, the likelier first."""
     models = MODELS[function]
     several = models.misconceptions
-    if call.dtype != torch.float32:  # of what is wrong in 16 bits alone, the most is rounded too early
+    # of what is wrong in 16 bits alone, the most is rounded too early
+    if call.dtype != torch.float32:
         several = sorted(several, key=lambda one: not one.section.endswith("what-goes-wrong"))
     for misconception in several:
         model = functools.partial(in_every_way, misconception.model, models.has_products)
@@ -337,7 +376,11 @@ def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Te
         for between in itertools.product(*zip(others_computed, computed, strict=True)):
             for options in (call.options, flipped):
                 if tensors is call.others or any(map(operator.is_, between, others_computed)) or options is flipped:
-                    yield right(function, replace(call, options=options), [grad, *tensors, *between])
+                    yield right(
+                        function,
+                        replace(call, options=options),
+                        [grad, *tensors, *between],
+                    )
 
 
 def misplaced(function: str, call: Call) -> Iterator[Sequence[Tensor]]:
@@ -357,7 +400,11 @@ def right(function: str, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tens
     return outputs_of(function, tensors, {} if of_oracle(function).is_backward else call.options)
 
 
-def distance(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> float:
+def distance(
+    got: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    expected: dict[str, Expected],
+) -> float:
     """Return the largest error of a model over its bound; infinite if its shape differs."""
     if len(got) != len(outputs):
         return math.inf
@@ -380,14 +427,25 @@ def error_over_bound(got: Tensor, model: Tensor, want: Expected) -> float:
         return math.inf
     largest = row_max(torch.where(finite, model, 0.0).abs(), want.rows)
     wider = (largest / row_max(want.value.abs(), want.rows)).nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0)
-    allowed = torch.where(wider > FAR, torch.maximum(want.allowed * wider, ROUGHLY * largest), want.allowed * wider)
+    allowed = torch.where(
+        wider > FAR,
+        torch.maximum(want.allowed * wider, ROUGHLY * largest),
+        want.allowed * wider,
+    )
     return torch.where(finite, (theirs - model).abs() / allowed, 0.0).max().item()
 
 
-def are_near(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
+def are_near(
+    got: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    expected: dict[str, Expected],
+) -> bool:
     """Return whether all agree within the check's bound or a part of the row's maximum."""
     for ours, theirs, want in zip(got, outputs, expected.values(), strict=True):
-        error, largest = (ours.double() - theirs).abs(), row_max(theirs.nan_to_num().abs(), want.rows)
+        error, largest = (
+            (ours.double() - theirs).abs(),
+            row_max(theirs.nan_to_num().abs(), want.rows),
+        )
         near = torch.where(largest > HUGE * row_max(want.value.abs(), want.rows), NEAR_HUGE, NEAR)
         if ((error > want.allowed) & (error > near * largest)).any():
             return False

@@ -25,7 +25,8 @@ from .prepared import Prepared
 
 DEVICE = "cuda"
 NEVER_S = 1e9
-TRIALS = 4  # of a configuration of an autotuned kernel; the first, in which it is compiled, does not count
+# of a configuration of an autotuned kernel; the first, in which it is compiled, does not count
+TRIALS = 4
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
@@ -64,10 +65,19 @@ class Session:
         *inputs, data = tensors
         program = parse(bytearray(data.numpy()))
         if header["kind"] in ON_SLOTS:
-            return {"status": "ok", "groups": [], "bare": False, **ON_SLOTS[header["kind"]](self, player, program)}, []
+            return {
+                "status": "ok",
+                "groups": [],
+                "bare": False,
+                **ON_SLOTS[header["kind"]](self, player, program),
+            }, []
         groups = player.play(program, moved(inputs, DEVICE))
         results = moved([tensor for group in groups for tensor in group], "cpu")
-        return {"status": "ok", "groups": [len(group) for group in groups], "bare": program["bare"]}, results
+        return {
+            "status": "ok",
+            "groups": [len(group) for group in groups],
+            "bare": program["bare"],
+        }, results
 
     def _warm_up(self, player: "OnGpu", program: Program) -> dict[str, Any]:
         """Play a program on the first slot, so that its one-time allocations are made."""
@@ -94,7 +104,8 @@ class Session:
         return {"tuned": turn.tuned}
 
 
-ON_SLOTS = {"warm up": Session._warm_up, "prepare": Session._prepare, "tune": Session._tune}  # kinds of requests
+# kinds of requests
+ON_SLOTS = {"warm up": Session._warm_up, "prepare": Session._prepare, "tune": Session._tune}
 
 
 def failed(error: Exception) -> dict[str, Any]:
@@ -135,9 +146,18 @@ class OnGpu:
 class _TurnOnGpu(Turn):
     """One program being played on a GPU."""
 
-    tuned: list[float] | None = None  # seconds of the launches that have alternatives, where they are timed
+    # seconds of the launches that have alternatives, where they are timed
+    tuned: list[float] | None = None
 
-    def _launch(self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, *more: Any) -> None:
+    def _launch(
+        self,
+        kernel: int,
+        grid: list[int],
+        given: Any,
+        options: Any,
+        alternatives: Any,
+        *more: Any,
+    ) -> None:
         if self.tuned is None or len(alternatives or ()) < 2:
             super()._launch(kernel, grid, given, options, alternatives, *more)
             return

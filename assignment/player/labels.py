@@ -38,12 +38,14 @@ class Memory:
 
     def __init__(self, tensor: torch.Tensor, label: int) -> None:
         storage = tensor.untyped_storage()
-        self.reference = StorageWeakRef(storage)  # no other storage gets its address as long as this is held
+        # no other storage gets its address as long as this is held
+        self.reference = StorageWeakRef(storage)
         self.address, self.nbytes = storage.data_ptr(), storage.nbytes()
         self.unit = max(tensor.itemsize, 1)
         self.place = ""  # the submission's line where PyTorch last wrote
         self._label = label
-        self._stored: np.ndarray | None = None  # by element: the label + 1; 0 where it is that of all
+        # by element: the label + 1; 0 where it is that of all
+        self._stored: np.ndarray | None = None
 
     def _array(self, unit: int) -> np.ndarray:
         """Return the labels by element, to be changed; elements are of `unit` bytes or less."""

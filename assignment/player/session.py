@@ -43,7 +43,13 @@ class Session:
             text = f"the program cannot be played: {type(error).__name__}: {error}"
             return {"status": "failed", "message": text[:MAX_NOTE]}, []
 
-    def _play(self, player: Player, program: Any, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
+    def _play(
+        self,
+        player: Player,
+        program: Any,
+        header: dict[str, Any],
+        inputs: list[torch.Tensor],
+    ) -> Reply:
         before = Inputs(inputs)
         try:
             played, seen = player.play(program, header, inputs)
@@ -69,14 +75,18 @@ class Session:
         elif header["kind"] == "kept":
             groups = [[torch.tensor(kept(player, program, played))]]
         if header["kind"] == "call":
-            groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
+            # each in memory of its own
+            groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
         reply = {
             "status": "ok",
             "groups": [len(group) for group in groups],
             "bare": program["bare"],
             "notes": told(
-                [*never_stored(header["about"]["results"], judged, seen.empty_grids, inputs), *seen.warnings]
+                [
+                    *never_stored(header["about"]["results"], judged, seen.empty_grids, inputs),
+                    *seen.warnings,
+                ]
             ),
             "nans": told(seen.nans.values()),
             "evidence": told(player.work.evidence),

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-COMPARED_UP_TO = 64 << 20  # bytes of an input's storage; those beyond are views that stride over gigabytes
+# bytes of an input's storage; those beyond are views that stride over gigabytes
+COMPARED_UP_TO = 64 << 20
 REMEMBERED = 256  # results of earlier calls
 
 
@@ -20,7 +21,10 @@ class Inputs:
     def written_to(self) -> int | None:
         """Return the position of the first input whose memory, padding included, has changed."""
         pairs = zip(self._tensors, self._before, strict=True)
-        return next((i for i, (tensor, before) in enumerate(pairs) if not torch.equal(_bytes_of(tensor), before)), None)
+        return next(
+            (i for i, (tensor, before) in enumerate(pairs) if not torch.equal(_bytes_of(tensor), before)),
+            None,
+        )
 
     def shares_memory(self, results: Sequence[torch.Tensor]) -> bool:
         """Return whether a result lies in the memory of an input."""

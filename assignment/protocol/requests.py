@@ -27,7 +27,11 @@ class WrongReturn(Exception):
 
 
 def answer(
-    function: Callable, header: dict[str, Any], tensors: list, device: str, folder: Path
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    device: str,
+    folder: Path,
 ) -> tuple[dict[str, Any], list]:
     """Return the reply of a process that runs host code and kernels: on a GPU, or for a debugger.
 
@@ -47,7 +51,8 @@ def answer(
     if header["kind"] != "again":  # which writes to the inputs itself, and lets the grader compare
         refuse_shared_memory(before, groups[0])
     if header["kind"] == "call":
-        groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
+        # each in memory of its own
+        groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
     reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare}
     reply |= {"notes": told(seen.warnings, folder), "nans": told(seen.nans.values(), folder)}
@@ -64,7 +69,9 @@ def refuse_shared_memory(inputs: Inputs, results: list) -> None:
     if inputs.shares_memory(results):
         raise WrongReturn("a result shares its memory with an input: return memory of your own")
     if _returned.holds(results):
-        raise WrongReturn("a result lies in the memory of an earlier call's result: make new memory in each call")
+        raise WrongReturn(
+            "a result lies in the memory of an earlier call's result: make new memory in each call",
+        )
     _returned.add(results)
 
 
@@ -86,13 +93,23 @@ def told(texts: Iterable[str], folder: Path) -> list[str]:
     return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
 
 
-def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def call(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
     """Return the results."""
     outputs, bare = results(function(*tensors, **header["options"]))
     return [outputs], bare
 
 
-def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def again(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
     """Call, overwrite the inputs in place with a second problem, call again.
 
     Returns the first results as they are after the second call, the inputs after the first call,
@@ -111,7 +128,12 @@ def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     return [first, after_first, second, inputs], bare
 
 
-def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def gradients(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
     """Return the gradients for the inputs in "wrt", of the result or of its sum.
 
     They are computed as many times as asked.
@@ -142,19 +164,28 @@ def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> 
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
-        raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
+        raise WrongReturn(
+            "returned a tensor without a gradient: it must come from a torch.autograd.Function",
+        )
     return outputs[0]
 
 
-def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def kept(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
     """Return the gradients, and the bytes of tensors that live on after the call.
 
     Its inputs and its result are not counted.
     """
     inputs = [tensor.requires_grad_() for tensor in tensors]
-    differentiable(function, header, inputs)  # what is made once for all, such as a workspace, is there from now on
+    # what is made once for all, such as a workspace, is there from now on
+    differentiable(function, header, inputs)
     before = reachable_storages()
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):  # seen by gc
+    # seen by gc
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
         output = differentiable(function, header, inputs)
     after = reachable_storages()
     ours = {output.untyped_storage()._cdata, *before}
@@ -162,7 +193,12 @@ def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -
     return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False
 
 
-def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def costs(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
     """Return the bytes that the call reads of each input and writes of each result.
 
     The last group holds the figures. The second call is measured: tuning, and workspaces that are
@@ -179,7 +215,12 @@ def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     return [outputs, [torch.tensor(row, dtype=torch.int64) for row in numbers]], bare
 
 
-def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def largest(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
     """Return the results, and the elements of the largest tensor that PyTorch makes in the call."""
     from assignment.simulator.costs import HostTraffic
 
@@ -203,7 +244,8 @@ def reachable_storages() -> dict[int, int]:
     gc.collect()
     sizes: dict[int, int] = {}
     for held in [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor)]:
-        with contextlib.suppress(Exception):  # a sparse tensor has no storage; a subclass may forbid to ask
+        # a sparse tensor has no storage; a subclass may forbid to ask
+        with contextlib.suppress(Exception):
             sizes[held.untyped_storage()._cdata] = held.untyped_storage().nbytes()
     return sizes
 
@@ -215,13 +257,19 @@ def results(returned: Any) -> tuple[list, bool]:
     for output in outputs:
         if type(output) is not torch.Tensor:
             name = "None" if output is None else type(output).__name__
-            raise WrongReturn(f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor")
+            raise WrongReturn(
+                f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor",
+            )
         if output.device.type not in ("cpu", "cuda"):
-            raise WrongReturn(f"returned a tensor on {output.device}, expected the device of the inputs")
+            raise WrongReturn(
+                f"returned a tensor on {output.device}, expected the device of the inputs",
+            )
         if output.layout != torch.strided:
             raise WrongReturn(f"returned a {output.layout} tensor, expected a strided one")
         if output.dtype not in wire.DTYPES.values():
-            raise WrongReturn(f"returned a tensor of {output.dtype}, expected the dtype of the inputs, or float32")
+            raise WrongReturn(
+                f"returned a tensor of {output.dtype}, expected the dtype of the inputs, or float32",
+            )
     return outputs, bare
 
 

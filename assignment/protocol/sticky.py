@@ -6,7 +6,8 @@ error may come later than the call that launched it; CUDA reports it when asked 
 
 import torch
 
-is_initialized, synchronize = torch.cuda.is_initialized, torch.cuda.synchronize  # as they are before a submission
+# as they are before a submission
+is_initialized, synchronize = torch.cuda.is_initialized, torch.cuda.synchronize
 
 
 def error() -> Exception | None:

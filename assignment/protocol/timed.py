@@ -17,7 +17,8 @@ import torch
 from assignment.protocol.requests import WrongReturn, results
 from assignment.protocol.wire import DTYPES
 
-AHEAD = 5_000_000  # cycles, some milliseconds: the GPU waits so long before a run, and what is to be launched lines up
+# cycles, some milliseconds: the GPU waits so long before a run, and what is to be launched lines up
+AHEAD = 5_000_000
 slots: list[list[Any]] = []  # the inputs of each
 _outputs: list[list[Any]] = []  # where results are to be copied
 _kept: list[Any] = []  # what the calls of the last run returned
@@ -47,7 +48,11 @@ def placed(memory: Any, offset: int, dtype: str, shape: list[int]) -> Any:
     A caller's inputs look like that. It is valid as long as the memory is.
     """
     size = DTYPES[dtype].itemsize * math.prod(shape)
-    own = torch._C._construct_storage_from_data_pointer(memory.data_ptr() + offset, memory.device, size)
+    own = torch._C._construct_storage_from_data_pointer(
+        memory.data_ptr() + offset,
+        memory.device,
+        size,
+    )
     return torch.empty(0, dtype=DTYPES[dtype], device=memory.device).set_(own).view(shape)
 
 
@@ -88,7 +93,9 @@ def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
         for i, (tensor, output) in enumerate(zip(tensors, outputs, strict=True), 1):
             if (tensor.shape, tensor.dtype) != (output.shape, output.dtype):
                 came = f"{tensor.dtype} {tuple(tensor.shape)}"
-                raise WrongReturn(f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}")
+                raise WrongReturn(
+                    f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}",
+                )
             output.copy_(tensor)
     torch.cuda.synchronize()
     return {}

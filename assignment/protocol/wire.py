@@ -35,7 +35,8 @@ MAX_REPLY_HEADER = 1 << 20
 MAX_REPLY_PAYLOAD = 128 << 20  # the reference's largest reply is 1.2 MB
 MAX_TENSORS = 1024
 MAX_DIMENSIONS = 64
-MAX_NUMBER = 1 << 48  # of a shape, strides or offset: products of two stay far from where int64 ends
+# of a shape, strides or offset: products of two stay far from where int64 ends
+MAX_NUMBER = 1 << 48
 MAX_DIGITS = 20
 CHUNK = 1 << 20  # bytes read at once: what was announced but never sent costs nothing
 WHOLE_STORAGE_UP_TO = 64 << 20  # bytes; of a larger storage only what the views touch is sent
@@ -63,7 +64,10 @@ class DeadlineExceeded(Exception):
 
 
 def exchange(
-    connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], timeout_s: float
+    connection: socket.socket,
+    request: dict[str, Any],
+    tensors: list[Tensor],
+    timeout_s: float,
 ) -> tuple[dict[str, Any], list[Tensor]]:
     """Send one request and return its one reply.
 
@@ -77,7 +81,12 @@ def exchange(
     return answer_to(ask(connection, request, tensors, deadline), connection, deadline)
 
 
-def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], deadline: float) -> str:
+def ask(
+    connection: socket.socket,
+    request: dict[str, Any],
+    tensors: list[Tensor],
+    deadline: float,
+) -> str:
     """Send a request; returns its id."""
     expect_silence(connection)
     number = secrets.token_hex(16)
@@ -85,10 +94,18 @@ def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor
     return number
 
 
-def answer_to(number: str, connection: socket.socket, deadline: float) -> tuple[dict[str, Any], list[Tensor]]:
+def answer_to(
+    number: str,
+    connection: socket.socket,
+    deadline: float,
+) -> tuple[dict[str, Any], list[Tensor]]:
     """Return the answer to the request of that id; refuse anything after it."""
     answer = receive(
-        connection, deadline, max_header=MAX_REPLY_HEADER, max_payload=MAX_REPLY_PAYLOAD, is_reply_to=number
+        connection,
+        deadline,
+        max_header=MAX_REPLY_HEADER,
+        max_payload=MAX_REPLY_PAYLOAD,
+        is_reply_to=number,
     )
     expect_silence(connection)
     return answer
@@ -105,7 +122,10 @@ def expect_silence(connection: socket.socket) -> None:
 
 
 def send(
-    connection: socket.socket, header: dict[str, Any], tensors: list[Tensor], deadline: float | None = None
+    connection: socket.socket,
+    header: dict[str, Any],
+    tensors: list[Tensor],
+    deadline: float | None = None,
 ) -> None:
     """Write one frame, until `deadline` on time.monotonic(); raises as exchange() does."""
     specs, storages, payload = encode(tensors)
@@ -139,7 +159,13 @@ def receive(
         header = parse(text)
         if is_reply_to is not None and header.get("id") != is_reply_to:
             raise ProtocolError("an answer to another question")
-        return header, decode(header["tensors"], header["storages"], payload, largest_storage, guard)
+        return header, decode(
+            header["tensors"],
+            header["storages"],
+            payload,
+            largest_storage,
+            guard,
+        )
     except ProtocolError:
         raise
     except Exception as error:  # of three parsers at once; its text is the sender's, its type is not
@@ -184,7 +210,11 @@ def remaining(deadline: float | None) -> float | None:
 def parse(text: bytearray) -> dict[str, Any]:
     """Parse standard JSON: no NaN, no infinite or endless number, no duplicate key."""
     header = json.loads(
-        text.decode(), object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
+        text.decode(),
+        object_pairs_hook=_object,
+        parse_int=_integer,
+        parse_float=_finite,
+        parse_constant=_refuse,
     )
     if not isinstance(header, dict):
         raise ProtocolError("a header that is no object")
@@ -232,7 +262,11 @@ def encode(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[dict[str, 
         flat = torch.tensor([], dtype=torch.uint8).set_(storage)
         parts[str(index)] = torch.cat([flat[start:stop] for start, stop in runs]) if runs else flat[:0]
         storages.append({"nbytes": storage.nbytes(), "runs": runs})
-    return specs, storages, safetensors.torch.save({name: part.clone() for name, part in parts.items()})
+    return (
+        specs,
+        storages,
+        safetensors.torch.save({name: part.clone() for name, part in parts.items()}),
+    )
 
 
 def _storage_key(tensor: Tensor) -> int:
@@ -262,7 +296,9 @@ def _touched(view: Tensor) -> list[tuple[int, int]]:
     outer = [range(0, int(n * stride), int(stride)) for n, stride in sizes]
     spans = [(start, int(start + inner)) for start in map(sum, itertools.product([int(view.storage_offset())], *outer))]
     if len(spans) > MAX_RUNS:
-        raise ValueError(f"a view of {len(spans)} separate runs over more than {WHOLE_STORAGE_UP_TO} bytes")
+        raise ValueError(
+            f"a view of {len(spans)} separate runs over more than {WHOLE_STORAGE_UP_TO} bytes",
+        )
     return [(start * view.itemsize, stop * view.itemsize) for start, stop in spans]
 
 
@@ -309,7 +345,8 @@ def _bytes_sent(storage: dict[str, Any]) -> int:
 
 def _parts(payload: bytearray, sizes: list[int]) -> list[Tensor]:
     """Return the bytes of each storage, from a safetensors file that holds nothing else."""
-    if int.from_bytes(payload[:8], "little") > 256 + 128 * len(sizes):  # a file of a million tensors is parsed in full
+    # a file of a million tensors is parsed in full
+    if int.from_bytes(payload[:8], "little") > 256 + 128 * len(sizes):
         raise ProtocolError("a payload with more than the storages")
     parts = safetensors.torch.load(bytes(payload))
     found = {name: (part.dtype, tuple(part.shape)) for name, part in parts.items()}
@@ -343,7 +380,12 @@ def _view(spec: dict[str, Any], storages: list[torch.UntypedStorage], guard: int
         math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_PAYLOAD
     ):  # strides of 0 make any number of elements out of one
         raise ProtocolError("a tensor beyond the limit")
-    return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)
+    return torch.tensor([], dtype=dtype).set_(
+        storage,
+        offset + guard // dtype.itemsize,
+        shape,
+        strides,
+    )
 
 
 def _is_natural(n: Any) -> bool:

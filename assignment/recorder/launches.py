@@ -23,10 +23,36 @@ from .tape import Json, Tape
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_DEPTH = 8  # of nested arguments
 OPTIONS = (  # of a launch, beside the kernel's parameters
-    *("num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "enable_fp_fusion", "launch_cooperative_grid"),
-    *("launch_pdl", "ir_override", "warp_size", "sanitize_overflow", "default_dot_input_precision", "arch"),
-    *("allowed_dot_input_precisions", "max_num_imprecise_acc_default", "supported_fp8_dtypes", "extern_libs"),
-    *("deprecated_fp8_dot_operand_dtypes", "backend_name", "cluster_dims", "ptx_version", "ptx_options"),
+    *(
+        "num_warps",
+        "num_stages",
+        "num_ctas",
+        "maxnreg",
+        "debug",
+        "enable_fp_fusion",
+        "launch_cooperative_grid",
+    ),
+    *(
+        "launch_pdl",
+        "ir_override",
+        "warp_size",
+        "sanitize_overflow",
+        "default_dot_input_precision",
+        "arch",
+    ),
+    *(
+        "allowed_dot_input_precisions",
+        "max_num_imprecise_acc_default",
+        "supported_fp8_dtypes",
+        "extern_libs",
+    ),
+    *(
+        "deprecated_fp8_dot_operand_dtypes",
+        "backend_name",
+        "cluster_dims",
+        "ptx_version",
+        "ptx_options",
+    ),
     *("instrumentation_mode", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
 )
 
@@ -36,10 +62,13 @@ class Launcher:
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels = tape, kernels
-        self._alternatives: Json = None  # configurations of the autotuned kernel that is being launched
-        self.figures: dict[str, dict[str, int]] = {}  # of compiled kernels, by key: what the judge has told
+        # configurations of the autotuned kernel that is being launched
+        self._alternatives: Json = None
+        # of compiled kernels, by key: what the judge has told
+        self.figures: dict[str, dict[str, int]] = {}
         self.target: Json = ""  # the GPU that host code hears of
-        self.were_asked = False  # whether host code has heard of figures, which every GPU has its own of
+        # whether host code has heard of figures, which every GPU has its own of
+        self.were_asked = False
         self._configurations: int | list[int] = 0
         self._n_tuned = 0  # launches of autotuned kernels in this call
 
@@ -96,14 +125,27 @@ class Launcher:
         described = arguments, options, self._alternatives, has_allocator
         self._tape.step("launch", number, sizes, *described, self._tape.line())
 
-    def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Json, Json]:
+    def _described(
+        self,
+        kernel: Any,
+        values: dict[str, Any],
+        kwargs: dict[str, Any],
+    ) -> tuple[Json, Json]:
         """Return the arguments and the options of a launch as JSON."""
         options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
         return {name: self.encode(name, value) for name, value in values.items()}, options
 
     def ask_for(self, key: str, kernel: Any, arguments: Json, options: Json) -> None:
         """Tell the judge that the call depends on figures of this kernel that are not known yet."""
-        self._tape.step("warmup", self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line())
+        self._tape.step(
+            "warmup",
+            self._kernels.number(kernel),
+            [1, 1, 1],
+            arguments,
+            options,
+            key,
+            self._tape.line(),
+        )
 
     @property
     def chunk(self) -> int:
@@ -117,7 +159,9 @@ class Launcher:
     def encode(self, name: str, value: Any, depth: int = 0) -> Json:
         """Return an argument of a launch as JSON; raises TypeError if a kernel cannot take it."""
         if depth > MAX_DEPTH:
-            raise TypeError(f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one")
+            raise TypeError(
+                f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one",
+            )
         if isinstance(value, torch.Tensor):
             return {"t": self._pointer(name, value)}
         if isinstance(value, tl.constexpr):
@@ -125,14 +169,19 @@ class Launcher:
         if isinstance(value, TensorDescriptor):
             return self._descriptor(name, value)
         if hasattr(value, "base") and hasattr(value, "dtype"):
-            return {"t": self._pointer(name, value.base), "as": str(value.dtype)}  # triton.reinterpret
+            # triton.reinterpret
+            return {"t": self._pointer(name, value.base), "as": str(value.dtype)}
         if isinstance(value, tuple):
             items = [self.encode(name, item, depth + 1) for item in value]
             fields = getattr(value, "_fields", None)
             if fields is None:
                 return {"tuple": items}
-            return {"namedtuple": {"name": type(value).__name__, "fields": list(fields)}, "values": items}
-        if isinstance(value, int | float) and type(value) not in (int, float, bool):  # of an Enum's, or NumPy's
+            return {
+                "namedtuple": {"name": type(value).__name__, "fields": list(fields)},
+                "values": items,
+            }
+        # of an Enum's, or NumPy's
+        if isinstance(value, int | float) and type(value) not in (int, float, bool):
             value = int(value) if isinstance(value, int) else float(value)
         return self._kernels.value(value)
 
@@ -196,7 +245,12 @@ class Wanted:
     In the first recording of the call, figures are those of an ordinary kernel.
     """
 
-    def __init__(self, launcher: Launcher, kernel: Any, described: tuple[Json, Json] | None) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        kernel: Any,
+        described: tuple[Json, Json] | None,
+    ) -> None:
         self._launcher, self._kernel, self._chunk = launcher, kernel, launcher.chunk
         self._described, self._key = described, ""
 
@@ -215,7 +269,8 @@ class Wanted:
         given = {name: value if name in constant else self._kind(value) for name, value in arguments.items()}
         code = self._kernel.fn.__code__
         text = json.dumps(
-            [code.co_filename, code.co_firstlineno, given, options, self._launcher.target], sort_keys=True
+            [code.co_filename, code.co_firstlineno, given, options, self._launcher.target],
+            sort_keys=True,
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -224,13 +279,17 @@ class Wanted:
         if isinstance(value, dict):
             view = value.get("t", value.get("descriptor"))
             known = {} if view is None else {"t": self._launcher.dtype(view)}
-            return {**{name: self._kind(inner) for name, inner in value.items() if inner is not view}, **known}
+            return {
+                **{name: self._kind(inner) for name, inner in value.items() if inner is not view},
+                **known,
+            }
         if isinstance(value, list):
             return [self._kind(item) for item in value]
         return [value == 1, value % 16 == 0] if type(value) is int else str(type(value))
 
 
-USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}  # of an ordinary kernel
+# of an ordinary kernel
+USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}
 
 
 class Compiled:
@@ -290,9 +349,13 @@ def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
     if callable(grid):
         grid = grid(values)
     if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
-        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
+        raise TypeError(
+            f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}",
+        )
     sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
         if size > limit:
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
+            raise RuntimeError(
+                f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed",
+            )
     return sizes

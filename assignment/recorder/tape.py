@@ -25,7 +25,8 @@ Json = Any
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
 FILLED_UP_TO = 64 << 20  # bytes of fresh memory; larger ones are zero pages
 SWEEP_EVERY = 64  # steps
-DECOY = 0.5  # what fresh memory holds, and what a launch leaves there: finite, whatever it is divided by
+# what fresh memory holds, and what a launch leaves there: finite, whatever it is divided by
+DECOY = 0.5
 METADATA = {  # operations that change a tensor in place, but no memory
     f"aten::{name}_"
     for name in [
@@ -51,12 +52,15 @@ class Tape(TorchDispatchMode):
         """Start a tape; `folder` holds the submission's files, whose lines are recorded."""
         super().__init__()
         self._folder = folder
-        self._numbers: dict[int, int] = {}  # of storages that live, by address of their implementation
+        # of storages that live, by address of their implementation
+        self._numbers: dict[int, int] = {}
         self._references: dict[int, StorageWeakRef] = {}  # by number
-        self._constants: dict[int, bytes] = {}  # what memory that nobody was seen to make holds, by number
+        # what memory that nobody was seen to make holds, by number
+        self._constants: dict[int, bytes] = {}
         self._next = 0
         self.chunk = 0  # the number of the program that is being written
-        self.on_gpu: set[int] = set()  # numbers of storages that a GPU machine would have on its GPU
+        # numbers of storages that a GPU machine would have on its GPU
+        self.on_gpu: set[int] = set()
         self.device: str | None = None  # of what is made, if the call that makes it names one
         self.default_device = "cpu"
         self.is_strict = True  # whether tensors of two devices may not be mixed
@@ -232,7 +236,13 @@ class Tape(TorchDispatchMode):
         self._write(func, before, inputs, outputs)
         return result
 
-    def _write(self, func: Any, arguments: Json, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    def _write(
+        self,
+        func: Any,
+        arguments: Json,
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+    ) -> None:
         for tensor in outputs:
             number, is_new = self._number(tensor)
             if is_new:

@@ -94,7 +94,11 @@ class Nursery:
         self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten
 
     def bear(
-        self, setup: dict[str, Any], environment: dict[str, str], folder: Path, descriptors: Sequence[int]
+        self,
+        setup: dict[str, Any],
+        environment: dict[str, str],
+        folder: Path,
+        descriptors: Sequence[int],
     ) -> None:
         """Start a worker; its first message on the control socket is its pid."""
         order = json.dumps({"setup": setup, "environment": environment, "folder": str(folder)}).encode()
@@ -104,7 +108,8 @@ class Nursery:
             socket.send_fds(self._line, [order], descriptors)
         except OSError:
             line = self._start(environment, output=descriptors[1])
-            with contextlib.suppress(OSError):  # killed already: whoever asked finds the control socket closed
+            # killed already: whoever asked finds the control socket closed
+            with contextlib.suppress(OSError):
                 socket.send_fds(line, [order], descriptors)
 
     def close(self) -> None:
@@ -126,7 +131,8 @@ class Nursery:
                 process.poll()
 
     def _start(self, environment: dict[str, str], output: int) -> socket.socket:
-        from assignment.sandbox.rungs import FIRST_TO_GO  # not for the program: it imports nothing of ours
+        # not for the program: it imports nothing of ours
+        from assignment.sandbox.rungs import FIRST_TO_GO
 
         self.close()
         self._line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)

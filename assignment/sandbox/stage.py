@@ -48,7 +48,12 @@ class Stage:
         self._nothing, self._compiled = self._root / "nothing", self._root / "compiled"
         self._spent_s = multiprocessing.get_context("fork").Value("d", 0.0)
         try:
-            for role in ("record", "play", "compile", *(["gpu", "cuda"] if device == "cuda" else [])):
+            for role in (
+                "record",
+                "play",
+                "compile",
+                *(["gpu", "cuda"] if device == "cuda" else []),
+            ):
                 for name in (*COMMON, *RUNTIME[role]):
                     copy(OURS / name, self.runtime(role) / OURS.name / name)
             for folder in (self._scratch, self._nothing, self._compiled):
@@ -57,7 +62,8 @@ class Stage:
         except BaseException:
             remove(self._root)
             raise
-        self._all_gone, self.living = os.pipe()  # a worker holds `living` as long as it, or its supervisor, lives
+        # a worker holds `living` as long as it, or its supervisor, lives
+        self._all_gone, self.living = os.pipe()
 
     def _hold(self, submission: Submission) -> None:
         submission.stage(self.submission)
@@ -103,7 +109,8 @@ class Stage:
 
     def replace(self, submission: Submission) -> None:
         """Replace the submission by this one."""
-        for path in self.submission.iterdir():  # the folder itself stays: it may be bound into a sandbox
+        # the folder itself stays: it may be bound into a sandbox
+        for path in self.submission.iterdir():
             remove(path)
         self._hold(submission)
 
@@ -119,11 +126,16 @@ def copy(source: Path, target: Path) -> None:
     """Copy a file or a folder of modules, with compiled forms where they can be stored."""
     modules = sorted(source.rglob("*.py")) if source.is_dir() else [source]
     for module in modules:
-        compileall.compile_file(module, quiet=2)  # where the checkout can be written to; nothing if it is done already
+        # where the checkout can be written to; nothing if it is done already
+        compileall.compile_file(module, quiet=2)
         copied = target / module.relative_to(source)
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(module, copied)  # with its time, which the compiled form remembers
-        compiled = Path(module.parent, "__pycache__", f"{module.stem}.{sys.implementation.cache_tag}.pyc")
+        compiled = Path(
+            module.parent,
+            "__pycache__",
+            f"{module.stem}.{sys.implementation.cache_tag}.pyc",
+        )
         if compiled.exists():
             (copied.parent / "__pycache__").mkdir(exist_ok=True)
             with contextlib.suppress(OSError):  # replaced by another run at this moment

@@ -30,7 +30,8 @@ PIPE = 1 << 20  # bytes that can be printed while nobody reads
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
-CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, "cuda": 120.0}  # usual: 2 s
+# usual: 2 s
+CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, "cuda": 120.0}
 WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
 WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
 LOOK_EVERY_S = 0.5
@@ -61,27 +62,42 @@ class WorkerUnavailable(Exception):
 class Worker:
     """One worker process and the conversation with it."""
 
-    def __init__(self, stage: Stage, device: str, rung: str | None = None, packages: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        device: str,
+        rung: str | None = None,
+        packages: Sequence[str] = (),
+    ) -> None:
         """Start the process, in the best sandbox or this one; it loads its libraries meanwhile.
 
         Args:
             packages: folders of more packages that it may import.
         """
-        self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
+        self._stage, self._device, self._rung = (
+            stage,
+            device,
+            rung or rungs.choose(rungs.AUTO, device),
+        )
         self._packages = tuple(packages)
         self._channel: socket.socket | None = None
         self._isolated = False
-        self._spent_s = self._idle_s = 0.0  # of the call that is waited for: in all, and doing nothing
-        self.import_error = ""  # what kept the package from being imported: its files are, one by one
+        # of the call that is waited for: in all, and doing nothing
+        self._spent_s = self._idle_s = 0.0
+        # what kept the package from being imported: its files are, one by one
+        self.import_error = ""
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
-        self._pid = multiprocessing.get_context("fork").RawValue("i", 0)  # of its first process, whoever has heard it
-        self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten by who did not start it
+        # of its first process, whoever has heard it
+        self._pid = multiprocessing.get_context("fork").RawValue("i", 0)
+        # Popen complains when it is forgotten by who did not start it
+        self._processes: list[subprocess.Popen] = []
         self._last_words = ""  # what a process printed that never got to its first child
         self._start()
 
     def _start(self) -> None:
-        self._owner = os.getpid()  # who waits for the worker; processes forked from this one only talk to it
+        # who waits for the worker; processes forked from this one only talk to it
+        self._owner = os.getpid()
         self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._output, write_end = os.pipe()
         with suppress(OSError):  # the most that this user may have
@@ -116,7 +132,8 @@ class Worker:
             stderr=output,
             pass_fds=[control, self._stage.living],
             cwd=self._scratch,
-            env={} if self._rung == rungs.BUBBLEWRAP else env,  # its first process shows bwrap's to the others
+            # its first process shows bwrap's to the others
+            env={} if self._rung == rungs.BUBBLEWRAP else env,
             start_new_session=True,
         )
         self._pid.value = process.pid
@@ -125,7 +142,12 @@ class Worker:
     def _environment(self, scratch: str) -> dict[str, str]:
         names = PASSED_ON + (FOR_CUDA if self._device in ON_GPU else ())
         env = {name: os.environ[name] for name in names if name in os.environ}
-        env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        env |= {
+            "HOME": scratch,
+            "TMPDIR": scratch,
+            "PYTHONHASHSEED": "0",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
         if self._device not in ON_GPU:
             env |= {
                 "PATH": "/usr/bin:/bin",
@@ -145,16 +167,29 @@ class Worker:
         """The bytes that the child has mapped since it was forked; 0 if there is none."""
         return self._supervisor("used").get("grown", 0) if self.is_connected else 0
 
-    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
+    def ask(
+        self,
+        request: dict[str, Any],
+        tensors: list["Tensor"],
+    ) -> tuple[dict[str, Any], list["Tensor"]]:
         """Send a request and return its reply; raises WorkerDied, and the next call restarts."""
         if self._stage.is_over:
-            raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
+            raise WorkerDied(
+                "timeout",
+                "not run: the time for the whole submission is over",
+                ran=False,
+            )
         if self._channel is None:
             self._connect()
         return self._exchange(request, tensors)
 
-    def _exchange(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
-        from assignment.protocol import wire  # loads PyTorch, which a worker's start must not wait for
+    def _exchange(
+        self,
+        request: dict[str, Any],
+        tensors: list["Tensor"],
+    ) -> tuple[dict[str, Any], list["Tensor"]]:
+        # loads PyTorch, which a worker's start must not wait for
+        from assignment.protocol import wire
 
         assert self._channel is not None
         timeout_s = CALL_TIMEOUT_S[self._device]
@@ -168,7 +203,10 @@ class Worker:
         except wire.DeadlineExceeded:
             where = self._interrupt()
             self._bury(patience_s=0)
-            raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
+            raise WorkerDied(
+                "timeout",
+                f"no answer within {timeout_s:.0f} s; the call was stopped{where}",
+            ) from None
         except wire.ConnectionLost:
             raise WorkerDied("crashed", self._bury() + self._place()) from None
         except wire.ProtocolError as error:
@@ -178,7 +216,8 @@ class Worker:
             self._stage.spend(self._spent_s or time.monotonic() - began)
             self._spent_s = 0.0
         self._refuse_leftovers()
-        if header.pop("sticks", False):  # an error of the GPU's, with which every later call of this child would fail
+        # an error of the GPU's, with which every later call of this child would fail
+        if header.pop("sticks", False):
             self.end_child()
             if request["kind"] == "load":
                 raise WorkerDied("crashed", "the GPU was left unusable when it was imported")
@@ -247,17 +286,29 @@ class Worker:
         for attempt in range(1, MAX_STARTS + 1):
             ours, theirs = socket.socketpair()
             with theirs:
-                started = self._supervisor("fork", START_TIMEOUT_S, [theirs.fileno()], caches=self._stage.caches)
+                started = self._supervisor(
+                    "fork",
+                    START_TIMEOUT_S,
+                    [theirs.fileno()],
+                    caches=self._stage.caches,
+                )
             if started:
                 break
             ours.close()
-            if attempt == MAX_STARTS or (attempt > 1 and self._last_words):  # it says why: another will say the same
-                raise WorkerUnavailable(f"the worker process did not start: {self._last_words or 'it was killed'}")
+            # it says why: another will say the same
+            if attempt == MAX_STARTS or (attempt > 1 and self._last_words):
+                raise WorkerUnavailable(
+                    f"the worker process did not start: {self._last_words or 'it was killed'}",
+                )
         self._channel = ours
         self._has_had_child = True
 
     def _supervisor(
-        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: Any
+        self,
+        do: str,
+        timeout_s: float = SUPERVISOR_TIMEOUT_S,
+        descriptors: Sequence[int] = (),
+        **more: Any,
     ) -> dict[str, Any]:
         """Return the answer of the worker's first process.
 
@@ -266,7 +317,11 @@ class Worker:
         try:
             self._control.settimeout(timeout_s)
             number = time.monotonic_ns()
-            socket.send_fds(self._control, [json.dumps({"do": do, "number": number, **more}).encode()], descriptors)
+            socket.send_fds(
+                self._control,
+                [json.dumps({"do": do, "number": number, **more}).encode()],
+                descriptors,
+            )
             return self._answer_to(number, timeout_s)
         except (OSError, ValueError) as error:  # no answer at all is no JSON
             if isinstance(error, TimeoutError) and not self._pid.value:  # it was never born

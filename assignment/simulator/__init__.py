@@ -49,12 +49,15 @@ def install() -> None:
     """
     loaded = "triton.language" in sys.modules
     os.environ["TRITON_INTERPRET"] = "1"
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a tile's product is too small to share; read with NumPy
+    # a tile's product is too small to share; read with NumPy
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import triton.language as tl
     from triton.runtime.interpreter import InterpretedFunction
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
-        raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
+        raise RuntimeError(
+            "install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that",
+        )
 
     from . import autotune, device, language, launch
 

@@ -18,7 +18,14 @@ class Follower(Protocol):
     def is_suspect(self, memory: Any) -> bool:
         """Return whether the memory holds a value that no kernel may load."""
 
-    def loaded(self, memory: Any, offsets: Any, width: int, kernel: str, element: Callable[[int], str]) -> None:
+    def loaded(
+        self,
+        memory: Any,
+        offsets: Any,
+        width: int,
+        kernel: str,
+        element: Callable[[int], str],
+    ) -> None:
         """Handle a kernel's load of suspect memory, of elements at these offsets in bytes."""
 
 
@@ -26,17 +33,20 @@ class Follower(Protocol):
 class Call:
     """A call of host code that launches kernels."""
 
-    inputs: Sequence[Any] = ()  # tensors of the caller: kernels must not store to them, nor reach what lies between
+    # tensors of the caller: kernels must not store to them, nor reach what lies between
+    inputs: Sequence[Any] = ()
     seed: int = 0  # of the order in which programs run
     is_traced: bool = False
     launches: list[LaunchCost] = field(default_factory=list)  # if traced
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
-    nans: dict[Place, str] = field(default_factory=dict)  # where an operation of a kernel made a NaN of numbers
+    # where an operation of a kernel made a NaN of numbers
+    nans: dict[Place, str] = field(default_factory=dict)
     empty_grids: list[str] = field(default_factory=list)  # launches of no program, in words
     n_launches: int = 0
     follower: Follower | None = None
-    on_store: Callable[[str, Any], None] | None = None  # hears of each store: the argument's name and the tensor
+    # hears of each store: the argument's name and the tensor
+    on_store: Callable[[str, Any], None] | None = None
 
     def __post_init__(self) -> None:
         self._warned: set[Any] = set()
@@ -70,7 +80,10 @@ def current() -> Call:
 
 @contextlib.contextmanager
 def call(
-    inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False, follower: Follower | None = None
+    inputs: Sequence[Any] = (),
+    seed: int = 0,
+    is_traced: bool = False,
+    follower: Follower | None = None,
 ) -> Iterator[Call]:
     """Make the launches inside belong to this call.
 

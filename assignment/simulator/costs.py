@@ -24,7 +24,8 @@ class HostTraffic(TorchDispatchMode):
         super().__init__()
         self.read: list[tuple[Window, int]] = []
         self.written: list[tuple[Window, int]] = []
-        self.filled = 0  # bytes written by torch.zeros and other constant fills, which are not in `written`
+        # bytes written by torch.zeros and other constant fills, which are not in `written`
+        self.filled = 0
         self.made_from: dict[int, set[int]] = defaultdict(set)
         self.largest = 0  # elements of the largest tensor made
         self._kept: list[torch.Tensor] = []
@@ -68,11 +69,17 @@ class HostTraffic(TorchDispatchMode):
 
     def copies_of(self, storage: int) -> set[int]:
         """Return the storage, and the storages of its size that were made from it."""
-        return self._closure(storage, lambda found: [t for t, sources in self.made_from.items() if found & sources])
+        return self._closure(
+            storage,
+            lambda found: [t for t, sources in self.made_from.items() if found & sources],
+        )
 
     def sources_of(self, storage: int) -> set[int]:
         """Return the storage, and the storages that it was made from."""
-        return self._closure(storage, lambda found: [s for t in found for s in self.made_from.get(t, ())])
+        return self._closure(
+            storage,
+            lambda found: [s for t in found for s in self.made_from.get(t, ())],
+        )
 
     @staticmethod
     def _closure(start: int, step: Any) -> set[int]:
@@ -86,7 +93,11 @@ _FILLS = ("zeros", "ones", "full", "scalar_tensor", "zero_", "fill_")
 _OVERWRITING = ("copy_",)  # what was there before is not read
 
 
-def _changed(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def _changed(
+    func: Any,
+    inputs: list[torch.Tensor],
+    outputs: list[torch.Tensor],
+) -> list[torch.Tensor]:
     """Return the tensors that an operation writes to in place."""
     if not func._schema.is_mutable:
         return []
@@ -123,7 +134,12 @@ def held(tensor: torch.Tensor) -> int:
     return min(tensor.numel(), tensor.untyped_storage().nbytes() // max(tensor.itemsize, 1))
 
 
-def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
+def summary(
+    call: Call,
+    host: HostTraffic,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+) -> dict[str, Any]:
     """Return the bytes read of each input and written of each output, copies included.
 
     "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched.
@@ -142,7 +158,11 @@ def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Seque
 
 
 def _moved(
-    tensor: torch.Tensor, storages: set[int], traffics: list[Traffic], action: str, by_host: list[tuple[Window, int]]
+    tensor: torch.Tensor,
+    storages: set[int],
+    traffics: list[Traffic],
+    action: str,
+    by_host: list[tuple[Window, int]],
 ) -> int:
     """Return the bytes moved of a tensor's part of its storage, and of its other storages."""
     storage, start, end = window(tensor)

@@ -24,7 +24,8 @@ class CudaOnCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func == _IS_CUDA:
             return True
-        if func is torch.device:  # so are the default device, and that of `with torch.device("cuda")`
+        # so are the default device, and that of `with torch.device("cuda")`
+        if func is torch.device:
             return on_cpu(func(*args, **(kwargs or {})))
         if func is torch.Tensor.cuda:
             return torch.Tensor.to(args[0], on_cpu("cuda"))

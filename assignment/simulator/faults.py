@@ -10,9 +10,13 @@ from typing import Any
 _HERE = Path(__file__).parent
 _LAUNCH = str(_HERE / "launch.py")
 _TRITON = find_spec("triton")  # not imported here: whoever installs the simulator must come first
-_OURS = (f"{_HERE}/", f"{Path(_TRITON.origin).parent}/" if _TRITON and _TRITON.origin else f"{_HERE}/")
+_OURS = (
+    f"{_HERE}/",
+    f"{Path(_TRITON.origin).parent}/" if _TRITON and _TRITON.origin else f"{_HERE}/",
+)
 
-Place = tuple[tuple[CodeType, int], ...]  # code and line: where it happened, and from where that was called
+# code and line: where it happened, and from where that was called
+Place = tuple[tuple[CodeType, int], ...]
 Program = tuple[int, int, int]
 
 

@@ -33,7 +33,8 @@ FP8 = (FP8E4NV, FP8E5)  # those of a Hopper GPU
 _POINTER = np.dtype(np.uint64)
 _CANONICAL_NAN = {1: 0x7F, 2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # by size in bytes
 
-ADDRESS = np.uint64((1 << 48) - 1)  # the bits of an address; those above hold the number of its tensor
+# the bits of an address; those above hold the number of its tensor
+ADDRESS = np.uint64((1 << 48) - 1)
 
 
 def numpy_type(ty: Any) -> np.dtype:

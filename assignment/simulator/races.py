@@ -39,14 +39,18 @@ class Races:
         """Set up; `waits` is whether the kernel has a loop in which it can wait for others."""
         self._kernel, self._waits, self._warn = kernel, waits, warn
         self._events = [Event((0, 0, 0), "", ())]
-        self._released: dict[int, dict[Program, int]] = {}  # address of a lock → program → its last event before
-        self._offered: Locks = frozenset()  # what atomics of this program acquired, whether it looked or not
+        # address of a lock → program → its last event before
+        self._released: dict[int, dict[Program, int]] = {}
+        # what atomics of this program acquired, whether it looked or not
+        self._offered: Locks = frozenset()
         self._seen: Locks = frozenset()  # those whose value has decided what the program does
-        self._seen_now: Locks = frozenset()  # those whose value decides what the access of the moment touches
+        # those whose value decides what the access of the moment touches
+        self._seen_now: Locks = frozenset()
         self._program: Program = (0, 0, 0)
         self._first = 1  # event of the program that runs
         self._barrier = 1  # event of it after its last barrier
-        self._recent: dict[int, tuple[int, np.ndarray, Lanes | None]] = {}  # its stores since then: unit, pieces, lanes
+        # its stores since then: unit, pieces, lanes
+        self._recent: dict[int, tuple[int, np.ndarray, Lanes | None]] = {}
 
     def begin(self, program: Program) -> None:
         """Start the next program."""
@@ -71,7 +75,8 @@ class Races:
         if "store" in shadow.marks and lanes:
             self._check_lanes(shadow, index, name, lanes)
         if "store" in shadow.marks or "same" in shadow.marks:
-            own = shadow.of("same").take(index) >= self._first  # stored again by this program, unchanged
+            # stored again by this program, unchanged
+            own = shadow.of("same").take(index) >= self._first
             self._check(shadow, index, ("store",), "loads", name, but=own)
             self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
         first = shadow.of("load").take(index)
@@ -81,9 +86,23 @@ class Races:
         if is_foreign.any():
             shadow.of("load again")[index[is_foreign]] = self._event("loaded")
 
-    def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray, lanes: Lanes | None) -> None:
+    def store(
+        self,
+        shadow: Shadow,
+        index: np.ndarray,
+        name: Name,
+        is_same: np.ndarray,
+        lanes: Lanes | None,
+    ) -> None:
         """Check and record a write; `is_same` marks the elements that had these values already."""
-        self._check(shadow, index, ("store", "same", "load", "load again", "atomic"), "stores to", name, is_same)
+        self._check(
+            shadow,
+            index,
+            ("store", "same", "load", "load again", "atomic"),
+            "stores to",
+            name,
+            is_same,
+        )
         event = self._event("stored to")
         shadow.of("store")[index[~is_same]] = event
         self._recent[event] = shadow.unit, index, lanes
@@ -143,7 +162,12 @@ class Races:
                 self._settle(events, foreign, action, name, is_same)
 
     def _settle(
-        self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None
+        self,
+        events: np.ndarray,
+        foreign: np.ndarray,
+        action: str,
+        name: Name,
+        is_same: np.ndarray | None,
     ) -> None:
         """Raise, unless atomics order the events; where the values stay the same, only warn."""
         unordered = [number for number in np.unique(events[foreign]).tolist() if not self._is_ordered(number)]

@@ -34,7 +34,8 @@ class Rewriter(ast.NodeTransformer):
         self.locals = {*fn.__code__.co_varnames, *fn.__code__.co_cellvars}
         self._scopes: scopes.Scopes
         self._unread: set[str] = set()  # parameters that the compiler overlooks
-        self._refused: list[ast.expr] = []  # what it refuses of the piece of program that is visited
+        # what it refuses of the piece of program that is visited
+        self._refused: list[ast.expr] = []
         self._loops = 0  # around the node that is visited, those that are unrolled aside
         self._ifs: list[ast.stmt] = []  # checks of the variables of those around it
         self._returned = ""  # the function's name if the types of its `return`s may differ
@@ -113,12 +114,19 @@ class Rewriter(ast.NodeTransformer):
         """Return whether `name` is Python's own, not the student's."""
         if name in self.locals:
             return False
-        return self.globals.get(name, getattr(builtins, name, None)) is getattr(builtins, name, None)
+        return self.globals.get(name, getattr(builtins, name, None)) is getattr(
+            builtins,
+            name,
+            None,
+        )
 
     def visit(self, node: ast.AST) -> Any:
         """Rewrite a node; one that the compiler does not know is refused."""
         name = type(node).__name__
-        is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(node, (ast.Starred, ast.FormattedValue))
+        is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(
+            node,
+            (ast.Starred, ast.FormattedValue),
+        )
         is_known = is_part or hasattr(CodeGenerator, f"visit_{name}") or isinstance(node, ast.Raise)
         return super().visit(node) if is_known else self._unsupported(node)
 
@@ -144,7 +152,11 @@ class Rewriter(ast.NodeTransformer):
             return self._unsupported(node)
         value = self._call("bind", [self.visit(node.value)], node.value)
         if isinstance(node.targets[0], ast.Tuple):
-            value = self._call("parts", [value, ast.Constant(len(node.targets[0].elts))], node.value)
+            value = self._call(
+                "parts",
+                [value, ast.Constant(len(node.targets[0].elts))],
+                node.value,
+            )
         node.targets, node.value = [self.visit(node.targets[0])], value
         return node
 
@@ -248,7 +260,10 @@ class Rewriter(ast.NodeTransformer):
             again = [self._assign(name, value, at), self._if(is_unbound, [_delete(name)], at)]
             is_restored = ast.Compare(ast.Constant(name), [ast.In()], [ast.Name(way, ast.Load())])
             restore.append(self._if(is_restored, again, at))
-        return [self._assign(way, self._join(way, in_both, at), at), self._if(ast.Name(way, ast.Load()), restore, at)]
+        return [
+            self._assign(way, self._join(way, in_both, at), at),
+            self._if(ast.Name(way, ast.Load()), restore, at),
+        ]
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
         if node.orelse:
@@ -277,7 +292,11 @@ class Rewriter(ast.NodeTransformer):
         loop.body = self._visit_all(loop.body)
         self._loops -= 1
 
-    def _with_constant_types(self, loop: ast.For | ast.While, names: frozenset[str]) -> list[ast.stmt]:
+    def _with_constant_types(
+        self,
+        loop: ast.For | ast.While,
+        names: frozenset[str],
+    ) -> list[ast.stmt]:
         """Return the loop, with a check after each turn that its variables keep their types.
 
         Names that its body alone binds are unknown to the compiler after the turn.
@@ -294,7 +313,13 @@ class Rewriter(ast.NodeTransformer):
             end = [self._do(self._call(f"turned{how}", [loaded, values], loop), loop)]
             for name in open_ones:
                 is_inner = self._call("is_inner", [ast.Constant(name), loaded], loop)
-                end.append(self._if(is_inner, [self._assign(name, ast.Constant(None), loop), _delete(name)], loop))
+                end.append(
+                    self._if(
+                        is_inner,
+                        [self._assign(name, ast.Constant(None), loop), _delete(name)],
+                        loop,
+                    )
+                )
         for name in inner:
             end += [self._assign(name, ast.Constant(None), loop), _placed(_delete(name), loop)]
         control.OF_LOOPS.update(open_ones, inner)
@@ -317,7 +342,8 @@ class Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(call), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        if ast.unparse(node) == "breakpoint()" and self._is_builtin("breakpoint"):  # in the kernel's own frame
+        # in the kernel's own frame
+        if ast.unparse(node) == "breakpoint()" and self._is_builtin("breakpoint"):
             node.value = self._call("stop", [], node)
             return node
         return self.generic_visit(node)
@@ -411,7 +437,10 @@ def _delete(name: str) -> ast.stmt:
 def _is_readable(value: Any) -> bool:
     """Return whether the compiler lets a kernel read this global."""
     return (
-        isinstance(value, (types.ModuleType, JITCallable, InterpretedFunction, tl.constexpr, tl.dtype))
+        isinstance(
+            value,
+            (types.ModuleType, JITCallable, InterpretedFunction, tl.constexpr, tl.dtype),
+        )
         or getattr(value, "__triton_builtin__", False)
         or getattr(value, "__triton_aggregate__", False)
         or str(getattr(value, "__module__", "")).startswith(("triton.", "assignment.simulator."))

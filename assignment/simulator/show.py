@@ -28,7 +28,8 @@ def report(launches: Sequence[LaunchCost], host: HostTraffic | None) -> None:
     if launches:
         table = _table(launches)
         whole = console.measure(table, options=console.options.update(max_width=_ENDLESS)).maximum
-        console.width = max(console.width, whole)  # a terminal may wrap a line; no figure is cut off
+        # a terminal may wrap a line; no figure is cut off
+        console.width = max(console.width, whole)
         console.print(table)
         console.print(_LEGEND, style="dim", soft_wrap=True)
     if host is not None:

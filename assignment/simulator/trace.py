@@ -26,8 +26,10 @@ class Traffic:
     stored: int = 0
     updated: int = 0  # by atomics: each of them reads and writes
     tile_rows: int = 0  # the most rows of one batch that one load touched
-    counts: dict[str, np.ndarray] = field(default_factory=dict)  # by action: how many accesses touched each element
-    last: dict[str, np.ndarray] = field(default_factory=dict)  # by action: number of the last program, from 1
+    # by action: how many accesses touched each element
+    counts: dict[str, np.ndarray] = field(default_factory=dict)
+    # by action: number of the last program, from 1
+    last: dict[str, np.ndarray] = field(default_factory=dict)
     is_mapped_whole: bool = True  # these arrays are over its whole storage
     origin: int = 0  # the place of the tensor's first element in these arrays
 
@@ -60,13 +62,23 @@ class LaunchCost:
         x, y, z = program
         self.program = 1 + x + self.grid[0] * (y + self.grid[1] * z)
 
-    def touch(self, traffic: Traffic, action: str, index: np.ndarray, size: int, nbytes: int) -> None:
+    def touch(
+        self,
+        traffic: Traffic,
+        action: str,
+        index: np.ndarray,
+        size: int,
+        nbytes: int,
+    ) -> None:
         """Count an access to the elements `index` of a map of `size` elements."""
         setattr(traffic, action, getattr(traffic, action) + nbytes)
         missing = size - len(traffic.counts.get(action, ()))
         if missing > 0:  # the first access, or one that reaches a larger tensor than those before
             for maps in (traffic.counts, traffic.last):
-                maps[action] = np.append(maps.get(action, np.zeros(0, np.int32)), np.zeros(missing, np.int32))
+                maps[action] = np.append(
+                    maps.get(action, np.zeros(0, np.int32)),
+                    np.zeros(missing, np.int32),
+                )
         index = np.unique(index)  # lanes that ask for one element together move it once
         traffic.counts[action][index] += 1
         traffic.last[action][index] = self.program

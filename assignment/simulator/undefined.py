@@ -26,7 +26,8 @@ _PROBES = {  # what takes the place of undefined values: the largest, the smalle
     True: (3e4, -3e4, 1.5),
     False: (3e4, -3e4, 1.5, math.nan),  # of a masked-out lane, which a factor of zero does not hide
 }
-_ENOUGH = {True: 64, False: 3}  # programs run again for one line: with unwritten values, and with masked-out lanes
+# programs run again for one line: with unwritten values, and with masked-out lanes
+_ENOUGH = {True: 64, False: 3}
 
 
 class Write(NamedTuple):
@@ -51,7 +52,11 @@ _Everything: Any = ctypes.c_char * 2**47  # one type for memory of any length: m
 
 def _scatter(addresses: np.ndarray, values: np.ndarray) -> None:
     first, last = int(addresses.min()), int(addresses.max())
-    memory = np.frombuffer(_Everything.from_address(first), values.dtype, (last - first) // values.itemsize + 1)
+    memory = np.frombuffer(
+        _Everything.from_address(first),
+        values.dtype,
+        (last - first) // values.itemsize + 1,
+    )
     memory[(addresses - np.uint64(first)).view(np.int64) // values.itemsize] = values
 
 
@@ -133,7 +138,8 @@ class Undefined:
     """The undefined values that programs of one launch loaded, and the trials of their effects."""
 
     def __init__(self) -> None:
-        self.met: dict[Any, tuple[str, Place]] = {}  # by line of the kernel, those of the program that runs
+        # by line of the kernel, those of the program that runs
+        self.met: dict[Any, tuple[str, Place]] = {}
         self._tried: dict[Any, int] = {}
         self._probe: tuple[Any, float] | None = None
 
@@ -141,7 +147,14 @@ class Undefined:
         """Start the next program."""
         self.met = {}
 
-    def meet(self, text: str, where: Place, values: np.ndarray, lanes: np.ndarray, is_unwritten: bool) -> None:
+    def meet(
+        self,
+        text: str,
+        where: Place,
+        values: np.ndarray,
+        lanes: np.ndarray,
+        is_unwritten: bool,
+    ) -> None:
         """Record an undefined value in these lanes; in a trial of this line, replace it."""
         about = where[:1], is_unwritten
         if self._probe is None:
@@ -160,7 +173,13 @@ class Undefined:
             self._tried[about] = tried + 1
         return found
 
-    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Any, value: float) -> bool:
+    def _changes(
+        self,
+        first: list[Write],
+        again: Callable[[], list[Write]],
+        about: Any,
+        value: float,
+    ) -> bool:
         self._probe = about, value
         try:
             second = again()

@@ -78,8 +78,14 @@ class Bench:
     """The contestants of one session."""
 
     def __init__(self, submitted: Submitted, peers: Peers, memory: Memory, roof: Roof) -> None:
-        self._submission, self._peers, self._memory, self._roof = submitted.contestant(), peers, memory, roof
-        self.missing: dict[tuple[str, str], str] = {}  # contestant and function: why it is not there
+        self._submission, self._peers, self._memory, self._roof = (
+            submitted.contestant(),
+            peers,
+            memory,
+            roof,
+        )
+        # contestant and function: why it is not there
+        self.missing: dict[tuple[str, str], str] = {}
 
     def rows(self, work: Workload) -> Iterator[Row]:
         """Yield a row per contestant that can do the work, timed in turns."""
@@ -154,9 +160,19 @@ def run(
     bench = Bench(submitted, peers, memory, roof)
     found: list[Row] = []  # of the function that is at it
     works = sweep(only)
-    bar = (TextColumn("  timing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = (
+        TextColumn("  timing {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     try:
-        with Progress(*bar, console=console, transient=True, disable=not console.is_terminal) as progress:
+        with Progress(
+            *bar,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        ) as progress:
             task = progress.add_task("", total=len(works))
             for i, work in enumerate(works):
                 progress.update(task, description=work.function)

@@ -17,7 +17,10 @@ from assignment.timing.clock import Contestant
 from assignment.timing.steps import Found, examined
 from tests import operators
 
-PEERS, OPERATORS = Path(__file__).parent / "peers", Path(__file__).resolve().parents[1] / "operators"
+PEERS, OPERATORS = (
+    Path(__file__).parent / "peers",
+    Path(__file__).resolve().parents[1] / "operators",
+)
 ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = {"status": "failed", "message": replies.UNREADABLE}
 
@@ -47,7 +50,12 @@ class Submitted:
     def contestant(self) -> Contestant:
         return Contestant("submission", self.ask)
 
-    def ask(self, kind: str, workload: Workload, more: dict[str, Any] | None = None) -> dict[str, Any]:
+    def ask(
+        self,
+        kind: str,
+        workload: Workload,
+        more: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Send a request about a workload; raises Failed and WorkerDied."""
         if not (self._recorder.is_connected and self._player.is_connected):
             self.begin_anew()
@@ -75,9 +83,16 @@ class Submitted:
 
     def _record(self, workload: Workload, configurations: int | list[int]) -> Tensor:
         made = [[str(spec.dtype).removeprefix("torch."), list(spec.shape)] for spec in workload.inputs.values()]
-        request = {"kind": "call", **operators.called(workload.function), "options": workload.options}
+        request = {
+            "kind": "call",
+            **operators.called(workload.function),
+            "options": workload.options,
+        }
         request["target"] = self._gpu
-        said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
+        said, came = self._recorder.ask(
+            {**request, "made": made, "configurations": configurations},
+            [],
+        )
         reply = replies.recorded(said) if replies.is_program(came) else None
         if reply is None or reply["status"] != "ok":
             raise Failed(reply or UNREADABLE)
@@ -87,7 +102,13 @@ class Submitted:
             raise Failed({"status": "failed", "message": str(error)}) from error
         return came[0]
 
-    def _play(self, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor) -> dict[str, Any]:
+    def _play(
+        self,
+        kind: str,
+        workload: Workload,
+        more: dict[str, Any],
+        *data: Tensor,
+    ) -> dict[str, Any]:
         return ask(self._player, workload.function, kind, workload, more, *data)
 
     def begin_anew(self) -> None:
@@ -133,16 +154,24 @@ class Peers:
         self._worker = Worker(self._stage, "cuda", rung, packages=packages())
 
     def contestant(self, name: str) -> Contestant:
-        def ask_peer(kind: str, workload: Workload, more: dict[str, Any] | None = None) -> dict[str, Any]:
+        def ask_peer(
+            kind: str,
+            workload: Workload,
+            more: dict[str, Any] | None = None,
+        ) -> dict[str, Any]:
             try:
                 return ask(self._worker, f"{name}__{workload.function}", kind, workload, more or {})
             except (Failed, WorkerDied) as error:
-                raise PeerFailed(name, (str(error) or type(error).__name__).splitlines()[0][:100]) from error
+                raise PeerFailed(
+                    name,
+                    (str(error) or type(error).__name__).splitlines()[0][:100],
+                ) from error
 
         return Contestant(name, ask_peer, is_trusted=True)
 
     def close(self) -> None:
-        with contextlib.suppress(WorkerDied):  # so that PyTorch does not complain of memory that is still in use
+        # so that PyTorch does not complain of memory that is still in use
+        with contextlib.suppress(WorkerDied):
             function = f"{COPYING}__{next(iter(operators.functions()))}"
             self._worker.ask({"kind": "release", **operators.called(function), "options": {}}, [])
         self._worker.close()
@@ -150,7 +179,12 @@ class Peers:
 
 
 def ask(
-    worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor
+    worker: Worker,
+    function: str,
+    kind: str,
+    workload: Workload,
+    more: dict[str, Any],
+    *data: Tensor,
 ) -> dict[str, Any]:
     """Send a request and return the reply; raises Failed and WorkerDied."""
     request = {"kind": kind, **operators.called(function), "options": workload.options, **more}

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from assignment.operators.workloads import Spec
 
-ALIGNMENT = 256  # bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
+# bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
+ALIGNMENT = 256
 POISON = 0xFF  # NaN in every float type
 POOL_ELEMENTS = 1 << 26
 FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
@@ -25,7 +26,8 @@ class Memory:
         self._flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
         secret = torch.Generator("cuda").manual_seed(secrets.randbits(63))
         self._normal = torch.randn(POOL_ELEMENTS, device="cuda", generator=secret)
-        self._shared = self._bytes.untyped_storage()._share_cuda_()  # its parts are told in reductions.py of PyTorch
+        # its parts are told in reductions.py of PyTorch
+        self._shared = self._bytes.untyped_storage()._share_cuda_()
 
     @property
     def nbytes(self) -> int:
@@ -35,7 +37,10 @@ class Memory:
         """Return what a worker needs to map the memory, as JSON."""
         return [part.hex() if isinstance(part, bytes) else part for part in self._shared]
 
-    def lay_out(self, groups: Sequence[Sequence[Spec]]) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
+    def lay_out(
+        self,
+        groups: Sequence[Sequence[Spec]],
+    ) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
         """Return tensors for the specs of each group, and their places for a worker.
 
         A place is an offset, a dtype and a shape.

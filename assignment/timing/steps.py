@@ -31,7 +31,8 @@ class Found:
 
     evidence: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    peak: int = 0  # bytes beside the inputs, of this call and of all that is kept, as the player measures it
+    # bytes beside the inputs, of this call and of all that is kept, as the player measures it
+    peak: int = 0
 
 
 def examined(program: dict[str, Any], kernels: list[dict[str, Any]], function: str) -> Found:

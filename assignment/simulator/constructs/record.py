@@ -34,10 +34,15 @@ def record(device: str, out: Path, inputs_from: Path | None, only: str) -> dict[
             failures[construct.name] = f"{type(error).__name__}: {_first_line(error)}"
             outputs = {}
         stored = {key: _storable(value) for key, value in inputs.items()}
-        by_content = {key: f"input/{_digest(value)}" for key, value in stored.items()}  # most are used many times
+        # most are used many times
+        by_content = {key: f"input/{_digest(value)}" for key, value in stored.items()}
         tensors |= {by_content[key]: value for key, value in stored.items()}
         tensors |= {f"{construct.name}/{key}": _storable(value) for key, value in outputs.items()}
-        note = {"inputs": by_content, "outputs": list(outputs), "error": failures.get(construct.name)}
+        note = {
+            "inputs": by_content,
+            "outputs": list(outputs),
+            "error": failures.get(construct.name),
+        }
         notes[construct.name] = json.dumps(note | {"closeness": dataclasses.asdict(construct.closeness)})
     save_file(tensors, out, notes | {"machine": json.dumps(_machine(device))})
     return failures
