@@ -32,7 +32,7 @@ def tell(noted: Sequence[Noted], base: Path, ptx: Path | None) -> int:
     wrong = advice.problems(_all(graded))
     _print("Does not run on such a GPU:", wrong, base)
     _print("Not judged:", advice.not_judged(_all(graded)), base)
-    _print("Nobody knows:", advice.unknown(_all(graded)), base)
+    _print("Unclear:", advice.unknown(_all(graded)), base)
     too_large = advice.problems(_all(larger))
     _print("The same of larger shapes:", too_large, base)
     everyone = [kernel for calls in (graded, larger) for kernels in calls.values() for kernel in kernels]

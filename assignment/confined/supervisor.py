@@ -49,7 +49,7 @@ class Supervisor:
     def run(self) -> None:
         """Answer until the grader is gone."""
         adopt_orphans()
-        prctl(4, 0)  # not dumpable: nobody of this user may trace or read this process
+        prctl(4, 0)  # not dumpable: other processes of this user cannot trace or read it
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., dict[str, Any]]]
         handlers = {

@@ -19,7 +19,7 @@ from assignment.operators.misconception import Call, Model, Models
 from tests.compare import Expected
 from tests.operators import Function, functions, of_oracle, operator_of, oracle
 
-# of the bound: who is that close agrees; and of others who is no farther than the closest
+# of the bound: a model that close agrees; others must be at most this many times as far off
 CLOSE, FARTHER = 0.1, 3.0
 FAR, ROUGHLY = 10.0, 1e-3  # values so many times as large as the right ones need agree only so well
 # of a row's largest value: what differs by more than that and by more than the check allows is not

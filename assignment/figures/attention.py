@@ -254,7 +254,7 @@ def backward_walks() -> Drawing:
     drawing = Drawing(
         720,
         372,
-        "The two kernels of backward: who owns what, and who walks over what",
+        "The two kernels of backward: which tile each program owns, and which it visits",
     )
     drawing.text(60, 26, "kernel 1: dK and dV", bold=True)
     drawing.text(400, 26, "kernel 2: dQ", bold=True)

@@ -143,7 +143,7 @@ class Definition:
 
 def _parsed(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes, for who writes the file
+        warnings.simplefilter("ignore")  # about escapes, for the author of the file
         return ast.parse(text)
 
 

@@ -115,10 +115,10 @@ def expect_silence(connection: socket.socket) -> None:
     connection.setblocking(False)
     try:
         data = connection.recv(1, socket.MSG_PEEK)
-    except OSError:  # nothing there; or a connection that is lost, as whoever uses it next is told
+    except OSError:  # nothing there; a lost connection is reported at its next use
         return
     if data:
-        raise ProtocolError("an answer that nobody asked for")
+        raise ProtocolError("an answer without a request")
 
 
 def send(

@@ -55,7 +55,7 @@ class Tape(TorchDispatchMode):
         # of storages that live, by address of their implementation
         self._numbers: dict[int, int] = {}
         self._references: dict[int, StorageWeakRef] = {}  # by number
-        # what memory that nobody was seen to make holds, by number
+        # contents of memory of unknown origin, by number
         self._constants: dict[int, bytes] = {}
         self._next = 0
         self.chunk = 0  # the number of the program that is being written

@@ -108,7 +108,7 @@ class Nursery:
             socket.send_fds(self._line, [order], descriptors)
         except OSError:
             line = self._start(environment, output=descriptors[1])
-            # killed already: whoever asked finds the control socket closed
+            # killed already: the caller finds the control socket closed
             with contextlib.suppress(OSError):
                 socket.send_fds(line, [order], descriptors)
 

@@ -34,7 +34,7 @@ AUTO = "auto"
 UNSAFE = (RLIMITS,)
 BANNER = """\
 !! NO SANDBOX (rlimits): the submission can read and change your files and use the network, as you can.
-!! Run nobody's code but your own this way.
+!! Run only your own code this way.
 """
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WAKE_EVERY_S = 2.0
-PIPE = 1 << 20  # bytes that can be printed while nobody reads
+PIPE = 1 << 20  # bytes that can be printed before they are read
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
@@ -88,15 +88,15 @@ class Worker:
         self.import_error = ""
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
-        # of its first process, whoever has heard it
+        # of its first process, shared with forked processes
         self._pid = multiprocessing.get_context("fork").RawValue("i", 0)
-        # Popen complains when it is forgotten by who did not start it
+        # Popen warns when a process that did not start it drops it
         self._processes: list[subprocess.Popen] = []
         self._last_words = ""  # what a process printed that never got to its first child
         self._start()
 
     def _start(self) -> None:
-        # who waits for the worker; processes forked from this one only talk to it
+        # the process that waits for the worker; its forks only talk to it
         self._owner = os.getpid()
         self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._output, write_end = os.pipe()

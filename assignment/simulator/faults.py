@@ -9,7 +9,7 @@ from typing import Any
 
 _HERE = Path(__file__).parent
 _LAUNCH = str(_HERE / "launch.py")
-_TRITON = find_spec("triton")  # not imported here: whoever installs the simulator must come first
+_TRITON = find_spec("triton")  # not imported here: the simulator must be installed first
 _OURS = (
     f"{_HERE}/",
     f"{Path(_TRITON.origin).parent}/" if _TRITON and _TRITON.origin else f"{_HERE}/",

@@ -156,7 +156,7 @@ class Watch:
             self._note_load(region, offsets, dtype, lanes)
         if region.may_be_unwritten and (undefined := is_unwritten(values)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(undefined)[0]])
-            text = self._says(Unwritten, "loads", region, lane, "which nobody has written")
+            text = self._says(Unwritten, "loads", region, lane, "which was never written")
             self.undefined.meet(text, place(), values, undefined, True)
         return values
 
@@ -307,7 +307,7 @@ class Watch:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := is_unwritten(old)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
-            text = self._says(Unwritten, "updates", region, lane, "which nobody has written")
+            text = self._says(Unwritten, "updates", region, lane, "which was never written")
             self.undefined.meet(text, place(), old, lanes, True)
         new = operation(old, *operands).astype(old.dtype)
         self._record(region, addresses, old, new)

@@ -30,7 +30,7 @@ BENCH_MEMORY_SHARE = 0.1  # where some peers hold all scores
 MAX_MEMORY = 40 << 30  # bytes
 # bytes of the GPU; on a smaller one, what only moves memory has a quarter of the rows
 FULL_SIZES_FROM = 32 << 30
-# times what copies and products reach: who only reads may be a little faster than a copy
+# times what copies and products reach: reading alone may be a little faster than a copy
 BEYOND_ROOF = 1.25
 # bytes beside the results: a matrix of all scores of one head at n = 32,768 takes 2 GiB in bfloat16
 SLACK = 1 << 30
