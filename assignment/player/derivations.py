@@ -55,63 +55,18 @@ _SAME_SHAPE = (
     "alias_copy",
 )
 _MOVED = (  # run on the labels as on the values
-    *(
-        "cat",
-        "stack",
-        "constant_pad_nd",
-        "index_select",
-        "gather",
-        "index",
-        "take",
-        "flip",
-        "roll",
-        "repeat",
-    ),
-    *(
-        "repeat_interleave",
-        "tril",
-        "triu",
-        "slice_backward",
-        "select_backward",
-        "slice_scatter",
-        "select_scatter",
-    ),
-    *(
-        "diagonal_scatter",
-        "as_strided_scatter",
-        "index_put",
-        "_index_put_impl",
-        "index_copy",
-        "index_fill",
-        "scatter",
-    ),
-    *(
-        "masked_fill",
-        "masked_scatter",
-        "masked_select",
-        "where",
-        "rot90",
-        "diag_embed",
-        "expand_copy",
-        "view_copy",
-    ),
-    *(
-        "permute_copy",
-        "transpose_copy",
-        "slice_copy",
-        "select_copy",
-        "narrow_copy",
-        "unbind_copy",
-        "split_copy",
-    ),
-    *(
-        "reflection_pad1d",
-        "reflection_pad2d",
-        "replication_pad1d",
-        "replication_pad2d",
-        "_pad_circular",
-        "block_diag",
-    ),
+    *("cat", "stack", "constant_pad_nd", "index_select", "gather", "index", "take", "flip"),
+    *("roll", "repeat"),
+    *("repeat_interleave", "tril", "triu", "slice_backward", "select_backward"),
+    *("slice_scatter", "select_scatter"),
+    *("diagonal_scatter", "as_strided_scatter", "index_put", "_index_put_impl", "index_copy"),
+    *("index_fill", "scatter"),
+    *("masked_fill", "masked_scatter", "masked_select", "where", "rot90", "diag_embed"),
+    *("expand_copy", "view_copy"),
+    *("permute_copy", "transpose_copy", "slice_copy", "select_copy", "narrow_copy"),
+    *("unbind_copy", "split_copy"),
+    *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
+    *("_pad_circular", "block_diag"),
 )
 # arguments that say which, not what
 _CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")
@@ -119,14 +74,8 @@ _ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
 # arguments that may be a number instead of a tensor
 NUMBERS = ("value", "self", "other", "fill_value")
 _ADDED_UP = (  # moves that may put several values in one place
-    *(
-        "index_put",
-        "_index_put_impl",
-        "index_add",
-        "scatter_add",
-        "scatter",
-        "embedding_dense_backward",
-    ),
+    *("index_put", "_index_put_impl", "index_add", "scatter_add"),
+    *("scatter", "embedding_dense_backward"),
     *("unfold_backward", "replication_pad1d_backward", "reflection_pad1d_backward", "cumsum"),
 )
 _SCALED = ("mul", "div", "multiply", "divide", "true_divide", "neg", "negative")
@@ -134,31 +83,10 @@ _SUMMED = ("sum", "mean", "nansum")
 _ADDED = ("add", "sub", "rsub")
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "baddbmm", "vdot")
 _CLEANING = (  # what an anxious but honest wrapper may do to what it has: for staff to judge
-    *(
-        "where",
-        "masked_fill",
-        "nan_to_num",
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "eq",
-        "ne",
-    ),
-    *(
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "logical_not",
-        "logical_and",
-        "logical_or",
-        "bitwise_not",
-        "bitwise_and",
-        "bitwise_or",
-    ),
+    *("where", "masked_fill", "nan_to_num", "clamp", "clamp_min", "clamp_max", "isnan", "isinf"),
+    *("isfinite", "eq", "ne"),
+    *("lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "bitwise_not"),
+    *("bitwise_and", "bitwise_or"),
     *("any", "all", "maximum", "minimum"),
 )
 # labels that scaling leaves as they are
