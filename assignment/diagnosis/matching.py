@@ -2,31 +2,21 @@
 
 import copy
 import functools
-import itertools
 import math
-import operator
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from assignment.diagnosis import strides
-from assignment.operators import parts
-from assignment.operators.misconception import Call, Model, Models
+from assignment.diagnosis.candidates import MODELS, Cause, possible, right, too_large
+from assignment.diagnosis.closeness import are_near, distance, error_over_bound
+from assignment.operators.misconception import Call
 from tests.compare import Expected
-from tests.operators import Function, functions, of_oracle, operator_of, oracle
 
 # of the bound: a model that close agrees; others must be at most this many times as far off
 CLOSE, FARTHER = 0.1, 3.0
-FAR, ROUGHLY = 10.0, 1e-3  # values so many times as large as the right ones need agree only so well
-# of a row's largest value: what differs by more than that and by more than the check allows is not
-# alike
-NEAR = 0.03
-# times the right row's largest: so far off, exp has made errors of logits large
-HUGE, NEAR_HUGE = 1e3, 0.3
 # times: a model that leaves so little of the error explains it, though errors grow with a wrong
 # result
 LESS = 300.0
@@ -41,28 +31,12 @@ ADDED_TO_ANOTHER = (
     "Your result is that of this call added to that of the call before (handout/grading.md#what-may-be-called). Is "
     "memory kept from one call to the next, and added to without having been cleared?"
 )
-OF_ANOTHER_GRAPH = (
-    "Your gradients are those with tensors, or options, of another forward pass that came in between "
-    "(handout/grading.md#what-may-be-called). A class or a module holds the last ones only: ctx keeps those of its own "
-    "graph."
-)
 OF_ANOTHER_CALL = (
     "Your result is right for the inputs of another call (handout/grading.md#what-may-be-called). Is a result kept or "
     "looked up from one call to the next? The same tensors may hold other values by then."
 )
-MAX_ELEMENTS = 1 << 22  # of scores, or of x: what is larger is not looked at
 
-MODELS: dict[str, Models] = {name: models for part in parts("misconceptions") for name, models in part.MODELS.items()}
 HINTS = {one.hint: one.name for models in MODELS.values() for one in models.misconceptions}
-
-
-@dataclass(frozen=True)
-class Cause:
-    """What may have been computed instead: a sentence for the student, and all such results."""
-
-    hint: str
-    model: Model
-    is_by_batch: bool = False  # what it computes of an entry of the batch depends on no other entry
 
 
 def causes(
@@ -246,219 +220,3 @@ def _by_entry(got: Tensor, want: Expected, n_batch: int) -> Tensor:
     """
     error = (got.double() - want.value).abs() / want.allowed
     return error.nan_to_num(math.inf).flatten(n_batch).amax(-1)
-
-
-def calls(asked: dict[str, Any]) -> list[Call]:
-    """Return the calls that a request of judge/calls.py has the submission compute.
-
-    They are calls of the functions that have models.
-    """
-    function, tensors, options = (
-        functions().get(asked["function"]),
-        list(asked["tensors"]),
-        asked["options"],
-    )
-    if function is None:
-        return []
-    if asked["kind"] == "gradients":
-        return [gradients_of(function, tensors, options, asked)]
-    outputs = (0,) if function.gradients else None
-    halves = [tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]] if asked["kind"] == "again" else [tensors]
-    return [Call(function.oracle, half, options, outputs) for half in halves]
-
-
-@dataclass(frozen=True)
-class Interleaved(Call):
-    """The backward pass of a call after another forward pass, of `others`."""
-
-    others: Sequence[Tensor] = ()
-
-
-def gradients_of(
-    function: Function,
-    tensors: list[Tensor],
-    options: dict[str, Any],
-    asked: dict[str, Any],
-) -> Call:
-    """Return the backward pass that asking for gradients amounts to."""
-    inputs = tensors[:-1] if asked["has_grad"] else tensors
-    backward, dtype = functions()[function.gradients].oracle, inputs[0].dtype
-    between = intermediates(backward, inputs, options, dtype)
-    if asked["has_grad"]:
-        grad = tensors[-1]
-    else:
-        grad = torch.ones_like(outputs_of(function.oracle, inputs, options)[0], dtype=dtype)
-    call = Call(backward, [grad, *inputs, *between], options, tuple(asked["wrt"]))
-    if not asked.get("interleaved"):
-        return call
-    others = [tensor / 2 for tensor in inputs]
-    return Interleaved(call.function, call.tensors, call.options, call.outputs, others=others)
-
-
-def intermediates(
-    function: str,
-    inputs: Sequence[Tensor],
-    options: dict[str, Any],
-    dtype: torch.dtype,
-) -> list[Tensor]:
-    """Return what forward saves besides inputs: its result in that dtype, the rest in float32."""
-    backward = of_oracle(function)
-    forward = functions()[backward.forward]
-    came = zip(forward.outputs, outputs_of(forward.oracle, inputs, options), strict=True)
-    return [x.to(dtype) if name == forward.outputs[0] else x.float() for name, x in came if name in backward.left]
-
-
-def outputs_of(
-    function: str,
-    tensors: Sequence[Tensor],
-    options: dict[str, Any],
-) -> Sequence[Tensor]:
-    """Return the oracle's outputs."""
-    came = oracle(function)(*tensors, **options)
-    return came if isinstance(came, tuple) else (came,)
-
-
-def too_large(call: Call) -> bool:
-    named = dict(zip(of_oracle(call.function).inputs, call.tensors, strict=True))
-    return operator_of(of_oracle(call.function).name).elements(named) > MAX_ELEMENTS
-
-
-def possible(function: str, call: Call) -> Iterator[Cause]:
-    """Yield whatever may have been computed in place of the function, the likelier first."""
-    models = MODELS[function]
-    several = models.misconceptions
-    # of what is wrong in 16 bits alone, the most is rounded too early
-    if call.dtype != torch.float32:
-        several = sorted(several, key=lambda one: not one.section.endswith("what-goes-wrong"))
-    for misconception in several:
-        model = functools.partial(in_every_way, misconception.model, models.has_products)
-        yield Cause(misconception.hint, model, misconception.is_by_batch)
-    section = models.section
-    for words, tensors in strides.misread(call, of_oracle(function).inputs, models.n_inner):
-        hint = f"Your result is what comes out if {words} ({section}). "
-        misread = functools.partial(results, function, tensors=tensors)
-        yield Cause(hint + "Every tensor has strides of its own: .stride() tells them.", misread)
-    if isinstance(call, Interleaved):
-        yield Cause(OF_ANOTHER_GRAPH, functools.partial(of_another_graph, function))
-    hint = f"Your result is right, but stored with an input's strides ({section}). "
-    hint += "The result has strides of its own: pass those of the tensor that is stored to."
-    yield Cause(hint, functools.partial(misplaced, function))
-    hint = f"Your result is right, but stored as if it were contiguous ({section}). "
-    hint += "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
-    yield Cause(hint, functools.partial(mislaid, function))
-
-
-def in_every_way(model: Model, has_products: bool, call: Call) -> Iterator[Sequence[Tensor]]:
-    """Yield all results of a model, with operands rounded to 16 bits before products or not."""
-    if has_products and call.dtype != torch.float32:
-        yield from model(replace(call, casts=True))
-    yield from model(call)
-
-
-def results(function: str, call: Call, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-    """Return the results for other tensors in place of the call's.
-
-    All of the work may read them, or a part of it.
-    """
-    return [right(function, call, tensors), *MODELS[function].apart(call, tensors)]
-
-
-def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Tensor]]:
-    """Yield the results for tensors that another forward pass has saved.
-
-    They are all of them, those that it has computed, or its switches.
-    """
-    grad, *saved = call.tensors
-    flipped = {name: not value if isinstance(value, bool) else value for name, value in call.options.items()}
-    inputs, computed = saved[: len(call.others)], saved[len(call.others) :]
-    others_computed = intermediates(function, call.others, flipped, call.dtype)
-    for tensors in (call.others, inputs):
-        for between in itertools.product(*zip(others_computed, computed, strict=True)):
-            for options in (call.options, flipped):
-                if tensors is call.others or any(map(operator.is_, between, others_computed)) or options is flipped:
-                    yield right(
-                        function,
-                        replace(call, options=options),
-                        [grad, *tensors, *between],
-                    )
-
-
-def misplaced(function: str, call: Call) -> Iterator[Sequence[Tensor]]:
-    """Return right results that are stored through strides of an input."""
-    return strides.misplaced(right(function, call, call.tensors), call.tensors)
-
-
-def mislaid(function: str, call: Call) -> Iterator[Sequence[Tensor]]:
-    """Return right results that are stored in other places."""
-    return strides.mislaid(right(function, call, call.tensors), call.tensors)
-
-
-def right(function: str, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return what the function returns for these tensors."""
-    if (by_model := MODELS[function].right) is not None:
-        return by_model(replace(call, tensors=tensors))
-    return outputs_of(function, tensors, {} if of_oracle(function).is_backward else call.options)
-
-
-def distance(
-    got: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    expected: dict[str, Expected],
-) -> float:
-    """Return the largest error of a model over its bound; infinite if its shape differs."""
-    if len(got) != len(outputs):
-        return math.inf
-    together = zip(got, outputs, expected.values(), strict=True)
-    return max(error_over_bound(ours, theirs, want) for ours, theirs, want in together)
-
-
-def error_over_bound(got: Tensor, model: Tensor, want: Expected) -> float:
-    """Return the error over the bound of the right value.
-
-    The bound is wider where the wrong value is larger; what is not finite must be so in both.
-    """
-    if model.shape != got.shape:
-        return math.inf
-    if not got.numel():
-        return 0.0
-    model, theirs = cast(model, got.dtype), got.double()
-    finite = model.isfinite()
-    if not torch.equal(finite, theirs.isfinite()):
-        return math.inf
-    largest = row_max(torch.where(finite, model, 0.0).abs(), want.rows)
-    wider = (largest / row_max(want.value.abs(), want.rows)).nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0)
-    allowed = torch.where(
-        wider > FAR,
-        torch.maximum(want.allowed * wider, ROUGHLY * largest),
-        want.allowed * wider,
-    )
-    return torch.where(finite, (theirs - model).abs() / allowed, 0.0).max().item()
-
-
-def are_near(
-    got: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    expected: dict[str, Expected],
-) -> bool:
-    """Return whether all agree within the check's bound or a part of the row's maximum."""
-    for ours, theirs, want in zip(got, outputs, expected.values(), strict=True):
-        error, largest = (
-            (ours.double() - theirs).abs(),
-            row_max(theirs.nan_to_num().abs(), want.rows),
-        )
-        near = torch.where(largest > HUGE * row_max(want.value.abs(), want.rows), NEAR_HUGE, NEAR)
-        if ((error > want.allowed) & (error > near * largest)).any():
-            return False
-    return True
-
-
-def cast(model: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the tensor in a dtype: infinite where it overflows.
-
-    It is rounded no further than the bound allows for.
-    """
-    return torch.where(model.abs() > torch.finfo(dtype).max, torch.inf * model.sign(), model)
-
-
-def row_max(x: Tensor, rows: bool) -> Tensor:
-    return x.amax(-1, keepdim=True) if rows and x.numel() else x

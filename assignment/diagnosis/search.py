@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from assignment.diagnosis import matching
+from assignment.diagnosis import candidates, matching
 from tests.compare import Expected
 
 MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything
@@ -54,7 +54,7 @@ class Search:
         only_known = function in self._first_is_wrong and not is_first
         if only_known and not known:
             return None
-        found = matching.causes(matching.calls(asked), got, expected, known, BUDGET_S, only_known=only_known)
+        found = matching.causes(candidates.calls(asked), got, expected, known, BUDGET_S, only_known=only_known)
         if is_first:
             self._first_is_wrong.add(function)
         if not only_known:
