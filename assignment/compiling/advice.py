@@ -120,7 +120,8 @@ def _told(name: str, cause: str, targets: Sequence[str]) -> str:
 
 def listed(targets: Iterable[str]) -> str:
     """Return "A100, H100 and B200"."""
-    return " and ".join(", ".join(TARGETS[target].title for target in dict.fromkeys(targets)).rsplit(", ", 1))
+    titles = ", ".join(TARGETS[target].title for target in dict.fromkeys(targets))
+    return " and ".join(titles.rsplit(", ", 1))
 
 
 def _cause(group: Sequence[Kernel]) -> str:

@@ -177,7 +177,8 @@ def figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
 @functools.cache
 def _version() -> str:
     """Return a hash of this package's code."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))).hexdigest()[:16]
+    code = b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))
+    return hashlib.sha256(code).hexdigest()[:16]
 
 
 def _figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from torch import Tensor
 from tests.compare import Expected
 
 FAR, ROUGHLY = 10.0, 1e-3  # values so many times as large as the right ones need agree only so well
-# of a row's largest value: what differs by more than that and by more than the check allows is not
-# alike
+# of a row's largest value: a larger difference than this and the check's bound is not near
 NEAR = 0.03
 # times the right row's largest: so far off, exp has made errors of logits large
 HUGE, NEAR_HUGE = 1e3, 0.3

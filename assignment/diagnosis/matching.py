@@ -17,8 +17,7 @@ from tests.compare import Expected
 
 # of the bound: a model that close agrees; others must be at most this many times as far off
 CLOSE, FARTHER = 0.1, 3.0
-# times: a model that leaves so little of the error explains it, though errors grow with a wrong
-# result
+# times: a model that reduces the error by so much explains it: errors grow with a wrong result
 LESS = 300.0
 MOST = 300.0  # times the bound, even then
 # of the error that a model may leave, as a root mean square and at its largest

@@ -47,8 +47,9 @@ def everywhere(modes: Sequence[Any]) -> Iterator[None]:
     """
     off = [mode for mode in modes if isinstance(mode, TorchFunctionMode)]
     with contextlib.ExitStack() as on:
-        on.enter_context(mock.patch.object(threading.Thread, "run", following(modes, threading.Thread.run)))
-        on.enter_context(mock.patch.object(BackwardCFunction, "apply", following(off, BackwardCFunction.apply)))
+        run, apply = following(modes, threading.Thread.run), following(off, BackwardCFunction.apply)
+        on.enter_context(mock.patch.object(threading.Thread, "run", run))
+        on.enter_context(mock.patch.object(BackwardCFunction, "apply", apply))
         on.enter_context(_disable_current_modes())  # one that was left on would answer
         for mode in modes:
             on.enter_context(mode)

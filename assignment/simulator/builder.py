@@ -33,7 +33,8 @@ class Builder(Elementwise):
         super().__init__()
         backend: Any = CUDABackend(TARGET)
         self.options = backend.parse_options({"sanitize_overflow": False, "debug": False})
-        self.codegen_fns["min_dot_size"] = backend.get_codegen_implementation(self.options)["min_dot_size"]
+        functions = backend.get_codegen_implementation(self.options)
+        self.codegen_fns["min_dot_size"] = functions["min_dot_size"]
         self.grid_idx: tuple[int, int, int] | None = None  # None while no kernel runs
         self.grid_dim = (0, 0, 0)
         self.watch: Watch  # of the launch that runs

@@ -100,7 +100,8 @@ def shown(filename: str) -> str:
 
 def describe(tensor: Any) -> str:
     """Return "float32 (3, 40), strides (40, 1)"."""
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}, strides {tuple(tensor.stride())}"
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{dtype} {tuple(tensor.shape)}, strides {tuple(tensor.stride())}"
 
 
 def element(name: str, index: tuple[int, ...]) -> str:

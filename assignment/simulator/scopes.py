@@ -81,7 +81,9 @@ def is_unrolled(loop: ast.For) -> bool:
 
 def is_constexpr(annotation: ast.expr) -> bool:
     """Return whether an annotation is tl.constexpr; the compiler does not read a quoted one."""
-    return not isinstance(annotation, ast.Constant) and ast.unparse(annotation).rpartition(".")[2] == "constexpr"
+    if isinstance(annotation, ast.Constant):
+        return False
+    return ast.unparse(annotation).rpartition(".")[2] == "constexpr"
 
 
 def assigned(*nodes: ast.AST) -> frozenset[str]:
