@@ -1,6 +1,6 @@
-"""What becomes of an exception in the grader itself: it is nobody's fault but its own, and costs as little as it can.
+"""Handling of exceptions in the grader itself: not the student's fault, and limited in their cost.
 
-It loads nothing that could be what is broken.
+It imports nothing that could be what is broken.
 """
 
 import contextlib
@@ -21,21 +21,21 @@ Found = TypeVar("Found")
 
 
 def tell(problems: Sequence[str]) -> int:
-    """Print that the grader failed, and the end of what is known of it; returns the exit status."""
+    """Print that the grader failed, and the end of the report; returns the exit status."""
     more = [f"… and {len(problems) - MAX_TOLD} more failures"] if len(problems) > MAX_TOLD else []
     print(f"grade.py: {SAID}", *map(end_of, problems[:MAX_TOLD]), *more, sep="\n", file=sys.stderr)
     return BROKEN
 
 
 def end_of(problem: str) -> str:
-    """The last lines, safe to show: a traceback says there what it is about."""
+    """Return the last lines, safe to show: a traceback ends with its cause."""
     kept = problem[-text.MAX_CHARACTERS :] if len(problem) > text.MAX_CHARACTERS else problem
     return text.clean("\n".join(kept.splitlines()[-text.MAX_LINES :]))
 
 
 @contextlib.contextmanager
 def kept(problems: list[str]) -> Iterator[None]:
-    """Go on after an exception, which joins the problems."""
+    """Continue after an exception, which is added to the problems."""
     try:
         yield
     except Exception:
@@ -43,7 +43,10 @@ def kept(problems: list[str]) -> Iterator[None]:
 
 
 def diagnosed(what: str, look: Callable[[], Found], instead: Found, notes: list[str]) -> Found:
-    """What a look at a failure finds. Where that fails itself it costs a note to the staff, and no grade."""
+    """Return the diagnosis of a failure.
+
+    If the diagnosis fails itself, that costs a note to the staff, and no points.
+    """
     try:
         return look()
     except Exception as error:
@@ -52,7 +55,7 @@ def diagnosed(what: str, look: Callable[[], Found], instead: Found, notes: list[
 
 
 def in_a_line(error: Exception) -> str:
-    """ "IndexError: tuple index out of range, at assignment/diagnosis/rmsnorm.py:12" """
+    """Return "IndexError: tuple index out of range, at assignment/diagnosis/rmsnorm.py:12"."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     path = Path(frame.filename)
     place = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name

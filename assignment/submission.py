@@ -1,4 +1,4 @@
-"""A submission: found in a folder or a zip, checked, and copied to a stage of its own; and packed to be handed in."""
+"""A submission: found in a folder or a zip, checked, copied to a stage, and packed to hand in."""
 
 import hashlib
 import importlib.util
@@ -24,7 +24,7 @@ WANTED = f"expected a folder, or a zip as `uv run grade.py --pack` makes it, wit
 
 
 class UnusableSubmission(Exception):
-    """There is nothing to grade; the message says what was expected, what came and what to do."""
+    """There is nothing to grade; the message says what was expected, what came, what to do."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Submission:
 
     @property
     def sources(self) -> dict[str, str]:
-        """The files as text, as Python reads them; what it cannot read is empty."""
+        """Return the files as text, as Python reads them; unreadable ones are empty."""
         texts = {}
         for name, content in self.files.items():
             try:
@@ -61,7 +61,9 @@ class Submission:
         except (OSError, ValueError) as error:
             why = f"cannot be copied to the temporary folder: {_reason(error)}"
             raise refusal(
-                name, why, "expected to write files there: make room, or name another one in TMPDIR"
+                name,
+                why,
+                "expected to write files there: make room, or name another one in TMPDIR",
             ) from error
 
 
@@ -76,7 +78,10 @@ def _reason(error: Exception) -> str:
 
 
 def read(path: Path) -> Submission:
-    """The submission at path, a folder or a zip that holds cs336_kernels/; raises UnusableSubmission."""
+    """Return the submission at path, a folder or a zip that holds cs336_kernels/.
+
+    Raises UnusableSubmission.
+    """
     try:
         if not path.exists():
             raise refusal(path, "no such folder or zip")
@@ -99,7 +104,7 @@ def _too_large(path: Path) -> UnusableSubmission:
 
 
 def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None:
-    """What keeps a file from being staged, and what was expected; None for nothing."""
+    """Return what keeps a file from being staged, and what was expected; None if nothing does."""
     encoded = os.fsencode(name) if _is_utf_8(name) else b""
     if not encoded or "\0" in name:
         return f"the name {name!r} is not UTF-8", "expected letters and digits: rename it"
@@ -110,7 +115,10 @@ def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None
             f"expected up to {MAX_NAME} bytes, {MAX_PATH} with its folders: rename it",
         )
     if any(str(parent) in files for parent in PurePosixPath(name).parents):
-        return f"{name} is in a folder that has a file's name, a file and a folder at once", "expected one: rename one"
+        return (
+            f"{name} is in a folder that has a file's name, a file and a folder at once",
+            "expected one: rename one",
+        )
     if not _is_text(files[name]):
         return f"{name} is not UTF-8 text", "expected Python source: save it as UTF-8, or remove it"
     return None
@@ -131,7 +139,7 @@ def _is_text(content: bytes) -> bool:
 
 
 def _is_source(name: str) -> bool:
-    """Whether a file is to be taken; a Mac's ._ files hold what its file system knows of another."""
+    """Return whether a file is to be staged; a Mac's ._ files hold file-system metadata."""
     return name.endswith(".py") and not name.startswith("._")
 
 
@@ -156,7 +164,7 @@ def _from_folder(path: Path) -> dict[str, bytes]:
 
 
 def _sources(root: Path, through_links: bool) -> Iterator[Path]:
-    """The regular files of a folder, however deep, and where asked for those that symbolic links lead to."""
+    """Yield the regular files of a folder, however deep, and where asked for those that symbolic links lead to."""
     folders = [root] if root.is_dir() else []
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -180,7 +188,7 @@ def _from_zip(path: Path) -> dict[str, bytes]:
 
 
 def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """cs336_kernels/**/*.py of the archive, at its top or else in its one enclosing folder."""
+    """Return cs336_kernels/**/*.py of the archive, at its top or in its one enclosing folder."""
     if len(archive.infolist()) > MAX_ENTRIES:
         raise refusal(path, f"over {MAX_ENTRIES} entries")
     packages: dict[str, list[tuple[str, zipfile.ZipInfo]]] = {}
@@ -188,12 +196,19 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
         if place := _place(info):
             packages.setdefault(place[0], []).append((place[1], info))
     if len(packages) > 1 and "" not in packages:
-        raise refusal(path, f"holds more than one {PACKAGE}/, in {' and '.join(sorted(packages)[:2])}")
+        raise refusal(
+            path,
+            f"holds more than one {PACKAGE}/, in {' and '.join(sorted(packages)[:2])}",
+        )
     chosen = packages.get("") or next(iter(packages.values()), [])
     return _contents(path, archive, chosen)
 
 
-def _contents(path: Path, archive: zipfile.ZipFile, chosen: list[tuple[str, zipfile.ZipInfo]]) -> dict[str, bytes]:
+def _contents(
+    path: Path,
+    archive: zipfile.ZipFile,
+    chosen: list[tuple[str, zipfile.ZipInfo]],
+) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     total = 0
     for name, info in chosen:
@@ -211,7 +226,10 @@ def _contents(path: Path, archive: zipfile.ZipFile, chosen: list[tuple[str, zipf
 
 
 def _place(info: zipfile.ZipInfo) -> tuple[str, str] | None:
-    """The folder that encloses the package, "" at the top, and the file's path from there; None: not to be taken."""
+    """Return the folder that encloses the package, "" at the top, and the file's path in it.
+
+    None if the file is not to be staged.
+    """
     parts = PurePosixPath(info.filename).parts
     if PACKAGE not in parts[:2] or ".." in parts or parts[0] == "__MACOSX" or not _is_source(parts[-1]):
         return None
@@ -222,7 +240,7 @@ def _place(info: zipfile.ZipInfo) -> tuple[str, str] | None:
 
 
 def pack(submission: Submission) -> bytes:
-    """A zip to hand in; the same files give the same bytes."""
+    """Return a zip to hand in; the same files give the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(submission.files.items()):

@@ -1,4 +1,4 @@
-"""Text that a submission has a hand in, made safe to show: on a terminal, in JSON, in XML, in a log."""
+"""Text that a submission can influence, made safe to show on a terminal, in JSON, XML or a log."""
 
 MAX_CHARACTERS = 4_000
 MAX_LINES = 40
@@ -7,10 +7,10 @@ TAB = 4
 
 
 def clean(text: str, max_lines: int = MAX_LINES, max_line: int = MAX_LINE) -> str:
-    """Lines of printable characters, so many and so long at most.
+    """Return lines of printable characters, limited in number and length.
 
-    Control characters, those that turn the direction of writing, invisible ones and halves of a surrogate pair each
-    become a �: what is left is legal in UTF-8 and in XML, and moves no cursor.
+    Control characters, those that change the writing direction, invisible ones and halves of a
+    surrogate pair each become a �: what is left is legal in UTF-8 and in XML, and moves no cursor.
     """
     if len(text) > MAX_CHARACTERS:
         text = f"{text[:MAX_CHARACTERS]} …"
@@ -20,14 +20,14 @@ def clean(text: str, max_lines: int = MAX_LINES, max_line: int = MAX_LINE) -> st
 
 
 def line(text: str) -> str:
-    """The same in one line, for a name or a path."""
+    """Return the text cleaned, in one line, for a name or a path."""
     return clean(text.replace("\n", "�"), max_lines=1)
 
 
 def block(text: str, width: int, gutter: str, first: str) -> list[str]:
-    """The lines of a text behind a gutter, the first one behind `first`; none is wider than `width`.
+    """Return the lines of a text behind a gutter, the first behind `first`, at most `width` wide.
 
-    A terminal would go on at its left edge, where only the grader may write.
+    A terminal would continue at its left edge, where only the grader may write.
     """
     room = max(width - len(max(gutter, first, key=len)), 20)
     rows = [row for line in text.splitlines() for row in _folded(line, room)] or [""]
@@ -35,7 +35,7 @@ def block(text: str, width: int, gutter: str, first: str) -> list[str]:
 
 
 def _folded(line: str, width: int) -> list[str]:
-    """The pieces of a line. Beyond ASCII a character may take two columns, and counts as two."""
+    """Return the pieces of a line. Beyond ASCII a character counts as two columns."""
     rows, used = [""], 0
     for char in line:
         columns = 1 if char.isascii() else 2

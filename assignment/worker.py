@@ -1,17 +1,17 @@
-"""The other processes: each answers requests about a submission, one at a time, in one of several roles.
+"""The other processes: each answers requests about a submission, one at a time, in one role.
 
     record    imports the submission and runs its host code on decoys (assignment/recorder)
     play      plays programs in the simulator (assignment/player); the submission is not there
     compile   compiles the launches of programs; the submission is not there
     gpu       plays programs on a GPU; the submission is not there
-    cuda      imports what submissions are raced against, and runs it on a GPU
+    cuda      imports what submissions are compared with in speed, and runs it on a GPU
 
-Runs as a program of its own, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the folder of our own
-modules; "submission", the one that holds cs336_kernels/; "scratch"; "compiled", a
-folder for compiled kernels that it shares with others of its role, or ""; "device", the role; "rung", the sandbox;
-"readable", what else it may read; "control", the number of a socket. Its first process loads PyTorch and never the
-submission (see supervisor.py); the children that it forks confine themselves and do, so that a submission that dies is
-replaced at once.
+Runs as a separate program, `python -I worker.py SETUP`, SETUP being a JSON object: "runtime", the
+folder of our own modules; "submission", the one that holds cs336_kernels/; "scratch"; "compiled", a
+folder for compiled kernels that it shares with others of its role, or ""; "device", the role;
+"rung", the sandbox; "readable", what else it may read; "control", the number of a socket. Its first
+process loads PyTorch and never the submission (see supervisor.py); the children that it forks
+confine themselves and do, so that a submission that dies is replaced at once.
 """
 
 import contextlib
@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
-LARGEST_STORAGE = 1 << 40  # bytes of address space that a request may ask for; only what is touched costs memory
+# bytes of address space that a request may ask for; only what is touched costs memory
+LARGEST_STORAGE = 1 << 40
 Answer = Callable[[dict[str, Any], list], tuple[dict[str, Any], list]]
 
 
@@ -38,13 +39,18 @@ def main() -> None:
     sys.path.insert(0, setup["runtime"])
     sys.path += setup["packages"]
     prepare(setup["device"])
-    gc.freeze()  # of these modules nothing becomes garbage: to look through them would take most of a small call
+    # of these modules nothing becomes garbage: to look through them would take most of a small call
+    gc.freeze()
     from assignment.confined import confinement, supervisor
 
     confinement.limit(setup["device"])
     sys.dont_write_bytecode = True
     control = socket.socket(fileno=setup["control"])
-    supervisor.Supervisor(control, Path(setup["scratch"]), lambda *arguments: child(setup, *arguments)).run()
+    supervisor.Supervisor(
+        control,
+        Path(setup["scratch"]),
+        lambda *arguments: child(setup, *arguments),
+    ).run()
     os._exit(0)  # to tidy PyTorch away would take half a second
 
 
@@ -62,8 +68,13 @@ def prepare(role: str) -> None:
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     # Of Triton's, for each kernel anew: it would hide what the submission prints.
-    warnings.filterwarnings("ignore", message=r"tl\.make_block_ptr is deprecated", category=UserWarning)
-    if role == "record":  # PyTorch looks for the GPU that host code hears of, and its sandbox has none
+    warnings.filterwarnings(
+        "ignore",
+        message=r"tl\.make_block_ptr is deprecated",
+        category=UserWarning,
+    )
+    # PyTorch looks for the GPU that host code hears of, and its sandbox has none
+    if role == "record":
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)
     if role == "cuda":
         with contextlib.suppress(ImportError):  # torch.compile leaves a thread of it
@@ -74,7 +85,7 @@ def prepare(role: str) -> None:
 
 
 def session_of(role: str) -> Callable[[Path], Answer]:
-    """What makes the conversation of a role, given the folder of the submission."""
+    """Return a function that makes a role's conversation, given the folder of the submission."""
     if role == "record":
         from assignment.recorder.session import Session as Recording
 
@@ -97,14 +108,15 @@ def session_of(role: str) -> Callable[[Path], Answer]:
 
 
 def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None:
-    """What the supervisor forks: a process that answers requests until it is ended."""
+    """Answer requests until ended; the supervisor forks this process."""
     from assignment.confined import confinement
 
     os.setsid()
     confinement.prctl(1, signal.SIGKILL)  # die with the parent
     os.environ["TRITON_CACHE_DIR"] = f"{setup['compiled'] or setup['scratch']}/triton-{caches}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{setup['scratch']}/inductor-{caches}"
-    faulthandler.enable()  # a crash, or the grader's signal at a deadline, prints where the submission was
+    # a crash, or the grader's signal at a deadline, prints where the submission was
+    faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     try:
         confinement.confine(setup)
@@ -125,7 +137,8 @@ def serve(connection: socket.socket, answer: Answer) -> None:
         reply, results = answer(header, tensors)
         del tensors
         if any(storage["nbytes"] > wire.WHOLE_STORAGE_UP_TO for storage in header["storages"]):
-            gc.collect()  # what an exception or a cycle still holds would leave no room for the next large view
+            # what an exception or a cycle still holds would leave no room for the next large view
+            gc.collect()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()

@@ -1,18 +1,18 @@
-"""Compiles a submission's kernels for GPUs that are not there, and tells what the compiler makes of them.
+"""Compiles a submission's kernels for GPUs that are not present, and reports the results.
 
-Host code runs on CPU tensors as it would on a GPU; each launch is noted down instead of run, and then compiled. Triton
-needs no GPU for that, and NVIDIA's assembler comes with it.
+Host code runs on CPU tensors as it would on a GPU; each launch is recorded instead of run, and then
+compiled. Triton needs no GPU for that, and NVIDIA's assembler comes with it.
 
     targets       the GPUs, as data
-    launches      notes down launches: which kernel, specialised and with which options
-    build         compiles what was noted down, in several processes; `warm` gets the compiler ready for it
-    kernel        what is known of one compiled kernel, and whether it fits its target
+    launches      records launches: which kernel, specialised and with which options
+    build         compiles what was recorded, in several processes; `warm` prepares the compiler
+    kernel        the facts about one compiled kernel, and whether it fits its target
     machine_code  registers and spills, out of the binary; lines of its assembly
     products      which instruction multiplies matrices, and why not the best one
-    errors        what the compiler says, at the student's line
+    errors        the compiler's messages, at the student's line
     advice        what is wrong, in words, and what a student can change
     calls         the calls that are compiled for a submission; `script` runs a script
-    memory        what came of a compilation, remembered in the user's cache folder
+    memory        results of compilations, cached in the user's cache folder
     table         the report; `listing` writes PTX and SASS with the source beside them
     agreement     compares all this with a GPU
 
@@ -30,7 +30,7 @@ import functools
 
 @functools.cache
 def install() -> None:
-    """Have launches noted down in this process, and fresh memory filled as the simulator fills it."""
+    """Have launches recorded in this process, and fresh memory filled as in the simulator."""
     import warnings
 
     from assignment.simulator.undefined import fill_fresh_memory

@@ -1,8 +1,9 @@
-"""Compile a script's or a submission's kernels for GPUs that need not be there: does each compile, and fit?
+"""Compile the kernels of a script or submission for GPUs that need not be present.
 
     python -m assignment.compiling PATH [args] [--target a100,h100,b200] [--ptx DIR]
 
-PATH is a script, or a folder that holds cs336_kernels/. Host code runs on CPU tensors; kernels are compiled, not run.
+The report says whether each kernel compiles and fits. PATH is a script, or a folder that holds
+cs336_kernels/. Host code runs on CPU tensors; kernels are compiled, not run.
 """
 
 import argparse
@@ -23,7 +24,7 @@ tensors on the CPU. The code runs as your own: grade.py runs others' in a sandbo
 
 
 def main() -> int:
-    """Run what the command line says; returns the exit status."""
+    """Run the command line; returns the exit status."""
     options = parse_arguments(sys.argv[1:])
     problem = _problem(options.path)
     if problem is not None:
@@ -47,8 +48,18 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         default=list(TARGETS.values()),
         help=f"of {','.join(TARGETS)} (all)",
     )
-    parser.add_argument("--ptx", metavar="DIR", type=Path, help="write PTX and SASS there, with the source beside them")
-    parser.add_argument("path", metavar="PATH", type=Path, help="a script, or a folder with cs336_kernels/")
+    parser.add_argument(
+        "--ptx",
+        metavar="DIR",
+        type=Path,
+        help="write PTX and SASS there, with the source beside them",
+    )
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="a script, or a folder with cs336_kernels/",
+    )
     own, rest = list(arguments), list[str]()
     if "--" in arguments:
         own, rest = own[: own.index("--")], own[own.index("--") + 1 :]
@@ -62,12 +73,14 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def _targets(text: str) -> list[Target]:
     names = text.split(",")
     if unknown := [name for name in names if name not in TARGETS]:
-        raise argparse.ArgumentTypeError(f"expected some of {', '.join(TARGETS)}, got {unknown[0]!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected some of {', '.join(TARGETS)}, got {unknown[0]!r}",
+        )
     return [TARGETS[name] for name in dict.fromkeys(names)]
 
 
 def _problem(path: Path) -> str | None:
-    """Why this can be neither a script nor a submission; None if it may be one."""
+    """Return why the path is neither a script nor a submission; None if it may be one."""
     if not path.exists():
         return "no such script or folder"
     if path.is_dir():
@@ -85,7 +98,7 @@ def _script(options: argparse.Namespace) -> int:
 
 
 def _submission(options: argparse.Namespace) -> int:
-    """Print the report on a submission: remembered, where everything fits, until a file of it changes."""
+    """Print the report on a submission, from the cache if all fitted and no file changed."""
     folder = options.path.resolve()
     key = memory.key([[target.name for target in options.target], _sources(folder)])
     text = memory.recall(key) if options.ptx is None else None
@@ -99,7 +112,7 @@ def _submission(options: argparse.Namespace) -> int:
 
 
 def _reported(options: argparse.Namespace, folder: Path) -> tuple[int, str]:
-    """The exit status, and the report."""
+    """Return the exit status, and the report."""
     from assignment import compiling
     from assignment.compiling import calls, report
 
@@ -107,7 +120,10 @@ def _reported(options: argparse.Namespace, folder: Path) -> tuple[int, str]:
     try:
         package = calls.load(folder)
     except Exception as error:
-        print(f"{options.path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            f"{options.path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
         return 2, ""
     noted = [
         calls.noted(call, getattr(package, call.function, report.missing), target)

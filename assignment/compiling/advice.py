@@ -1,4 +1,7 @@
-"""What is wrong with compiled kernels, in words, and what a student can change. Pure functions of data."""
+"""What is wrong with compiled kernels, in words, and what a student can change.
+
+Pure functions of data.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -35,7 +38,10 @@ REMEDIES = (  # what the compiler says, and what to do about it
         "a variable keeps its type and its shape through a loop and both branches of an if: make it with the right "
         "ones before, or cast with .to(…)",
     ),
-    (r"is not defined", "a kernel sees its arguments, other kernels, and globals that are tl.constexpr"),
+    (
+        r"is not defined",
+        "a kernel sees its arguments, other kernels, and globals that are tl.constexpr",
+    ),
     (
         r"[Cc]annot access global variable",
         "pass the value as an argument, or make the global a tl.constexpr: NAME = tl.constexpr(64)",
@@ -53,10 +59,10 @@ UNKNOWN = "Triton's own compiler crashed there, and nothing tells whether the ke
 
 
 def problems(kernels: Iterable[Kernel]) -> list[str]:
-    """What keeps kernels from running on their targets: a text for each cause, on all the targets that have it.
+    """Return a text for each cause that keeps kernels from running, with the targets it affects.
 
-    Of the configurations of an autotuned kernel one that fits is enough. What the compiler crashed over is told by
-    `not_judged` and `unknown`, but for what would not fit.
+    It is enough if one configuration of an autotuned kernel fits. Crashes of the compiler are
+    reported by `not_judged` and `unknown`, unless the kernel would not fit either.
     """
     kernels = list(kernels)
     causes: dict[tuple[str, str], list[str]] = {}
@@ -67,12 +73,12 @@ def problems(kernels: Iterable[Kernel]) -> list[str]:
 
 
 def not_judged(kernels: Iterable[Kernel]) -> list[str]:
-    """A text for each kernel that the compiler crashed over for some targets, and that would fit there."""
+    """Return a text for each kernel that the compiler crashed on, and that would fit there."""
     return _crashed(list(kernels), True, NOT_JUDGED)
 
 
 def unknown(kernels: Iterable[Kernel]) -> list[str]:
-    """A text for each kernel that the compiler crashed over, and that was compiled for no target as it is."""
+    """Return a text for each kernel that the compiler crashed on and never compiled as it is."""
     return _crashed(list(kernels), None, UNKNOWN)
 
 
@@ -85,10 +91,11 @@ def _crashed(kernels: list[Kernel], would_fit: bool | None, said: str) -> list[s
 
 
 def _would_fit(group: Sequence[Kernel], kernels: Sequence[Kernel]) -> bool | None:
-    """Whether a group that the compiler crashed over, every one of it, fits as it is compiled for another target.
+    """Return whether a group that the compiler crashed on fits, as compiled for another target.
 
-    Each of those that are compiled there, since a crash must hide no kernel that is too large; None where no other
-    target tells. Of the configurations of an autotuned kernel one is enough.
+    All kernels of the group must have crashed. Each must fit that was compiled elsewhere, since a
+    crash must hide no kernel that is too large; None where no other target has a result. One
+    configuration of an autotuned kernel is enough.
     """
     if not all(kernel.is_crash for kernel in group):
         return False
@@ -100,7 +107,7 @@ def _would_fit(group: Sequence[Kernel], kernels: Sequence[Kernel]) -> bool | Non
 
 
 def groups(kernels: Iterable[Kernel]) -> list[list[Kernel]]:
-    """Kernels by themselves, and the configurations of an autotuned one together."""
+    """Return kernels one by one, and the configurations of an autotuned one together."""
     found: dict[object, list[Kernel]] = {}
     for i, kernel in enumerate(kernels):
         found.setdefault((kernel.target, kernel.tuning) if kernel.tuning >= 0 else i, []).append(kernel)
@@ -112,25 +119,26 @@ def _told(name: str, cause: str, targets: Sequence[str]) -> str:
 
 
 def listed(targets: Iterable[str]) -> str:
-    """ "A100, H100 and B200" """
-    return " and ".join(", ".join(TARGETS[target].title for target in dict.fromkeys(targets)).rsplit(", ", 1))
+    """Return "A100, H100 and B200"."""
+    titles = ", ".join(TARGETS[target].title for target in dict.fromkeys(targets))
+    return " and ".join(titles.rsplit(", ", 1))
 
 
 def _cause(group: Sequence[Kernel]) -> str:
-    """Why none of the kernels fits: the one that comes closest."""
+    """Return why none of the kernels fits, for the one that comes closest."""
     best = min(group, key=lambda kernel: (bool(kernel.error), kernel.shared))
     among = f"none of {len(group)} configurations fits; the smallest ({best.config}) " if len(group) > 1 else ""
     return among + (refused(best) if best.error else too_large(best))
 
 
 def refused(kernel: Kernel) -> str:
-    """The compiler's message, with what to do about it."""
+    """Return the compiler's message, with what to do about it."""
     remedy = next((text for pattern, text in REMEDIES if re.search(pattern, kernel.error)), "")
     return "\n".join([f"does not compile: {kernel.error}", *([f"  {remedy}"] if remedy else [])])
 
 
 def too_large(kernel: Kernel) -> str:
-    """How far the kernel is from fitting, with what to do about it."""
+    """Return how far the kernel is from fitting, with what to do about it."""
     at = f"\n  at {kernel.place}{f' with {kernel.constants}' if kernel.constants else ''}"
     if kernel.shared <= kernel.on.shared_limit:
         return (
@@ -144,7 +152,7 @@ def too_large(kernel: Kernel) -> str:
 
 
 def spills(kernels: Sequence[Kernel]) -> str:
-    """What to know of a kernel whose registers do not suffice, compiled several times; nothing where they do."""
+    """Return a warning if a kernel, compiled several times, spills registers; "" if not."""
     worst = max(kernels, key=lambda kernel: kernel.spills)
     if not worst.spills:
         return ""
@@ -156,7 +164,7 @@ def spills(kernels: Sequence[Kernel]) -> str:
 
 
 def kilobytes(size: int) -> str:
-    """A size in KB: 0.2, 41, 163."""
+    """Return a size in KB: 0.2, 41, 163."""
     if 0 < size < 10 * KB:
         return f"{max(size / KB, 0.1):.1f}"
     return f"{size / KB:.0f}"

@@ -1,11 +1,12 @@
-"""Does what is told without a GPU hold on one? Compares both for a submission's kernels.
+"""Compare what is predicted without a GPU with what a GPU reports, for a submission's kernels.
 
     python -m assignment.compiling.agreement [PATH]
 
-PATH is a folder that holds cs336_kernels/ (default: here). On a machine with an A100, an H100 or H200, or a B200, every
-call of calls.of_submission() is made twice, each time in a process of its own: on CPU tensors with launches compiled
-for that GPU, and on the GPU with Triton's own driver, which runs them. Exit status: 0 if shared memory, registers and
-spills agree for every kernel, 1 if not, 2 if there is no such GPU or no such folder.
+PATH is a folder that holds cs336_kernels/ (default: here). On a machine with an A100, an H100 or
+H200, or a B200, every call of calls.of_submission() is made twice, each time in a separate process:
+on CPU tensors with launches compiled for that GPU, and on the GPU with Triton's own driver, which
+runs them. Exit status: 0 if shared memory, registers and spills agree for every kernel, 1 if not, 2
+if there is no such GPU or no such folder.
 """
 
 import argparse
@@ -28,8 +29,17 @@ Row = dict[str, Any]  # "call", "kernel", and what is compared
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m assignment.compiling.agreement", description="See its source.")
-    parser.add_argument("path", nargs="?", type=Path, default=Path(), help="a folder that holds cs336_kernels/ (here)")
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.compiling.agreement",
+        description="See its source.",
+    )
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        help="a folder that holds cs336_kernels/ (here)",
+    )
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--target", choices=TARGETS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -40,7 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return print_side(options.side, options.path, TARGETS[options.target])
     target = of_gpu()
     if target is None:
-        print(f"there is no GPU here of the kinds {', '.join(t.title for t in TARGETS.values())}", file=sys.stderr)
+        print(
+            f"there is no GPU here of the kinds {', '.join(t.title for t in TARGETS.values())}",
+            file=sys.stderr,
+        )
         return 2
     without, with_gpu = (side(name, options.path, target) for name in SIDES)
     if without is None or with_gpu is None:
@@ -50,15 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def of_gpu() -> Target | None:
-    """The target that stands for this machine's GPU; an H200 is compiled for as an H100 is."""
+    """Return the target for this machine's GPU; code for an H200 is compiled as for an H100."""
     if not torch.cuda.is_available():
         return None
     major, minor = torch.cuda.get_device_capability()
-    return next((target for target in TARGETS.values() if target.capability == 10 * major + minor), None)
+    return next(
+        (target for target in TARGETS.values() if target.capability == 10 * major + minor),
+        None,
+    )
 
 
 def print_side(name: str, path: Path, target: Target) -> int:
-    """One side's rows as JSON in the last line; what a function raises in words."""
+    """Print one side's rows as JSON in the last line; print a function's exception in words."""
     try:
         rows = list(compiled(path, target) if name == "compiled" else on_gpu(path))
     except Exception as error:
@@ -69,16 +85,19 @@ def print_side(name: str, path: Path, target: Target) -> int:
 
 
 def side(name: str, path: Path, target: Target) -> list[Row] | None:
-    """The rows of one side, from a process of its own; None if it failed, and has said why."""
+    """Return the rows of one side, from a new process; None if it failed, and has said why."""
     command = [sys.executable, "-m", "assignment.compiling.agreement", str(path.resolve())]
     done = subprocess.run(
-        [*command, "--side", name, "--target", target.name], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [*command, "--side", name, "--target", target.name],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
 
 
 def compiled(path: Path, target: Target) -> Iterator[Row]:
-    """What is told without a GPU."""
+    """Yield what is predicted without a GPU."""
     from assignment import compiling
     from assignment.compiling import build
 
@@ -89,11 +108,15 @@ def compiled(path: Path, target: Target) -> Iterator[Row]:
     for one in noted:
         for launch in one.launches:
             (kernel,) = build.kernels([launch])
-            yield {"call": one.call.title, "kernel": kernel.name, **{name: getattr(kernel, name) for name in COMPARED}}
+            yield {
+                "call": one.call.title,
+                "kernel": kernel.name,
+                **{name: getattr(kernel, name) for name in COMPARED},
+            }
 
 
 def on_gpu(path: Path) -> Iterator[Row]:
-    """What Triton's driver tells of the kernels that it has loaded and run."""
+    """Yield what Triton's driver reports of the kernels that it has loaded and run."""
     from triton.runtime.jit import JITFunction
 
     package, launched = calls.load(path), []
@@ -110,12 +133,19 @@ def on_gpu(path: Path) -> Iterator[Row]:
         getattr(package, call.function)(*(tensor.cuda() for tensor in call.tensors), **call.options)
         torch.cuda.synchronize()
         for name, kernel in launched:
-            numbers = {"shared": kernel.metadata.shared, "registers": kernel.n_regs, "spills": kernel.n_spills}
+            numbers = {
+                "shared": kernel.metadata.shared,
+                "registers": kernel.n_regs,
+                "spills": kernel.n_spills,
+            }
             yield {"call": call.title, "kernel": name, **numbers}
 
 
 def tell(without: Sequence[Row], with_gpu: Sequence[Row]) -> int:
-    """Print a line for each kernel of each call; returns the exit status. Shared memory is in bytes."""
+    """Print a line for each kernel of each call; returns the exit status.
+
+    Shared memory is in bytes.
+    """
     print(f"{'kernel':<32}{'shared, GPU':>20}{'registers, GPU':>18}{'spills, GPU':>16}")
     differ = len(without) != len(with_gpu)
     last = ""
@@ -124,9 +154,13 @@ def tell(without: Sequence[Row], with_gpu: Sequence[Row]) -> int:
             print(last := ours["call"])
         cells = [f"{ours[name]}, {theirs[name]}" for name in COMPARED]
         is_same = ours == theirs
-        print(f"  {ours['kernel']:<30}{cells[0]:>20}{cells[1]:>18}{cells[2]:>16}{'' if is_same else '  DIFFERENT'}")
+        print(
+            f"  {ours['kernel']:<30}{cells[0]:>20}{cells[1]:>18}{cells[2]:>16}{'' if is_same else '  DIFFERENT'}",
+        )
         differ |= not is_same
-    print(f"{len(without)} launches compiled, {len(with_gpu)} on the GPU: {'different' if differ else 'they agree'}")
+    print(
+        f"{len(without)} launches compiled, {len(with_gpu)} on the GPU: {'different' if differ else 'they agree'}",
+    )
     return int(differ)
 
 

@@ -1,4 +1,4 @@
-"""Compiles launches that were noted down, each kind of them once, in several processes."""
+"""Compiles recorded launches, each distinct one once, in several processes."""
 
 import contextlib
 import functools
@@ -21,15 +21,21 @@ from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
 from .launches import Launch, stand_for
 
 HERE = Path(__file__).parent
-CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")  # not SIGKILL, which want of memory ends in
+# not SIGKILL, which want of memory ends in
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
 _known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
 _kept: list[Any] = []  # kernels whose ids are in the keys
 
 
-def kernels(launches: Sequence[Launch], is_brief: bool = False, processes: int | None = None) -> list[Kernel]:
-    """What comes of the launches, those alike once and in their order.
+def kernels(
+    launches: Sequence[Launch],
+    is_brief: bool = False,
+    processes: int | None = None,
+) -> list[Kernel]:
+    """Return the compiled kernels of the launches, each distinct one once, in their order.
 
-    In brief, an autotuned kernel is compiled until a configuration fits, and the line that spills is not looked for.
+    If brief, an autotuned kernel is compiled until a configuration fits, and the line that spills
+    is not looked for.
     """
     alike = {(launch.key, launch.tuning): launch for launch in launches}
     rounds = list(_rounds(list(alike.values()))) if is_brief else [list(alike.values())]
@@ -44,7 +50,7 @@ def kernels(launches: Sequence[Launch], is_brief: bool = False, processes: int |
 
 
 def _rounds(launches: list[Launch]) -> Iterator[list[Launch]]:
-    """First what is not tuned and a first configuration of what is, then a second one, and so on."""
+    """Yield untuned launches with the first configuration of tuned ones, then each next one."""
     turns: dict[int, list[Launch]] = {}
     counts: dict[tuple, int] = {}
     for launch in launches:
@@ -67,11 +73,15 @@ def _compiled(launches: list[Launch], is_brief: bool, n: int) -> list[Kernel]:
 
 def _lost(launch: Launch, how: str) -> dict[str, Any]:
     is_crash = how in CRASHES and not has_assembly(launch)
-    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})", "is_crash": is_crash}
+    return {
+        **_nothing(launch),
+        "error": f"the compiler itself crashed ({how})",
+        "is_crash": is_crash,
+    }
 
 
 def has_assembly(launch: Launch) -> bool:
-    """Whether the kernel's file has assembly: what the compiler makes of that is its author's affair."""
+    """Return whether the kernel's file has inline assembly: errors there are its author's."""
     return any("inline_asm" in line for line in linecache.getlines(launch.kernel.fn.__code__.co_filename))
 
 
@@ -89,7 +99,7 @@ def _nothing(launch: Launch) -> dict[str, Any]:
 
 
 def constants(launch: Launch) -> str:
-    """ "IS_CAUSAL=True, Q_TILE_SIZE=64" """
+    """Return "IS_CAUSAL=True, Q_TILE_SIZE=64"."""
     values = {path[0]: value for path, value in launch.constants.items() if len(path) == 1}
     own = [
         (param.name, values[i]) for i, param in enumerate(launch.kernel.params) if param.is_constexpr and i in values
@@ -98,7 +108,7 @@ def constants(launch: Launch) -> str:
 
 
 def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
-    """Compile a launch, in a process where nobody else does."""
+    """Compile a launch, in a process where no other compilation runs."""
     if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
         return _nothing(launch)
     stand_for(launch.target)  # a kernel may ask for it
@@ -108,17 +118,26 @@ def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
         except Exception as error:
             said.seek(0)
             code = launch.kernel.fn.__code__
-            why = errors.described(error, said.read(), errors.at(code.co_filename, errors.first_line(launch.kernel)))
+            why = errors.described(
+                error,
+                said.read(),
+                errors.at(code.co_filename, errors.first_line(launch.kernel)),
+            )
             why = why[:MAX_TEXT]
             is_skipped = isinstance(error, errors.SKIPPED)
             is_crash = errors.is_crash(error) and not has_assembly(launch)
-            return {**_nothing(launch), "error": why, "is_skipped": is_skipped, "is_crash": is_crash}
+            return {
+                **_nothing(launch),
+                "error": why,
+                "is_skipped": is_skipped,
+                "is_crash": is_crash,
+            }
         return {**_nothing(launch), **figures(launch, compiled, is_brief)}
 
 
 @contextlib.contextmanager
 def _quiet(errors_to: int) -> Iterator[None]:
-    """What the compiler prints goes nowhere, its complaints to a file."""
+    """Discard what the compiler prints, and redirect its errors to a file."""
     before = [os.dup(1), os.dup(2)]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -135,15 +154,18 @@ def _quiet(errors_to: int) -> Iterator[None]:
 
 
 def assembled(launch: Launch) -> Any:
-    """Triton's CompiledKernel."""
+    """Return Triton's CompiledKernel."""
     source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
     target = GPUTarget("cuda", launch.target.capability, 32)
     return compile(source, target=target, options=launch.options.__dict__)
 
 
 def figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
-    """What the compiled kernel takes, and how it multiplies; kept beside what Triton keeps of it."""
-    cache, name = get_cache_manager(compiled.hash), f"{_version()}{'-brief' if is_brief else ''}.json"
+    """Return the resources and instructions of a compiled kernel, cached beside Triton's files."""
+    cache, name = (
+        get_cache_manager(compiled.hash),
+        f"{_version()}{'-brief' if is_brief else ''}.json",
+    )
     if path := cache.get_file(name):
         with contextlib.suppress(OSError, ValueError):
             return json.loads(Path(path).read_text(encoding="utf-8"))
@@ -154,8 +176,9 @@ def figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
 
 @functools.cache
 def _version() -> str:
-    """Changes with our code."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))).hexdigest()[:16]
+    """Return a hash of this package's code."""
+    code = b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))
+    return hashlib.sha256(code).hexdigest()[:16]
 
 
 def _figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
@@ -183,6 +206,9 @@ def _spilled_at(launch: Launch, cubin: bytes) -> str:
 
 
 def _at(launch: Launch, place: tuple[str, int]) -> str:
-    """The line as errors.at() tells it, in the kernel's folder: Triton takes a like kernel from elsewhere for it."""
+    """Return the line in errors.at()'s form, in the kernel's folder.
+
+    Triton's cache may name the file of an identical kernel elsewhere.
+    """
     beside = Path(launch.kernel.fn.__code__.co_filename).parent / Path(place[0]).name
     return errors.at(str(beside) if beside.is_file() else place[0], place[1])

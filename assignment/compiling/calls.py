@@ -34,7 +34,7 @@ class Call:
 
 @dataclass
 class Noted:
-    """What came of a call on one target: its launches, and what stopped it."""
+    """The results of a call on one target: its launches, and what stopped it."""
 
     call: Call
     target: Target
@@ -43,8 +43,9 @@ class Noted:
 
 
 def of_submission() -> Iterator[Call]:
-    """Every call that a whole submission is compiled for."""
-    from assignment import operators  # which build on this package, as the process that compiles does
+    """Yield every call that a whole submission is compiled for."""
+    # which build on this package, as the process that compiles does
+    from assignment import operators
 
     random = torch.Generator().manual_seed(0)
 
@@ -64,13 +65,13 @@ def named(dtype: torch.dtype) -> str:
 
 
 def load(folder: Path) -> Any:
-    """The package in the folder; raises whatever its import raises."""
+    """Return the package in the folder; raises whatever its import raises."""
     sys.path.insert(0, str(folder))
     return importlib.import_module(PACKAGE)
 
 
 def noted(call: Call, function: Callable, target: Target) -> Noted:
-    """Make the call with its launches noted down. What it raises is kept."""
+    """Make the call with its launches recorded; its exception is kept in the result."""
     with launches.recorded(target) as found:
         try:
             function(*call.tensors, **call.options)

@@ -1,4 +1,4 @@
-"""What the compiler says of a kernel that it refuses, at the student's line and without the compiler's own."""
+"""The compiler's messages about a kernel that it refuses, at the student's line."""
 
 import gc
 import re
@@ -11,7 +11,8 @@ from triton.runtime.errors import PTXASError
 from triton.runtime.jit import JITCallable
 
 LIBRARY = Path(triton.__file__).parent
-SKIPPED = (CompileTimeAssertionFailure, PTXASError)  # Triton's tuner then takes another configuration
+# Triton's tuner then takes another configuration
+SKIPPED = (CompileTimeAssertionFailure, PTXASError)
 DIAGNOSTIC = re.compile(r'^(?:loc\()?"?([^"\n:]+\.py)"?:(\d+):\d+\)?: error: (.+)$', re.MULTILINE)
 FROM_PTXAS = re.compile(r"^ptxas.*?(?:error|fatal)\s*: (.+)$", re.MULTILINE)
 REPR = re.compile(r"""^\w+(?:Error|Exception)\((['"])(.*)\1\)$""", re.DOTALL)
@@ -19,14 +20,15 @@ MAX_CHAIN = 50
 
 
 def is_crash(error: BaseException) -> bool:
-    """Whether a pass of the compiler failed over code that its front end took."""
+    """Return whether a pass of the compiler failed on code that its front end accepted."""
     return isinstance(error, RuntimeError) and "PassManager::run failed" in str(error)
 
 
 def described(error: BaseException, printed: str, kernel: str) -> str:
-    """The compiler's message, and in another line "  at cs336_kernels/rmsnorm.py:42: source line".
+    """Return the compiler's message, and a line "  at cs336_kernels/rmsnorm.py:42: source line".
 
-    `printed` is what the compiler wrote to its standard error, `kernel` the line to name where it names none.
+    `printed` is what the compiler wrote to its standard error, `kernel` the line to name if it
+    names none.
     """
     if isinstance(error, CompilationError):
         return _of_the_front_end(error)
@@ -41,7 +43,7 @@ def described(error: BaseException, printed: str, kernel: str) -> str:
 
 
 def _of_the_front_end(error: CompilationError) -> str:
-    """The innermost message, at the innermost line that is not Triton's own."""
+    """Return the innermost message, at the innermost line that is not Triton's own."""
     chain: list[CompilationError] = [error]
     while isinstance(chain[-1].__cause__, CompilationError) and len(chain) < MAX_CHAIN:
         chain.append(chain[-1].__cause__)
@@ -56,7 +58,7 @@ def _of_the_front_end(error: CompilationError) -> str:
 
 
 def _place(error: CompilationError) -> tuple[str, int] | None:
-    """Where in a file the function stands whose compilation met the error, and at which line."""
+    """Return where the function stands whose compilation failed, and the line in it."""
     line = getattr(error.node, "lineno", None)
     for function in (obj for obj in gc.get_objects() if issubclass(type(obj), JITCallable)):
         if line is not None and function.src == error.src:
@@ -65,19 +67,22 @@ def _place(error: CompilationError) -> tuple[str, int] | None:
 
 
 def first_line(function: Any) -> int:
-    """The line of a kernel's `def`, in its file."""
-    decorators = next((i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def ")), 0)
+    """Return the line of a kernel's `def`, in its file."""
+    decorators = next(
+        (i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def ")),
+        0,
+    )
     return function.starting_line_number + decorators
 
 
 def at(path: str, line: int) -> str:
-    """ "  at /…/rmsnorm.py:42: x = tl.load(…)" """
+    """Return "  at /…/rmsnorm.py:42: x = tl.load(…)"."""
     text = source(path, line)
     return f"  at {path}:{line}: {text}" if text else f"  at {path}:{line}"
 
 
 def source(path: str, line: int) -> str:
-    """A line of a file, without its indent; nothing where it cannot be read."""
+    """Return a line of a file, without its indent; "" if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8").splitlines()[line - 1].strip()
     except (OSError, IndexError, UnicodeDecodeError):

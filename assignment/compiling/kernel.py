@@ -1,4 +1,4 @@
-"""What is known of a kernel that was compiled for a target, as plain data."""
+"""The facts about a kernel that was compiled for a target, as plain data."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -13,7 +13,7 @@ MAX_NUMBER = 1 << 40
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, specialised as a launch needs it, compiled for a target; or why it was not."""
+    """A kernel, specialised for a launch and compiled for a target; or why it was not."""
 
     name: str
     place: str  # "cs336_kernels/rmsnorm.py:120"
@@ -45,7 +45,7 @@ class Kernel:
 
     @property
     def excess(self) -> str:
-        """What it takes too much of beside shared memory, with what there is."""
+        """What it uses too much of other than shared memory, and the limit."""
         if self.tensor_memory > TENSOR_MEMORY:
             return f"{self.tensor_memory} columns of tensor memory; a program has {TENSOR_MEMORY}"
         if self.warps * WARP > self.on.properties["max_threads_per_block"]:
@@ -58,7 +58,7 @@ class Kernel:
 
 
 def read(data: Any) -> Kernel | None:
-    """The kernel that as_json() described; None where the data is something else."""
+    """Return the kernel that as_json() described; None if the data is something else."""
     if not isinstance(data, dict) or data.keys() != {field.name for field in fields(Kernel)}:
         return None
     if not all(_is_right(field.type, data[field.name]) for field in fields(Kernel)) or data["target"] not in TARGETS:

@@ -1,6 +1,7 @@
-"""Notes down launches instead of running them.
+"""Records launches instead of running them.
 
-An autotuned kernel is noted down with every configuration that is left after pruning: any of them may be chosen.
+An autotuned kernel is recorded with every configuration that is left after pruning: any may be
+chosen.
 """
 
 import contextlib
@@ -22,12 +23,12 @@ from .targets import Target
 
 
 class LaunchRefused(Exception):
-    """Triton takes no such arguments or options; on a GPU too, the launch raises."""
+    """Triton does not accept the arguments or options: on a GPU too, the launch raises."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel as one launch needs it, in all that the compiler asks for."""
+    """A kernel as one launch needs it, with all that the compiler asks for."""
 
     kernel: Any  # JITFunction
     target: Target
@@ -48,7 +49,7 @@ class Launch:
 
     @property
     def key(self) -> tuple:
-        """Launches with the same key give the same machine code."""
+        """The same for launches that give the same machine code."""
         what = (self.signature, self.constants, self.attributes, self.options)
         return (id(self.kernel), self.target.name, *map(repr, what))
 
@@ -74,7 +75,7 @@ def install() -> None:
 
 
 def stand_for(target: Target) -> None:
-    """Have this process answer as one with that GPU, to host code and to kernels that ask while they are compiled."""
+    """Make this process answer as one with that GPU, to host code and to kernels."""
     answer_as(target.properties)
     number = target.capability  # Triton keeps what it knows of a kernel apart by device
     driver.set_active(Driver(GPUTarget("cuda", target.capability, 32), target.properties, number))
@@ -82,7 +83,7 @@ def stand_for(target: Target) -> None:
 
 @contextlib.contextmanager
 def recorded(target: Target) -> Iterator[list[Launch]]:
-    """Launches inside are for this GPU, and go to the list."""
+    """Record launches inside, for this GPU, in the list."""
     global _notes
     stand_for(target)
     before, _notes = _notes, Notes(target)
@@ -94,7 +95,7 @@ def recorded(target: Target) -> Iterator[list[Launch]]:
 
 @contextlib.contextmanager
 def tuned(config: str, tuning: int) -> Iterator[None]:
-    """Launches inside are of an autotuned kernel with this configuration."""
+    """Mark launches inside as those of an autotuned kernel with this configuration."""
     assert _notes is not None
     _notes.config, _notes.tuning = config, tuning
     try:
@@ -104,9 +105,11 @@ def tuned(config: str, tuning: int) -> Iterator[None]:
 
 
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-    """`kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
+    """Launch: `kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
     if _notes is None:
-        raise RuntimeError(f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?")
+        raise RuntimeError(
+            f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?",
+        )
     kwargs["debug"] = kwargs.get("debug", self.debug) or knobs.runtime.debug
     kwargs["instrumentation_mode"] = knobs.compilation.instrumentation_mode
     for hook in self.pre_run_hooks:
@@ -114,16 +117,31 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     *_, backend, bind = self.device_caches[driver.active.get_current_device()]
     try:
         bound, specialization, given = bind(*args, **kwargs)
-        options, signature, constants, attributes = self._pack_args(backend, kwargs, bound, specialization, given)
+        options, signature, constants, attributes = self._pack_args(
+            backend,
+            kwargs,
+            bound,
+            specialization,
+            given,
+        )
     except Exception as error:
         raise LaunchRefused(f"{type(error).__name__}: {error}") from error
     _notes.launches.append(
-        Launch(self, _notes.target, signature, constants, attributes, options, _notes.config, _notes.tuning)
+        Launch(
+            self,
+            _notes.target,
+            signature,
+            constants,
+            attributes,
+            options,
+            _notes.config,
+            _notes.tuning,
+        )
     )
 
 
 def tune(self: Any, *args: Any, **kwargs: Any) -> None:
-    """The launch of an autotuned kernel, once with each configuration."""
+    """Record the launch of an autotuned kernel, once with each configuration."""
     if _notes is None:
         raise RuntimeError(f"{self.base_fn.__name__} is launched while nothing is being compiled")
     self.nargs = dict(zip(self.arg_names, args, strict=False))
@@ -132,7 +150,9 @@ def tune(self: Any, *args: Any, **kwargs: Any) -> None:
     try:
         for config in configs:
             if conflicts := kwargs.keys() & config.kwargs.keys():
-                raise ValueError(f"both the launch and a configuration to be tuned give {', '.join(sorted(conflicts))}")
+                raise ValueError(
+                    f"both the launch and a configuration to be tuned give {', '.join(sorted(conflicts))}",
+                )
             if config.pre_hook:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
             _notes.config = described(config)
@@ -142,6 +162,6 @@ def tune(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def described(config: Any) -> str:
-    """ "BLOCK=64, num_warps=4, num_stages=2" """
+    """Return "BLOCK=64, num_warps=4, num_stages=2"."""
     values = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
     return ", ".join(f"{name}={value}" for name, value in values.items())

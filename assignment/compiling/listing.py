@@ -1,4 +1,4 @@
-"""PTX and SASS with the lines of the source that they come from beside them."""
+"""PTX and SASS with the source lines that they come from."""
 
 import re
 import tempfile
@@ -13,7 +13,7 @@ LOC = re.compile(r"\s*\.loc\s+(\d+) (\d+) ")
 
 
 def write(launches: Sequence[Launch], folder: Path) -> list[Path]:
-    """Two files for each kernel that compiles, on each target: its name, the target, and a number."""
+    """Write two files for each compiled kernel and target, named by kernel, target and number."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     counts: dict[str, int] = {}
@@ -34,7 +34,7 @@ def write(launches: Sequence[Launch], folder: Path) -> list[Path]:
 
 
 def ptx(text: str) -> Iterator[str]:
-    """The lines of a kernel in PTX, each change of the source's line marked, debugging sections left out."""
+    """Yield a kernel's PTX with changes of the source line marked, without debugging sections."""
     lines = text.partition("\t.section")[0].splitlines()
     files = {found[1]: str(Path(found[2], found[3] or "")) for found in map(FILE.match, text.splitlines()) if found}
     last = None
@@ -51,7 +51,7 @@ def ptx(text: str) -> Iterator[str]:
 
 
 def sass(text: str) -> Iterator[str]:
-    """The same in machine code."""
+    """Yield a kernel's machine code in the same form."""
     last = None
     for line in text.splitlines():
         match = machine_code.LINE.search(line)

@@ -1,4 +1,4 @@
-"""What a compiled kernel takes of each thread, read out of its binary: an ELF file with NVIDIA's notes in it."""
+"""The registers and spills of a compiled kernel, read from its binary, an ELF file."""
 
 import re
 import struct
@@ -16,13 +16,13 @@ REGISTER_BYTES = 4
 
 
 def registers_and_spills(cubin: bytes) -> tuple[int, int]:
-    """Registers of a thread, and how many more it keeps in memory: what Triton calls n_regs and n_spills."""
+    """Return a thread's registers and spills: Triton's n_regs and n_spills."""
     notes = _notes(_section(cubin, b".nv.info"))
     return max(notes.get(REGISTERS, [0])), max(notes.get(FRAME, [0])) // REGISTER_BYTES
 
 
 def _section(elf: bytes, name: bytes) -> bytes:
-    """The contents of a section of a 64-bit ELF file; nothing where there is none."""
+    """Return the contents of a section of a 64-bit ELF file; empty if there is none."""
     start = struct.unpack_from("<Q", elf, 0x28)[0]
     size, count, names_at = struct.unpack_from("<HHH", elf, 0x3A)
     headers = [struct.unpack_from("<IIQQQQ", elf, start + i * size) for i in range(count)]
@@ -35,7 +35,7 @@ def _section(elf: bytes, name: bytes) -> bytes:
 
 
 def _notes(info: bytes) -> dict[int, list[int]]:
-    """The last four bytes of each note, by attribute; one for each function."""
+    """Return the last four bytes of each note, by attribute; one for each function."""
     found: dict[int, list[int]] = {}
     at = 0
     while at + 4 <= len(info):
@@ -49,7 +49,7 @@ def _notes(info: bytes) -> dict[int, list[int]]:
 
 
 def disassembled(cubin: bytes, folder: Path) -> str:
-    """The machine code as text, with lines such as `//## File "…", line 120` before what comes of them."""
+    """Return the machine code as text, with lines such as `//## File "…", line 120`."""
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
     command = [str(TOOLS / "nvdisasm"), "--print-code", "--print-line-info", str(path)]
@@ -65,7 +65,7 @@ SPILL = re.compile(r"\b(STL|LDL)\b")
 
 
 def most_spilled(assembly: str) -> tuple[str, int] | None:
-    """The file and the line that most stores to, and loads from, spilled registers belong to."""
+    """Return the file and line with the most stores to, and loads from, spilled registers."""
     counts: Counter[tuple[str, int]] = Counter()
     place = None
     for line in assembly.splitlines():

@@ -1,7 +1,8 @@
-"""What came of a compilation, remembered in the user's cache folder.
+"""Results of compilations, cached in the user's cache folder.
 
-Under keys of everything that it depends on, the versions of Triton and of our own code included. Nothing that failed is
-remembered: it may have failed for want of memory. A damaged file is no file.
+Keys cover everything that a result depends on, including the versions of Triton and of our own
+code. Failures are not cached: they may come from a lack of memory. A damaged file counts as
+missing.
 """
 
 import contextlib
@@ -17,13 +18,14 @@ from typing import Any
 
 OURS = Path(__file__).resolve().parents[1]
 CODE = (*sorted((OURS / "compiling").glob("*.py")), *sorted((OURS / "player").glob("*.py")))
-COMPILED = "compiled"  # the kind of what is remembered, and its folder; the grader remembers a student's progress too
+# the kind of what is remembered, and its folder; the grader remembers a student's progress too
+COMPILED = "compiled"
 MAX_FILES = 4096  # of a kind
 MAX_FILE = 1 << 20  # bytes
 
 
 def folder(kind: str = COMPILED) -> Path | None:
-    """Where things of a kind are remembered; None where there is no folder that can be written to."""
+    """Return the cache folder of a kind of results; None if no folder can be written to."""
     base = os.environ.get("XDG_CACHE_HOME") or ""
     try:
         found = (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "cs336-kernels" / kind
@@ -34,21 +36,21 @@ def folder(kind: str = COMPILED) -> Path | None:
 
 
 def key(what: Any, payload: bytes = b"") -> str:
-    """Of JSON and bytes."""
+    """Return the cache key of JSON and bytes."""
     text = json.dumps([versions(), what], sort_keys=True)
     return hashlib.sha256(text.encode() + payload).hexdigest()
 
 
 @functools.cache
 def versions() -> list[str]:
-    """Of everything that compiles."""
+    """Return the versions of everything that compiles."""
     packages = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "triton")]
     code = hashlib.sha256(b"\0".join(path.read_bytes() for path in CODE)).hexdigest()
     return [*packages, platform.python_version(), code]
 
 
 def recall(name: str, kind: str = COMPILED) -> Any:
-    """What was remembered under a key; None if nothing was."""
+    """Return what is cached under a key; None if there is nothing."""
     place = folder(kind)
     try:
         path = place / f"{name}.json" if place else None
@@ -60,7 +62,7 @@ def recall(name: str, kind: str = COMPILED) -> Any:
 
 
 def remember(name: str, value: Any, kind: str = COMPILED) -> None:
-    """By rename, so that a reader never sees half a file."""
+    """Cache a value, by renaming a file, so that a reader never sees half of one."""
     place = folder(kind)
     if place is None:
         return
@@ -73,7 +75,7 @@ def remember(name: str, value: Any, kind: str = COMPILED) -> None:
 
 
 def _forget(place: Path) -> None:
-    """Remove the oldest files where there are too many."""
+    """Remove the oldest files if there are too many."""
     files = sorted(place.iterdir(), key=lambda file: file.stat().st_mtime)
     for file in files[: max(0, len(files) - MAX_FILES)]:
         file.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
-"""Work spread over processes: Triton's compiler keeps Python's lock, so that threads would wait for one another.
+"""Work in several processes: Triton's compiler holds Python's lock, so threads would not help.
 
-The processes are forked, so that the work need not be sent. One that dies costs what it was at and nothing else.
+The processes are forked, so that the work need not be sent. If one dies, only its current item is
+lost.
 """
 
 import json
@@ -21,8 +22,16 @@ def processes() -> int:
     return min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
 
 
-def results(work: Callable[[Any], Any], items: Sequence[Any], died: Callable[[Any, str], Any], n: int) -> list[Any]:
-    """work(item), which is JSON, for each item; died(item, how) where the process did not survive it."""
+def results(
+    work: Callable[[Any], Any],
+    items: Sequence[Any],
+    died: Callable[[Any, str], Any],
+    n: int,
+) -> list[Any]:
+    """Return work(item) for each item, in order.
+
+    Results must be JSON. If the process dies, the result is died(item, how).
+    """
     done: dict[int, Any] = {}
     waiting = list(range(len(items)))
     while waiting:
@@ -34,11 +43,16 @@ def results(work: Callable[[Any], Any], items: Sequence[Any], died: Callable[[An
 
 
 def _some(
-    work: Callable[[Any], Any], items: Sequence[Any], waiting: list[int], n: int, done: dict[int, Any]
+    work: Callable[[Any], Any],
+    items: Sequence[Any],
+    waiting: list[int],
+    n: int,
+    done: dict[int, Any],
 ) -> dict[int, str]:
-    """Have processes do what waits; returns what they began and did not end, with how they died."""
+    """Run waiting items in processes; returns those begun and not ended, with how they died."""
     turn, todo = os.pipe()  # each process takes the number of its next item from here
-    os.write(todo, b"".join(map(NUMBER.pack, waiting[: 4096 // NUMBER.size])))  # what certainly fits into a pipe
+    # what certainly fits into a pipe
+    os.write(todo, b"".join(map(NUMBER.pack, waiting[: 4096 // NUMBER.size])))
     os.close(todo)
     children = [_start(work, items, turn) for _ in range(min(n, len(waiting)))]
     os.close(turn)
@@ -50,7 +64,7 @@ def _some(
 
 
 def _heard(pid: int, end: int, text: bytes, done: dict[int, Any]) -> tuple[int, str] | None:
-    """Take in what a process said, and bury it; what it was at when it died, if it did, and how."""
+    """Collect a process's results and reap it; returns the item that it died on, and how."""
     os.close(end)
     _, status = os.waitpid(pid, 0)
     began = None
@@ -67,11 +81,12 @@ def _heard(pid: int, end: int, text: bytes, done: dict[int, Any]) -> tuple[int, 
 
 
 def _start(work: Callable[[Any], Any], items: Sequence[Any], turn: int) -> tuple[int, int]:
-    """Fork a process that does what it finds at `turn`; its id, and where its results come from."""
+    """Fork a process that works on items from `turn`; returns its pid and its result pipe."""
     results_from, results_to = os.pipe()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # threads that sleep do no harm
+    # threads that sleep do no harm
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         pid = os.fork()
     if pid:
         os.close(results_to)

@@ -1,8 +1,9 @@
-"""Which instruction multiplies matrices in a compiled kernel, line by line, and why it is not the target's best one.
+"""Which instruction multiplies matrices in a compiled kernel, by line, and why not the best one.
 
-Both are read out of Triton's own intermediate languages: in the first, "ttir", products are as the student wrote them;
-in the second, "ttgir", the compiler has chosen. A name such as #loc12 stands for a place in the source.
-Shapes, types and warps decide; how operands are aligned in memory does not, in Triton 3.6 and 3.7.
+Both are read from Triton's intermediate languages: in the first, "ttir", products are as the
+student wrote them; in the second, "ttgir", the compiler has chosen. A name such as #loc12 stands
+for a source location. Shapes, types and warps decide; the alignment of operands in memory does not,
+in Triton 3.6 and 3.7.
 """
 
 import re
@@ -44,7 +45,7 @@ class Product:
 
 
 class Places:
-    """Where the operations of a module come from."""
+    """The source locations of a module's operations."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -54,7 +55,7 @@ class Places:
         return dict(DEFINED.findall(self._text))
 
     def of(self, line: str) -> Place:
-        """The place that a line of the module ends with."""
+        """Return the location that a line of the module ends with."""
         match = OF_LINE.search(line)
         what = match[1] if match else ""
         for _ in range(20):  # a name of a name of a call …
@@ -66,7 +67,7 @@ class Places:
 
 
 def written(ttir: str) -> list[Product]:
-    """The products of a kernel, as its author wrote them; those of one line and shape once."""
+    """Return the products of a kernel, as its author wrote them; equal ones of one line once."""
     places = Places(ttir)
     found = []
     for line in ttir.splitlines():
@@ -79,7 +80,7 @@ def written(ttir: str) -> list[Product]:
 
 
 def chosen(ttgir: str) -> dict[Place, set[str]]:
-    """The instructions that multiply matrices, by place."""
+    """Return the instructions that multiply matrices, by location."""
     places, versions = Places(ttgir), dict(VERSION.findall(ttgir))
     found: dict[Place, set[str]] = {}
     for line in ttgir.splitlines():
@@ -101,7 +102,7 @@ def _instruction(line: str, versions: Mapping[str, str]) -> str:
 
 
 def remarks(ttir: str, ttgir: str, target: Target, warps: int) -> Iterator[tuple[Place, str]]:
-    """For each product that is not multiplied by the target's best instruction, why that is."""
+    """Yield the reason for each product without the target's best instruction."""
     found = chosen(ttgir)
     for product in written(ttir):
         instructions = found.get(product.place, set())
@@ -111,10 +112,12 @@ def remarks(ttir: str, ttgir: str, target: Target, warps: int) -> Iterator[tuple
 
 
 def why(product: Product, target: Target, warps: int) -> str:
-    """Why a product cannot be multiplied by the target's best instruction, as far as that is known."""
+    """Return why a product cannot use the target's best instruction, as far as is known."""
     if product.dtype == "float32" and product.precision == "ieee":
         return 'tensor cores have no IEEE float32; input_precision="tf32" would use them'
-    if product.dtype not in ("float32", "float16", "bfloat16") and not product.dtype.startswith("f8"):
+    if product.dtype not in ("float32", "float16", "bfloat16") and not product.dtype.startswith(
+        "f8",
+    ):
         return f"{target.best} does not take {product.dtype}"
     if target.best == "wgmma" and warps % 4:
         return f"four warps issue a wgmma together; num_warps is {warps}"

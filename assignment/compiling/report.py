@@ -1,4 +1,4 @@
-"""Compiles what was noted down, and prints what came of it."""
+"""Compiles what was recorded, and prints the results."""
 
 import sys
 import traceback
@@ -12,12 +12,12 @@ from .kernel import Kernel
 
 
 def missing(*_: Any, **__: Any) -> NoReturn:
-    """Stands for a function that the submission does not have."""
+    """Stand in for a function that the submission does not have."""
     raise NotImplementedError
 
 
 def tell(noted: Sequence[Noted], base: Path, ptx: Path | None) -> int:
-    """Print the table and what to know of it; returns the exit status. Paths are told as they are seen from `base`."""
+    """Print the table and remarks; returns the exit status. Paths are relative to `base`."""
     everything = [launch for one in noted for launch in one.launches]
     stops = stopped(noted)
     if everything:
@@ -32,7 +32,7 @@ def tell(noted: Sequence[Noted], base: Path, ptx: Path | None) -> int:
     wrong = advice.problems(_all(graded))
     _print("Does not run on such a GPU:", wrong, base)
     _print("Not judged:", advice.not_judged(_all(graded)), base)
-    _print("Nobody knows:", advice.unknown(_all(graded)), base)
+    _print("Unclear:", advice.unknown(_all(graded)), base)
     too_large = advice.problems(_all(larger))
     _print("The same of larger shapes:", too_large, base)
     everyone = [kernel for calls in (graded, larger) for kernels in calls.values() for kernel in kernels]
@@ -47,7 +47,7 @@ def tell(noted: Sequence[Noted], base: Path, ptx: Path | None) -> int:
 
 
 def compiled(noted: Iterable[Noted]) -> dict[str, list[Kernel]]:
-    """The kernels of each call, those of one name together."""
+    """Return the kernels of each call, those of one name together."""
     found: dict[str, list[Kernel]] = {}
     for one in noted:
         if one.launches:
@@ -66,7 +66,7 @@ def compiled(noted: Iterable[Noted]) -> dict[str, list[Kernel]]:
 
 
 def stopped(noted: Iterable[Noted]) -> list[str]:
-    """What stopped each call, but for functions that are not written yet."""
+    """Return what stopped each call, except functions that are not written yet."""
     found: dict[str, list[str]] = {}
     for one in noted:
         if one.stopped is not None and not isinstance(one.stopped, NotImplementedError):
@@ -75,12 +75,12 @@ def stopped(noted: Iterable[Noted]) -> list[str]:
 
 
 def is_expected(noted: Noted) -> bool:
-    """Whether a call went through, but for what is not written yet, or ended at an assertion about results."""
+    """Return whether a call finished, is not written yet, or failed an assertion about results."""
     return noted.stopped is None or isinstance(noted.stopped, NotImplementedError | AssertionError)
 
 
 def _told(error: BaseException) -> str:
-    """An exception, and the innermost line that is neither ours nor a library's."""
+    """Return an exception, and its innermost line that is neither ours nor a library's."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Runs a script whose launches are compiled."""
+"""Runs a script with its launches compiled instead of run."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from .targets import Target
 
 
 def run(path: str, arguments: list[str], targets: Iterable[Target]) -> list[Noted]:
-    """Run the script as `python path arguments` would, once for each target; only the first run may print."""
+    """Run the script once per target, as `python path arguments`; only the first may print."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
     cuda.patch("and kernels are compiled, not run")

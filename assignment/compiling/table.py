@@ -1,4 +1,4 @@
-"""The report: a table of plain text, and what to know of its rows."""
+"""The report: a table of plain text, and remarks on its rows."""
 
 import textwrap
 from collections import Counter
@@ -16,11 +16,14 @@ HEAD = f"  {'kernel':<{NAME}} GPU    fits  shared KB  regs  spills  warps  stage
 
 
 def rows(title: str, kernels: Sequence[Kernel]) -> Iterator[str]:
-    """A call's kernels, each on each target."""
+    """Yield a call's kernels, each on each target."""
     yield title
     kinds = {(kernel.name, kernel.constants, kernel.config) for kernel in kernels}
     several = [name for name, count in Counter(name for name, *_ in kinds).items() if count > 1]
-    for (name, constants, config), some in groupby(kernels, lambda one: (one.name, one.constants, one.config)):
+    for (name, constants, config), some in groupby(
+        kernels,
+        lambda one: (one.name, one.constants, one.config),
+    ):
         for i, kernel in enumerate(some):
             yield f"  {'' if i else short(name, NAME):<{NAME}} {row(kernel)}"
         if name in several:
@@ -42,7 +45,7 @@ def short(text: str, width: int) -> str:
 
 
 def remarks(kernels: Iterable[Kernel]) -> list[str]:
-    """What costs speed and not correctness: each remark once, with the targets that it holds for."""
+    """Return what costs speed but not correctness: each remark once, with its targets."""
     found: dict[tuple[str, str], list[Kernel]] = {}
     by_name: dict[str, list[Kernel]] = {}
     for kernel in kernels:
@@ -61,10 +64,15 @@ def _titles(kernels: Iterable[Kernel]) -> str:
 
 
 def wrapped(text: str, base: Path) -> Iterator[str]:
-    """The lines of a text, none wider than the table, with paths as they are seen from a folder."""
+    """Yield the lines of a text, wrapped to the table's width, with relative paths."""
     for i, line in enumerate(text.replace(f"{base}/", "").splitlines()):
         indent = "  " if i == 0 else "    "
         if line.lstrip().startswith("at "):  # a line of source is cut, so that it stays one
             yield short(indent + line.lstrip(), WIDTH)
         else:
-            yield from textwrap.wrap(line.strip(), WIDTH, initial_indent=indent, subsequent_indent="    ")
+            yield from textwrap.wrap(
+                line.strip(),
+                WIDTH,
+                initial_indent=indent,
+                subsequent_indent="    ",
+            )

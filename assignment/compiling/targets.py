@@ -1,8 +1,9 @@
 """The GPUs that are compiled for.
 
-Shared memory a program can have, by compute capability: 163 KB for 8.0, 227 KB for 9.0 and 10.0 ("maximum amount of
-shared memory per thread block", CUDA C++ Programming Guide, technical specifications per compute capability). Numbers
-of multiprocessors and cache sizes are those of the data sheets; only host code that asks for them sees them.
+Shared memory a program can have, by compute capability: 163 KB for 8.0, 227 KB for 9.0 and 10.0
+("maximum amount of shared memory per thread block", CUDA C++ Programming Guide, technical
+specifications per compute capability). Numbers of multiprocessors and cache sizes are those of the
+data sheets; only host code that asks for them sees them.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Target:
 
     @property
     def shared_limit(self) -> int:
-        """Bytes of shared memory that a program can have."""
+        """The bytes of shared memory that a program can have."""
         return self.properties["shared_memory_per_block_optin"]
 
 

@@ -1,6 +1,6 @@
-"""A first compilation, after which others are quicker: it loads, reads and measures what they all need.
+"""A first compilation, so that later ones are quicker: it loads and measures what they all need.
 
-Processes forked from one that is warm need not do so again.
+Processes forked from a warm one need not do so again.
 """
 
 import os

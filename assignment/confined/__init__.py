@@ -1,1 +1,1 @@
-"""What runs inside a sandbox before anything else does, and who watches it from beside."""
+"""What runs inside a sandbox before anything else, and the supervisor beside it."""

@@ -1,4 +1,4 @@
-"""What a worker does to itself before a submission runs: limits, no privileges, Landlock, a system-call filter."""
+"""A worker's confinement before a submission runs: limits, privileges, Landlock, system calls."""
 
 import ctypes
 import os
@@ -9,19 +9,22 @@ from typing import Any
 
 from assignment.confined import landlock, seccomp
 
-ADDRESS_SPACE = 12 << 30  # bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
+# bytes beyond what the libraries map; a view past 2**31 float32 elements needs over 8 GiB
+ADDRESS_SPACE = 12 << 30
 FILE_SIZE = 256 << 20
 ON_GPU = ("gpu", "cuda")  # roles
 OPEN_FILES = dict.fromkeys(ON_GPU, 4096)  # 256 in others
-TASKS = 512  # processes and threads of one user beyond those that there are; the kernel does not count root's
+# processes and threads of one user beyond those that there are; the kernel does not count root's
+TASKS = 512
 CPU_TIME_S = 3600  # a last resort, were the grader gone and the process not
 SELF = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-FOR_CUDA = ("/proc/self", "/dev/shm", "/dev/dxg")  # with a read-only /proc CUDA does not start: error 304
+# with a read-only /proc CUDA does not start: error 304
+FOR_CUDA = ("/proc/self", "/dev/shm", "/dev/dxg")
 
 
 def limit(device: str) -> None:
-    """Limits that the calling process and all that it starts can never raise again."""
+    """Set limits that the calling process and its children can never raise again."""
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: FILE_SIZE,
@@ -50,7 +53,10 @@ def tasks_of_this_user() -> int:
 
 
 def confine(setup: dict[str, Any]) -> None:
-    """Give up, for good, what the rung can take; called in the process that will run the submission."""
+    """Give up, for good, what the rung can take away.
+
+    Call it in the process that will run the submission.
+    """
     is_on_gpu = setup["device"] in ON_GPU
     prctl(4, 1)  # dumpable again, unlike its parent: it may look at itself
     drop_capabilities()
@@ -78,7 +84,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Root without its powers: it owns what it owns, and no more."""
+    """Drop root's capabilities: it keeps the files that it owns, and no more."""
     version_3 = struct.pack("Ii", 0x20080522, 0)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.capset(version_3, bytes(24)):

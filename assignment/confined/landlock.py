@@ -1,5 +1,7 @@
-"""Landlock, by its raw system calls: which files the calling process may reach, and what else the kernel's version
-can keep from it (TCP, devices' controls, signals to processes outside)."""
+"""Landlock, by its raw system calls: which files the calling process may reach.
+
+Newer kernels can also restrict TCP, devices' controls and signals to processes outside.
+"""
 
 from __future__ import annotations  # grade.py --doctor has words for an old Python, too
 
@@ -11,21 +13,23 @@ from collections.abc import Iterable
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 VERSION, PATH_BENEATH = 1, 1
-RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # how many file rights a version of the interface knows; 16 from 5 on
+# how many file rights a version of the interface knows; 16 from 5 on
+RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE, IOCTL_DEV = (1 << bit for bit in (0, 1, 2, 3, 14, 15))
 READ = EXECUTE | READ_FILE | READ_DIR
-OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV  # the rest are rights in a folder
+# the rest are rights in a folder
+OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 TCP = 0b11  # bind, connect; version 4
 ABSTRACT_SOCKETS, SIGNALS = 1, 2  # version 6
 
 
 def version() -> int:
-    """Of the kernel's interface; 0 without Landlock."""
+    """Return the version of the kernel's interface; 0 without Landlock."""
     return max(0, ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, VERSION))
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str], has_sockets: bool) -> None:
-    """Leave the calling process these files and folders, what is below them, and nothing else.
+    """Restrict the calling process to these files and folders, and what is below them.
 
     It can still learn whether a path exists. Needs no_new_privs.
     """
@@ -42,7 +46,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str], has_sockets: bool
 
 
 def add_rule(ruleset: int, path: str, rights: int) -> None:
-    """Where there is no such path, nothing is allowed."""
+    """Allow access to a path; if it does not exist, nothing is allowed."""
     try:
         target = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

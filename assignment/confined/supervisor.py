@@ -1,8 +1,9 @@
-"""The worker's first process: starts the children that run a submission, watches them, ends them, clears up after them.
+"""The worker's first process: starts the children that run a submission, watches and ends them.
 
-It never runs a submission's code. The grader asks it by JSON messages over a socket of packets, one answer to each,
-with the message's number: of a judge that was killed, answers may be left over. In the bubblewrap rung it is the first
-process of a process namespace: nothing inside can stop it, and all ends with it.
+It never runs a submission's code. The grader asks it by JSON messages over a socket of packets, one
+answer to each, with the message's number, since answers to a judge that was killed may be left
+over. In the bubblewrap rung it is the first process of a process namespace: nothing inside can stop
+it, and all processes end with it.
 """
 
 import contextlib
@@ -30,8 +31,16 @@ TO_END_S = 5.0
 
 
 class Supervisor:
-    def __init__(self, control: socket.socket, scratch: Path, child: Callable[[socket.socket, str], None]) -> None:
-        """`child` takes the socket of a conversation and a name for its caches, and does not return."""
+    def __init__(
+        self,
+        control: socket.socket,
+        scratch: Path,
+        child: Callable[[socket.socket, str], None],
+    ) -> None:
+        """Set up the supervisor.
+
+        `child` takes the socket of a conversation and a name for its caches, and does not return.
+        """
         self._control, self._scratch, self._start = control, scratch, child
         self._child = 0
         self._status: int | None = None  # the wait status of a child that has ended
@@ -40,10 +49,15 @@ class Supervisor:
     def run(self) -> None:
         """Answer until the grader is gone."""
         adopt_orphans()
-        prctl(4, 0)  # not dumpable: nobody of this user may trace or read this process
+        prctl(4, 0)  # not dumpable: other processes of this user cannot trace or read it
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., dict[str, Any]]]
-        handlers = {"fork": self._fork, "bury": self._bury, "interrupt": self._interrupt, "strays": self._strays}
+        handlers = {
+            "fork": self._fork,
+            "bury": self._bury,
+            "interrupt": self._interrupt,
+            "strays": self._strays,
+        }
         handlers |= {"wipe": self._wipe, "used": self._used}
         while received := self._next():
             message, descriptors = received
@@ -53,7 +67,7 @@ class Supervisor:
         self._end_all()
 
     def _next(self) -> tuple[dict[str, Any], list[int]] | None:
-        """The next message, while the child is being watched."""
+        """Return the next message, watching the child meanwhile."""
         pause = WATCH_EVERY_S
         while not select.select([self._control], [], [], pause)[0]:
             began = time.monotonic()
@@ -72,7 +86,8 @@ class Supervisor:
             return {}
         if not self._child:
             keep_open(connection)
-            os.set_inheritable(connection, False)  # a program that the submission starts would hold the line
+            # a program that the submission starts would hold the line
+            os.set_inheritable(connection, False)
             self._start(socket.socket(fileno=connection), caches)
         os.close(connection)
         return {"pid": self._child}
@@ -86,7 +101,7 @@ class Supervisor:
         return {}
 
     def _bury(self, patience_s: float) -> dict[str, Any]:
-        """End the child, if it does not do so by itself within patience_s, and all that it started."""
+        """End the child and all that it started; it has patience_s to end by itself."""
         until = time.monotonic() + patience_s
         while self._status is None and time.monotonic() < until:
             time.sleep(0.002)
@@ -95,16 +110,20 @@ class Supervisor:
         return {"status": self._status, "why": self._why}
 
     def _used(self) -> dict[str, Any]:
-        """The processor's time that the child and its descendants have taken, whether none of them is running, and the
-        bytes that the child has mapped since it was forked.
+        """Return the processor time of the child and its descendants, whether all are idle, bytes.
+
+        The bytes are those that the child has mapped since it was forked.
         """
         self._reap()
         figures = [figure for pid in self._living() if (figure := usage_of(pid))]
-        used = {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
+        used = {
+            "processor_s": sum(seconds for seconds, _ in figures),
+            "is_idle": all(idle for _, idle in figures),
+        }
         return {**used, "grown": mapped_by(self._child) - mapped_by(os.getpid())}
 
     def _strays(self) -> dict[str, Any]:
-        """The names of processes beside the child, that its last call left behind."""
+        """Return the names of processes beside the child that its last call left behind."""
         self._reap()
         return {"strays": [name_of(pid) for pid in descendants() if pid != self._child]}
 
@@ -125,7 +144,7 @@ class Supervisor:
                 self._end_all()
 
     def _end_all(self) -> None:
-        """Kill the child and every descendant; those in its group, which a filter keeps them in, at once."""
+        """Kill the child and every descendant; those in its group at once."""
         if self._child and self._status is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child, signal.SIGKILL)
@@ -133,7 +152,7 @@ class Supervisor:
             os._exit(1)
 
     def _living(self) -> list[int]:
-        """The child, unless it has been reaped, and all descendants that the kernel tells of."""
+        """Return the child, unless it has been reaped, and all known descendants."""
         child = [self._child] if self._child and self._status is None else []
         return list(dict.fromkeys([*child, *descendants()]))
 
@@ -145,9 +164,10 @@ class Supervisor:
 
 
 def end(living: Callable[[], list[int]], reap: Callable[[], None]) -> bool:
-    """Kill processes until there are none: newborn ones in the next round. False where they multiply faster.
+    """Kill processes until there are none; False if they multiply faster.
 
-    No process of a group outlives a signal to it, however fast they multiply.
+    New ones are killed in the next round. No process of a group outlives a signal to it, however
+    fast they multiply.
     """
     until = time.monotonic() + TO_END_S
     while pids := living():
@@ -164,12 +184,12 @@ def end(living: Callable[[], list[int]], reap: Callable[[], None]) -> bool:
 
 
 def adopt_orphans() -> None:
-    """From now on every descendant whose parent ends becomes a child of the calling process."""
+    """Make every descendant whose parent ends a child of the calling process."""
     prctl(36, 1)
 
 
 def end_descendants() -> None:
-    """End what the calling process has started and not waited for, and whom it has adopted."""
+    """End what the calling process has started and not waited for, and what it has adopted."""
 
     def reap() -> None:
         with contextlib.suppress(ChildProcessError):
@@ -180,13 +200,16 @@ def end_descendants() -> None:
 
 
 def keep_open(connection: int) -> None:
-    """Close every descriptor but the standard ones and this."""
+    """Close every descriptor except the standard ones and this."""
     os.closerange(3, connection)
     os.closerange(connection + 1, 1 << 16)
 
 
 def descendants(of: int | None = None, at_most: int = MAX_FOUND) -> list[int]:
-    """The process ids of what a process, or this one, has started, and they in turn: all, or so many and some more."""
+    """Return the process ids of what a process, or this one, has started, directly or not.
+
+    There may be a limit, which can be exceeded by some.
+    """
     found: list[int] = []
     waiting = [of or os.getpid()]
     while waiting and len(found) <= at_most:  # of a fork bomb there are ever more
@@ -205,7 +228,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def usage_of(pid: int) -> tuple[float, bool] | None:
-    """The processor's time of a process and of those that it has waited for, and whether all its threads sleep."""
+    """Return the processor time of a process and its reaped children, and whether it sleeps."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
@@ -215,7 +238,7 @@ def usage_of(pid: int) -> tuple[float, bool] | None:
 
 
 def mapped_by(pid: int) -> int:
-    """The bytes of a process's address space."""
+    """Return the bytes of a process's address space."""
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     return 0
@@ -228,7 +251,7 @@ def name_of(pid: int) -> str:
 
 
 def excess(scratch: Path) -> str:
-    """What the submission has taken too much of."""
+    """Return what the submission has used too much of."""
     pids = descendants(at_most=MAX_PROCESSES)
     if len(pids) > MAX_PROCESSES:
         return f"it had more than {MAX_PROCESSES} processes running"
@@ -239,10 +262,11 @@ def excess(scratch: Path) -> str:
 
 
 def usage(folder: str) -> tuple[int, int]:
-    """The bytes and the entries below a folder, counted until there are too many."""
+    """Return the bytes and the entries below a folder, counted until there are too many."""
     size, entries, waiting = 0, 0, [folder]
     while waiting and entries <= MAX_ENTRIES:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:  # gone, or closed to us
+        # gone, or closed to us
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:
             for entry in listing:
                 entries += 1
                 if entry.is_dir(follow_symlinks=False):
@@ -253,7 +277,7 @@ def usage(folder: str) -> tuple[int, int]:
 
 
 def unlinked(pid: int) -> int:
-    """The bytes of files without a name that a process holds: deleted ones, and those that live in memory."""
+    """Return the bytes of a process's unnamed files: deleted ones, and those in memory."""
     size = 0
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():

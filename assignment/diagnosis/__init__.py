@@ -1,13 +1,16 @@
-"""Names the misconception behind a wrong result: what a student has computed instead, where a model of it agrees.
+"""Names the misconception behind a wrong result: what a student computed instead, by models of it.
 
 The models are the operators' (assignment/operators/<operator>/misconceptions.py).
 
 strides.py     tensors read in the wrong places
+candidates.py  what may have been computed instead
+closeness.py   how close a model comes to the result
 matching.py    which models agree
 search.py      what was found so far
 """
 
-from assignment.diagnosis.matching import calls, causes
+from assignment.diagnosis.candidates import calls
+from assignment.diagnosis.matching import causes
 from assignment.diagnosis.search import Search
 
 __all__ = ["Search", "calls", "causes"]

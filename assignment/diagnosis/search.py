@@ -1,4 +1,4 @@
-"""The search for causes during a run: what was found, or not found, is not looked for again."""
+"""The search for causes during a run: what was found, or not found, is not searched again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from assignment.diagnosis import matching
+from assignment.diagnosis import candidates, matching
 from tests.compare import Expected
 
 MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything
@@ -14,10 +14,10 @@ BUDGET_S = 2.0  # for a result
 
 
 class Search:
-    """One for a process that judges.
+    """The search of one process that judges.
 
-    What does not explain a function's first check, the plainest, explains none of its checks (`score.settled`): where
-    that one is wrong, only what was found there is tried on the others.
+    What does not explain a function's first check, the plainest, explains none of its checks
+    (`score.settled`): where that one is wrong, only what was found there is tried on the others.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Search:
         got: Sequence[Tensor],
         expected: dict[str, Expected],
     ) -> list[str] | None:
-        """Return what may explain a wrong result of a check; None where nobody has looked.
+        """Return what may explain a wrong result of a check; None if it was not searched.
 
         Args:
             check: its name.
@@ -54,7 +54,7 @@ class Search:
         only_known = function in self._first_is_wrong and not is_first
         if only_known and not known:
             return None
-        found = matching.causes(matching.calls(asked), got, expected, known, BUDGET_S, only_known=only_known)
+        found = matching.causes(candidates.calls(asked), got, expected, known, BUDGET_S, only_known=only_known)
         if is_first:
             self._first_is_wrong.add(function)
         if not only_known:

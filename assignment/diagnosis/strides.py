@@ -1,4 +1,4 @@
-"""Tensors that are read in other places than they are: strides of another tensor, or of a contiguous one."""
+"""Tensors that are read through wrong strides: those of another tensor, or of a contiguous one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,16 +14,19 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def misread(call: Call, names: Sequence[str], n_inner: int) -> Iterator[tuple[str, list[Tensor]]]:
-    """What was done in words, and the tensors as they then look: with their own dimensions, or one of batch.
+    """Yield a description, and the tensors as they then look: with their dimensions, or one batch.
 
-    n_inner: dimensions that are no batch, of the tensor with the most.
+    n_inner: dimensions that are not batch, of the tensor with the most.
     """
     yield from _misread(call, names)
     main = max(call.tensors, key=lambda tensor: tensor.ndim)
     if (n_batch := main.ndim - n_inner) > 1:
         flat = [t.flatten(0, n_batch - 1) if t.shape[:n_batch] == main.shape[:n_batch] else t for t in call.tensors]
         for words, tensors in _misread(replace(call, tensors=flat), names):
-            yield words, [seen.reshape(t.shape) for seen, t in zip(tensors, call.tensors, strict=True)]
+            yield (
+                words,
+                [seen.reshape(t.shape) for seen, t in zip(tensors, call.tensors, strict=True)],
+            )
 
 
 def _misread(call: Call, names: Sequence[str]) -> Iterator[tuple[str, list[Tensor]]]:
@@ -39,21 +42,38 @@ def _misread(call: Call, names: Sequence[str]) -> Iterator[tuple[str, list[Tenso
                 yield words.format(name), [*call.tensors[:i], seen, *call.tensors[i + 1 :]]
 
 
-def wrong_strides(i: int, names: Sequence[str], tensors: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def wrong_strides(
+    i: int,
+    names: Sequence[str],
+    tensors: Sequence[Tensor],
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     tensor = tensors[i]
     right, packed = tensor.stride(), contiguous(tensor.shape)
     yield "{} is read as if it were contiguous", packed
     if tensor.ndim:
         yield "{} is read as if its last stride were 1", (*right[:-1], 1)
     if tensor.ndim > 1:
-        yield "{} is read as if its rows followed one another: a row stride of d", (*right[:-2], packed[-2], right[-1])
+        yield (
+            "{} is read as if its rows followed one another: a row stride of d",
+            (*right[:-2], packed[-2], right[-1]),
+        )
         yield "{}'s last two strides are swapped", (*right[:-2], right[-1], right[-2])
-        yield "{} is read as if its batch stride were that of a contiguous tensor", (*packed[:-2], *right[-2:])
-        yield "{}'s batch stride is taken for that of a contiguous tensor", (*packed[:-1], right[-1])
+        yield (
+            "{} is read as if its batch stride were that of a contiguous tensor",
+            (*packed[:-2], *right[-2:]),
+        )
+        yield (
+            "{}'s batch stride is taken for that of a contiguous tensor",
+            (*packed[:-1], right[-1]),
+        )
     if tensor.ndim > 2:
-        yield "{}'s strides of batch and row are swapped", (*right[:-3], right[-2], right[-3], right[-1])
+        yield (
+            "{}'s strides of batch and row are swapped",
+            (*right[:-3], right[-2], right[-3], right[-1]),
+        )
     others = zip(tensors, names, strict=True)
-    for other, name in sorted(others, key=lambda pair: pair[1].startswith("grad")):  # q's strides may be grad_o's too
+    # q's strides may be grad_o's too
+    for other, name in sorted(others, key=lambda pair: pair[1].startswith("grad")):
         if other.ndim == tensor.ndim:
             yield f"{{}} is read with {name}'s strides", other.stride()
             for axis in range(tensor.ndim):
@@ -64,7 +84,7 @@ def wrong_strides(i: int, names: Sequence[str], tensors: Sequence[Tensor]) -> It
 
 
 def at(tensor: Tensor, strides: tuple[int, ...]) -> Tensor | None:
-    """The tensor with other strides, if its memory reaches so far."""
+    """Return the tensor with other strides, if its memory reaches so far."""
     last = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
     if last >= tensor.untyped_storage().nbytes() // tensor.itemsize:
         return None
@@ -72,7 +92,7 @@ def at(tensor: Tensor, strides: tuple[int, ...]) -> Tensor | None:
 
 
 def misplaced(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Contiguous results that are stored through the strides of an input of the same shape."""
+    """Yield contiguous results stored through the strides of an input of the same shape."""
     for i, output in enumerate(outputs):
         for strides in dict.fromkeys(x.stride() for x in inputs if x.shape == output.shape):
             stored = output.new_empty(output.numel())
@@ -82,7 +102,7 @@ def misplaced(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[l
 
 
 def _fills(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether every element has a place of its own, and none is left over."""
+    """Return whether the strides give every element a place, and leave none over."""
     step = 1
     for stride, size in sorted((t, n) for t, n in zip(strides, shape, strict=True) if n > 1):
         if stride != step:
@@ -92,7 +112,7 @@ def _fills(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def mislaid(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Results that are stored as contiguous, and seen through the strides of an input of the same shape."""
+    """Yield results stored as contiguous and read through the strides of an input."""
     for i, output in enumerate(outputs):
         for strides in dict.fromkeys(x.stride() for x in inputs if x.shape == output.shape):
             dense = torch.empty_strided(output.shape, strides, dtype=output.dtype) if 0 not in strides else None

@@ -1,8 +1,8 @@
-"""The handout's figures, drawn by code: `python -m assignment.figures` writes handout/figures/*.svg.
+"""The handout's figures, drawn by code: `python -m assignment.figures` writes the SVG files.
 
-The same code gives the same bytes, so a test can hold the committed files against it. What a figure shows as a number
-is computed here, or stands in the handout. A figure carries its own ground and has two sets of colours; the reader's
-`prefers-color-scheme` picks one.
+The files are handout/figures/*.svg. The same code gives the same bytes, so a test can compare the
+committed files. Numbers in a figure are computed here, or are in the handout. A figure has its own
+background and two sets of colours; the reader's `prefers-color-scheme` picks one.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Numbers with few bits: layouts, spacing, and what becomes of a long sum. The errors are measured while drawing."""
+"""Number formats: layouts, spacing, and the error of a long sum, measured while drawing."""
 
 from math import log2, log10
 from random import Random
@@ -17,7 +17,7 @@ FORMATS = {  # name: bits of exponent, of mantissa, largest number in words
 
 
 def formats() -> Drawing:
-    """One cell for each bit: sign, exponent, mantissa; and what follows for range and precision."""
+    """Draw one cell for each bit: sign, exponent, mantissa; and the range and precision."""
     drawing = Drawing(720, 274, "The bits of float32, TF32, bfloat16 and float16")
     cell, left = 13, 88
     drawing.text(left + 32 * cell + 24, 34, "epsilon", size=12, colour="soft")
@@ -43,13 +43,17 @@ def superscript(n: int) -> str:
 
 
 def spacing(value: float, mantissa: int) -> float:
-    """The distance from a number of a format to the next larger one."""
+    """Return the distance from a number of a format to the next larger one."""
     return 2.0 ** (int(np.floor(log2(value))) - mantissa)
 
 
 def number_line() -> Drawing:
-    """Every number from 252 to 264 that bfloat16, and that TF32 and float16 have."""
-    drawing = Drawing(720, 236, "The numbers between 252 and 264 that bfloat16, TF32 and float16 have")
+    """Draw every number from 252 to 264 in bfloat16, and in TF32 and float16."""
+    drawing = Drawing(
+        720,
+        236,
+        "The numbers between 252 and 264 that bfloat16, TF32 and float16 have",
+    )
     low, high, left, unit = 252, 264, 130, 47
 
     def x_of(value: float) -> float:
@@ -70,8 +74,20 @@ def number_line() -> Drawing:
     drawing.dot(x_of(257), 74, "red-line")
     drawing.text(x_of(257), 36, "256 + 1 = 257 is no bfloat16", size=12, colour="red-line", anchor="middle")
     drawing.arrow(x_of(257) - 2, 48, x_of(256) + 3, 62, "red-line")
-    drawing.text(x_of(257) + 100, 36, "a tie goes to the even neighbour:\n256 again", size=12, colour="soft")
-    drawing.text(left, 222, "From each power of two on, the gaps are twice as wide.", size=12, colour="soft")
+    drawing.text(
+        x_of(257) + 100,
+        36,
+        "a tie goes to the even neighbour:\n256 again",
+        size=12,
+        colour="soft",
+    )
+    drawing.text(
+        left,
+        222,
+        "From each power of two on, the gaps are twice as wide.",
+        size=12,
+        colour="soft",
+    )
     return drawing
 
 
@@ -79,7 +95,10 @@ SEEDS, LONGEST = 16, 2**14
 
 
 def sum_errors() -> dict[str, list[tuple[int, float]]]:
-    """Root mean square of the relative error of a sum of n numbers from [0, 1), by kind of accumulator."""
+    """Return root mean squares of the relative error of a sum of n numbers from [0, 1).
+
+    There is one for each kind of accumulator.
+    """
     x = np.array([[Random(seed * LONGEST + i).random() for i in range(LONGEST)] for seed in range(SEEDS)])
     x = x.astype(np.float32).astype(np.float64).T  # (LONGEST, SEEDS)
     kinds = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
@@ -98,7 +117,7 @@ def sum_errors() -> dict[str, list[tuple[int, float]]]:
 
 
 def pairwise(x: np.ndarray, tile: int) -> np.ndarray:
-    """Each tile summed as a tree, as tl.sum does; then the tiles one after another."""
+    """Return the sum of tiles, each summed as a tree, as tl.sum does, and then in order."""
     total = np.zeros(x.shape[1], np.float32)
     for start in range(0, len(x), tile):
         part = x[start : start + tile]
@@ -109,8 +128,12 @@ def pairwise(x: np.ndarray, tile: int) -> np.ndarray:
 
 
 def sum_error() -> Drawing:
-    """Relative error of a sum against its length."""
-    drawing = Drawing(720, 380, "Relative error of a sum, by its length and the format of the accumulator")
+    """Draw the relative error of a sum against its length."""
+    drawing = Drawing(
+        720,
+        380,
+        "Relative error of a sum, by its length and the format of the accumulator",
+    )
     left, bottom = 76, 320
 
     def x_of(n: int) -> float:
@@ -132,8 +155,18 @@ def sum_error() -> Drawing:
         for n, error in points:
             drawing.dot(x_of(n), y_of(error), colour, 2.5)
         drawing.text(
-            x_of(LONGEST) + 8, y_of(points[-1][1]) + (12 if name == "float16" else 2), name, size=12, colour=colour
+            x_of(LONGEST) + 8,
+            y_of(points[-1][1]) + (12 if name == "float16" else 2),
+            name,
+            size=12,
+            colour=colour,
         )
-    drawing.text((left + x_of(LONGEST)) / 2, bottom + 40, "numbers added, each from [0, 1)", anchor="middle", size=12)
+    drawing.text(
+        (left + x_of(LONGEST)) / 2,
+        bottom + 40,
+        "numbers added, each from [0, 1)",
+        anchor="middle",
+        size=12,
+    )
     drawing.text(14, 18, "relative error", size=12)
     return drawing

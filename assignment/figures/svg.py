@@ -1,4 +1,4 @@
-"""A drawing: rectangles, lines, arrows and text, written down as SVG in two sets of colours."""
+"""A drawing: rectangles, lines, arrows and text, as SVG in two sets of colours."""
 
 from html import escape
 from math import hypot
@@ -19,12 +19,12 @@ FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 
 def number(value: float) -> str:
-    """The shortest way to write a coordinate to a tenth of a pixel."""
+    """Return the shortest way to write a coordinate to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0").replace("-0", "0" if value > -0.05 else "-0")
 
 
 def rules(colours: dict[str, str]) -> str:
-    """Fill classes by colour name, stroke classes as stroke-name."""
+    """Return fill classes by colour name, and stroke classes as stroke-name."""
     return "".join(f".{name}{{fill:{c}}}.stroke-{name}{{stroke:{c}}}" for name, c in colours.items())
 
 
@@ -37,34 +37,84 @@ class Drawing:
 
     def rect(self, x: float, y: float, width: float, height: float, fill="none", stroke="grey-line", *, dash=False,
              radius: float = 0, thick: float = 1) -> None:  # fmt: skip
-        """A rectangle; fill and stroke name colours, "none" leaves one out, "hatch" fills with slanted lines."""
+        """Draw a rectangle; fill and stroke name colours.
+
+        "none" leaves one out, "hatch" fills with slanted lines.
+        """
         self.elements.append(
             f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
             + (f' rx="{number(radius)}"' if radius else "")
             + self.paint(fill, stroke, dash=dash, thick=thick)
         )
 
-    def path(self, points: list[tuple[float, float]], stroke="ink", fill="none", *, dash=False, thick=1.5) -> None:
-        """A line through points."""
+    def path(
+        self,
+        points: list[tuple[float, float]],
+        stroke="ink",
+        fill="none",
+        *,
+        dash=False,
+        thick=1.5,
+    ) -> None:
+        """Draw a line through points."""
         d = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
         self.elements.append(f'<path d="{d}"' + self.paint(fill, stroke, dash=dash, thick=thick))
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, stroke="ink", *, dash=False, thick=1.5) -> None:
+    def line(
+        self,
+        x1: float,
+        y1: float,
+        x2: float,
+        y2: float,
+        stroke="ink",
+        *,
+        dash=False,
+        thick=1.5,
+    ) -> None:
         self.path([(x1, y1), (x2, y2)], stroke, dash=dash, thick=thick)
 
-    def arrow(self, x1: float, y1: float, x2: float, y2: float, stroke="soft", *, dash=False, thick=1.5) -> None:
-        """A line with its head at (x2, y2)."""
+    def arrow(
+        self,
+        x1: float,
+        y1: float,
+        x2: float,
+        y2: float,
+        stroke="soft",
+        *,
+        dash=False,
+        thick=1.5,
+    ) -> None:
+        """Draw a line with its head at (x2, y2)."""
         length = hypot(x2 - x1, y2 - y1)
         ux, uy = (x2 - x1) / length, (y2 - y1) / length
         bx, by = x2 - 8 * ux, y2 - 8 * uy
         self.line(x1, y1, bx, by, stroke, dash=dash, thick=thick)
-        self.path([(x2, y2), (bx - 4 * uy, by + 4 * ux), (bx + 4 * uy, by - 4 * ux), (x2, y2)], "none", stroke)
+        self.path(
+            [(x2, y2), (bx - 4 * uy, by + 4 * ux), (bx + 4 * uy, by - 4 * ux), (x2, y2)],
+            "none",
+            stroke,
+        )
 
     def dot(self, x: float, y: float, fill: str, radius: float = 4) -> None:
-        self.elements.append(f'<circle cx="{number(x)}" cy="{number(y)}" r="{number(radius)}" class="{fill}"/>')
+        self.elements.append(
+            f'<circle cx="{number(x)}" cy="{number(y)}" r="{number(radius)}" class="{fill}"/>',
+        )
 
-    def text(self, x: float, y: float, words: str, *, anchor="start", size=13, colour="ink", bold=False) -> None:
-        """Words on the base line y; anchor is start, middle or end. Several lines are joined by line breaks."""
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: str,
+        *,
+        anchor="start",
+        size=13,
+        colour="ink",
+        bold=False,
+    ) -> None:
+        """Write text on the base line y; anchor is start, middle or end.
+
+        Several lines are joined by line breaks.
+        """
         for row, line in enumerate(words.split("\n")):
             self.elements.append(
                 f'<text x="{number(x)}" y="{number(y + row * (size + 4))}" class="{colour}" font-size="{size}"'
@@ -73,12 +123,26 @@ class Drawing:
                 + f">{escape(line, quote=False)}</text>"
             )
 
-    def box(self, x: float, y: float, width: float, height: float, words: str, colour="grey", *, size=13) -> None:
-        """A filled rectangle with words in its middle."""
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        words: str,
+        colour="grey",
+        *,
+        size=13,
+    ) -> None:
+        """Draw a filled rectangle with text in its middle."""
         self.rect(x, y, width, height, colour, f"{colour}-line", radius=3)
         lines = words.count("\n")
         self.text(
-            x + width / 2, y + height / 2 + 0.36 * size - lines * (size + 4) / 2, words, anchor="middle", size=size
+            x + width / 2,
+            y + height / 2 + 0.36 * size - lines * (size + 4) / 2,
+            words,
+            anchor="middle",
+            size=size,
         )
 
     def paint(self, fill: str, stroke: str, *, dash: bool, thick: float) -> str:

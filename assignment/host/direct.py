@@ -1,4 +1,4 @@
-"""Host code and kernels in one process: on a GPU, or for a debugger. On the CPU it decides nothing."""
+"""Host code and kernels in one process: on a GPU, or for a debugger; it grades nothing on a CPU."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ class Session:
         return self._submission.import_error
 
     def answer(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
-        """Answer one request once the GPU is through; a reply that "sticks" is this process's last."""
+        """Answer a request once the GPU is idle; a reply that "sticks" is this process's last."""
         from assignment.protocol import sticky
 
         reply, results = self._described(header, tensors)
@@ -30,7 +30,7 @@ class Session:
         return {**reply, "sticks": True}, []
 
     def _described(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
-        """Answer one request, with whatever the submission raises described in the reply."""
+        """Answer a request, with the submission's exceptions described in the reply."""
         try:
             return self.let_raise(header, tensors)
         except (requests.WrongReturn, Missing) as error:
@@ -39,7 +39,7 @@ class Session:
             return {"status": "raised", **describe(error, self._submission.folder)}, []
 
     def let_raise(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
-        """Answer one request; what the submission raises goes through."""
+        """Answer a request; the submission's exceptions are not caught."""
         from assignment.protocol import timed
 
         if header["kind"] == "load":

@@ -1,4 +1,4 @@
-"""The functions of a staged submission, and what its exceptions say: for processes that import one."""
+"""The functions and exceptions of a staged submission, for processes that import one."""
 
 import contextlib
 import importlib
@@ -30,7 +30,10 @@ class Submission:
         self._loaded = False
 
     def load(self) -> None:
-        """Import the package; where that fails, an empty one in its place, whose files are imported one by one."""
+        """Import the package.
+
+        If that fails, an empty one takes its place, whose files are imported one by one.
+        """
         self._loaded = True
         for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
             del sys.modules[name]
@@ -46,11 +49,18 @@ class Submission:
             self.load()
 
     def _new_package(self) -> types.ModuleType:
-        """The package from the submission's own folder, whatever else is on the path; nothing of it has run."""
+        """Return the package from the submission's own folder, whatever else is on the path.
+
+        None of its code has run.
+        """
         folder = self.folder / PACKAGE
         init = folder / "__init__.py"
         if init.is_file():
-            spec = importlib.util.spec_from_file_location(PACKAGE, init, submodule_search_locations=[str(folder)])
+            spec = importlib.util.spec_from_file_location(
+                PACKAGE,
+                init,
+                submodule_search_locations=[str(folder)],
+            )
         else:
             spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
             spec.submodule_search_locations = [str(folder)]
@@ -59,7 +69,10 @@ class Submission:
         return package
 
     def function(self, name: str, path: str) -> Callable:
-        """Return the package's function of this name, or that of the file where it belongs; raises Missing."""
+        """Return the package's function of this name, or that of the file where it belongs.
+
+        Raises Missing.
+        """
         if not self._loaded:
             self.load()
         found = getattr(sys.modules[PACKAGE], name, None)
@@ -82,7 +95,7 @@ class Submission:
 
 
 def describe(error: BaseException, folder: Path) -> dict[str, Any]:
-    """What the grader needs to know of an exception: its types, its message, and where in the submission it arose."""
+    """Return what the grader needs to know of an exception: types, message and place."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
     return {
@@ -95,7 +108,10 @@ def describe(error: BaseException, folder: Path) -> dict[str, Any]:
 
 
 def summary(error: BaseException, folder: Path) -> str:
-    """The exception in one line, and in another "  at cs336_kernels/rmsnorm.py:42 in rmsnorm_forward: source line"."""
+    """Return the exception in one line, and its place in another.
+
+    The place is "  at cs336_kernels/rmsnorm.py:42 in rmsnorm_forward: source line".
+    """
     if isinstance(error, SyntaxError) and error.filename:
         path = Path(error.filename)
         where = path.relative_to(folder) if path.is_relative_to(folder) else path.name

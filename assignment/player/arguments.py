@@ -15,12 +15,17 @@ from .syntax import MAX_INT
 View = Callable[[int], torch.Tensor]
 FORMATS = {
     str(form).removeprefix("torch."): form
-    for form in (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+    for form in (
+        torch.contiguous_format,
+        torch.preserve_format,
+        torch.channels_last,
+        torch.channels_last_3d,
+    )
 }
 
 
 def decode(value: Any, view: View) -> Any:
-    """An argument of an operation of PyTorch."""
+    """Return an argument of an operation of PyTorch."""
     if isinstance(value, list):
         return [decode(item, view) for item in value]
     if not isinstance(value, dict):
@@ -40,7 +45,7 @@ def decode(value: Any, view: View) -> Any:
 
 
 def of_launch(value: Any, view: View, kernels: Kernels) -> Any:
-    """An argument of a launch; raises Refused, CannotFollow."""
+    """Return an argument of a launch; raises Refused, CannotFollow."""
     if type(value) in (int, bool, float) and abs(value) < MAX_INT:
         return value
     if isinstance(value, dict):

@@ -1,7 +1,8 @@
-"""Arithmetic on constants that cannot eat the memory: `2 ** 10**9`, `"a" * 10**9`, `1 << 10**9`, `x + x` in a loop.
+"""Limits on arithmetic with constants, such as `2 ** 10**9`, `"a" * 10**9` or `x + x` in a loop.
 
-Kernels compute with constants while they are compiled or simulated. `a ** b` becomes `(left := a) ** bounded("Pow",
-left, b)`, so that the operation itself still happens in the student's own line.
+Kernels compute with constants while they are compiled or simulated, and must not exhaust memory. `a
+** b` becomes `(left := a) ** bounded("Pow", left, b)`, so that the operation itself still happens
+in the student's own line.
 """
 
 import ast
@@ -23,7 +24,10 @@ _count = itertools.count()
 
 
 def bounded(operation: str, a: Any, b: Any, applies: bool = False) -> Any:
-    """The right operand, or the result, if that is not too large: `operation` is the name of a node, "Pow"."""
+    """Return the right operand, or the result, if that is not too large.
+
+    `operation` is the name of a node, such as "Pow".
+    """
     if type(a) in _LIMITED and type(b) in _LIMITED:
         if operation == "Mod" and isinstance(a, str):
             raise TypeError("a kernel cannot format a string by `%`: use an f-string")
@@ -33,7 +37,7 @@ def bounded(operation: str, a: Any, b: Any, applies: bool = False) -> Any:
 
 
 def short_range(*limits: int) -> range:
-    """Python's `range`, for functions that Python runs while a kernel is compiled."""
+    """Return Python's `range`, for functions that Python runs while a kernel is compiled."""
     numbers = range(*limits)
     if max(map(abs, limits)) > 2**62 or len(numbers) > MAX_LENGTH:
         raise TooLarge
@@ -44,7 +48,9 @@ class TooLarge(ValueError):
     """A constant that a kernel cannot compute with."""
 
     def __init__(self) -> None:
-        super().__init__(f"a constant of more than {MAX_BITS} bits or {MAX_LENGTH} items is too large for a kernel")
+        super().__init__(
+            f"a constant of more than {MAX_BITS} bits or {MAX_LENGTH} items is too large for a kernel",
+        )
 
 
 _LIMITED = frozenset((int, bool, *_SEQUENCES))
@@ -68,7 +74,7 @@ def _is_too_large(operation: str, a: Any, b: Any) -> bool:
 
 
 def with_bounds(node: ast.BinOp, guard: Callable[[list[ast.expr]], ast.expr]) -> ast.BinOp:
-    """The operation with its right operand guarded; `guard` makes the call of bounded()."""
+    """Return the operation with its right operand guarded; `guard` makes the call of bounded()."""
     name = type(node.op).__name__
     if name not in _METHODS.values():
         return node
@@ -79,14 +85,18 @@ def with_bounds(node: ast.BinOp, guard: Callable[[list[ast.expr]], ast.expr]) ->
 
 
 class _Unnamed(ast.NodeTransformer):
-    """What a list loops over, where Python allows no `:=`: bounded() computes it."""
+    """Replaces operations where Python allows no `:=`: bounded() computes them."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         if not isinstance(node.left, ast.NamedExpr) or not isinstance(node.right, ast.Call):
             return node
         operation, _, right = node.right.args
-        call = ast.Call(node.right.func, [operation, node.left.value, right, ast.Constant(True)], [])
+        call = ast.Call(
+            node.right.func,
+            [operation, node.left.value, right, ast.Constant(True)],
+            [],
+        )
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
@@ -107,7 +117,7 @@ class Bounder(ast.NodeTransformer):
 
 
 def install() -> None:
-    """Bound what Triton's compiler, and the simulator where it is installed, compute with constants."""
+    """Bound what Triton's compiler, and the simulator if installed, compute with constants."""
     for cls in (tl.constexpr, tl.tuple):
         for method, operation in _METHODS.items():
             _guard(cls, f"__{method}__", operation, is_swapped=False)
@@ -132,7 +142,7 @@ def _in_simulator(rewriter: Any, node: ast.BinOp) -> ast.AST:
 
 
 def _guard(cls: type, name: str, operation: str, is_swapped: bool) -> None:
-    """Let an operator of Triton's look at its operands first."""
+    """Make an operator of Triton's check its operands first."""
     method = vars(cls).get(name)
     if method is None or hasattr(method, "is_guarded"):
         return

@@ -1,4 +1,4 @@
-"""Compiles the launches of programs, as they were recorded, for GPUs that are not here."""
+"""Compiles the launches of programs, as they were recorded, for GPUs that are not present."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
 def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
-    """The kernels of programs by target, compiled; "programs" has for each target the number of its program."""
+    """Reply with the kernels compiled by target; header["programs"] maps target to program."""
     from assignment.protocol.wire import parse
 
     if header["kind"] == "load":
@@ -35,35 +35,50 @@ def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
                 stopped[name] = f"{type(error).__name__}: {error}"
         noted += of_target
     built = build.kernels(noted, is_brief=True, processes=header["processes"])[:MAX_KERNELS]
-    return {"status": "compiled", "kernels": [kernel.as_json() for kernel in built], "stopped": stopped}, []
+    return {
+        "status": "compiled",
+        "kernels": [kernel.as_json() for kernel in built],
+        "stopped": stopped,
+    }, []
 
 
 def _launch_all(program: dict[str, Any], kernels: Kernels, sources: dict[str, str]) -> None:
-    """Have all launches of a program noted; raises CannotFollow, Refused, LaunchRefused with the line."""
+    """Record all launches of a program; raises CannotFollow, Refused, LaunchRefused."""
     memory = _Memory(program)
     for name, *rest in program["steps"]:
         if name == "launch":
             try:
                 _launch(memory, kernels, rest)
             except launches.LaunchRefused as error:
-                raise launches.LaunchRefused(f"{error}\n{told(sources, program['lines'][rest[-1]])}") from error
+                raise launches.LaunchRefused(
+                    f"{error}\n{told(sources, program['lines'][rest[-1]])}",
+                ) from error
 
 
 def _launch(memory: "_Memory", kernels: Kernels, launch: list[Any]) -> None:
-    """Have one launch noted, with every configuration of an autotuned kernel."""
+    """Record one launch, with every configuration of an autotuned kernel."""
     number, grid, given, options, others, *_ = launch
     tuning = next(launches.tunings) if others else -1
     for configuration in others or [{}]:
-        values = {**given, **{name: value for name, value in configuration.items() if name in given}}
-        settings = {**options, **{name: value for name, value in configuration.items() if name not in given}}
+        values = {
+            **given,
+            **{name: value for name, value in configuration.items() if name in given},
+        }
+        settings = {
+            **options,
+            **{name: value for name, value in configuration.items() if name not in given},
+        }
         decoded = {name: arguments.of_launch(v, memory.view, kernels) for name, v in {**values, **settings}.items()}
         kernel = kernels[number]  # which may use the fields of its arguments
-        with launches.tuned(", ".join(f"{name}={value}" for name, value in configuration.items()), tuning):
+        with launches.tuned(
+            ", ".join(f"{name}={value}" for name, value in configuration.items()),
+            tuning,
+        ):
             kernel[tuple(grid)](**decoded)
 
 
 class _Memory:
-    """Memory of the right size, with nothing in it: only its address and its dtype count."""
+    """Memory of the right size, without contents: only its address and dtype count."""
 
     def __init__(self, program: dict[str, Any]) -> None:
         self._views = program["views"]
@@ -79,4 +94,9 @@ class _Memory:
         if storage not in self._held:
             self._held[storage] = torch.UntypedStorage(self._sizes[storage])
         check_fits(view, self._held[storage].nbytes())
-        return torch.empty(0, dtype=getattr(torch, dtype)).set_(self._held[storage], offset, sizes, strides)
+        return torch.empty(0, dtype=getattr(torch, dtype)).set_(
+            self._held[storage],
+            offset,
+            sizes,
+            strides,
+        )

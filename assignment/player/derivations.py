@@ -1,7 +1,8 @@
-"""What an operation of PyTorch's makes of values: which labels its results have, given those of its operands.
+"""The labels of a PyTorch operation's results, given those of its operands.
 
-Moving values about, casting and scaling them by constants keeps their labels. A sum of what kernels wrote is a SUM, and
-rowsum(A ∘ B), where the call may need it, is DELTA. Anything else that depends on data is computation.
+Moving values, casting them and scaling them by constants keeps their labels. A sum of what kernels
+wrote is a SUM, and rowsum(A ∘ B), where the call may need it, is DELTA. Anything else that depends
+on data is computation.
 """
 
 from collections.abc import Callable
@@ -11,32 +12,70 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_map
 
-from .labels import CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
+from .labels import (
+    CONSTANT,
+    DELTA,
+    FIRST_SOURCE,
+    FOREIGN,
+    FRESH,
+    INPUT,
+    KERNEL,
+    PRODUCT,
+    STALE,
+    SUM,
+    Memory,
+)
 
 Labels = torch.Tensor  # uint8, in the shape of the values
 Rule = Callable[..., Any]
 
-FRESH_MEMORY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize")
+FRESH_MEMORY = (
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "empty_permuted",
+    "resize",
+)
 _SHAPED = tuple(  # of a tensor that they take, only its shape counts
     f"{form}{name}{end}"
     for name in ("zeros", "ones", "full", "rand", "randn", "randint")
     for form, end in (("new_", ""), ("", "_like"))
 )
 _OVERWRITTEN = ("fill", "zero", "uniform", "normal", "random", "bernoulli", "exponential")
-_SAME_SHAPE = ("clone", "_to_copy", "copy", "lift_fresh", "lift_fresh_copy", "contiguous", "positive", "alias_copy")
-_MOVED = (  # run on the labels as on the values
-    *("cat", "stack", "constant_pad_nd", "index_select", "gather", "index", "take", "flip", "roll", "repeat"),
-    *("repeat_interleave", "tril", "triu", "slice_backward", "select_backward", "slice_scatter", "select_scatter"),
-    *("diagonal_scatter", "as_strided_scatter", "index_put", "_index_put_impl", "index_copy", "index_fill", "scatter"),
-    *("masked_fill", "masked_scatter", "masked_select", "where", "rot90", "diag_embed", "expand_copy", "view_copy"),
-    *("permute_copy", "transpose_copy", "slice_copy", "select_copy", "narrow_copy", "unbind_copy", "split_copy"),
-    *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d", "_pad_circular", "block_diag"),
+_SAME_SHAPE = (
+    "clone",
+    "_to_copy",
+    "copy",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "contiguous",
+    "positive",
+    "alias_copy",
 )
-_CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")  # arguments that say which, not what
+_MOVED = (  # run on the labels as on the values
+    *("cat", "stack", "constant_pad_nd", "index_select", "gather", "index", "take", "flip"),
+    *("roll", "repeat"),
+    *("repeat_interleave", "tril", "triu", "slice_backward", "select_backward"),
+    *("slice_scatter", "select_scatter"),
+    *("diagonal_scatter", "as_strided_scatter", "index_put", "_index_put_impl", "index_copy"),
+    *("index_fill", "scatter"),
+    *("masked_fill", "masked_scatter", "masked_select", "where", "rot90", "diag_embed"),
+    *("expand_copy", "view_copy"),
+    *("permute_copy", "transpose_copy", "slice_copy", "select_copy", "narrow_copy"),
+    *("unbind_copy", "split_copy"),
+    *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
+    *("_pad_circular", "block_diag"),
+)
+# arguments that say which, not what
+_CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")
 _ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
-NUMBERS = ("value", "self", "other", "fill_value")  # arguments that may be a number instead of a tensor
+# arguments that may be a number instead of a tensor
+NUMBERS = ("value", "self", "other", "fill_value")
 _ADDED_UP = (  # moves that may put several values in one place
-    *("index_put", "_index_put_impl", "index_add", "scatter_add", "scatter", "embedding_dense_backward"),
+    *("index_put", "_index_put_impl", "index_add", "scatter_add"),
+    *("scatter", "embedding_dense_backward"),
     *("unfold_backward", "replication_pad1d_backward", "reflection_pad1d_backward", "cumsum"),
 )
 _SCALED = ("mul", "div", "multiply", "divide", "true_divide", "neg", "negative")
@@ -44,23 +83,14 @@ _SUMMED = ("sum", "mean", "nansum")
 _ADDED = ("add", "sub", "rsub")
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "baddbmm", "vdot")
 _CLEANING = (  # what an anxious but honest wrapper may do to what it has: for staff to judge
-    *(
-        "where",
-        "masked_fill",
-        "nan_to_num",
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "eq",
-        "ne",
-    ),
-    *("lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or"),
+    *("where", "masked_fill", "nan_to_num", "clamp", "clamp_min", "clamp_max", "isnan", "isinf"),
+    *("isfinite", "eq", "ne"),
+    *("lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "bitwise_not"),
+    *("bitwise_and", "bitwise_or"),
     *("any", "all", "maximum", "minimum"),
 )
-_KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE}  # labels that scaling leaves as they are
+# labels that scaling leaves as they are
+_KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE}
 _SUMMANDS = {CONSTANT, KERNEL, SUM, FRESH}  # what a launch of this call stored, or a constant
 _FACTORS = {CONSTANT, INPUT, KERNEL, SUM}
 
@@ -76,15 +106,18 @@ class Known(Protocol):
     """What is known about memory."""
 
     def memory(self, tensor: torch.Tensor) -> Memory | None:
-        """Of a tensor; None where there is nothing to follow."""
+        """Return the labels of a tensor; None if there is nothing to track."""
 
     def is_doubt(self, label: int) -> bool:
-        """Whether what has this label is for staff to judge."""
+        """Return whether values with this label are for staff to judge."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A call of an operation: its name without "aten::" and the "_" of an in-place form, and its arguments by name."""
+    """A call of an operation: its name and its arguments by name.
+
+    The name is without "aten::" and the "_" of an in-place form.
+    """
 
     name: str
     arguments: dict[str, Any]
@@ -98,21 +131,24 @@ class Operation:
         return memory.of(tensor) if memory else torch.full((), CONSTANT, dtype=torch.uint8).expand(tensor.shape)
 
     def of(self, value: Any) -> set[int]:
-        """All labels of the tensors in an argument."""
+        """Return all labels of the tensors in an argument."""
         found = [(self.known.memory(tensor), tensor) for tensor in _tensors(value)]
         return {label for memory, tensor in found if memory for label in memory.labels_in(tensor)}
 
     def is_of_floats(self) -> bool:
-        """Whether it computes with numbers as they are: not with their bits, nor with wrapped ones."""
+        """Return whether it computes with numbers as such: not with their bits, nor modulo."""
         return self.result.is_floating_point() and all(
             tensor.is_floating_point() or self.of(tensor) <= {CONSTANT} for tensor in _tensors(self.arguments)
         )
 
 
 def derive(
-    operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any
+    operation: Operation,
+    call: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
 ) -> Labels | list[Labels] | int | Computed:
-    """The labels of an operation's result, or of each of several.
+    """Return the labels of an operation's result, or of each of several.
 
     `call(*args, **kwargs)` is the operation itself, to be run on labels.
     """
@@ -126,8 +162,13 @@ def derive(
     if name in _SAME_SHAPE:
         source = _tensors(operation.arguments.get("src", operation.arguments))[0]
         is_cast = source.is_floating_point() == operation.result.is_floating_point()
-        return operation.labels(source) if is_cast else Computed()  # `!= 0`, a whole part, or bits as a number
-    rules: list[tuple[tuple[str, ...], Rule]] = [(_MOVED, _moved), (_ADDED_UP, _added_up), (_SCALED, _scaled)]
+        # `!= 0`, a whole part, or bits as a number
+        return operation.labels(source) if is_cast else Computed()
+    rules: list[tuple[tuple[str, ...], Rule]] = [
+        (_MOVED, _moved),
+        (_ADDED_UP, _added_up),
+        (_SCALED, _scaled),
+    ]
     for names, rule in [*rules, (_SUMMED, _summed), (_ADDED, _added), (_PRODUCTS, _multiplied)]:
         if name in names and (found := rule(operation, call, args, kwargs)) is not None:
             return found
@@ -135,7 +176,12 @@ def derive(
     return Computed(is_doubt=is_clean and name in _CLEANING)
 
 
-def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | list[Labels] | None:
+def _moved(
+    operation: Operation,
+    call: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+) -> Labels | list[Labels] | None:
     choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
     if operation.of(choosing) - {CONSTANT} or any(operation.arguments.get(key) for key in _ADDING):
         return None

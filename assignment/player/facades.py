@@ -1,6 +1,6 @@
 """Triton's modules as kernels see them: modules with listed public members and nothing else.
 
-What is not a function, a type, a dtype or another facade is in none of them: no `tl.core.os`, no `tl.core.builtin`.
+They contain functions, types, dtypes and other facades only: no `tl.core.os`, no `tl.core.builtin`.
 """
 
 import functools
@@ -23,12 +23,27 @@ _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh de
 _OF_VALUES = """shape dtype type value numel scalar element_ty itemsize primitive_bitwidth name int_bitwidth
     int_signedness fp_mantissa_width exponent_bias address_space block_shape strides T start end stop step fields types
     ALL NONE SIGNED UNSIGNED BOOLEAN INTEGRAL FLOATING bit_length is_ptr is_block get_block_shapes"""
-_NOT_FOR_KERNELS = {"to_ir", "mangle", "cache_key_part", "codegen_name", "handle", "with_element_ty"}
+_NOT_FOR_KERNELS = {
+    "to_ir",
+    "mangle",
+    "cache_key_part",
+    "codegen_name",
+    "handle",
+    "with_element_ty",
+}
 _INTERNAL = """handle data fn builder semantic format format_map mro run rewrite rewriter kwargs rewritten_fn src
     raw_src signature used_global_vals module version launch_metadata params device_caches compile hash repr parse
     cache_key arg_names constexprs pre_run_hooks func keywords desc ljust rjust center zfill expandtabs replace
     translate encode"""
-_REACHABLE = (type, FunctionType, GeneratorType, CodeType, JITCallable, InterpretedFunction, triton.JITFunction)
+_REACHABLE = (
+    type,
+    FunctionType,
+    GeneratorType,
+    CodeType,
+    JITCallable,
+    InterpretedFunction,
+    triton.JITFunction,
+)
 
 
 def _is_jit(value: Any) -> bool:
@@ -36,13 +51,13 @@ def _is_jit(value: Any) -> bool:
 
 
 def _listed(module: ModuleType) -> dict[str, Any]:
-    """What of `triton.language` stands in one of its modules, and the jit functions there."""
+    """Return the public members of one of Triton's modules that kernels may use."""
     listed = {name: value for name, value in vars(module).items() if name in tl.__all__ or _is_jit(value)}
     return {name: v for name, v in listed.items() if not name.startswith("_") and not isinstance(v, ModuleType)}
 
 
 def _functions(module: ModuleType) -> dict[str, Any]:
-    """The public functions that are written in a module or a module below it."""
+    """Return the public functions that are written in a module or a module below it."""
     members = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     return {
         name: value
@@ -53,7 +68,7 @@ def _functions(module: ModuleType) -> dict[str, Any]:
 
 @functools.cache
 def facades() -> dict[str, ModuleType]:
-    """The facades by the names of the modules that they stand for."""
+    """Return the facades by the names of the modules that they stand for."""
     members: dict[str, dict[str, Any]] = {
         "math": {name: getattr(math, name) for name in _MATH.split() if hasattr(math, name)},
         "triton": {name: getattr(triton, name) for name in ("cdiv", "next_power_of_2")},
@@ -74,13 +89,14 @@ def facades() -> dict[str, ModuleType]:
         if parent:
             vars(made[parent])[last] = module
         vars(module).update(members[name])
-    made["triton.language.extra.libdevice"] = made[_LIBDEVICE]  # whose functions say nothing but `...`
+    # whose functions say nothing but `...`
+    made["triton.language.extra.libdevice"] = made[_LIBDEVICE]
     vars(made["triton.language.extra"])["libdevice"] = made[_LIBDEVICE]
     return made
 
 
 def resolved(dotted: str) -> Any:
-    """The member of a facade by its dotted name; raises KeyError if there is none."""
+    """Return the member of a facade by its dotted name; raises KeyError if there is none."""
     module, _, name = dotted.rpartition(".")
     if name.startswith("_"):
         raise KeyError(dotted)
@@ -89,8 +105,16 @@ def resolved(dotted: str) -> Any:
 
 @functools.cache
 def attributes() -> frozenset[str]:
-    """The attributes that kernels can use, whatever they are attributes of."""
-    types = (tl.tensor, tl.dtype, tl.constexpr, tl.pointer_type, tl.block_type, tl.tensor_descriptor, tl.tuple)
+    """Return the attributes that kernels can use, on any object."""
+    types = (
+        tl.tensor,
+        tl.dtype,
+        tl.constexpr,
+        tl.pointer_type,
+        tl.block_type,
+        tl.tensor_descriptor,
+        tl.tuple,
+    )
     names = {*_OF_VALUES.split(), *(name for cls in types for name in dir(cls))}
     names |= {name for facade in facades().values() for name in vars(facade)}
     return frozenset(name for name in names - _NOT_FOR_KERNELS if not name.startswith("_"))
@@ -98,6 +122,14 @@ def attributes() -> frozenset[str]:
 
 @functools.cache
 def internal() -> frozenset[str]:
-    """Attributes of objects that kernels can reach which lead to Python: no field or namespace has such a name."""
-    names = {*_INTERNAL.split(), *_NOT_FOR_KERNELS, *(name for cls in _REACHABLE for name in dir(cls)), *dir(tl.sum)}
+    """Return attributes of objects reachable from kernels that lead to Python.
+
+    No field or namespace may have such a name.
+    """
+    names = {
+        *_INTERNAL.split(),
+        *_NOT_FOR_KERNELS,
+        *(name for cls in _REACHABLE for name in dir(cls)),
+        *dir(tl.sum),
+    }
     return frozenset(name for name in names - attributes() if not name.startswith("_"))

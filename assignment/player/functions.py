@@ -1,4 +1,4 @@
-"""Makes Python functions of checked definitions: no default value, annotation or decorator is evaluated."""
+"""Makes Python functions from checked definitions: defaults and decorators are never evaluated."""
 
 import ast
 import copy
@@ -11,7 +11,7 @@ from .values import Unknown
 
 
 def _bare(definition: Definition) -> ast.FunctionDef:
-    """The function without default values and annotations, which are not for Python or Triton to evaluate."""
+    """Return the function without default values and annotations, so that none is evaluated."""
     tree = copy.deepcopy(definition.tree)
     arguments = tree.args
     arguments.defaults = [ast.copy_location(ast.Constant(None), node) for node in arguments.defaults]
@@ -23,12 +23,16 @@ def _bare(definition: Definition) -> ast.FunctionDef:
 
 
 def for_compiler(definition: Definition) -> ast.Module:
-    """The tree that Triton compiles, with the line numbers that it wants: the first is that of `def`."""
+    """Return the tree that Triton compiles, with its line numbers: 1 is that of `def`."""
     tree = ast.Module([_bare(definition)], [])
     return ast.increment_lineno(tree, 1 - definition.tree.lineno)
 
 
-def compiled(definition: Definition, namespace: dict[str, Any], is_plain: bool) -> types.FunctionType:
+def compiled(
+    definition: Definition,
+    namespace: dict[str, Any],
+    is_plain: bool,
+) -> types.FunctionType:
     tree = _bare(definition)
     if is_plain:
         tree = bounds.Bounder().visit(tree)
@@ -40,19 +44,28 @@ def compiled(definition: Definition, namespace: dict[str, Any], is_plain: bool) 
     return function
 
 
-def set_defaults(function: types.FunctionType, definition: Definition, values: dict[str, Any]) -> None:
+def set_defaults(
+    function: types.FunctionType,
+    definition: Definition,
+    values: dict[str, Any],
+) -> None:
     arguments = definition.tree.args
     named = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
     optional = named[len(named) - len(arguments.defaults) :]
     only = [a.arg for a, node in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if node]
     if {*optional, *only} != values.keys():
-        raise Unknown("the default values are not those of the parameters: write them in the function's definition")
+        raise Unknown(
+            "the default values are not those of the parameters: write them in the function's definition",
+        )
     function.__defaults__ = tuple(values[name] for name in optional) or None
     function.__kwdefaults__ = {name: values[name] for name in only} or None
 
 
 def annotations(definition: Definition, namespace: dict[str, Any]) -> dict[str, Any]:
-    """What Triton learns about parameters: objects that names are bound to, the text of all else."""
+    """Return the annotations of parameters for Triton.
+
+    They are objects for plain names, and the text of all else.
+    """
     arguments = definition.tree.args
     annotated = [arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if arg.annotation]
     return {arg.arg: _annotation(arg.annotation, definition, namespace) for arg in annotated if arg.annotation}
@@ -66,7 +79,7 @@ def _annotation(node: ast.expr, definition: Definition, namespace: dict[str, Any
 
 
 def _looked_up(node: ast.expr, namespace: dict[str, Any]) -> Any:
-    """The value of a name, or of a name in a module."""
+    """Return the value of a name, or of a name in a module."""
     if isinstance(node, ast.Name):
         return namespace.get(node.id)
     module = _looked_up(node.value, namespace) if isinstance(node, ast.Attribute) else None

@@ -1,6 +1,7 @@
 """Plays programs on a GPU: the submission's kernels as Triton compiles them, on the graded inputs.
 
-Memory, races, costs and whose work it is are looked at in the simulator, which has played the same program before.
+Memory, races, costs and the origin of results are checked in the simulator, which has played the
+same program before.
 """
 
 import gc
@@ -24,7 +25,8 @@ from .prepared import Prepared
 
 DEVICE = "cuda"
 NEVER_S = 1e9
-TRIALS = 4  # of a configuration of an autotuned kernel; the first, in which it is compiled, does not count
+# of a configuration of an autotuned kernel; the first, in which it is compiled, does not count
+TRIALS = 4
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
@@ -36,9 +38,10 @@ class Session:
         self._function: Any = None  # what is timed
 
     def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
-        """One request: the sources of a submission, or a program with the inputs of its call.
+        """Answer a request: the sources of a submission, or a program with the inputs of its call.
 
-        A reply that "sticks" is this process's last; one that "fits" says whether the GPU had room for the call.
+        A reply that "sticks" is this process's last; one that "fits" says whether the GPU had room
+        for the call.
         """
         if header["kind"] == "load":
             self._player = OnGpu(header["sources"])
@@ -62,28 +65,38 @@ class Session:
         *inputs, data = tensors
         program = parse(bytearray(data.numpy()))
         if header["kind"] in ON_SLOTS:
-            return {"status": "ok", "groups": [], "bare": False, **ON_SLOTS[header["kind"]](self, player, program)}, []
+            return {
+                "status": "ok",
+                "groups": [],
+                "bare": False,
+                **ON_SLOTS[header["kind"]](self, player, program),
+            }, []
         groups = player.play(program, moved(inputs, DEVICE))
         results = moved([tensor for group in groups for tensor in group], "cpu")
-        return {"status": "ok", "groups": [len(group) for group in groups], "bare": program["bare"]}, results
+        return {
+            "status": "ok",
+            "groups": [len(group) for group in groups],
+            "bare": program["bare"],
+        }, results
 
     def _warm_up(self, player: "OnGpu", program: Program) -> dict[str, Any]:
-        """Play a program on the first slot: what it makes once for all is there from now on."""
+        """Play a program on the first slot, so that its one-time allocations are made."""
         torch.cuda.reset_peak_memory_stats()
         player.play(program, timed.slots[0])
         return {}
 
     def _prepare(self, player: "OnGpu", program: Program) -> dict[str, Any]:
-        """Play a program on the first slot, and let it be the one that is timed.
+        """Play a program on the first slot, and make it the one that is timed.
 
-        "peak" are the bytes that this process has had at a time since the warm-up, what it keeps for good included.
+        "peak" is this process's peak memory in bytes since the warm-up, lasting allocations
+        included.
         """
         player.play(program, timed.slots[0])
         self._function = Prepared(player, program)
         return {"peak": torch.cuda.max_memory_allocated()}
 
     def _tune(self, player: "OnGpu", program: Program) -> dict[str, Any]:
-        """Play a program on the first slot; "tuned" are the seconds of its launches that have alternatives."""
+        """Play a program on the first slot; "tuned" times its launches with alternatives."""
         turn = player.turn(program, timed.slots[0])
         turn.tuned = []
         with torch.no_grad():
@@ -91,11 +104,12 @@ class Session:
         return {"tuned": turn.tuned}
 
 
-ON_SLOTS = {"warm up": Session._warm_up, "prepare": Session._prepare, "tune": Session._tune}  # kinds of requests
+# kinds of requests
+ON_SLOTS = {"warm up": Session._warm_up, "prepare": Session._prepare, "tune": Session._tune}
 
 
 def failed(error: Exception) -> dict[str, Any]:
-    """The reply to a program that could not be played to its end."""
+    """Return the reply to a program that could not be played to its end."""
     cause = error.error if isinstance(error, InKernel) else error
     if isinstance(cause, torch.OutOfMemoryError):
         return {"status": "failed", "message": str(cause)[:MAX_NOTE], "fits": False}
@@ -115,23 +129,35 @@ class OnGpu:
         self.work: Any = _Unwatched()
 
     def play(self, program: Program, tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-        """The results of a call on these tensors; raises InKernel, CannotFollow, Refused, torch.OutOfMemoryError."""
+        """Return the results of a call on these tensors.
+
+        Raises InKernel, CannotFollow, Refused, torch.OutOfMemoryError.
+        """
         turn = self.turn(program, tensors)
         with torch.no_grad():
             turn.run()
             return [[turn.view(number) for number in group] for group in program["results"]]
 
     def turn(self, program: Program, tensors: list[torch.Tensor]) -> "_TurnOnGpu":
-        """A play that has not begun."""
+        """Return a play that has not begun."""
         return _TurnOnGpu(self, program, tensors, calls.Call())  # type: ignore[arg-type]
 
 
 class _TurnOnGpu(Turn):
     """One program being played on a GPU."""
 
-    tuned: list[float] | None = None  # seconds of the launches that have alternatives, where they are timed
+    # seconds of the launches that have alternatives, where they are timed
+    tuned: list[float] | None = None
 
-    def _launch(self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, *more: Any) -> None:
+    def _launch(
+        self,
+        kernel: int,
+        grid: list[int],
+        given: Any,
+        options: Any,
+        alternatives: Any,
+        *more: Any,
+    ) -> None:
         if self.tuned is None or len(alternatives or ()) < 2:
             super()._launch(kernel, grid, given, options, alternatives, *more)
             return
@@ -152,7 +178,7 @@ class _TurnOnGpu(Turn):
         return marks[0].elapsed_time(marks[1]) / 1e3
 
     def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
-        """What an operation returns, on the GPU and as it lay in memory where it was recorded."""
+        """Return an operation's result, on the GPU and with the strides that were recorded."""
         is_made_of_nothing = not strided((args, kwargs))
         if is_made_of_nothing and any(argument.name == "device" for argument in func._schema.arguments):
             kwargs = {**kwargs, "device": DEVICE}
@@ -166,7 +192,7 @@ class _TurnOnGpu(Turn):
 
 
 class _Unwatched:
-    """Whose work it is, where nobody asks."""
+    """Work that tracks nothing."""
 
     needs_kernels = True
 

@@ -1,8 +1,8 @@
-"""Builds jit functions of a submission's text and of a table that says what their names are bound to.
+"""Builds jit functions from a submission's text and a table of what their names are bound to.
 
-The submission is not imported and nothing of its files is executed but the bodies of checked functions. The table comes
-from a process that the submission runs in: everything in it may be a lie, and a lie can only give a kernel other
-constants or another kernel of the same submission.
+The submission is not imported, and nothing of its files is executed except the bodies of checked
+functions. The table comes from a process that the submission runs in: it may be forged, and a
+forgery can only give a kernel other constants or another kernel of the same submission.
 """
 
 import ast
@@ -49,7 +49,10 @@ class Kernels:
         self._fields |= set(attributes_in(entries))
 
     def constant(self, value: Any) -> Any:
-        """A launch's constexpr or tuple argument; raises Refused. Asked before the kernel, which may use its fields."""
+        """Return a launch's constexpr or tuple argument; raises Refused.
+
+        Ask for it before the kernel, which may use its fields.
+        """
         self._fields |= set(attributes_in(value))
         try:
             for number in kernels_in(value):
@@ -59,7 +62,7 @@ class Kernels:
             raise Refused(str(error)) from error
 
     def __getitem__(self, number: int) -> Any:
-        """The jit function of this number; raises Refused."""
+        """Return the jit function of this number; raises Refused."""
         if number not in self._built:
             try:
                 self._build(number)
@@ -71,28 +74,36 @@ class Kernels:
         if number in self._built:
             return self._built[number]
         if number not in self._being_built:
-            raise Unknown("a default value refers to a kernel that is not built before it: pass it as an argument")
+            raise Unknown(
+                "a default value refers to a kernel that is not built before it: pass it as an argument",
+            )
         return self._being_built[number]
 
     def _build(self, number: int) -> None:
-        """Build a kernel and those it refers to: first the functions, then what their names are bound to."""
+        """Build a kernel and those it refers to: functions first, then their names' values."""
         made = []
         for n in self._table.reached(number, self._built):
             entry = self._table.entry(n)
             definition = self._definition(entry)
             namespace = _namespace(entry)
-            self._being_built[n] = self._guarded(definition, self._function, entry, definition, namespace)
+            self._being_built[n] = self._guarded(
+                definition,
+                self._function,
+                entry,
+                definition,
+                namespace,
+            )
             made.append((entry, definition, namespace))
         for entry, definition, namespace in made:
             self._guarded(definition, self._bind, entry["names"], namespace)
         self._built |= self._being_built
 
     def _definition(self, entry: dict[str, Any]) -> Definition:
-        """The function that an entry speaks of, parsed and checked."""
+        """Return the function that an entry describes, parsed and checked."""
         source = self._sources.get(entry["file"])
         if source is None:
             raise Refused(
-                f"a kernel must stand in a file of the submission\n  at {entry['file'][:200]}:{entry['line']}"
+                f"a kernel must stand in a file of the submission\n  at {entry['file'][:200]}:{entry['line']}",
             )
         if source.sha256 != entry["sha256"]:
             raise source.refused(
@@ -108,7 +119,7 @@ class Kernels:
         check(definition, attributes() | self._fields)
 
     def _guarded(self, definition: Definition, make: Callable[..., Any], *args: Any) -> Any:
-        """What `make` returns; whatever it finds wrong with the table or the function is told with its place."""
+        """Return make(); adds the place to any error in the table or the function."""
         try:
             return make(*args)
         except Refused:
@@ -116,26 +127,42 @@ class Kernels:
         except Unknown as error:
             raise definition.refused(str(error), _use(definition, error)) from error
         except Exception as error:
-            raise definition.refused(f"the kernel cannot be built: {type(error).__name__}: {error}") from error
+            raise definition.refused(
+                f"the kernel cannot be built: {type(error).__name__}: {error}",
+            ) from error
 
-    def _function(self, entry: dict[str, Any], definition: Definition, namespace: dict[str, Any]) -> Any:
-        """The jit function, whose names are still to be bound."""
+    def _function(
+        self,
+        entry: dict[str, Any],
+        definition: Definition,
+        namespace: dict[str, Any],
+    ) -> Any:
+        """Return the jit function, with its names not yet bound."""
         early = {name: binding for name, binding in entry["names"].items() if not any(kernels_in(binding))}
         used = _used(definition)
-        self._bind({name: binding for name, binding in early.items() if "unknown" not in binding}, namespace)
+        self._bind(
+            {name: binding for name, binding in early.items() if "unknown" not in binding},
+            namespace,
+        )
         for name in early.keys() & used:
             self._values.bound(name, early[name])
         is_plain = entry["kind"] == "constexpr_function"
         function = functions.compiled(definition, namespace, is_plain)
-        functions.set_defaults(function, definition, {k: self._values.value(v) for k, v in entry["defaults"].items()})
+        functions.set_defaults(
+            function,
+            definition,
+            {k: self._values.value(v) for k, v in entry["defaults"].items()},
+        )
         function.__annotations__ = functions.annotations(definition, namespace)
         if not definition.is_source_of(function):
-            raise ValueError("its lines cannot be told from those around it: leave an empty line after it")
+            raise ValueError(
+                "its lines cannot be told from those around it: leave an empty line after it",
+            )
         if not is_plain and entry["kind"] != "jit":
             raise ValueError(f"expected a @triton.jit function, got {entry['kind'][:50]}")
         wrap = triton.constexpr_function if is_plain else functools.partial(self._jit, **options(entry["options"]))
         made = wrap(function)
-        if isinstance(made, JITCallable):  # whoever asks it for its tree gets the checked one
+        if isinstance(made, JITCallable):  # its tree is the checked one
             made.parse = functools.partial(functions.for_compiler, definition)
         return made
 
@@ -155,7 +182,7 @@ def _namespace(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used(definition: Definition) -> set[str]:
-    """The names that the function's body reads, without those of its own variables."""
+    """Return the names that the function's body reads, without those of its own variables."""
     nodes = [node for statement in definition.tree.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
     arguments = definition.tree.args
     own = {arg.arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
@@ -164,7 +191,7 @@ def _used(definition: Definition) -> set[str]:
 
 
 def _use(definition: Definition, error: Unknown) -> ast.AST | None:
-    """Where the function uses the name that an error speaks of."""
+    """Return where the function uses the name in an error."""
     words = str(error).replace(",", " ").split()
     nodes = (node for node in ast.walk(definition.tree) if isinstance(node, ast.Name))
     return next((node for node in nodes if node.id in words), None)

@@ -1,7 +1,7 @@
 """Where the values in memory come from: a label for each element of each storage of a program.
 
-Only the player's own code writes them: what a launch stored is seen lane by lane, and what an operation of PyTorch
-makes of labels is worked out by `derivations`.
+Only the player's own code writes them: what a launch stores is seen lane by lane, and `derivations`
+works out what an operation of PyTorch makes of labels.
 """
 
 import functools
@@ -34,19 +34,21 @@ class Source:
 
 
 class Memory:
-    """The labels of one storage: one for all, and by element what differs from it."""
+    """The labels of one storage: one for all elements, and exceptions by element."""
 
     def __init__(self, tensor: torch.Tensor, label: int) -> None:
         storage = tensor.untyped_storage()
-        self.reference = StorageWeakRef(storage)  # no other storage gets its address as long as this is held
+        # no other storage gets its address as long as this is held
+        self.reference = StorageWeakRef(storage)
         self.address, self.nbytes = storage.data_ptr(), storage.nbytes()
         self.unit = max(tensor.itemsize, 1)
         self.place = ""  # the submission's line where PyTorch last wrote
         self._label = label
-        self._stored: np.ndarray | None = None  # by element: the label + 1; 0 where it is that of all
+        # by element: the label + 1; 0 where it is that of all
+        self._stored: np.ndarray | None = None
 
     def _array(self, unit: int) -> np.ndarray:
-        """The labels by element, to be changed; elements are of `unit` bytes or less."""
+        """Return the labels by element, to be changed; elements are of `unit` bytes or less."""
         if self._stored is None:
             self.unit = min(self.unit, unit)
             self._stored = np.zeros(max(self.nbytes // self.unit, 1), np.uint8)
@@ -56,7 +58,7 @@ class Memory:
         return self._stored
 
     def _parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """What is stored for the parts of a tensor's elements, each in its shape."""
+        """Return the stored labels of the parts of a tensor's elements, each in its shape."""
         array = torch.from_numpy(self._array(tensor.itemsize))
         ratio = tensor.itemsize // self.unit
         strides = [stride * ratio for stride in tensor.stride()]
@@ -67,29 +69,29 @@ class Memory:
         return np.where(stored == 0, self._label, stored - 1).astype(np.uint8)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The labels of a tensor's elements, in its shape."""
+        """Return the labels of a tensor's elements, in its shape."""
         if self._stored is None:
             return torch.full((), self._label, dtype=torch.uint8).expand(tensor.shape)
         parts = [self._labels(part.numpy()) for part in self._parts(tensor)]
         return torch.from_numpy(functools.reduce(_worse, parts))
 
     def is_constant(self) -> bool:
-        """Whether all of it are constants."""
+        """Return whether all values are constants."""
         return self._stored is None and self._label == CONSTANT
 
     def is_of(self, storage: torch.UntypedStorage) -> bool:
-        """Whether the storage still is what it was when it was made."""
+        """Return whether the storage is still the one that was made."""
         return (self.address, self.nbytes) == (storage.data_ptr(), storage.nbytes())
 
     def labels_in(self, tensor: torch.Tensor) -> set[int]:
-        """The labels that elements of the tensor have."""
+        """Return the labels that elements of the tensor have."""
         if self._stored is None:
             return {self._label} if tensor.numel() else set()
         counts = torch.bincount(self.of(tensor).flatten(), minlength=256)
         return set(counts.nonzero().flatten().tolist())
 
     def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
-        """A tensor on this storage was given values with these labels."""
+        """Record that a tensor on this storage was given values with these labels."""
         uniform = labels if isinstance(labels, int) else _uniform(labels)
         if uniform is not None and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
@@ -98,40 +100,40 @@ class Memory:
             part[...] = uniform + 1 if uniform is not None else torch.as_tensor(labels) + 1
 
     def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
-        """A kernel stored `values` at these offsets in bytes from the storage's start."""
+        """Record that a kernel stored `values` at these offsets in bytes."""
         width = values.dtype.itemsize
         array = self._array(width)
         for byte in range(0, width, self.unit):
             array[(offsets + byte) // self.unit] = KERNEL + 1
 
     def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """The labels of the elements of so many bytes at these offsets in bytes."""
+        """Return the labels of the elements of `width` bytes at these offsets in bytes."""
         if self._stored is None:
             return np.full(offsets.shape, self._label, np.uint8)
         parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]
         return functools.reduce(_worse, map(self._labels, parts))
 
     def holds_any(self, is_bad: np.ndarray) -> bool:
-        """Whether any element has a label for which the table says so."""
+        """Return whether the table is true for the label of any element."""
         if self._stored is None:
             return bool(is_bad[self._label])
         by_stored = np.concatenate([[is_bad[self._label]], is_bad[:-1]])
         return bool(by_stored[self._stored].any())
 
     def age(self) -> None:
-        """Another call begins."""
+        """Begin another call."""
         self._label = int(_NEXT_CALL[self._label])
         if self._stored is not None:
             self._stored = _NEXT_CALL_STORED[self._stored]
 
 
 def _worse(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Of each two labels the one that is less a kernel's work."""
+    """Return, of each two labels, the one that is less a kernel's work."""
     return np.where(_RANK[others] > _RANK[some], others, some)
 
 
 def worst(labels: torch.Tensor) -> int:
-    """The label of several elements together: that of the one that is least a kernel's work."""
+    """Return the label of several elements together: the one that is least a kernel's work."""
     present = set(labels.unique().tolist())
     computed = [label for label in present if label >= FIRST_SOURCE]
     ranked = [*computed, *(label for label in (FOREIGN, PRODUCT) if label in present)]

@@ -1,8 +1,8 @@
-"""The submission's lines that a program names, as they are told to its author."""
+"""The submission's lines that a program names, as they are shown to its author."""
 
 
 def told(sources: dict[str, str], text: str) -> str:
-    """ "  at cs336_kernels/rmsnorm.py:42 in rmsnorm: source line", for "cs336_kernels/rmsnorm.py:42 in rmsnorm"."""
+    """Return "  at rmsnorm.py:42 in rmsnorm: source line", for "rmsnorm.py:42 in rmsnorm"."""
     place, _, function = text.partition(" in ")
     path, _, number = place.rpartition(":")
     lines = sources.get(path, "").splitlines()

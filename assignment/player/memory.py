@@ -10,11 +10,11 @@ MAX_CONSTANT = 1 << 20  # bytes
 
 
 class CannotFollow(Exception):
-    """The program does something else here than it did where it was recorded, or what no program may do."""
+    """The program behaves differently here from where it was recorded, or is not allowed."""
 
 
 class Storages:
-    """What a program's numbers stand for."""
+    """The storages of a program by number."""
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
@@ -26,25 +26,31 @@ class Storages:
     def __getitem__(self, number: int) -> torch.UntypedStorage:
         if number not in self._held:
             raise CannotFollow(
-                "memory is used that no operation was seen to make, or that is gone: keep the tensor that holds it"
+                "memory is used that no operation was seen to make, or that is gone: keep the tensor that holds it",
             )
         return self._held[number]
 
     def bind(self, number: int, tensor: torch.Tensor) -> None:
-        """Let a number stand for a tensor's storage; raises CannotFollow where it stands for another."""
+        """Bind a number to a tensor's storage.
+
+        Raises CannotFollow if it is bound to another.
+        """
         storage = tensor.untyped_storage()
         if self._held.setdefault(number, storage)._cdata != storage._cdata:
             raise CannotFollow(
-                "an operation returned a copy on stand-ins and a view here, or the reverse: use clone() for a copy"
+                "an operation returned a copy on stand-ins and a view here, or the reverse: use clone() for a copy",
             )
 
     def free(self, number: int) -> int:
-        """Let go of a storage; returns what its implementation's address was, which other numbers may hold on to."""
+        """Release a storage, which other numbers may hold on to.
+
+        Returns its implementation's address.
+        """
         storage = self._held.pop(number, None)
         return 0 if storage is None else storage._cdata
 
     def constant(self, number: int, content: str) -> torch.Tensor:
-        """Memory with these bytes, in base64."""
+        """Make memory with these bytes, in base64."""
         try:
             raw = bytearray(base64.b64decode(content, validate=True))
         except (binascii.Error, ValueError):
@@ -57,7 +63,7 @@ class Storages:
         return tensor
 
     def view(self, view: list[Any]) -> torch.Tensor:
-        """The tensor that a view describes."""
+        """Return the tensor that a view describes."""
         number, dtype, offset, sizes, strides = view
         kind = getattr(torch, dtype)
         storage = self[number]
@@ -66,7 +72,10 @@ class Storages:
 
 
 def laid_out(tensor: torch.Tensor, view: list[Any]) -> torch.Tensor:
-    """The tensor as a view lies in memory, a copy if it does not lie so: some operations choose strides by device."""
+    """Return the tensor with the strides of a view, copied if they differ.
+
+    Some operations choose strides by device.
+    """
     _, dtype, offset, sizes, strides = view
     found = describe(tensor)
     if found[1:] == [offset, sizes, strides] or [found[0], found[2]] != [dtype, sizes]:
@@ -81,11 +90,13 @@ def check_fits(view: list[Any], nbytes: int) -> None:
     _, dtype, offset, sizes, strides = view
     last = offset + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
     if all(sizes) and (last + 1) * getattr(torch, dtype).itemsize > nbytes:
-        raise CannotFollow("a tensor reaches beyond its memory: expected a view inside of it; look at as_strided")
+        raise CannotFollow(
+            "a tensor reaches beyond its memory: expected a view inside of it; look at as_strided",
+        )
 
 
 def describe(tensor: torch.Tensor) -> list[Any]:
-    """What a view says of a tensor, but for the number."""
+    """Return a view's description of a tensor, without the number."""
     return [
         str(tensor.dtype).removeprefix("torch."),
         tensor.storage_offset(),

@@ -1,6 +1,6 @@
-"""The operations of PyTorch that a program may have played: no files, no random numbers, no unchecked memory.
+"""The operations of PyTorch that a program may use: no files, randomness or unchecked memory.
 
-Anything else is not run: what it would have computed is NaN, and is told with the submission's line where a result
+Anything else is not run: its result is NaN, and is reported with the submission's line if a result
 depends on it.
 """
 
@@ -60,7 +60,7 @@ USUAL = PLAYED - frozenset(  # in the problems for PyTorch; others are for staff
 
 @functools.cache
 def find(name: str) -> Any:
-    """The overload with a name such as "aten::add.Tensor"; None where it is not played."""
+    """Return the overload with a name such as "aten::add.Tensor"; None if it is not played."""
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     if namespace != "aten" or base not in PLAYED:
@@ -71,20 +71,26 @@ def find(name: str) -> Any:
 
 
 def _is_step(operation: Any) -> bool:
-    """Whether it makes or changes memory as its name says: views need no steps, and may reach beyond their memory."""
+    """Return whether it makes or changes memory as its name says.
+
+    Views need no steps, and may reach beyond their memory.
+    """
     return not operation.is_view and not ("empty" in operation._schema.name and operation._schema.is_mutable)
 
 
 def is_usual(operation: Any) -> bool:
-    """Whether a PyTorch problem needs it as a matter of course."""
+    """Return whether a PyTorch problem routinely needs it."""
     return operation._schema.name.removeprefix("aten::") in USUAL
 
 
 def misplaced(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
-    """The name of a number among the arguments that is a tensor, whose value would decide; or an empty string."""
+    """Return the name of a number argument that is a tensor, or "": its value would decide."""
     types = {argument.name: str(argument.type) for argument in operation._schema.arguments}
     named = {**dict(zip(types, args, strict=False)), **kwargs}
-    return next((n for n, value in named.items() if "Tensor" not in types.get(n, "") and _holds_tensor(value)), "")
+    return next(
+        (n for n, value in named.items() if "Tensor" not in types.get(n, "") and _holds_tensor(value)),
+        "",
+    )
 
 
 def _holds_tensor(value: Any) -> bool:
@@ -92,7 +98,7 @@ def _holds_tensor(value: Any) -> bool:
 
 
 def written_by(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The arguments that an operation writes to."""
+    """Return the arguments that an operation writes to."""
     schema = operation._schema
     if not schema.is_mutable:
         return []

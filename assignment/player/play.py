@@ -1,4 +1,4 @@
-"""Plays programs: on graded inputs, in the simulator, with every element followed."""
+"""Plays programs on graded inputs in the simulator, with every element tracked."""
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,13 @@ from .work import Work
 Program = dict[str, Any]
 MAX_POISON = 1 << 30  # bytes
 MAX_NOTE = 1_000  # characters of a message
-FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
+FUSED = (
+    "scaled_dot_product",
+    "_flash_attention",
+    "_efficient_attention",
+    "_cudnn_attention",
+    "multi_head_attention",
+)
 
 
 class InKernel(Exception):
@@ -35,7 +41,7 @@ class InKernel(Exception):
 
 
 def described(raised: InKernel) -> dict[str, Any]:
-    """What a kernel raised, with its innermost line and that of the launch."""
+    """Describe what a kernel raised, with its innermost line and that of the launch."""
     error = raised.error
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith("cs336_kernels/")]
@@ -54,7 +60,7 @@ def described(raised: InKernel) -> dict[str, Any]:
 
 
 class Played:
-    """What came of a program."""
+    """The outcome of a program."""
 
     def __init__(self) -> None:
         self.groups: list[list[torch.Tensor]] = []
@@ -75,12 +81,23 @@ class Player:
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
 
     def play(
-        self, program: Program, header: dict[str, Any], tensors: Sequence[torch.Tensor]
+        self,
+        program: Program,
+        header: dict[str, Any],
+        tensors: Sequence[torch.Tensor],
     ) -> tuple[Played, calls.Call]:
         """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
         is_backward = header["kind"] in ("gradients", "kept", "forward", "backward")
         inputs = self._inputs = self._inputs if header["kind"] == "backward" else tensors
-        with calls.call(inputs, header.get("order", 0), header["kind"] == "costs", self.work) as seen, torch.no_grad():
+        with (
+            calls.call(
+                inputs,
+                header.get("order", 0),
+                header["kind"] == "costs",
+                self.work,
+            ) as seen,
+            torch.no_grad(),
+        ):
             if header["kind"] == "backward":  # of the call before
                 self.work.go_on()
             else:
@@ -94,7 +111,13 @@ class Player:
 class Turn:
     """One program being played."""
 
-    def __init__(self, player: Player, program: Program, tensors: Sequence[torch.Tensor], seen: calls.Call) -> None:
+    def __init__(
+        self,
+        player: Player,
+        program: Program,
+        tensors: Sequence[torch.Tensor],
+        seen: calls.Call,
+    ) -> None:
         self._player, self._program, self._tensors, self._seen = player, program, tensors, seen
         self._lines = [told(player.sources, text) for text in program["lines"]]
         self._views: dict[int, torch.Tensor] = {}
@@ -107,7 +130,7 @@ class Turn:
             self._does[name](*rest)
 
     def view(self, number: int) -> torch.Tensor:
-        """The tensor of a view; made once, since a storage keeps its number."""
+        """Return the tensor of a view, made once: a storage keeps its number."""
         if number not in self._views:
             view = self._program["views"][number]
             self._views[number] = self._player.storages.view(view)
@@ -124,7 +147,7 @@ class Turn:
             storage, *described = self._program["views"][number]
             if described != describe(tensor):
                 raise CannotFollow(
-                    "expected inputs in their own shapes and strides, got others: leave inputs as they are"
+                    "expected inputs in their own shapes and strides, got others: leave inputs as they are",
                 )
             self._player.storages.bind(storage, tensor)
             self.played.inputs.add(storage)
@@ -136,7 +159,7 @@ class Turn:
             self._player.work.forget(self._player.storages.free(number))
 
     def _warmup(self, *_: Any) -> None:
-        """Host code has asked what a kernel takes."""
+        """Play a query of host code for a kernel's resources."""
 
     def _mark(self, name: str) -> None:
         self._seen.begin_again()
@@ -150,7 +173,7 @@ class Turn:
     def _fused(self, name: str, line: int) -> None:
         if not self._player.work.needs_kernels and any(part in name for part in FUSED):
             self._player.work.accuse(
-                f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}"
+                f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}",
             )
 
     def _constant(self, number: int, content: str, line: int) -> None:
@@ -175,11 +198,16 @@ class Turn:
             return
         if not self._player.work.needs_kernels and not operations.is_usual(func):
             self._player.work.doubt(
-                f"{func._schema.name} is not what this problem is about: staff will look at it\n{self._lines[line]}"
+                f"{func._schema.name} is not what this problem is about: staff will look at it\n{self._lines[line]}",
             )
-        args, kwargs = self._decode(args), {key: self._decode(value) for key, value in kwargs.items()}
+        args, kwargs = (
+            self._decode(args),
+            {key: self._decode(value) for key, value in kwargs.items()},
+        )
         if wrong := operations.misplaced(func, args, kwargs):
-            raise CannotFollow(f"{func._schema.name} is given a tensor for the number {wrong}\n{self._lines[line]}")
+            raise CannotFollow(
+                f"{func._schema.name} is given a tensor for the number {wrong}\n{self._lines[line]}",
+            )
         written = operations.written_by(func, args, kwargs)
         places = [place_of(tensor) for tensor in written]
         try:
@@ -192,7 +220,9 @@ class Turn:
                 f"  let nothing depend on values but what kernels and operations compute\n{self._lines[line]}"
             ) from error
         if any(size and (at, size) != place_of(t) for (at, size), t in zip(places, written, strict=True)):
-            raise CannotFollow(f"{func._schema.name} gives memory another size\n{self._lines[line]}")
+            raise CannotFollow(
+                f"{func._schema.name} gives memory another size\n{self._lines[line]}",
+            )
         outputs = strided(result)
         self._bind(outputs, views, line)
         if "empty" in func._schema.name:
@@ -202,11 +232,11 @@ class Turn:
         self.played.host.note(func, strided((args, kwargs)), outputs)
 
     def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
-        """What an operation returns."""
+        """Return what an operation returns."""
         return func(*args, **kwargs)
 
     def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
-        """These have memory that nobody has written to."""
+        """Mark the memory of these as unwritten."""
         for tensor in tensors:
             undefined.fill(tensor)
 
@@ -222,7 +252,7 @@ class Turn:
             self._use(view[0])
 
     def _skip(self, name: str, args: Any, kwargs: Any, views: list[int], line: int) -> None:
-        """An operation that is not played: what it makes, or changes, is NaN."""
+        """Skip an operation that is not played: what it makes, or changes, is NaN."""
         self._fused(name, line)
         sizes = dict(map(tuple, self._program["storages"]))
         for number in views:
@@ -237,13 +267,15 @@ class Turn:
             spoil(target.untyped_storage())
         self._player.work.computed(name.rpartition(".")[0], self._lines[line], targets)
         if not self._player.work.needs_kernels and targets:
-            self.played.reads.append(f"{name} is not played: its results are NaN here\n{self._lines[line]}")
+            self.played.reads.append(
+                f"{name} is not played: its results are NaN here\n{self._lines[line]}",
+            )
 
     def _poison(self, nbytes: int) -> torch.Tensor:
-        """Memory of NaN."""
+        """Return memory of NaN."""
         if nbytes > MAX_POISON:
             raise CannotFollow(
-                f"{nbytes >> 20} MiB of memory that no operation was seen to make: use torch.empty or torch.zeros"
+                f"{nbytes >> 20} MiB of memory that no operation was seen to make: use torch.empty or torch.zeros",
             )
         return torch.full((nbytes,), 0xFF, dtype=torch.uint8, device=self._player.storages.device)
 
@@ -253,7 +285,14 @@ class Turn:
     # launches
 
     def _launch(
-        self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, has_allocator: bool, line: int
+        self,
+        kernel: int,
+        grid: list[int],
+        given: Any,
+        options: Any,
+        alternatives: Any,
+        has_allocator: bool,
+        line: int,
     ) -> None:
         try:
             values, settings = self._arguments(given), self._arguments(options)
@@ -272,7 +311,7 @@ class Turn:
             raise InKernel(error, self._lines[line]) from error
 
     def _allocate(self, size: int, alignment: int, stream: int | None) -> torch.Tensor:
-        """What stands for the submission's own allocator."""
+        """Stand in for the submission's own allocator."""
         return torch.empty(size, dtype=torch.int8, device=self._player.storages.device)
 
     def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -288,20 +327,20 @@ def spoil(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def place_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor's memory lies, and its bytes."""
+    """Return where a tensor's memory lies, and its bytes."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.nbytes()
 
 
 def holds_unknown(value: Any) -> bool:
-    """Whether an argument is of a kind that programs do not have: a generator, a sparse tensor."""
+    """Return whether an argument is of a kind that programs lack: a generator, a sparse tensor."""
     if isinstance(value, dict):
         return "x" in value or any(map(holds_unknown, value.values()))
     return isinstance(value, list) and any(map(holds_unknown, value))
 
 
 def tensors_in(value: Any) -> Iterator[int]:
-    """The views among arguments."""
+    """Yield the views among arguments."""
     if isinstance(value, dict):
         if "t" in value:
             yield value["t"]

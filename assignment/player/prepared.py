@@ -1,4 +1,4 @@
-"""A program made ready to be played many times in a row on a GPU: decoded, with what was checked once left out."""
+"""A program prepared to be played many times on a GPU: decoded, without repeated checks."""
 
 import base64
 from collections.abc import Callable
@@ -44,26 +44,36 @@ class _Registers:
 
 
 class Prepared:
-    """A program that has been played once, on inputs of the same shapes: `prepared(*inputs)` plays it again."""
+    """A program played before on inputs of these shapes: `prepared(*inputs)` plays it again."""
 
     def __init__(self, player: Any, program: dict[str, Any]) -> None:
-        """`player` is the OnGpu that has played it; what lives from its earlier programs is used as it is."""
+        """Prepare a program that `player` has played.
+
+        Tensors that live on from the player's earlier programs are used as they are.
+        """
         self._player, self._program = player, program
         makers: dict[str, Callable[..., Callable[[_Registers], None]]]
-        makers = {"op": self._op, "launch": self._launch, "free": self._free, "constant": self._constant}
+        makers = {
+            "op": self._op,
+            "launch": self._launch,
+            "free": self._free,
+            "constant": self._constant,
+        }
         self._inputs: list[int] = []
         self._steps: list[Callable[[_Registers], None]] = []
         for name, *rest in program["steps"]:
             if name == "inputs":
                 (self._inputs,) = rest
             elif name == "foreign":
-                raise CannotFollow("memory that no operation was seen to make cannot be timed: use torch.empty")
+                raise CannotFollow(
+                    "memory that no operation was seen to make cannot be timed: use torch.empty",
+                )
             elif name in makers:
                 self._steps.append(makers[name](*rest))
 
     @torch.no_grad()
     def __call__(self, *inputs: torch.Tensor, **_: Any) -> Any:
-        """The results of the call on these inputs."""
+        """Return the results of the call on these inputs."""
         registers = _Registers(self._player, self._program["views"])
         for number, tensor in zip(self._inputs, inputs, strict=True):
             registers.put(number, tensor)
@@ -72,14 +82,24 @@ class Prepared:
         results = tuple(registers.view(number) for number in self._program["results"][0])
         return results[0] if self._program["bare"] else results
 
-    def _op(self, operation: int, args: Any, kwargs: Any, views: list[int], line: int) -> Callable[[_Registers], None]:
+    def _op(
+        self,
+        operation: int,
+        args: Any,
+        kwargs: Any,
+        views: list[int],
+        line: int,
+    ) -> Callable[[_Registers], None]:
         name = self._program["operations"][operation]
         func = operations.find(name)
         if func is None:
             raise CannotFollow(f"{name} is not played, and cannot be timed")
         get_args, get_kwargs = self._getter(args), self._getter(kwargs)
         is_made_of_nothing = not _holds_tensors([args, kwargs])
-        described, is_in_place = [self._program["views"][number] for number in views], func._schema.is_mutable
+        described, is_in_place = (
+            [self._program["views"][number] for number in views],
+            func._schema.is_mutable,
+        )
         device = {"device": self._player.storages.device} if is_made_of_nothing and "device" in _names(func) else {}
 
         def step(registers: _Registers) -> None:
@@ -91,7 +111,14 @@ class Prepared:
         return step
 
     def _launch(
-        self, kernel: int, grid: list[int], given: Any, options: Any, others: Any, has_allocator: bool, line: int
+        self,
+        kernel: int,
+        grid: list[int],
+        given: Any,
+        options: Any,
+        others: Any,
+        has_allocator: bool,
+        line: int,
     ) -> Callable[[_Registers], None]:
         constants: dict[str, Any] = {}
         getters: dict[str, Get] = {}
@@ -114,7 +141,7 @@ class Prepared:
         return lambda registers: arguments.of_launch(value, registers.view, self._player.kernels)
 
     def _getter(self, value: Any) -> Get:
-        """What decodes an argument: what holds no tensor is decoded once."""
+        """Return a function that decodes an argument; one without tensors is decoded once."""
         if not _holds_tensors(value):
             decoded = {k: arguments.decode(v, _no_view) for k, v in value.items()} if isinstance(value, dict) else None
             constant = arguments.decode(value, _no_view) if decoded is None else decoded
@@ -127,9 +154,10 @@ class Prepared:
         return lambda registers: registers.free(numbers)
 
     def _constant(self, number: int, content: str, line: int) -> Callable[[_Registers], None]:
-        data = torch.frombuffer(bytearray(base64.b64decode(content) or b"\0"), dtype=torch.uint8).to(
-            self._player.storages.device
-        )
+        data = torch.frombuffer(
+            bytearray(base64.b64decode(content) or b"\0"),
+            dtype=torch.uint8,
+        ).to(self._player.storages.device)
         return lambda registers: registers.hold(number, data.clone())
 
 

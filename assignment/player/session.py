@@ -1,4 +1,4 @@
-"""A player's conversation with the judge: the submission's sources, then programs and the inputs to play them on."""
+"""A player's conversation with the judge: sources first, then programs with their inputs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,7 +27,7 @@ class Session:
         self._returned: set[int] = set()  # storages of results that were returned, and live
 
     def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
-        """One request: the sources of a submission, or a program with the inputs of its call."""
+        """Answer a request: the sources of a submission, or a program and its inputs."""
         if header["kind"] == "load":
             import triton
 
@@ -43,7 +43,13 @@ class Session:
             text = f"the program cannot be played: {type(error).__name__}: {error}"
             return {"status": "failed", "message": text[:MAX_NOTE]}, []
 
-    def _play(self, player: Player, program: Any, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
+    def _play(
+        self,
+        player: Player,
+        program: Any,
+        header: dict[str, Any],
+        inputs: list[torch.Tensor],
+    ) -> Reply:
         before = Inputs(inputs)
         try:
             played, seen = player.play(program, header, inputs)
@@ -69,14 +75,18 @@ class Session:
         elif header["kind"] == "kept":
             groups = [[torch.tensor(kept(player, program, played))]]
         if header["kind"] == "call":
-            groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
+            # each in memory of its own
+            groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
         reply = {
             "status": "ok",
             "groups": [len(group) for group in groups],
             "bare": program["bare"],
             "notes": told(
-                [*never_stored(header["about"]["results"], judged, seen.empty_grids, inputs), *seen.warnings]
+                [
+                    *never_stored(header["about"]["results"], judged, seen.empty_grids, inputs),
+                    *seen.warnings,
+                ]
             ),
             "nans": told(seen.nans.values()),
             "evidence": told(player.work.evidence),
@@ -86,7 +96,7 @@ class Session:
         return reply, [tensor for group in groups for tensor in group]
 
     def _misuse(self, player: Player, program: Any, before: Inputs, played: Played) -> str:
-        """What a call has done to its inputs, or returned that is not its own."""
+        """Return what a call did to its inputs, or returned that is not a new tensor."""
         results = {program["views"][number][0] for group in program["results"] for number in group}
         first = played.groups[0] if played.groups else []
         if (position := before.written_to()) is not None:
@@ -101,13 +111,16 @@ class Session:
 
 
 def largest(played: Played) -> int:
-    """The elements of the largest tensor that was made or used, of float32 where nothing else is known of it."""
+    """Return the elements of the largest tensor made or used, as float32 by default."""
     others = [nbytes // 4 for number, nbytes in played.used.items() if number not in played.inputs]
     return max([played.host.largest, *others])
 
 
 def kept(player: Player, program: Any, played: Played) -> int:
-    """Bytes of memory that a call has used and that lives on, beside its inputs and what its results take of theirs."""
+    """Return the bytes of memory that a call used and that live on.
+
+    Its inputs and the memory of its results are not counted.
+    """
     living = [number for number in played.used if number in player.storages and number not in played.inputs]
     results = {number for group in program["results"] for number in group}
     returned = {program["views"][n][0] for n in results}
@@ -116,5 +129,5 @@ def kept(player: Player, program: Any, played: Played) -> int:
 
 
 def told(texts: Iterable[str]) -> list[str]:
-    """The first messages, cut to a length that a reply may have."""
+    """Return the first messages, cut to a length that a reply may have."""
     return [text[:MAX_NOTE] for text in list(texts)[:MAX_NOTES]]

@@ -1,6 +1,6 @@
 """Finds kernels in the text of a submission's files, by hash, line and qualified name.
 
-What is found is a syntax tree with the file's line numbers; nothing of it is evaluated here.
+The result is a syntax tree with the file's line numbers; nothing of it is evaluated here.
 """
 
 import ast
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 MAX_TEXT = 1_000_000
 MAX_NODES = 20_000
-MAX_DEPTH = 150  # Triton's compiler and the simulator recurse four calls a level; Python stops at a thousand
+# Triton's compiler and the simulator recurse four calls a level; Python stops at a thousand
+MAX_DEPTH = 150
 _COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -30,16 +31,19 @@ class Source:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
-        self.text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")  # as Python reads it
+        # as Python reads it
+        self.text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         self.lines = [f"{line}\n" for line in self.text.split("\n")]
         self.sha256 = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
     def find(self, name: str, line: int) -> "Definition":
-        """The function with this qualified name whose first decorator or `def` stands at this line."""
+        """Return the function of this name whose first decorator or `def` is at this line."""
         found = [node for qualified, node in self._functions if qualified == name and line in _first_lines(node)]
         if len(found) != 1:
             raise self.refused(
-                f"expected one function {name} there, got {len(found)}: define kernels with `def` in a file", line, name
+                f"expected one function {name} there, got {len(found)}: define kernels with `def` in a file",
+                line,
+                name,
             )
         if isinstance(found[0], ast.AsyncFunctionDef):
             raise self.refused("a kernel cannot be async: write `def`", line, name)
@@ -48,26 +52,36 @@ class Source:
         return definition
 
     def refused(self, sentence: str, line: int, name: str) -> Refused:
-        """The exception for something at this line."""
+        """Return the exception for something at this line."""
         text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        return Refused(f"{sentence}\n  at {self.path}:{line} in {name.rpartition('.')[2]}: {text[:200]}")
+        return Refused(
+            f"{sentence}\n  at {self.path}:{line} in {name.rpartition('.')[2]}: {text[:200]}",
+        )
 
     @functools.cached_property
     def _functions(self) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-        """Every function of the file with its qualified name."""
+        """Return every function of the file with its qualified name."""
         try:
             self.text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise self.refused("the file is not UTF-8: save it as UTF-8", 1, self.path) from error
         cookies = [match.group(1) for line in self.lines[:2] if (match := _COOKIE.match(line))]
         if any(cookie.lower().replace("_", "-") not in ("utf-8", "utf8", "utf-8-sig") for cookie in cookies):
-            raise self.refused(f"the file says that it is in {cookies[0]}: save it as UTF-8", 1, self.path)
+            raise self.refused(
+                f"the file says that it is in {cookies[0]}: save it as UTF-8",
+                1,
+                self.path,
+            )
         return list(_functions(self._tree))
 
     @functools.cached_property
     def _tree(self) -> ast.Module:
         if len(self.text) > MAX_TEXT:
-            raise self.refused(f"the file has more than {MAX_TEXT} characters: divide it", 1, self.path)
+            raise self.refused(
+                f"the file has more than {MAX_TEXT} characters: divide it",
+                1,
+                self.path,
+            )
         try:
             return _parsed(self.text)
         except _BROKEN as error:
@@ -81,14 +95,22 @@ class Source:
         return any(alias.name == "annotations" for node in imports for alias in node.names)
 
     def _alone(self, node: ast.FunctionDef, name: str) -> "Definition":
-        """The function as Triton and the simulator will parse it, from its own lines."""
+        """Return the function as Triton and the simulator will parse it, from its own lines."""
         last = node.end_lineno or node.lineno
         if _size(node) > MAX_NODES or _depth(node) > MAX_DEPTH:
-            raise self.refused("the kernel is too large or too deeply nested: divide it", node.lineno, name)
+            raise self.refused(
+                "the kernel is too large or too deeply nested: divide it",
+                node.lineno,
+                name,
+            )
         try:
             alone = _parsed_alone(self.lines[node.lineno - 1 : last], node.lineno)
         except _BROKEN as error:
-            raise self.refused(f"the kernel cannot be parsed by itself: {error}", node.lineno, name) from error
+            raise self.refused(
+                f"the kernel cannot be parsed by itself: {error}",
+                node.lineno,
+                name,
+            ) from error
         bare = copy.copy(node)
         bare.decorator_list = []
         if not re.match(r"\s*def[ \t]+\w+[ \t]*\(", self.lines[node.lineno - 1]) or ast.dump(bare) != ast.dump(alone):
@@ -96,7 +118,7 @@ class Source:
         return Definition(self, name, alone, self._postpones)
 
     def _remember(self) -> None:
-        """Make `inspect` and tracebacks find the text, wherever there is a file of that name or none."""
+        """Make `inspect` and tracebacks find the text, whether or not there is such a file."""
         linecache.cache[self.path] = (len(self.text), None, self.lines, self.path)
 
 
@@ -110,23 +132,23 @@ class Definition:
     postpones_annotations: bool
 
     def refused(self, sentence: str, node: ast.AST | None = None) -> Refused:
-        """The exception for something in this function."""
+        """Return the exception for something in this function."""
         return self.source.refused(sentence, getattr(node, "lineno", self.tree.lineno), self.name)
 
     def is_source_of(self, function: Callable) -> bool:
-        """Whether those who ask Python for the function's source parse this very tree."""
+        """Return whether Python's source of the function parses to this very tree."""
         lines, first = inspect.getsourcelines(function)
         return ast.dump(_parsed_alone(lines, first)) == ast.dump(self.tree)
 
 
 def _parsed(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes, for who writes the file
+        warnings.simplefilter("ignore")  # about escapes, for the author of the file
         return ast.parse(text)
 
 
 def _parsed_alone(lines: list[str], first_line: int) -> ast.FunctionDef:
-    """The only statement of the lines, with the line numbers of their file."""
+    """Return the only statement of the lines, with the line numbers of their file."""
     tree = _parsed("if True:\n" + "".join(lines) if lines[0][:1].isspace() else "\n" + "".join(lines))
     ast.increment_lineno(tree, first_line - 2)
     body = tree.body[0].body if isinstance(tree.body[0], ast.If) else tree.body
@@ -160,5 +182,8 @@ def _size(node: ast.AST) -> int:
 def _depth(node: ast.AST) -> int:
     depth, level = 0, [node]
     while level:
-        depth, level = depth + 1, [child for parent in level for child in ast.iter_child_nodes(parent)]
+        depth, level = (
+            depth + 1,
+            [child for parent in level for child in ast.iter_child_nodes(parent)],
+        )
     return depth

@@ -1,8 +1,9 @@
-"""What may stand in a kernel: nodes, names, attributes and keywords by allow-list, all of it before anything runs.
+"""Allow-lists of nodes, names, attributes and keywords in a kernel, checked before anything runs.
 
-A kernel is executed as Python by the simulator and evaluated, expression by expression, by Triton's compiler. What a
-node could do to either decides here; whether a kernel is right Triton is left to them, who say so in Triton's words.
-Decorators and defaults are never evaluated, and annotations of parameters are only looked up.
+A kernel is executed as Python by the simulator and evaluated, expression by expression, by Triton's
+compiler. What is allowed depends on what a node could do to either; whether a kernel is valid
+Triton is left to them, who report it in Triton's words. Decorators and defaults are never
+evaluated, and annotations of parameters are only looked up.
 """
 
 import ast
@@ -54,12 +55,13 @@ _INSTEAD = {
 
 
 def check(definition: Definition, attributes: Set[str]) -> None:
-    """Raises Refused if something stands in the function that is not on the lists."""
+    """Raise Refused if anything in the function is not on the lists."""
     for node in _evaluated(definition.tree):
         kind = type(node).__name__
         if kind not in ALLOWED:
             raise definition.refused(
-                f"a kernel cannot have {_shown(node)}: {_INSTEAD.get(kind, 'write it without')}", node
+                f"a kernel cannot have {_shown(node)}: {_INSTEAD.get(kind, 'write it without')}",
+                node,
             )
         if why := _RULES.get(type(node), _fine)(node, attributes):
             raise definition.refused(why, node)
@@ -87,7 +89,7 @@ def _name(node: ast.Name, attributes: Set[str]) -> str:
 
 
 def name_refused(name: str) -> str:
-    """Why a kernel cannot have a variable of that name, or an empty string."""
+    """Return why a kernel cannot have a variable of that name, or an empty string."""
     is_reserved = name.startswith("__") or name == "locals"
     return f"the name {name} is reserved: choose another one" if is_reserved else ""
 
@@ -99,7 +101,7 @@ def _attribute(node: ast.Attribute, attributes: Set[str]) -> str:
 
 
 def attribute_refused(name: str, attributes: Set[str]) -> str:
-    """Why a kernel cannot use the attribute, or an empty string."""
+    """Return why a kernel cannot use the attribute, or an empty string."""
     if name in attributes and not name.startswith("_"):
         return ""
     return f"a kernel cannot use the attribute .{name}: use Triton's public functions, dtypes and tensor methods"
@@ -177,12 +179,15 @@ _RULES: dict[type[ast.AST], Callable[[Any, Set[str]], str]] = {
 
 
 def _check_parameters(definition: Definition) -> None:
-    """Names of the function and its parameters, and what annotations are made of."""
+    """Check the names of the function and its parameters, and the form of annotations."""
     arguments = definition.tree.args
     if arguments.vararg or arguments.kwarg or getattr(definition.tree, "type_params", None):
         raise definition.refused("a kernel cannot take `*` or `**` parameters: name each of them")
     annotated = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    for node, name in [(definition.tree, definition.tree.name), *((arg, arg.arg) for arg in annotated)]:
+    for node, name in [
+        (definition.tree, definition.tree.name),
+        *((arg, arg.arg) for arg in annotated),
+    ]:
         if why := name_refused(name):
             raise definition.refused(why, node)
     for annotation in [*(arg.annotation for arg in annotated), definition.tree.returns]:
@@ -198,13 +203,16 @@ def _in_annotation(node: ast.AST) -> str:
 
 
 def _check_lookups(definition: Definition, attributes: Set[str]) -> None:
-    """`getattr` and `hasattr` are called by these names, and with a name that could be written after a dot."""
+    """Check that `getattr` and `hasattr` are called directly, with a plain attribute name."""
     nodes = list(_evaluated(definition.tree))
     calls = [node for node in nodes if isinstance(node, ast.Call) and _is_lookup(node.func)]
     called = {id(call.func) for call in calls}
     for node in nodes:
         if _is_lookup(node) and id(node) not in called:
-            raise definition.refused("getattr and hasattr can only be called: write getattr(x, 'name')", node)
+            raise definition.refused(
+                "getattr and hasattr can only be called: write getattr(x, 'name')",
+                node,
+            )
     for call in calls:
         if why := _lookup_refused(call, attributes):
             raise definition.refused(why, call)

@@ -1,4 +1,4 @@
-"""The table of kernels as the recorder sent it: entries of the right form, and the order to build them in."""
+"""The table of kernels as the recorder sent it: checks its entries, and orders them to be built."""
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
@@ -27,22 +27,29 @@ _ENTRY = {
 
 @dataclass
 class Table:
-    """Entries by number, each of them a claim."""
+    """Entries by number, none of them trusted."""
 
     entries: list[Any] = field(default_factory=list)
 
     def entry(self, number: int) -> dict[str, Any]:
-        """The entry of this number, with every key; raises Refused if there is none or it has another form."""
+        """Return the entry of this number, with every key; raises Refused if it is malformed."""
         if type(number) is not int or not 0 <= number < len(self.entries):
-            raise Refused(f"there is no kernel number {str(number)[:20]}\n  at the table of kernels")
+            raise Refused(
+                f"there is no kernel number {str(number)[:20]}\n  at the table of kernels",
+            )
         entry = self.entries[number]
         given = {"kind": "jit", "options": {}, "defaults": {}, "names": {}, **entry} if isinstance(entry, dict) else {}
         if given.keys() != _ENTRY.keys() or any(type(given[key]) is not kind for key, kind in _ENTRY.items()):
-            raise Refused(f"kernel number {number} is not described as kernels are\n  at the table of kernels")
+            raise Refused(
+                f"kernel number {number} is not described as kernels are\n  at the table of kernels",
+            )
         return given
 
     def reached(self, number: int, built: Container[int]) -> list[int]:
-        """The numbers of a kernel and of all it refers to that are not built, those in default values first."""
+        """Return the numbers of a kernel and of all it refers to that are not built yet.
+
+        Those in default values come first.
+        """
         found: dict[int, None] = {}
         todo = [number]
         while todo:
@@ -55,17 +62,19 @@ class Table:
 
 
 def options(given: dict[str, Any]) -> dict[str, Any]:
-    """The options of @triton.jit in an entry, checked."""
+    """Return the checked options of @triton.jit in an entry."""
     for name, value in given.items():
         if not isinstance(value, _OPTIONS.get(name, ())):
-            raise Unknown(f"a kernel cannot have the option {name[:50]} of @triton.jit: leave it out")
+            raise Unknown(
+                f"a kernel cannot have the option {name[:50]} of @triton.jit: leave it out",
+            )
         if isinstance(value, list) and not all(type(item) in (int, str) for item in value):
             raise Unknown(f"{name} takes names and numbers of parameters")
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _ordered(numbers: dict[int, None], needs: Callable[[int], Iterable[int]]) -> list[int]:
-    """The numbers, each after what it needs as far as that is possible."""
+    """Return the numbers, each after its dependencies as far as possible."""
     ordered: dict[int, None] = {}
     todo = [(n, False) for n in reversed(list(numbers))]
     entered: set[int] = set()

@@ -1,4 +1,4 @@
-"""What a call returned without having stored it, and what that may come from."""
+"""Results of a call that no program stored, and likely causes."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def never_stored(
     empty_grids: Sequence[str] = (),
     inputs: Sequence[torch.Tensor] = (),
 ) -> list[str]:
-    """A line for each result with elements that nobody wrote.
+    """Return a line for each result with unwritten elements.
 
     Args:
         names: of the results.
@@ -42,8 +42,13 @@ def never_stored(
     return lines
 
 
-def cause(name: str, result: torch.Tensor, empty_grids: Sequence[str], inputs: Sequence[torch.Tensor]) -> str:
-    """What its unwritten elements may come from, after a colon; nothing where they do not say."""
+def cause(
+    name: str,
+    result: torch.Tensor,
+    empty_grids: Sequence[str],
+    inputs: Sequence[torch.Tensor],
+) -> str:
+    """Return a likely cause of unwritten elements, after a colon; "" if there is none."""
     unwritten = undefined.are_unwritten(result)
     if unwritten is None:
         return ""
@@ -61,13 +66,13 @@ def cause(name: str, result: torch.Tensor, empty_grids: Sequence[str], inputs: S
 
 
 def lengths(inputs: Sequence[torch.Tensor]) -> set[int]:
-    """Of queries and keys."""
+    """Return the numbers of queries and keys."""
     n_dims = max((x.ndim for x in inputs), default=0)
     return {x.shape[-2] for x in inputs if x.ndim == n_dims > 1}
 
 
 def by_row(name: str, unwritten: torch.Tensor, n_dims: int) -> torch.Tensor | None:
-    """The elements of each row, (rows, elements), those of all batches together; None for what has no rows."""
+    """Return (rows, elements), those of all batches together; None if there are no rows."""
     if name == "grad_weight" or not unwritten.ndim:
         return None
     if name in OF_A_BATCH:
@@ -76,7 +81,7 @@ def by_row(name: str, unwritten: torch.Tensor, n_dims: int) -> torch.Tensor | No
 
 
 def stored_before_the_rest(unwritten: torch.Tensor) -> int:
-    """How many rows are stored, if all of the others come after them and have nothing stored; else 0."""
+    """Return how many rows are stored, if all rows after them are unwritten; else 0."""
     none, everything = ~unwritten.any(1), unwritten.all(1)
     n_stored = int(none.sum())
     return n_stored if none[:n_stored].all() and everything[n_stored:].all() else 0

@@ -1,4 +1,4 @@
-"""What a kernel's names are bound to: bindings and values of the recorder's table, which may say anything."""
+"""What a kernel's names are bound to: bindings and values of the recorder's table, none trusted."""
 
 import keyword
 import math
@@ -31,7 +31,7 @@ class Values:
         self._classes: dict[tuple[str, tuple[str, ...]], type] = {}
 
     def bound(self, name: str, binding: Any, depth: int = 0) -> Any:
-        """What a name is bound to."""
+        """Return what a name is bound to."""
         kind, value = _only(binding, "names", depth)
         match kind:
             case "module":
@@ -51,14 +51,16 @@ class Values:
         raise Unknown(_sentence(name, str(value)[:100]))
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """A constant: a number, a string, None, a dtype, a jit function, or a tuple of these."""
+        """Return a constant: a number, string, None, dtype, jit function, or a tuple of these."""
         if type(value) in (bool, int, float, str, type(None)):
             return _checked(value)
         if isinstance(value, dict) and value.keys() == {"namedtuple", "values"}:
             values = self._values(value["values"], depth)
             cls = self._class(value["namedtuple"])
             if len(values) != len(cls._fields):  # type: ignore[attr-defined]
-                raise Unknown(f"expected a value for each field of {cls.__name__}, got {len(values)}")
+                raise Unknown(
+                    f"expected a value for each field of {cls.__name__}, got {len(values)}",
+                )
             return cls(*values)
         kind, inner = _only(value, "a constant", depth)
         match kind:
@@ -70,22 +72,32 @@ class Values:
                 return _dtype(inner)
             case "kernel" if type(inner) is int:
                 return self._kernel(inner)
-        raise Unknown(f"a constant cannot be {str(value)[:100]}: use numbers, strings, dtypes, or tuples of them")
+        raise Unknown(
+            f"a constant cannot be {str(value)[:100]}: use numbers, strings, dtypes, or tuples of them",
+        )
 
     def _values(self, values: Any, depth: int) -> tuple:
         if not isinstance(values, list) or len(values) > MAX_ITEMS:
-            raise Unknown(f"expected a tuple of at most {MAX_ITEMS} constants, got {str(values)[:100]}")
+            raise Unknown(
+                f"expected a tuple of at most {MAX_ITEMS} constants, got {str(values)[:100]}",
+            )
         return tuple(self.value(value, depth + 1) for value in values)
 
     def _namespace(self, name: str, members: Any, depth: int) -> ModuleType:
         module = ModuleType(name)
         for attribute in _fields(list(members) if isinstance(members, dict) else members):
-            vars(module)[attribute] = self.bound(f"{name}.{attribute}", members[attribute], depth + 1)
+            vars(module)[attribute] = self.bound(
+                f"{name}.{attribute}",
+                members[attribute],
+                depth + 1,
+            )
         return module
 
     def _class(self, described: Any) -> type:
         if not isinstance(described, dict) or described.keys() != {"name", "fields"}:
-            raise Unknown(f"expected the name and the fields of a NamedTuple, got {str(described)[:100]}")
+            raise Unknown(
+                f"expected the name and the fields of a NamedTuple, got {str(described)[:100]}",
+            )
         (name,), fields = _fields([described["name"]]), tuple(_fields(described["fields"]))
         if (name, fields) not in self._classes:
             self._classes[name, fields] = namedtuple(name, fields)
@@ -93,7 +105,7 @@ class Values:
 
 
 def kernels_in(binding: Any) -> Iterator[int]:
-    """The numbers of the jit functions that a binding or value speaks of."""
+    """Yield the numbers of the jit functions that a binding or value refers to."""
     todo = [binding]
     while todo:
         match todo.pop():
@@ -106,13 +118,16 @@ def kernels_in(binding: Any) -> Iterator[int]:
 
 
 def attributes_in(bindings: Any) -> Iterator[str]:
-    """The names of fields and of members of namespaces that bindings bring with them, if kernels can use them."""
+    """Yield the names of fields and namespace members that bindings let kernels use."""
     todo = [bindings]
     while todo:
         match todo.pop():
             case dict() as members:
                 for key in ("namespace", "fields"):
-                    yield from filter(_is_field, members[key] if isinstance(members.get(key), (dict, list)) else ())
+                    yield from filter(
+                        _is_field,
+                        members[key] if isinstance(members.get(key), (dict, list)) else (),
+                    )
                 todo += members.values()
             case list() as items:
                 todo += items
@@ -135,12 +150,14 @@ def _checked(value: Any) -> Any:
 
 
 def _fields(names: Any) -> list[str]:
-    """Names that can stand after a dot in a kernel, checked."""
+    """Return names that can stand after a dot in a kernel, checked."""
     if not isinstance(names, list) or len(names) > MAX_ITEMS:
         raise Unknown("expected a list of names")
     for name in names:
         if not _is_field(name):
-            raise Unknown(f"a kernel cannot use an attribute {str(name)[:100]}: give it another name")
+            raise Unknown(
+                f"a kernel cannot use an attribute {str(name)[:100]}: give it another name",
+            )
     return names
 
 
@@ -166,10 +183,16 @@ def _dtype(name: Any) -> Any:
     element = str(name).lstrip("*")
     found = getattr(tl, element, None) if element in tl.__all__ else None
     n_pointers = len(str(name)) - len(element)
-    if not isinstance(found, tl.dtype) and element in {*tl.dtype.SINT_TYPES, *tl.dtype.UINT_TYPES, *tl.dtype.FP_TYPES}:
+    if not isinstance(found, tl.dtype) and element in {
+        *tl.dtype.SINT_TYPES,
+        *tl.dtype.UINT_TYPES,
+        *tl.dtype.FP_TYPES,
+    }:
         found = tl.dtype(element)
     if not isinstance(found, tl.dtype) or n_pointers > MAX_POINTERS:
-        raise Unknown(f"there is no dtype {str(name)[:100]}: use one of Triton's, such as tl.float32")
+        raise Unknown(
+            f"there is no dtype {str(name)[:100]}: use one of Triton's, such as tl.float32",
+        )
     for _ in range(n_pointers):
         found = tl.pointer_type(found)
     return found

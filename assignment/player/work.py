@@ -1,8 +1,9 @@
-"""Whose work a result is: labels for all memory of a program, and what is said where no kernel computed it.
+"""Which computation made a result: labels for all memory of a program, and reports on foreign work.
 
-free       views, copies, casts, fills, pads, `× a number`, whatever is computed from shapes alone
-backward   sums of what launches of this call stored, and of constants; in the flash backward rowsum(A ∘ B)
-doubts     masks and clamps that depend on data, of what kernels made: for staff to judge
+free       views, copies, casts, fills, pads, `× a number`, anything computed from shapes alone
+backward   sums of what launches of this call stored, and of constants; in the flash backward
+           rowsum(A ∘ B)
+doubts     data-dependent masks and clamps of what kernels made: for staff to judge
 evidence   any other operation on the way from an input to a result, or to what a kernel loads
 """
 
@@ -35,7 +36,8 @@ from .labels import (
     worst,
 )
 
-MAX_DELTAS = 8  # results of rowsum(A ∘ B), of the size that a call needs: some requests make several
+# results of rowsum(A ∘ B), of the size that a call needs: some requests make several
+MAX_DELTAS = 8
 PADDED = 256  # rows that padding to tiles may add to each batch
 WORDS = {
     FOREIGN: "changed by neither a kernel nor an operation of PyTorch (numpy, ctypes, a thread?)",
@@ -52,7 +54,7 @@ _NOT_LOADABLE_FORWARD[SUM] = True
 
 
 class Work:
-    """What is known about the values of one session, and what is said about them in the call that is played."""
+    """What is known about the values of one session, and the findings of the current call."""
 
     def __init__(self) -> None:
         self._memories: dict[int, Memory] = {}  # by address of the storage's implementation
@@ -62,14 +64,20 @@ class Work:
         self._blamed: set[Any] = set()
         self.needs_kernels = False
         self._allows_sums = False
-        self._max_delta = self._delta = 0  # elements that one result of rowsum(A ∘ B) may have, and that all have
+        # elements that one result of rowsum(A ∘ B) may have, and that all have
+        self._max_delta = self._delta = 0
         self._has_short_rows = False
 
-    def begin(self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor]) -> None:
+    def begin(
+        self,
+        about: dict[str, Any],
+        has_gradients: bool,
+        inputs: Sequence[torch.Tensor],
+    ) -> None:
         """Begin a call on these tensors; what earlier calls left is stale.
 
         Args:
-            about: of its function, as tests/operators.py tells it.
+            about: its function's record, from tests/operators.py.
             has_gradients: whether the call computes them, whatever its function.
             inputs: its tensors.
         """
@@ -88,37 +96,40 @@ class Work:
             self._max_delta = 2 * rows + PADDED * math.prod(inputs[0].shape[:-2])
 
     def go_on(self) -> None:
-        """The call before goes on: with its backward pass."""
+        """Continue the previous call with its backward pass."""
         self.evidence, self.doubts = {}, {}
         self._blamed = set()
 
     def made(self, tensor: torch.Tensor, label: int) -> Memory:
-        """A storage has come into being."""
+        """Add a new storage."""
         memory = self._memories[tensor.untyped_storage()._cdata] = Memory(tensor, label)
         return memory
 
     def forget(self, address: int) -> None:
-        """The storage with this implementation is let go of; what somebody else holds is still known."""
+        """Forget the storage with this implementation, unless something else holds it."""
         if address in self._memories and self._memories[address].reference.expired():
             del self._memories[address]
 
     def knows(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's storage has labels, or no elements that could."""
+        """Return whether the tensor's storage has labels, or no elements that could."""
         found = self._memories.get(tensor.untyped_storage()._cdata)
         return not tensor.numel() or (found is not None and found.is_of(tensor.untyped_storage()))
 
     def memory(self, tensor: torch.Tensor) -> Memory | None:
-        """The labels of a tensor's storage, which is foreign if nothing made it; None where there is no element."""
+        """Return the labels of a tensor's storage; None if it has no elements.
+
+        A storage of unknown origin is foreign.
+        """
         if not tensor.numel():
             return None
         return self._memories[tensor.untyped_storage()._cdata] if self.knows(tensor) else self.made(tensor, FOREIGN)
 
     def is_doubt(self, label: int) -> bool:
-        """Whether what has this label is for staff to judge."""
+        """Return whether values with this label are for staff to judge."""
         return label >= FIRST_SOURCE and self.sources[label - FIRST_SOURCE].is_doubt
 
     def label_for(self, source: Source) -> int:
-        """The label of what this source computes; when there are too many, the last one stands for the others."""
+        """Return the label for what this source computes; if there are too many, the last one."""
         if source not in self.sources:
             if len(self.sources) == LAST_SOURCE - FIRST_SOURCE:
                 self.sources.append(replace(source, is_doubt=False))
@@ -130,20 +141,30 @@ class Work:
     # what PyTorch does
 
     def computed(self, name: str, line: str, targets: Iterable[torch.Tensor]) -> None:
-        """An operation that is not played has computed these."""
+        """Record that an operation that is not played has computed these."""
         label = self.label_for(Source(name, line))
         for target in targets:
             self._write(target, label, line)
 
-    def operation(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
-        """Work out the labels of what an operation is going to write, and write them down."""
+    def operation(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        targets: list[torch.Tensor],
+        line: str,
+    ) -> None:
+        """Work out and record the labels of what an operation is going to write."""
         if not self.needs_kernels:
             self._outline(func, args, kwargs, targets, line)
             return
         if not targets:
             return
         name = func._schema.name.removeprefix("aten::").rstrip("_")
-        arguments = {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **kwargs}
+        arguments = {
+            **dict(zip([a.name for a in func._schema.arguments], args, strict=False)),
+            **kwargs,
+        }
         arguments.pop("out", None)
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
@@ -159,8 +180,15 @@ class Work:
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
-    def _outline(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
-        """Say as much of what PyTorch made in one of its own problems as a kernel's problem may ask later."""
+    def _outline(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        targets: list[torch.Tensor],
+        line: str,
+    ) -> None:
+        """Label PyTorch's work in its own problem, as far as kernel problems may ask later."""
         memories = [self.memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         is_constant = all(memory is None or memory.is_constant() for memory in memories)
         label = CONSTANT if is_constant else self.label_for(Source(func._schema.name, line))
@@ -180,20 +208,25 @@ class Work:
     # what kernels do: hooks of the simulator's watch
 
     def admit(self, tensor: torch.Tensor) -> Memory | None:
-        """The labels of a launch's argument."""
+        """Return the labels of a launch's argument."""
         return self.memory(tensor) if self.needs_kernels else None
 
     def is_suspect(self, memory: Memory) -> bool:
-        """Whether it holds a value that no kernel may load."""
+        """Return whether the memory holds a value that no kernel may load."""
         return memory.holds_any(self._not_loadable())
 
     def _not_loadable(self) -> np.ndarray:
         return _NOT_LOADABLE if self._allows_sums else _NOT_LOADABLE_FORWARD
 
     def loaded(
-        self, memory: Memory, offsets: np.ndarray, width: int, kernel: str, element: Callable[[int], str]
+        self,
+        memory: Memory,
+        offsets: np.ndarray,
+        width: int,
+        kernel: str,
+        element: Callable[[int], str],
     ) -> None:
-        """A kernel loaded elements of so many bytes at these offsets in bytes, of memory that is suspect."""
+        """Handle a kernel's load of `width` bytes at these offsets, from suspect memory."""
         labels = memory.at(offsets.ravel(), width)
         bad = np.flatnonzero(self._not_loadable()[labels])
         if bad.size:
@@ -209,7 +242,10 @@ class Work:
             return
         for number, result in enumerate(results, start=1):
             if result.numel():
-                self._judge(result, f"result {number} of {len(results)}" if len(results) > 1 else "the result")
+                self._judge(
+                    result,
+                    f"result {number} of {len(results)}" if len(results) > 1 else "the result",
+                )
 
     def _judge(self, result: torch.Tensor, name: str) -> None:
         memory = self.memory(result)
@@ -228,7 +264,7 @@ class Work:
     # words
 
     def _words(self, label: int, memory: Memory) -> str:
-        """How values with this label came to be, and where, if PyTorch made them."""
+        """Return how values with this label were made, and where, if by PyTorch."""
         if label >= FIRST_SOURCE:
             source = self.sources[label - FIRST_SOURCE]
             return f"computed by {source.what}\n{source.place.replace('  at', '  computed at', 1)}"
@@ -236,7 +272,7 @@ class Work:
         return WORDS.get(label, "filled in from Python numbers") + where
 
     def _blame(self, label: int, text: str, about: Any = None) -> None:
-        """Say it, unless the same was said about the same before."""
+        """Add a finding, unless there is one about the same already."""
         if about in self._blamed:
             return
         if about:

@@ -1,4 +1,4 @@
-"""What every call must leave alone: its inputs, and the memory of results that were returned before."""
+"""What every call must leave unchanged: its inputs, and the memory of earlier results."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-COMPARED_UP_TO = 64 << 20  # bytes of an input's storage; those beyond are views that stride over gigabytes
+# bytes of an input's storage; those beyond are views that stride over gigabytes
+COMPARED_UP_TO = 64 << 20
 REMEMBERED = 256  # results of earlier calls
 
 
@@ -18,23 +19,26 @@ class Inputs:
         self._before = [_bytes_of(tensor).clone() for tensor in tensors]
 
     def written_to(self) -> int | None:
-        """The position of the first whose memory has changed, padding between its elements included."""
+        """Return the position of the first input whose memory, padding included, has changed."""
         pairs = zip(self._tensors, self._before, strict=True)
-        return next((i for i, (tensor, before) in enumerate(pairs) if not torch.equal(_bytes_of(tensor), before)), None)
+        return next(
+            (i for i, (tensor, before) in enumerate(pairs) if not torch.equal(_bytes_of(tensor), before)),
+            None,
+        )
 
     def shares_memory(self, results: Sequence[torch.Tensor]) -> bool:
-        """Whether a result lies in the memory of an input."""
+        """Return whether a result lies in the memory of an input."""
         return bool({_address(t) for t in self._tensors} & {_address(t) for t in results if t.numel()})
 
 
 class Returned:
-    """The memory of results that were returned, as long as the submission holds on to it."""
+    """The memory of returned results, as long as the submission keeps it."""
 
     def __init__(self) -> None:
         self._storages: deque[StorageWeakRef] = deque(maxlen=REMEMBERED)
 
     def holds(self, results: Sequence[torch.Tensor]) -> bool:
-        """Whether a result lies in the memory of an earlier one."""
+        """Return whether a result lies in the memory of an earlier one."""
         alive = {reference.cdata for reference in self._storages if not reference.expired()}
         return any(StorageWeakRef(t.untyped_storage()).cdata in alive for t in results if t.numel())
 

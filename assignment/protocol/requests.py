@@ -1,7 +1,7 @@
-"""What is done with a request: a function of the submission is called in one of several ways.
+"""Handlers of requests: each calls a function of the submission in one of several ways.
 
-A handler takes the function, the request's header, its tensors and who is told of a second call; it returns groups of
-tensors and whether the function returned one bare tensor.
+A handler takes the function, the request's header, its tensors and an object that is told of a
+second call; it returns groups of tensors and whether the function returned one bare tensor.
 """
 
 import contextlib
@@ -23,15 +23,19 @@ MAX_KERNELS = 100  # names of them, in a reply
 
 
 class WrongReturn(Exception):
-    """A function returned something else than a plain tensor or a tuple of them."""
+    """A function returned something other than a plain tensor or a tuple of them."""
 
 
 def answer(
-    function: Callable, header: dict[str, Any], tensors: list, device: str, folder: Path
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    device: str,
+    folder: Path,
 ) -> tuple[dict[str, Any], list]:
-    """The reply of a process that runs host code and kernels together: on a GPU, or for a debugger.
+    """Return the reply of a process that runs host code and kernels: on a GPU, or for a debugger.
 
-    Its "groups" index the tensors that go with it. A kernel that misused memory is told of in a reply of status
+    Its "groups" index the tensors that go with it. If a kernel misused memory, the reply has status
     "fault", whatever became of the exception.
     """
     tensors = moved(tensors, device)
@@ -47,7 +51,8 @@ def answer(
     if header["kind"] != "again":  # which writes to the inputs itself, and lets the grader compare
         refuse_shared_memory(before, groups[0])
     if header["kind"] == "call":
-        groups = [[result.clone() for result in group] for group in groups]  # each in memory of its own
+        # each in memory of its own
+        groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
     reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare}
     reply |= {"notes": told(seen.warnings, folder), "nans": told(seen.nans.values(), folder)}
@@ -58,19 +63,21 @@ _returned = Returned()
 
 
 def refuse_shared_memory(inputs: Inputs, results: list) -> None:
-    """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not a new result's own."""
+    """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not new."""
     if (position := inputs.written_to()) is not None:
         raise WrongReturn(f"argument {position} was written to: inputs must stay as they are")
     if inputs.shares_memory(results):
         raise WrongReturn("a result shares its memory with an input: return memory of your own")
     if _returned.holds(results):
-        raise WrongReturn("a result lies in the memory of an earlier call's result: make new memory in each call")
+        raise WrongReturn(
+            "a result lies in the memory of an earlier call's result: make new memory in each call",
+        )
     _returned.add(results)
 
 
 @contextlib.contextmanager
 def watched(tensors: list, header: dict[str, Any], device: str) -> Iterator[Any]:
-    """What the simulator says of the launches inside: faults and warnings; nothing on a GPU."""
+    """Collect the simulator's faults and warnings about launches inside; nothing on a GPU."""
     if device != "cpu":
         nothing = {"faults": [], "warnings": [], "nans": {}, "begin_again": lambda: None}
         yield types.SimpleNamespace(**nothing)
@@ -82,21 +89,31 @@ def watched(tensors: list, header: dict[str, Any], device: str) -> Iterator[Any]
 
 
 def told(texts: Iterable[str], folder: Path) -> list[str]:
-    """The first messages, cut to a length that a reply may have, with the submission's own paths."""
+    """Return the first messages, cut to a reply's length, with the submission's own paths."""
     return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
 
 
-def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """The results."""
+def call(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
+    """Return the results."""
     outputs, bare = results(function(*tensors, **header["options"]))
     return [outputs], bare
 
 
-def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def again(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
     """Call, overwrite the inputs in place with a second problem, call again.
 
-    Returns the first results as they are after the second call, the inputs after the first call, the second results,
-    the inputs after the second call; storages are left shared where they are.
+    Returns the first results as they are after the second call, the inputs after the first call,
+    the second results, the inputs after the second call; storages are left shared where they are.
     """
     middle = len(tensors) // 2
     inputs, others = tensors[:middle], tensors[middle:]
@@ -111,8 +128,16 @@ def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     return [first, after_first, second, inputs], bare
 
 
-def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """The gradients for the inputs in "wrt", as many times as asked, of the result or of its sum."""
+def gradients(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
+    """Return the gradients for the inputs in "wrt", of the result or of its sum.
+
+    They are computed as many times as asked.
+    """
     wrt, times = header["wrt"], header["times"]
     grad = tensors.pop() if header["has_grad"] else None
     inputs = [tensor.requires_grad_() if i in wrt else tensor for i, tensor in enumerate(tensors)]
@@ -134,21 +159,33 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: A
 
 
 def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> Any:
-    """The one tensor that a differentiable function returns."""
+    """Return the one tensor that a differentiable function returns."""
     outputs, bare = results(function(*inputs, **header["options"]))
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
-        raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
+        raise WrongReturn(
+            "returned a tensor without a gradient: it must come from a torch.autograd.Function",
+        )
     return outputs[0]
 
 
-def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """The gradients, and how many bytes of tensors live on after the call, beside its inputs and its result."""
+def kept(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
+    """Return the gradients, and the bytes of tensors that live on after the call.
+
+    Its inputs and its result are not counted.
+    """
     inputs = [tensor.requires_grad_() for tensor in tensors]
-    differentiable(function, header, inputs)  # what is made once for all, such as a workspace, is there from now on
+    # what is made once for all, such as a workspace, is there from now on
+    differentiable(function, header, inputs)
     before = reachable_storages()
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):  # seen by gc
+    # seen by gc
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
         output = differentiable(function, header, inputs)
     after = reachable_storages()
     ours = {output.untyped_storage()._cdata, *before}
@@ -156,10 +193,16 @@ def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -
     return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False
 
 
-def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """What the call reads of each input and writes of each result, in bytes; the last group holds the figures.
+def costs(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
+    """Return the bytes that the call reads of each input and writes of each result.
 
-    It is the second call that counts: tuning, and workspaces that are made once for all, are behind it.
+    The last group holds the figures. The second call is measured: tuning, and workspaces that are
+    made only once, are then done.
     """
     from assignment.simulator.costs import HostTraffic, summary
 
@@ -172,8 +215,13 @@ def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     return [outputs, [torch.tensor(row, dtype=torch.int64) for row in numbers]], bare
 
 
-def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """The results, and the number of elements of the largest tensor that PyTorch makes during the call."""
+def largest(
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list,
+    seen: Any,
+) -> tuple[list[list], bool]:
+    """Return the results, and the elements of the largest tensor that PyTorch makes in the call."""
     from assignment.simulator.costs import HostTraffic
 
     with HostTraffic() as host:
@@ -192,36 +240,43 @@ HANDLERS = {  # by kind of request
 
 
 def reachable_storages() -> dict[int, int]:
-    """The storages of all tensors that Python objects hold, with their sizes in bytes."""
+    """Return the storages of all tensors that Python objects hold, with sizes in bytes."""
     gc.collect()
     sizes: dict[int, int] = {}
     for held in [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor)]:
-        with contextlib.suppress(Exception):  # a sparse tensor has no storage; a subclass may forbid to ask
+        # a sparse tensor has no storage; a subclass may forbid to ask
+        with contextlib.suppress(Exception):
             sizes[held.untyped_storage()._cdata] = held.untyped_storage().nbytes()
     return sizes
 
 
 def results(returned: Any) -> tuple[list, bool]:
-    """What a function returned, as a list of plain tensors, and whether it was one tensor and no tuple."""
+    """Return a function's results as a list of plain tensors, and whether it was one tensor."""
     bare = not isinstance(returned, tuple | list)
     outputs = [returned] if bare else list(returned)
     for output in outputs:
         if type(output) is not torch.Tensor:
             name = "None" if output is None else type(output).__name__
-            raise WrongReturn(f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor")
+            raise WrongReturn(
+                f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor",
+            )
         if output.device.type not in ("cpu", "cuda"):
-            raise WrongReturn(f"returned a tensor on {output.device}, expected the device of the inputs")
+            raise WrongReturn(
+                f"returned a tensor on {output.device}, expected the device of the inputs",
+            )
         if output.layout != torch.strided:
             raise WrongReturn(f"returned a {output.layout} tensor, expected a strided one")
         if output.dtype not in wire.DTYPES.values():
-            raise WrongReturn(f"returned a tensor of {output.dtype}, expected the dtype of the inputs, or float32")
+            raise WrongReturn(
+                f"returned a tensor of {output.dtype}, expected the dtype of the inputs, or float32",
+            )
     return outputs, bare
 
 
 def moved(tensors: list, device: str) -> list:
-    """The tensors on another device, with their layouts and shared storages as they are.
+    """Return the tensors on another device, with their layouts and shared storages unchanged.
 
-    Of a storage that is mostly untouched only what the tensors see is copied.
+    Of a storage that is mostly unused only what the tensors see is copied.
     """
     storages: dict[int, Any] = {}
     out = []

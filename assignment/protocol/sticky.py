@@ -1,16 +1,17 @@
-"""Errors of a GPU that stick: after an illegal access every later call of the process fails with the first one's error.
+"""Sticky GPU errors: after an illegal access every later call of the process fails, too.
 
-Such a process must end. By its type or text an error does not say whether it sticks, and a kernel's own may come later
-than the call that launched it; CUDA says so when it is asked to finish what was begun.
+Such a process must end. An error's type or text does not show whether it sticks, and a kernel's
+error may come later than the call that launched it; CUDA reports it when asked to synchronize.
 """
 
 import torch
 
-is_initialized, synchronize = torch.cuda.is_initialized, torch.cuda.synchronize  # as they are before a submission
+# as they are before a submission
+is_initialized, synchronize = torch.cuda.is_initialized, torch.cuda.synchronize
 
 
 def error() -> Exception | None:
-    """What CUDA says each time that it is asked; None where it is well, or has never been used."""
+    """Return CUDA's error when it synchronizes; None if it is well, or has not been used."""
     if not is_initialized():
         return None
     try:

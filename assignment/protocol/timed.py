@@ -1,7 +1,8 @@
-"""What a worker that is timed does: calls a function on slots of the judge's memory, and keeps what came.
+"""The timed worker: calls a function on slots of the judge's memory, and keeps the results.
 
-The slots lie in memory of the GPU that the judge owns and rewrites. No host code of a submission is in this process,
-so the clock is CUDA's own. The judge looks at results that it chooses, after the inputs are gone.
+The slots lie in memory of the GPU that the judge owns and rewrites. No host code of a submission is
+in this process, so the clock is CUDA's own. The judge checks results that it chooses, after the
+inputs are gone.
 """
 
 import functools
@@ -16,20 +17,21 @@ import torch
 from assignment.protocol.requests import WrongReturn, results
 from assignment.protocol.wire import DTYPES
 
-AHEAD = 5_000_000  # cycles, some milliseconds: the GPU waits so long before a run, and what is to be launched lines up
+# cycles, some milliseconds: the GPU waits so long before a run, and what is to be launched lines up
+AHEAD = 5_000_000
 slots: list[list[Any]] = []  # the inputs of each
 _outputs: list[list[Any]] = []  # where results are to be copied
 _kept: list[Any] = []  # what the calls of the last run returned
 
 
 def answer(function: Callable, header: dict[str, Any]) -> tuple[dict[str, Any], list]:
-    """The reply, without tensors."""
+    """Return the reply, without tensors."""
     more = HANDLERS[header["kind"]](function, header)
     return {"status": "ok", "groups": [], "bare": False, **more}, []
 
 
 def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """See the judge's memory: the slots, each of some inputs, and the outputs."""
+    """Map the judge's memory: the slots, each of some inputs, and the outputs."""
     _kept.clear()
     gc.collect()
     torch.cuda.empty_cache()
@@ -41,18 +43,22 @@ def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
 
 
 def placed(memory: Any, offset: int, dtype: str, shape: list[int]) -> Any:
-    """A contiguous tensor at some byte of a storage, and the whole of a storage of its own: as a caller's inputs are.
+    """Return a contiguous tensor at some byte of a storage, as the whole of a new storage.
 
-    It is good for as long as the memory is.
+    A caller's inputs look like that. It is valid as long as the memory is.
     """
     size = DTYPES[dtype].itemsize * math.prod(shape)
-    own = torch._C._construct_storage_from_data_pointer(memory.data_ptr() + offset, memory.device, size)
+    own = torch._C._construct_storage_from_data_pointer(
+        memory.data_ptr() + offset,
+        memory.device,
+        size,
+    )
     return torch.empty(0, dtype=DTYPES[dtype], device=memory.device).set_(own).view(shape)
 
 
 @functools.cache
 def shared(handle: str) -> Any:
-    """The memory of another process, as its _share_cuda_() describes it."""
+    """Return the memory of another process, as its _share_cuda_() describes it."""
     torch.cuda.init()
     device, memory, size, offset, counter, counter_offset, event, is_synchronized = json.loads(handle)
     return torch.UntypedStorage._new_shared_cuda(
@@ -62,9 +68,9 @@ def shared(handle: str) -> Any:
 
 
 def run(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """Call the function once for each slot named; the seconds of a call are those of all of them, divided.
+    """Call the function once for each slot named; returns the mean seconds of a call.
 
-    A part of the calls would not do: kernels can do the work of others ahead, and leave it in memory that is kept.
+    All calls are timed together: kernels could do the work of others ahead, and keep it in memory.
     """
     _kept.clear()
     order, options = header["order"], header["options"]
@@ -87,14 +93,16 @@ def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
         for i, (tensor, output) in enumerate(zip(tensors, outputs, strict=True), 1):
             if (tensor.shape, tensor.dtype) != (output.shape, output.dtype):
                 came = f"{tensor.dtype} {tuple(tensor.shape)}"
-                raise WrongReturn(f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}")
+                raise WrongReturn(
+                    f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}",
+                )
             output.copy_(tensor)
     torch.cuda.synchronize()
     return {}
 
 
 def release(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
-    """Let go of the judge's memory."""
+    """Release the judge's memory."""
     for held in (slots, _outputs, _kept):
         held.clear()
     shared.cache_clear()

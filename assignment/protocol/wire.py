@@ -1,15 +1,15 @@
-"""The wire between grader and worker: frames of a JSON header and the tensors it speaks of. Never pickle.
+"""The wire between grader and worker: frames of a JSON header and tensors, without pickle.
 
     frame = magic (4 bytes) | length of the header (u32) | length of the payload (u64) | header | payload
 
-The header is JSON in UTF-8. Under "tensors" it describes each tensor as a view (dtype, shape, strides, offset) of a
-storage, and under "storages" each storage as a size and the runs of bytes that were sent; the payload holds those runs
-in the safetensors format. Views, overlaps and shared storages thus arrive as they are, and a view that strides over
-gigabytes costs only what it touches.
+The header is JSON in UTF-8. Under "tensors" it describes each tensor as a view (dtype, shape,
+strides, offset) of a storage, and under "storages" each storage as a size and the runs of bytes
+that were sent; the payload holds those runs in the safetensors format. Views, overlaps and shared
+storages thus arrive unchanged, and a view that strides over gigabytes costs only what it touches.
 
-The other end may be an attacker. Whatever it sends, receive() and exchange() end by their deadline, with a frame in
-which everything has been checked or with one of the three exceptions below, and hold at most four times the payload
-that they allow.
+The other end may be an attacker. Whatever it sends, receive() and exchange() end by their deadline,
+with a frame in which everything has been checked or with one of the three exceptions below, and
+hold at most four times the payload that they allow.
 """
 
 import contextlib
@@ -35,7 +35,8 @@ MAX_REPLY_HEADER = 1 << 20
 MAX_REPLY_PAYLOAD = 128 << 20  # the reference's largest reply is 1.2 MB
 MAX_TENSORS = 1024
 MAX_DIMENSIONS = 64
-MAX_NUMBER = 1 << 48  # of a shape, strides or offset: products of two stay far from where int64 ends
+# of a shape, strides or offset: products of two stay far from where int64 ends
+MAX_NUMBER = 1 << 48
 MAX_DIGITS = 20
 CHUNK = 1 << 20  # bytes read at once: what was announced but never sent costs nothing
 WHOLE_STORAGE_UP_TO = 64 << 20  # bytes; of a larger storage only what the views touch is sent
@@ -51,7 +52,7 @@ DTYPES = {
 
 
 class ProtocolError(Exception):
-    """The other side sent something that is not a frame of this protocol, or more than is allowed."""
+    """The other side sent something malformed, or more than is allowed."""
 
 
 class ConnectionLost(Exception):
@@ -63,12 +64,15 @@ class DeadlineExceeded(Exception):
 
 
 def exchange(
-    connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], timeout_s: float
+    connection: socket.socket,
+    request: dict[str, Any],
+    tensors: list[Tensor],
+    timeout_s: float,
 ) -> tuple[dict[str, Any], list[Tensor]]:
-    """Send one request and read its one reply.
+    """Send one request and return its one reply.
 
-    The request's id is a secret until it is sent, and nothing may wait on the connection before: what was said early,
-    or twice, answers no question.
+    The request's id is secret until it is sent, and nothing may wait on the connection before: what
+    was sent early, or twice, is not an answer.
 
     Raises:
         ConnectionLost, DeadlineExceeded, ProtocolError
@@ -77,7 +81,12 @@ def exchange(
     return answer_to(ask(connection, request, tensors, deadline), connection, deadline)
 
 
-def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], deadline: float) -> str:
+def ask(
+    connection: socket.socket,
+    request: dict[str, Any],
+    tensors: list[Tensor],
+    deadline: float,
+) -> str:
     """Send a request; returns its id."""
     expect_silence(connection)
     number = secrets.token_hex(16)
@@ -85,10 +94,18 @@ def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor
     return number
 
 
-def answer_to(number: str, connection: socket.socket, deadline: float) -> tuple[dict[str, Any], list[Tensor]]:
-    """The answer to the request of that id, and nothing after it."""
+def answer_to(
+    number: str,
+    connection: socket.socket,
+    deadline: float,
+) -> tuple[dict[str, Any], list[Tensor]]:
+    """Return the answer to the request of that id; refuse anything after it."""
     answer = receive(
-        connection, deadline, max_header=MAX_REPLY_HEADER, max_payload=MAX_REPLY_PAYLOAD, is_reply_to=number
+        connection,
+        deadline,
+        max_header=MAX_REPLY_HEADER,
+        max_payload=MAX_REPLY_PAYLOAD,
+        is_reply_to=number,
     )
     expect_silence(connection)
     return answer
@@ -98,16 +115,19 @@ def expect_silence(connection: socket.socket) -> None:
     connection.setblocking(False)
     try:
         data = connection.recv(1, socket.MSG_PEEK)
-    except OSError:  # nothing there; or a connection that is lost, as whoever uses it next is told
+    except OSError:  # nothing there; a lost connection is reported at its next use
         return
     if data:
-        raise ProtocolError("an answer that nobody asked for")
+        raise ProtocolError("an answer without a request")
 
 
 def send(
-    connection: socket.socket, header: dict[str, Any], tensors: list[Tensor], deadline: float | None = None
+    connection: socket.socket,
+    header: dict[str, Any],
+    tensors: list[Tensor],
+    deadline: float | None = None,
 ) -> None:
-    """Write one frame, until `deadline` on time.monotonic(); raises ConnectionLost, DeadlineExceeded."""
+    """Write one frame, until `deadline` on time.monotonic(); raises as exchange() does."""
     specs, storages, payload = encode(tensors)
     text = json.dumps({**header, "tensors": specs, "storages": storages}).encode()
     for part in (PREFIX.pack(MAGIC, len(text), len(payload)) + text, payload):
@@ -125,7 +145,7 @@ def receive(
     max_payload: int = MAX_PAYLOAD,
     is_reply_to: str | None = None,
 ) -> tuple[dict[str, Any], list[Tensor]]:
-    """Read one frame, until `deadline` on time.monotonic(); for largest_storage and guard see decode().
+    """Read one frame, until `deadline` on time.monotonic(); see decode() for other arguments.
 
     Raises:
         ConnectionLost, DeadlineExceeded, ProtocolError
@@ -139,7 +159,13 @@ def receive(
         header = parse(text)
         if is_reply_to is not None and header.get("id") != is_reply_to:
             raise ProtocolError("an answer to another question")
-        return header, decode(header["tensors"], header["storages"], payload, largest_storage, guard)
+        return header, decode(
+            header["tensors"],
+            header["storages"],
+            payload,
+            largest_storage,
+            guard,
+        )
     except ProtocolError:
         raise
     except Exception as error:  # of three parsers at once; its text is the sender's, its type is not
@@ -160,7 +186,7 @@ def _read(connection: socket.socket, size: int, deadline: float | None) -> bytea
 
 @contextlib.contextmanager
 def broken_as_lost() -> Iterator[None]:
-    """What a socket raises, in our terms."""
+    """Translate a socket's exceptions into ours."""
     try:
         yield
     except TimeoutError as error:
@@ -170,7 +196,10 @@ def broken_as_lost() -> Iterator[None]:
 
 
 def remaining(deadline: float | None) -> float | None:
-    """Seconds until the deadline, for a socket's timeout; a byte that comes every now and then does not extend it."""
+    """Return the seconds until the deadline, for a socket's timeout.
+
+    Single bytes that keep arriving do not extend it.
+    """
     if deadline is None:
         return None
     if (seconds := deadline - time.monotonic()) <= 0:
@@ -179,9 +208,13 @@ def remaining(deadline: float | None) -> float | None:
 
 
 def parse(text: bytearray) -> dict[str, Any]:
-    """JSON as the standard has it: no NaN, no number that is infinite or endless, no key twice."""
+    """Parse standard JSON: no NaN, no infinite or endless number, no duplicate key."""
     header = json.loads(
-        text.decode(), object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
+        text.decode(),
+        object_pairs_hook=_object,
+        parse_int=_integer,
+        parse_float=_finite,
+        parse_constant=_refuse,
     )
     if not isinstance(header, dict):
         raise ProtocolError("a header that is no object")
@@ -229,7 +262,11 @@ def encode(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[dict[str, 
         flat = torch.tensor([], dtype=torch.uint8).set_(storage)
         parts[str(index)] = torch.cat([flat[start:stop] for start, stop in runs]) if runs else flat[:0]
         storages.append({"nbytes": storage.nbytes(), "runs": runs})
-    return specs, storages, safetensors.torch.save({name: part.clone() for name, part in parts.items()})
+    return (
+        specs,
+        storages,
+        safetensors.torch.save({name: part.clone() for name, part in parts.items()}),
+    )
 
 
 def _storage_key(tensor: Tensor) -> int:
@@ -237,7 +274,7 @@ def _storage_key(tensor: Tensor) -> int:
 
 
 def _runs(views: list[Tensor], nbytes: int) -> list[tuple[int, int]]:
-    """The runs of bytes to send: the whole storage, or what the views touch when it is large."""
+    """Return the runs of bytes to send: the whole storage, or the views of a large one."""
     if nbytes <= WHOLE_STORAGE_UP_TO:
         return [(0, nbytes)] if nbytes else []
     spans = sorted(span for view in views for span in _touched(view))
@@ -251,7 +288,7 @@ def _runs(views: list[Tensor], nbytes: int) -> list[tuple[int, int]]:
 
 
 def _touched(view: Tensor) -> list[tuple[int, int]]:
-    """The byte spans of a view: one for each run of its contiguous inner dimensions."""
+    """Return the byte spans of a view: one for each run of its contiguous inner dimensions."""
     sizes = [(n, stride) for n, stride in zip(view.shape, view.stride(), strict=True) if n != 1 and stride]
     inner = 1
     while sizes and sizes[-1][1] == inner:
@@ -259,7 +296,9 @@ def _touched(view: Tensor) -> list[tuple[int, int]]:
     outer = [range(0, int(n * stride), int(stride)) for n, stride in sizes]
     spans = [(start, int(start + inner)) for start in map(sum, itertools.product([int(view.storage_offset())], *outer))]
     if len(spans) > MAX_RUNS:
-        raise ValueError(f"a view of {len(spans)} separate runs over more than {WHOLE_STORAGE_UP_TO} bytes")
+        raise ValueError(
+            f"a view of {len(spans)} separate runs over more than {WHOLE_STORAGE_UP_TO} bytes",
+        )
     return [(start * view.itemsize, stop * view.itemsize) for start, stop in spans]
 
 
@@ -270,11 +309,12 @@ def decode(
     largest_storage: int = MAX_PAYLOAD,
     guard: int = 0,
 ) -> list[Tensor]:
-    """The tensors that encode() described, in storages of at most largest_storage bytes together.
+    """Return the tensors that encode() described, in at most largest_storage bytes of storages.
 
-    With a guard, so many bytes before and after each storage hold NaN in every float type: who reads past a tensor
-    reads the same garbage every time. A guard is a multiple of 64, so that alignment stays. Everything is checked
-    before memory is taken for it; receive() turns whatever this raises into ProtocolError.
+    With a guard, that many bytes before and after each storage hold NaN in every float type: code
+    that reads past a tensor reads the same garbage every time. A guard is a multiple of 64, so that
+    alignment stays. Everything is checked before memory is allocated for it; receive() turns
+    whatever this raises into ProtocolError.
     """
     if type(specs) is not list or type(storages) is not list or max(len(specs), len(storages)) > MAX_TENSORS:
         raise ProtocolError("no lists of tensors and storages, or too long ones")
@@ -287,7 +327,10 @@ def decode(
 
 
 def _bytes_sent(storage: dict[str, Any]) -> int:
-    """The length of a storage's runs, which go forwards and stay inside; all of it unless it is a large one."""
+    """Return the length of a storage's runs, which must be in order and inside.
+
+    It is all of the storage unless that is a large one.
+    """
     nbytes, runs = storage["nbytes"], storage["runs"]
     edges = [0, *(edge for start, stop in runs for edge in (start, stop)), nbytes]
     if not all(_is_natural(edge) for edge in edges) or len(runs) > MAX_RUNS:
@@ -301,8 +344,9 @@ def _bytes_sent(storage: dict[str, Any]) -> int:
 
 
 def _parts(payload: bytearray, sizes: list[int]) -> list[Tensor]:
-    """The bytes of each storage, out of a safetensors file that holds nothing else."""
-    if int.from_bytes(payload[:8], "little") > 256 + 128 * len(sizes):  # a file of a million tensors is parsed in full
+    """Return the bytes of each storage, from a safetensors file that holds nothing else."""
+    # a file of a million tensors is parsed in full
+    if int.from_bytes(payload[:8], "little") > 256 + 128 * len(sizes):
         raise ProtocolError("a payload with more than the storages")
     parts = safetensors.torch.load(bytes(payload))
     found = {name: (part.dtype, tuple(part.shape)) for name, part in parts.items()}
@@ -336,7 +380,12 @@ def _view(spec: dict[str, Any], storages: list[torch.UntypedStorage], guard: int
         math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_PAYLOAD
     ):  # strides of 0 make any number of elements out of one
         raise ProtocolError("a tensor beyond the limit")
-    return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)
+    return torch.tensor([], dtype=dtype).set_(
+        storage,
+        offset + guard // dtype.itemsize,
+        shape,
+        strides,
+    )
 
 
 def _is_natural(n: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Where host code goes past the modes: in bodies of custom operators, in backward passes, in threads."""
+"""Recording where the modes do not apply: in custom operators, backward passes and threads."""
 
 import contextlib
 import threading
@@ -29,31 +29,40 @@ def following(modes: Sequence[Any], function: Callable[..., Any]) -> Callable[..
 
 @contextlib.contextmanager
 def followed(modes: Sequence[Any], operation: Any) -> Iterator[None]:
-    """Follow what an operation defined by torch.library.custom_op or triton_op does when it is called inside."""
+    """Record the body of an operation defined by torch.library.custom_op or triton_op."""
     bodies = OPDEFS[operation._schema.name]._backend_fns
-    with mock.patch.dict(bodies, {device: following(modes, body) for device, body in bodies.items()}):
+    with mock.patch.dict(
+        bodies,
+        {device: following(modes, body) for device, body in bodies.items()},
+    ):
         yield
 
 
 @contextlib.contextmanager
 def everywhere(modes: Sequence[Any]) -> Iterator[None]:
-    """Follow what is done inside, also by threads that start there, and by backward passes of a submission's own.
+    """Record everything inside, also in threads that start there and in custom backward passes.
 
-    A mode holds for its own thread alone, and PyTorch calls backward passes with function modes off.
+    A mode applies to its own thread only, and PyTorch calls backward passes with function modes
+    off.
     """
     off = [mode for mode in modes if isinstance(mode, TorchFunctionMode)]
     with contextlib.ExitStack() as on:
-        on.enter_context(mock.patch.object(threading.Thread, "run", following(modes, threading.Thread.run)))
-        on.enter_context(mock.patch.object(BackwardCFunction, "apply", following(off, BackwardCFunction.apply)))
+        run, apply = following(modes, threading.Thread.run), following(off, BackwardCFunction.apply)
+        on.enter_context(mock.patch.object(threading.Thread, "run", run))
+        on.enter_context(mock.patch.object(BackwardCFunction, "apply", apply))
         on.enter_context(_disable_current_modes())  # one that was left on would answer
         for mode in modes:
             on.enter_context(mode)
-        on.callback(_take_off, torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack())
+        on.callback(
+            _take_off,
+            torch._C._len_torch_dispatch_stack(),
+            torch._C._len_torch_function_stack(),
+        )
         yield
 
 
 def _take_off(n_dispatch: int, n_function: int) -> None:
-    """Take off the modes that were left on above so many."""
+    """Pop the modes that were left on above these stack depths."""
     while torch._C._len_torch_dispatch_stack() > n_dispatch:
         _python_dispatch._pop_mode()
     while torch._C._len_torch_function_stack() > n_function:

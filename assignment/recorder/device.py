@@ -1,6 +1,7 @@
-"""A machine with a GPU, for host code: tensors say that they are on "cuda", and memory asked for there can be had.
+"""A machine with a GPU, as host code sees it: tensors are on "cuda", memory can be allocated there.
 
-All tensors are in ordinary memory. Which of them a GPU machine would have on its GPU is kept by storage on the tape.
+All tensors are in ordinary memory. The tape records by storage which of them a GPU machine would
+have on its GPU.
 """
 
 import functools
@@ -16,16 +17,26 @@ from assignment.simulator.host import Driver, answer_as
 
 from .tape import Tape
 
-FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
+FUSED = (
+    "scaled_dot_product",
+    "_flash_attention",
+    "_efficient_attention",
+    "_cudnn_attention",
+    "multi_head_attention",
+)
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 _device: Any = torch.Tensor.device.__get__
 _is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 _is_cpu = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
-_LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Tensor.__array__: "__array__"}
+_LEAVING = {
+    torch.Tensor.tolist: "tolist",
+    torch.Tensor.numpy: "numpy",
+    torch.Tensor.__array__: "__array__",
+}
 
 
 class Answers(Mapping):
-    """The properties of a GPU, and whether anybody has asked for them."""
+    """The properties of a GPU, and whether they have been read."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties, self.were_asked = properties, False
@@ -68,7 +79,7 @@ class OnGpu(TorchFunctionMode):
         return answers.get(func, 0 if is_on_gpu else -1)
 
     def _moved(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """`to`, `cuda`, `cpu`: a copy where the device changes."""
+        """Call `to`, `cuda` or `cpu`: a copy where the device changes."""
         tensor, rest = args[0], list(args[1:])
         if func in (torch.Tensor.cuda, torch.Tensor.cpu):
             kwargs["device"], rest = ("cuda" if func is torch.Tensor.cuda else "cpu"), []
@@ -89,7 +100,7 @@ class OnGpu(TorchFunctionMode):
             return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
 
     def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Any other function, with its device noted."""
+        """Call any other function, with its device recorded."""
         if "device" not in kwargs:
             return func(*args, **kwargs)
         device = _kind(kwargs["device"])
@@ -101,7 +112,7 @@ class OnGpu(TorchFunctionMode):
 
 
 class wanted:  # noqa: N801 - used as a function
-    """Memory that is made inside lies on this device."""
+    """A context manager: memory that is made inside lies on this device."""
 
     def __init__(self, tape: Tape, device: str) -> None:
         self._tape, self._device = tape, device
@@ -125,7 +136,7 @@ def _name(func: Any) -> str:
 
 
 def _kind(device: Any) -> str | None:
-    """ "cuda", "cpu", another type of device, or None."""
+    """Return "cuda", "cpu", another type of device, or None."""
     if device is None:
         return None
     if type(device) is int:
@@ -134,7 +145,7 @@ def _kind(device: Any) -> str | None:
 
 
 class Stream:
-    """A stream of a GPU where everything is done in order."""
+    """A GPU stream where everything is done in order."""
 
     cuda_stream = stream_id = device_index = 0
     device = GPU
@@ -178,7 +189,7 @@ class Event:
 
 
 def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
-    """Have PyTorch and Triton answer as a machine with this GPU. For the rest of the process."""
+    """Have PyTorch and Triton answer as a machine with this GPU, for the rest of the process."""
     answers = Answers(properties)
     answer_as(answers)
     driver.set_active(_Driver(target, answers))
@@ -192,7 +203,11 @@ def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
     cuda.is_bf16_supported = lambda *_, **__: True
     pytorch: Any = torch
     pytorch.compile = _as_it_is
-    pytorch.set_default_device = lambda device: setattr(tape, "default_device", _kind(device) or "cpu")
+    pytorch.set_default_device = lambda device: setattr(
+        tape,
+        "default_device",
+        _kind(device) or "cpu",
+    )
     pytorch.Tensor.record_stream = lambda tensor, stream: None
     pytorch.Tensor.pin_memory = lambda tensor, device=None: tensor
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = lambda *_, **__: 1.0
@@ -200,7 +215,7 @@ def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
 
 
 class _Driver(Driver):
-    """Notes that host code asks for the target, which answers alike on every GPU but for its capability."""
+    """A driver that notes queries of the target, of which only the capability varies."""
 
     def get_current_target(self) -> Any:
         self._properties["major"]
@@ -211,5 +226,5 @@ class _Driver(Driver):
 
 
 def _as_it_is(model: Any = None, **options: Any) -> Any:
-    """torch.compile: what it computes is the function's own."""
+    """Stand in for torch.compile: it returns the function itself."""
     return model if model is not None else functools.partial(_as_it_is, **options)

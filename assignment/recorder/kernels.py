@@ -1,7 +1,7 @@
-"""Describes a submission's kernels, so that another process can build them without importing anything.
+"""Describes a submission's kernels, so that another process can build them without an import.
 
-A description says where a kernel stands (file, line, qualified name, hash of the file) and what the names in it are
-bound to: Triton's functions by name, constants by value, other kernels by number.
+A description says where a kernel is (file, line, qualified name, hash of the file) and what the
+names in it are bound to: Triton's functions by name, constants by value, other kernels by number.
 """
 
 import ast
@@ -20,14 +20,19 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
 _BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.libdevice extra.libdevice"
-_MODULES = ["triton", "triton.language", *(f"triton.language.{name}" for name in _BELOW_TL.split()), "math"]
+_MODULES = [
+    "triton",
+    "triton.language",
+    *(f"triton.language.{name}" for name in _BELOW_TL.split()),
+    "math",
+]
 _KERNELS = (JITFunction, InterpretedFunction, ConstexprFunction)
 _OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 _DTYPES = [name for name in tl.__all__ if isinstance(getattr(tl, name), tl.dtype)]
 
 
 class Described:
-    """The kernels of the submission in the folder `root`, each described when its number is first asked for."""
+    """The kernels of the submission in the folder `root`, described when first asked for."""
 
     def __init__(self, root: Path) -> None:
         self.entries: list[dict[str, Any]] = []
@@ -36,7 +41,10 @@ class Described:
         self._kept: list[Any] = []  # whose ids are the keys of _numbers
 
     def number(self, kernel: Any) -> int:
-        """The number of a @triton.jit function; raises TypeError for one that stands in no file of the submission."""
+        """Return the number of a @triton.jit function.
+
+        Raises TypeError for one that is not in a file of the submission.
+        """
         while not is_kernel(kernel) and hasattr(kernel, "fn"):  # autotuned, or with heuristics
             kernel = kernel.fn
         if not is_kernel(kernel):
@@ -54,7 +62,7 @@ class Described:
         return self._numbers[id(kernel)]
 
     def value(self, value: Any) -> Any:
-        """A constant as JSON; raises TypeError for what cannot be one."""
+        """Return a constant as JSON; raises TypeError for what cannot be one."""
         value = value.value if isinstance(value, tl.constexpr) else value
         if type(value) in (bool, int, str, type(None)):
             return value
@@ -95,13 +103,13 @@ class Described:
         return {"options": _options(kernel), "defaults": defaults, "names": self._names(kernel.fn)}
 
     def _names(self, fn: Callable) -> dict[str, Any]:
-        """What the free names of a function's source are bound to."""
+        """Return what the free names of a function's source are bound to."""
         tree = _tree(fn)
         known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
         return {name: self._bound(known[name], tree, name) for name in sorted(_free(tree)) if name in known}
 
     def _bound(self, value: Any, tree: ast.AST, expression: str) -> dict[str, Any]:
-        """What the expression, a name or an attribute of modules, is bound to."""
+        """Return what a name, or an attribute of modules, is bound to."""
         if isinstance(value, ModuleType):
             return self._module(value, tree, expression)
         if dotted := _of_triton(value):
@@ -136,12 +144,12 @@ class Described:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a constant such as numpy.inf."""
+    """Return whether it is a constant such as numpy.inf."""
     return type(value) in (bool, int, float)
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether it is a @triton.jit function, or one that kernels call while they are compiled."""
+    """Return whether it is a @triton.jit function, or one that kernels call while compiled."""
     return isinstance(value, _KERNELS)
 
 
@@ -157,7 +165,7 @@ def _tree(fn: Callable) -> ast.FunctionDef:
 
 
 def _free(tree: ast.FunctionDef) -> set[str]:
-    """The names that are no variables of the function; all names of its annotations."""
+    """Return the names that are not variables of the function; all names of its annotations."""
     arguments = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
     body = list(_names(*tree.body))
     own = {arg.arg for arg in arguments} | {node.id for node in body if isinstance(node.ctx, ast.Store)}
@@ -170,13 +178,13 @@ def _names(*nodes: ast.AST) -> Iterator[ast.Name]:
 
 
 def _members(tree: ast.AST, expression: str) -> Iterator[str]:
-    """The attributes that a function uses of what the expression stands for."""
+    """Return the attributes of an expression's value that a function uses."""
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     return (node.attr for node in nodes if ast.unparse(node.value) == expression)
 
 
 def _of_triton(value: Any) -> str:
-    """The dotted name of a function or type of Triton's, or an empty string."""
+    """Return the dotted name of a function or type of Triton's, or an empty string."""
     if not callable(value):
         return ""
     for module in _MODULES:
@@ -198,6 +206,6 @@ def _dtype(dtype: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """ "numpy.ndarray", "cs336_kernels.rmsnorm.helper" """
+    """Return "numpy.ndarray", "cs336_kernels.rmsnorm.helper"."""
     named = value if isinstance(value, type) or hasattr(value, "__qualname__") else type(value)
     return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"

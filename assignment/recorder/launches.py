@@ -1,12 +1,10 @@
-"""Launches, noted instead of made: which kernel, on which grid, with what for each parameter.
+"""Launches, recorded instead of made: the kernel, the grid, and the argument for each parameter.
 
-An autotuned kernel runs its hooks and its first configuration, as a tuner's trial would and then for good, and brings
-all configurations that are left after pruning along: any of them may be chosen on a GPU.
+An autotuned kernel runs its hooks and its first configuration, once as a tuner's trial would and
+then for good, and records all configurations that are left after pruning: any of them may be chosen
+on a GPU.
 """
 
-import hashlib
-import json
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,49 +16,57 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .kernels import Described
 from .tape import Json, Tape
+from .wanted import Compiled, Wanted
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_DEPTH = 8  # of nested arguments
 OPTIONS = (  # of a launch, beside the kernel's parameters
-    *("num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "enable_fp_fusion", "launch_cooperative_grid"),
-    *("launch_pdl", "ir_override", "warp_size", "sanitize_overflow", "default_dot_input_precision", "arch"),
-    *("allowed_dot_input_precisions", "max_num_imprecise_acc_default", "supported_fp8_dtypes", "extern_libs"),
-    *("deprecated_fp8_dot_operand_dtypes", "backend_name", "cluster_dims", "ptx_version", "ptx_options"),
+    *("num_warps", "num_stages", "num_ctas", "maxnreg", "debug"),
+    *("enable_fp_fusion", "launch_cooperative_grid"),
+    *("launch_pdl", "ir_override", "warp_size", "sanitize_overflow"),
+    *("default_dot_input_precision", "arch"),
+    *("allowed_dot_input_precisions", "max_num_imprecise_acc_default"),
+    *("supported_fp8_dtypes", "extern_libs"),
+    *("deprecated_fp8_dot_operand_dtypes", "backend_name", "cluster_dims"),
+    *("ptx_version", "ptx_options"),
     *("instrumentation_mode", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
 )
 
 
 class Launcher:
-    """Puts launches on the tape."""
+    """Records launches on the tape."""
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels = tape, kernels
-        self._alternatives: Json = None  # configurations of the autotuned kernel that is being launched
-        self.figures: dict[str, dict[str, int]] = {}  # of compiled kernels, by key: what the judge has told
+        # configurations of the autotuned kernel that is being launched
+        self._alternatives: Json = None
+        # of compiled kernels, by key: what the judge has told
+        self.figures: dict[str, dict[str, int]] = {}
         self.target: Json = ""  # the GPU that host code hears of
-        self.were_asked = False  # whether host code has heard of figures, which every GPU has its own of
+        # whether host code has heard of figures, which every GPU has its own of
+        self.were_asked = False
         self._configurations: int | list[int] = 0
         self._n_tuned = 0  # launches of autotuned kernels in this call
 
     def install(self) -> None:
-        """Replace how Triton launches and tunes kernels. For the rest of the process."""
+        """Replace how Triton launches and tunes kernels, for the rest of the process."""
         launcher = self
         JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
 
     def choose(self, configurations: int | list[int]) -> None:
-        """Begin a call: which configuration an autotuned kernel has, for all its launches or for each."""
+        """Begin a call: set an autotuned kernel's configuration, for all launches or for each."""
         self._configurations, self._n_tuned = configurations, 0
 
     def _chosen(self, n: int) -> int:
-        """The number of one of n configurations."""
+        """Return the number of one of n configurations."""
         chosen, at = self._configurations, self._n_tuned
         self._n_tuned += n > 1
         number = chosen if isinstance(chosen, int) else chosen[at] if at < len(chosen) else 0
         return number % n
 
     def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        """`kernel[grid](*args, **kwargs)`; `kernel.warmup(...)` gives what can be launched later."""
+        """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
         values = self._bind(kernel, args, kwargs)
@@ -95,28 +101,43 @@ class Launcher:
         described = arguments, options, self._alternatives, has_allocator
         self._tape.step("launch", number, sizes, *described, self._tape.line())
 
-    def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Json, Json]:
-        """The arguments and the options of a launch as JSON."""
+    def _described(
+        self,
+        kernel: Any,
+        values: dict[str, Any],
+        kwargs: dict[str, Any],
+    ) -> tuple[Json, Json]:
+        """Return the arguments and the options of a launch as JSON."""
         options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
         return {name: self.encode(name, value) for name, value in values.items()}, options
 
     def ask_for(self, key: str, kernel: Any, arguments: Json, options: Json) -> None:
-        """Tell the judge that the call goes by the figures of this kernel, which are not known yet."""
-        self._tape.step("warmup", self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line())
+        """Tell the judge that the call depends on figures of this kernel that are not known yet."""
+        self._tape.step(
+            "warmup",
+            self._kernels.number(kernel),
+            [1, 1, 1],
+            arguments,
+            options,
+            key,
+            self._tape.line(),
+        )
 
     @property
     def chunk(self) -> int:
-        """The number of the program that is being written: views have other numbers in each."""
+        """The number of the current program: view numbers differ between programs."""
         return self._tape.chunk
 
     def dtype(self, view: int) -> str:
-        """The dtype of a view."""
+        """Return the dtype of a view."""
         return self._tape.dtype(view)
 
     def encode(self, name: str, value: Any, depth: int = 0) -> Json:
-        """An argument of a launch as JSON; raises TypeError for what a kernel does not take."""
+        """Return an argument of a launch as JSON; raises TypeError if a kernel cannot take it."""
         if depth > MAX_DEPTH:
-            raise TypeError(f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one")
+            raise TypeError(
+                f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one",
+            )
         if isinstance(value, torch.Tensor):
             return {"t": self._pointer(name, value)}
         if isinstance(value, tl.constexpr):
@@ -124,14 +145,19 @@ class Launcher:
         if isinstance(value, TensorDescriptor):
             return self._descriptor(name, value)
         if hasattr(value, "base") and hasattr(value, "dtype"):
-            return {"t": self._pointer(name, value.base), "as": str(value.dtype)}  # triton.reinterpret
+            # triton.reinterpret
+            return {"t": self._pointer(name, value.base), "as": str(value.dtype)}
         if isinstance(value, tuple):
             items = [self.encode(name, item, depth + 1) for item in value]
             fields = getattr(value, "_fields", None)
             if fields is None:
                 return {"tuple": items}
-            return {"namedtuple": {"name": type(value).__name__, "fields": list(fields)}, "values": items}
-        if isinstance(value, int | float) and type(value) not in (int, float, bool):  # of an Enum's, or NumPy's
+            return {
+                "namedtuple": {"name": type(value).__name__, "fields": list(fields)},
+                "values": items,
+            }
+        # of an Enum's, or NumPy's
+        if isinstance(value, int | float) and type(value) not in (int, float, bool):
             value = int(value) if isinstance(value, int) else float(value)
         return self._kernels.value(value)
 
@@ -153,7 +179,7 @@ class Launcher:
         }
 
     def tune(self, tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        """The launch of an autotuned kernel: the first call with a key runs it once more, as the tuner's trial."""
+        """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
             configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
@@ -175,7 +201,7 @@ class Launcher:
         return {name: self.encode(name, value) for name, value in config.all_kwargs().items()}
 
     def _trial(self, tuner: Any, config: Any, args: Any, kwargs: Any) -> None:
-        """One run as the tuner's benchmark makes it, under the hooks that make trial runs harmless."""
+        """Run once as the tuner's benchmark does, under the hooks that make trial runs harmless."""
         key = _key(tuner, kwargs)
         if key in tuner.cache:
             return
@@ -189,109 +215,25 @@ class Launcher:
         tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
 
 
-class Wanted:
-    """What a kernel takes, compiled as one launch needs it: the judge has it compiled when host code asks.
-
-    Until it has, in the first recording of the call, figures are those of an ordinary kernel.
-    """
-
-    def __init__(self, launcher: Launcher, kernel: Any, described: tuple[Json, Json] | None) -> None:
-        self._launcher, self._kernel, self._chunk = launcher, kernel, launcher.chunk
-        self._described, self._key = described, ""
-
-    def __getitem__(self, name: str) -> int:
-        self._launcher.were_asked = True
-        is_of_now = self._chunk == self._launcher.chunk  # else its views have other numbers
-        if self._described and not self._key and is_of_now:
-            self._key = self._identity(*self._described)
-            if self._key not in self._launcher.figures:
-                self._launcher.ask_for(self._key, self._kernel, *self._described)
-        return self._launcher.figures.get(self._key, {}).get(name, USUAL[name])
-
-    def _identity(self, arguments: Json, options: Json) -> str:
-        """The same in another process that does the same, and for all calls that are compiled alike."""
-        constant = {param.name for param in self._kernel.params if param.is_constexpr}
-        given = {name: value if name in constant else self._kind(value) for name, value in arguments.items()}
-        code = self._kernel.fn.__code__
-        text = json.dumps(
-            [code.co_filename, code.co_firstlineno, given, options, self._launcher.target], sort_keys=True
-        )
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def _kind(self, value: Json) -> Json:
-        """Views by their dtypes, integers by what Triton makes different kernels for."""
-        if isinstance(value, dict):
-            view = value.get("t", value.get("descriptor"))
-            known = {} if view is None else {"t": self._launcher.dtype(view)}
-            return {**{name: self._kind(inner) for name, inner in value.items() if inner is not view}, **known}
-        if isinstance(value, list):
-            return [self._kind(item) for item in value]
-        return [value == 1, value % 16 == 0] if type(value) is int else str(type(value))
-
-
-USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}  # of an ordinary kernel
-
-
-class Compiled:
-    """What a launch or a warm-up returns: it can be launched, and has the figures of the compiled kernel."""
-
-    n_max_threads = 1024
-    module = function = 0
-
-    def __init__(self, launch: Callable[..., None], figures: Wanted) -> None:
-        self._launch, self._figures = launch, figures
-        self.metadata = Metadata(figures)
-
-    @property
-    def n_regs(self) -> int:
-        return self._figures["registers"]
-
-    @property
-    def n_spills(self) -> int:
-        return self._figures["spills"]
-
-    def _init_handles(self) -> None: ...
-
-    def __getitem__(self, grid: Any) -> Callable[..., None]:
-        return lambda *args, **options: self._launch(grid, *args)
-
-
-class Metadata:
-    """Of a compiled kernel."""
-
-    num_ctas, name = 1, "kernel"
-
-    def __init__(self, figures: Wanted) -> None:
-        self._figures = figures
-
-    @property
-    def shared(self) -> int:
-        return self._figures["shared"]
-
-    @property
-    def num_warps(self) -> int:
-        return self._figures["warps"]
-
-    @property
-    def num_stages(self) -> int:
-        return self._figures["stages"]
-
-
 def _key(tuner: Any, kwargs: Any) -> tuple:
-    """What makes Triton tune anew: the named arguments' values, and all dtypes."""
+    """Return what Triton tunes by: the values of the named arguments, and all dtypes."""
     values = {k: v for k, v in {**tuner.nargs, **kwargs}.items() if k in tuner.arg_names}
     named = [values[name] for name in tuner.keys if name in values]
     return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
 
 
 def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
-    """One to three sizes, filled up with 1."""
+    """Return one to three sizes, padded with 1."""
     if callable(grid):
         grid = grid(values)
     if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
-        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
+        raise TypeError(
+            f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}",
+        )
     sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
         if size > limit:
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
+            raise RuntimeError(
+                f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed",
+            )
     return sizes

@@ -1,4 +1,4 @@
-"""A submission in the recorder: imported and called on decoys, with everything that it does on the tape."""
+"""A submission in the recorder: imported and called on decoys, with its actions on the tape."""
 
 import contextlib
 import gc
@@ -41,10 +41,11 @@ class Session:
         self._told = 0  # descriptions of kernels that the judge has
 
     def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
-        """One request of the judge: to import the submission, or to call one of its functions."""
+        """Answer a request of the judge: to import the submission, or to call a function of it."""
         if header["kind"] == "load":
             return self._load(header)
-        if (target := header.get("target", TARGET)) != self._target:  # a name, or the properties of a GPU that is here
+        # a name, or the properties of a GPU that is here
+        if (target := header.get("target", TARGET)) != self._target:
             self._answer_as(target)
             if self._asks_at_import:
                 self._import()
@@ -80,9 +81,13 @@ class Session:
         self._asks_at_import = self._answers.were_asked or self._launcher.were_asked
 
     def _answer_as(self, target: str | dict[str, Any]) -> None:
-        """Stand for another GPU; a submission that asked for it when it was imported is imported anew."""
+        """Stand in for another GPU; reimport a submission that asked for the GPU on import."""
         properties = target if isinstance(target, dict) else TARGETS[target].properties
-        gpu = GPUTarget("cuda", 10 * properties["major"] + properties["minor"], properties["warp_size"])
+        gpu = GPUTarget(
+            "cuda",
+            10 * properties["major"] + properties["minor"],
+            properties["warp_size"],
+        )
         self._target = target
         self._answers = device.install(self._tape, gpu, properties)
         self._launcher.target = target
@@ -94,11 +99,15 @@ class Session:
 
     @contextlib.contextmanager
     def _recorded(self) -> Iterator[None]:
-        """What is done inside goes on the tape."""
+        """Record everything inside on the tape."""
         with bodies.everywhere(self._tape.modes):
             yield
 
-    def _call(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
+    def _call(
+        self,
+        header: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> tuple[list[list[torch.Tensor]], bool]:
         if header["kind"] == "sweep":  # tells of memory that is gone
             return [], False
         function = self._submission.function(header["function"], header["about"]["file"])
@@ -107,21 +116,24 @@ class Session:
         return HANDLERS[header["kind"]](function, header, tensors, self)
 
     def begin_again(self) -> None:
-        """The judge's handler calls the function a second time."""
+        """Record that the judge's handler calls the function a second time."""
         self._tape.mark("again")
 
 
 def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:
-    """A large input, whose values nobody looks at."""
+    """Return a large input with arbitrary values."""
     made = torch.empty(shape, dtype=DTYPES[dtype])
     fill(made)
     return made
 
 
 def forward(
-    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: Session
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list[torch.Tensor],
+    session: Session,
 ) -> tuple[list[list[torch.Tensor]], bool]:
-    """A differentiable call, whose graph stays for the next request."""
+    """Make a differentiable call, and keep its graph for the next request."""
     inputs = [tensor.requires_grad_() for tensor in tensors]
     output = requests.differentiable(function, header, inputs)
     session.graph = output, inputs
@@ -130,9 +142,12 @@ def forward(
 
 
 def backward(
-    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: Session
+    function: Callable,
+    header: dict[str, Any],
+    tensors: list[torch.Tensor],
+    session: Session,
 ) -> tuple[list[list[torch.Tensor]], bool]:
-    """The gradients of the sum of what was returned last."""
+    """Return the gradients of the sum of what was returned last."""
     output, inputs = session.graph
     session.graph = None
     return [list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False

@@ -1,8 +1,8 @@
-"""The program that host code makes up: storages by number, operations of PyTorch, launches, each with its line.
+"""The program of host code: numbered storages, PyTorch operations and launches, each with its line.
 
-A tensor is a view of a storage: number, dtype, offset, sizes, strides. Views, `detach`, saved tensors and subclasses
-then need no steps, and in-place operations and aliases come out as they are. A storage keeps its number while it lives:
-a weak reference holds its address.
+A tensor is a view of a storage: number, dtype, offset, sizes, strides. Views, `detach`, saved
+tensors and subclasses then need no steps, and in-place operations and aliases are recorded as they
+are. A storage keeps its number while it lives: a weak reference holds its address.
 """
 
 import base64
@@ -25,7 +25,8 @@ Json = Any
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
 FILLED_UP_TO = 64 << 20  # bytes of fresh memory; larger ones are zero pages
 SWEEP_EVERY = 64  # steps
-DECOY = 0.5  # what fresh memory holds, and what a launch leaves there: finite, whatever it is divided by
+# what fresh memory holds, and what a launch leaves there: finite, whatever it is divided by
+DECOY = 0.5
 METADATA = {  # operations that change a tensor in place, but no memory
     f"aten::{name}_"
     for name in [
@@ -45,18 +46,21 @@ METADATA = {  # operations that change a tensor in place, but no memory
 
 
 class Tape(TorchDispatchMode):
-    """Writes down what the operations inside do."""
+    """Records what the operations inside do."""
 
     def __init__(self, folder: str) -> None:
-        """`folder` holds the submission's files: its lines are told."""
+        """Start a tape; `folder` holds the submission's files, whose lines are recorded."""
         super().__init__()
         self._folder = folder
-        self._numbers: dict[int, int] = {}  # of storages that live, by address of their implementation
+        # of storages that live, by address of their implementation
+        self._numbers: dict[int, int] = {}
         self._references: dict[int, StorageWeakRef] = {}  # by number
-        self._constants: dict[int, bytes] = {}  # what memory that nobody was seen to make holds, by number
+        # contents of memory of unknown origin, by number
+        self._constants: dict[int, bytes] = {}
         self._next = 0
         self.chunk = 0  # the number of the program that is being written
-        self.on_gpu: set[int] = set()  # numbers of storages that a GPU machine would have on its GPU
+        # numbers of storages that a GPU machine would have on its GPU
+        self.on_gpu: set[int] = set()
         self.device: str | None = None  # of what is made, if the call that makes it names one
         self.default_device = "cpu"
         self.is_strict = True  # whether tensors of two devices may not be mixed
@@ -65,7 +69,7 @@ class Tape(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch.compile is kept away from this class: loading it for that takes two seconds."""
+        """Return whether torch.compile skips this class: loading it takes two seconds."""
         return False
 
     def _new_chunk(self) -> None:
@@ -103,7 +107,7 @@ class Tape(TorchDispatchMode):
             self.sweep()
 
     def sweep(self) -> None:
-        """Tell of storages that are gone."""
+        """Record which storages have been freed."""
         self._since_sweep = 0
         gone = [number for number, reference in self._references.items() if reference.expired()]
         for number in gone:
@@ -114,7 +118,7 @@ class Tape(TorchDispatchMode):
             self._steps.append(("free", gone))
 
     def mark(self, name: str) -> None:
-        """Tell of a point that the judge's own handlers have reached."""
+        """Record a point that the judge's own handlers have reached."""
         self.step("mark", name)
 
     def inputs(self, tensors: Sequence[torch.Tensor], is_on_gpu: bool) -> None:
@@ -126,7 +130,7 @@ class Tape(TorchDispatchMode):
         self.step("inputs", [self.view(tensor) for tensor in tensors])
 
     def _number(self, tensor: torch.Tensor) -> tuple[int, bool]:
-        """The number of a tensor's storage, and whether it was given just now."""
+        """Return the number of a tensor's storage, and whether it is new."""
         storage = tensor.untyped_storage()
         if (number := self._numbers.get(storage._cdata)) is not None:
             return number, False
@@ -137,7 +141,7 @@ class Tape(TorchDispatchMode):
         return number, True
 
     def view(self, tensor: torch.Tensor) -> int:
-        """The number of a view in this chunk; memory that nobody was seen to make becomes a constant."""
+        """Return a view's number in this chunk; memory of unknown origin becomes a constant."""
         number, is_new = self._number(tensor)
         if is_new:
             self._place(number)
@@ -152,7 +156,7 @@ class Tape(TorchDispatchMode):
         return self._views.setdefault(key, len(self._views))
 
     def dtype(self, view: int) -> str:
-        """The dtype of a view of this chunk."""
+        """Return the dtype of a view of this chunk."""
         return list(self._views)[view][1]
 
     def _constant(self, number: int, tensor: torch.Tensor) -> None:
@@ -170,19 +174,19 @@ class Tape(TorchDispatchMode):
             self.step("foreign", number, self.line())
 
     def _place(self, number: int, sources: Sequence[torch.Tensor] = ()) -> None:
-        """Say where new memory lies: where it was asked for, or beside what it was made from."""
+        """Record where new memory lies: on the device asked for, or its operands' device."""
         device = self.device or ("cuda" if any(map(self.is_on_gpu, sources)) else self.default_device)
         if device.startswith("cuda"):
             self.on_gpu.add(number)
 
     def is_on_gpu(self, tensor: torch.Tensor) -> bool:
-        """Whether a machine with a GPU would have the tensor there."""
+        """Return whether a machine with a GPU would have the tensor there."""
         if tensor.layout != torch.strided:
             return False
         return self._numbers.get(tensor.untyped_storage()._cdata) in self.on_gpu
 
     def line(self) -> int:
-        """The number of the submission's line that runs."""
+        """Return the number of the submission's current line."""
         frame: Any = sys._getframe(1)
         while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
             frame = frame.f_back
@@ -193,7 +197,7 @@ class Tape(TorchDispatchMode):
         return self._lines.setdefault(text, len(self._lines))
 
     def heard(self, name: str) -> None:
-        """Tell of a function of PyTorch's that is taken apart before operations are seen."""
+        """Record a PyTorch function that is decomposed before operations are seen."""
         self.step("heard", name, self.line())
 
     # what PyTorch does
@@ -232,7 +236,13 @@ class Tape(TorchDispatchMode):
         self._write(func, before, inputs, outputs)
         return result
 
-    def _write(self, func: Any, arguments: Json, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    def _write(
+        self,
+        func: Any,
+        arguments: Json,
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+    ) -> None:
         for tensor in outputs:
             number, is_new = self._number(tensor)
             if is_new:
@@ -250,7 +260,7 @@ class Tape(TorchDispatchMode):
         self.step("op", operation, *arguments, views, self.line())
 
     def _forget_constants(self, func: Any, inputs: list[torch.Tensor]) -> None:
-        """Memory that an operation has written to is no constant any more."""
+        """Forget constants in memory that an operation has written to."""
         for tensor in inputs:
             number = self._numbers.get(tensor.untyped_storage()._cdata)
             if number in self._constants:
@@ -272,7 +282,7 @@ class Tape(TorchDispatchMode):
             )
 
     def encode(self, value: Any) -> Json:
-        """An argument of an operation as JSON."""
+        """Return an argument of an operation as JSON."""
         if isinstance(value, torch.Tensor):
             return {"t": self.view(value)} if is_followed(value) else {"x": type(value).__name__}
         if isinstance(value, list | tuple):
@@ -290,7 +300,7 @@ class Tape(TorchDispatchMode):
 
 
 def strided(tree: Any) -> list[torch.Tensor]:
-    """All tensors in nested arguments or results that have a storage to number."""
+    """Return all tensors in nested arguments or results that have a storage."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and is_followed(leaf)]
 
 

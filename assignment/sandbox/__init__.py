@@ -1,1 +1,1 @@
-"""Processes in sandboxes: which rungs work here, what each role may import, and how the judge talks to them."""
+"""Sandboxed processes: which rungs work here, what each role may import, how to talk to them."""

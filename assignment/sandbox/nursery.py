@@ -1,10 +1,11 @@
-"""Where workers come from: a process that has loaded PyTorch, once, and is forked for each of them.
+"""A process that has loaded PyTorch once and is forked for each worker.
 
-Runs as a program of its own, `python -I nursery.py SOCKET`, with the environment that workers have. Each packet that
-it receives is a JSON object, "setup" for worker.py with "environment" and "folder", and three descriptors: the control
-socket, where the pid is told first, the output, and one that is only to be held open. It imports nothing of ours until
-it is forked, and never has a submission. Bubblewrap makes its own processes, and a GPU wants them fresh: those workers
-load PyTorch themselves.
+Runs as a separate program, `python -I nursery.py SOCKET`, with the environment that workers have.
+Each packet that it receives is a JSON object, "setup" for worker.py with "environment" and
+"folder", and three descriptors: the control socket, where the pid is sent first, the output, and
+one that is only to be held open. It imports nothing of ours until it is forked, and never has a
+submission. Bubblewrap makes its own processes, and a GPU needs fresh ones: those workers load
+PyTorch themselves.
 """
 
 import contextlib
@@ -45,9 +46,10 @@ def main() -> None:
 
 
 def _is_forked() -> bool:
-    """Whether this is the new process; nobody waits for it, so that its pid stays its own.
+    """Return whether this is the new process.
 
-    Where there can be no more processes, whoever asked finds the control socket closed.
+    It is never waited for, so that its pid is not reused. If no process can be started, the control
+    socket is closed.
     """
     try:
         return not os.fork()
@@ -56,7 +58,10 @@ def _is_forked() -> bool:
 
 
 def _hide() -> None:
-    """Nobody of this user may trace or read this process; see supervisor.py, which cannot be imported here."""
+    """Keep other processes of this user from tracing or reading this one.
+
+    See supervisor.py, which cannot be imported here.
+    """
     import ctypes
 
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
@@ -82,16 +87,20 @@ def _become_worker(order: dict[str, Any], control: int, output: int, _: int) -> 
 
 
 class Nursery:
-    """The grader's end of such a process, which is started anew where it was killed."""
+    """The grader's end of such a process, which is restarted if it was killed."""
 
     def __init__(self) -> None:
         self._line: socket.socket | None = None
         self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten
 
     def bear(
-        self, setup: dict[str, Any], environment: dict[str, str], folder: Path, descriptors: Sequence[int]
+        self,
+        setup: dict[str, Any],
+        environment: dict[str, str],
+        folder: Path,
+        descriptors: Sequence[int],
     ) -> None:
-        """Have a worker started; its first word on the control socket is its pid."""
+        """Start a worker; its first message on the control socket is its pid."""
         order = json.dumps({"setup": setup, "environment": environment, "folder": str(folder)}).encode()
         try:
             if self._line is None:
@@ -99,18 +108,19 @@ class Nursery:
             socket.send_fds(self._line, [order], descriptors)
         except OSError:
             line = self._start(environment, output=descriptors[1])
-            with contextlib.suppress(OSError):  # killed already: whoever asked finds the control socket closed
+            # killed already: the caller finds the control socket closed
+            with contextlib.suppress(OSError):
                 socket.send_fds(line, [order], descriptors)
 
     def close(self) -> None:
-        """End it; the next worker comes from another."""
+        """End the process; the next worker comes from a new one."""
         if self._line is not None:
             self._line.close()
         self._line = None
         self._signal(signal.SIGKILL)
 
     def wake(self) -> None:
-        """Set it going again if somebody has stopped it."""
+        """Continue the process if it was stopped."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -121,7 +131,8 @@ class Nursery:
                 process.poll()
 
     def _start(self, environment: dict[str, str], output: int) -> socket.socket:
-        from assignment.sandbox.rungs import FIRST_TO_GO  # not for the program: it imports nothing of ours
+        # not for the program: it imports nothing of ours
+        from assignment.sandbox.rungs import FIRST_TO_GO
 
         self.close()
         self._line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)

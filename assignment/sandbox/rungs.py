@@ -1,15 +1,18 @@
-"""The sandboxes that a worker can run in, best first, which of them work here, and what a worker sees of the machine.
+"""The sandboxes that a worker can run in, best first, which of them work here, and what they allow.
 
-bubblewrap  The worker has name spaces of its own: no network, no other process, and of the file system only what is
-            bound, read-only but for its scratch space. Its first process cannot be killed from inside, and all
-            processes end with it. A system-call filter closes what is left: see seccomp.py.
-landlock    The kernel's Landlock refuses to open other files (that they exist can still be seen) and, from version 4
-            on, TCP, from 6 on, signals to processes outside; the filter refuses sockets, signals, ptrace, changes of
-            files' owners and modes, and new processes. With a GPU, where a compiler must run, processes may be
-            started and Unix sockets opened.
-rlimits     Memory, files, time; processes, unless it is root's. It reads what the user reads, and has the network.
+bubblewrap  The worker has its own name spaces: no network, no other process, and of the file
+            system only what is bound, read-only except for its scratch space. Its first process
+            cannot be killed from inside, and all processes end with it. A system-call filter
+            closes what is left: see seccomp.py.
+landlock    The kernel's Landlock refuses to open other files (that they exist can still be seen)
+            and, from version 4 on, TCP, from 6 on, signals to processes outside; the filter
+            refuses sockets, signals, ptrace, changes of files' owners and modes, and new
+            processes. With a GPU, where a compiler must run, processes may be started and Unix
+            sockets opened.
+rlimits     Memory, files, time; processes, unless run as root. It reads what the user reads, and
+            has the network.
 
-In every rung the verdict is the grader's alone: it is files, network and other processes that a rung keeps safe.
+In every rung the verdict is the grader's alone: a rung protects files, network and other processes.
 """
 
 import functools
@@ -31,21 +34,25 @@ AUTO = "auto"
 UNSAFE = (RLIMITS,)
 BANNER = """\
 !! NO SANDBOX (rlimits): the submission can read and change your files and use the network, as you can.
-!! Run nobody's code but your own this way.
+!! Run only your own code this way.
 """
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
-    *("/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/nvidia"),
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache"),
+    *("/etc/ld.so.conf", "/etc/ld.so.conf.d"),
+    *("/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
+    *("/etc/localtime", "/etc/nvidia"),
 )
-ROOTS_OWN = tuple(f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs"))  # root may write there
-FIRST_TO_GO = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$0" "$@"')  # where memory runs out
+# root may write there
+ROOTS_OWN = tuple(f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs"))
+# where memory runs out
+FIRST_TO_GO = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$0" "$@"')
 PROBE_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True)
 class Folders:
-    """What a worker has of the stage."""
+    """The folders of the stage that a worker uses."""
 
     runtime: str
     submission: str
@@ -62,7 +69,7 @@ class Unavailable(Exception):
 
 
 def choose(asked: str, device: str) -> str:
-    """The rung to use; raises Unavailable."""
+    """Return the rung to use; raises Unavailable."""
     if asked == AUTO:
         return next(rung for rung in order(device) if not problem(rung, device))
     if reason := problem(asked, device):
@@ -72,12 +79,16 @@ def choose(asked: str, device: str) -> str:
 
 
 def order(device: str) -> tuple[str, ...]:
-    """CUDA's shared buffers do not cross process name spaces, and Landlock was seen to work with a GPU."""
+    """Return the rungs for a device, best first.
+
+    CUDA's shared buffers do not cross process name spaces, and Landlock is known to work with a
+    GPU.
+    """
     return (LANDLOCK, BUBBLEWRAP, RLIMITS) if device in ON_GPU else RUNGS
 
 
 def announcement(rung: str, device: str) -> str:
-    """What to tell the user of the rung, and why it is not a better one."""
+    """Return the message to the user about the rung, and why it is not a better one."""
     if rung not in RUNGS:
         return "No sandbox: the submission runs in this process\n"
     better = order(device)[: order(device).index(rung)]
@@ -89,7 +100,7 @@ def announcement(rung: str, device: str) -> str:
 
 @functools.cache
 def problem(rung: str, device: str) -> str:
-    """Why a rung does not work here; "" if it does."""
+    """Return why a rung does not work here; "" if it does."""
     if rung == RLIMITS:
         return ""
     if not seccomp.is_supported():
@@ -100,7 +111,11 @@ def problem(rung: str, device: str) -> str:
         return "bwrap is not installed (apt install bubblewrap)"
     try:
         done = subprocess.run(
-            [*bubblewrap(device), "true"], env={}, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
+            [*bubblewrap(device), "true"],
+            env={},
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bwrap does not run: {error}"
@@ -108,7 +123,7 @@ def problem(rung: str, device: str) -> str:
 
 
 def seen(rung: str, folders: Folders) -> Folders:
-    """The folders by the names that they have for the worker."""
+    """Return the folders by the names that they have for the worker."""
     if rung != BUBBLEWRAP:
         return folders
     compiled = "/grade/compiled" if folders.compiled else ""
@@ -116,18 +131,31 @@ def seen(rung: str, folders: Folders) -> Folders:
 
 
 def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
-    """What a worker is told when it starts, but for its control socket."""
+    """Return a worker's start-up settings, except for its control socket."""
     can_read = [*readable(device), *folders.packages]
     return {"rung": rung, "device": device, "readable": can_read, **asdict(seen(rung, folders))}
 
 
-def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:
-    """The command line of a worker in a rung."""
+def command(
+    rung: str,
+    device: str,
+    folders: Folders,
+    control: int,
+    env: dict[str, str],
+) -> list[str]:
+    """Return the command line of a worker in a rung."""
     names, told = seen(rung, folders), {**setup(rung, device, folders), "control": control}
     worker = [sys.executable, "-I", f"{names.runtime}/assignment/worker.py", json.dumps(told)]
     if rung != BUBBLEWRAP:
         return [*FIRST_TO_GO, *worker]
-    stage = ["--ro-bind", folders.runtime, names.runtime, "--ro-bind", folders.submission, names.submission]
+    stage = [
+        "--ro-bind",
+        folders.runtime,
+        names.runtime,
+        "--ro-bind",
+        folders.submission,
+        names.submission,
+    ]
     stage += ["--bind", folders.scratch, names.scratch, "--chdir", names.scratch]
     stage += [word for folder in folders.packages for word in ("--ro-bind", folder, folder)]
     if folders.compiled:
@@ -141,27 +169,55 @@ def command(rung: str, device: str, folders: Folders, control: int, env: dict[st
 
 
 def bubblewrap(device: str) -> list[str]:
-    """bwrap with name spaces and a file system of its own, for mounts and a command to be added to.
+    """Return a bwrap command with separate name spaces and file system, to be extended.
 
-    Whatever can be written to, /tmp included, is to be the scratch space, which the supervisor watches.
+    Everything writable, /tmp included, must be the scratch space, which the supervisor watches.
     """
-    spaces = ["--unshare-user-try", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    mounts = ["--proc", "/proc", "--dev", "/dev", "--ro-bind-try", "/sys/devices/system", "/sys/devices/system"]
+    spaces = [
+        "--unshare-user-try",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
+    mounts = [
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--ro-bind-try",
+        "/sys/devices/system",
+        "/sys/devices/system",
+    ]
     for path in map(Path, readable(device)):
-        is_link = path.is_symlink() and (path.parent == Path("/") or not path.is_dir())  # /lib is usr/lib
+        # /lib is usr/lib
+        is_link = path.is_symlink() and (path.parent == Path("/") or not path.is_dir())
         mounts += ["--symlink", str(path.readlink()), str(path)] if is_link else ["--ro-bind", str(path), str(path)]
     if device in ON_GPU:
         devices = [*map(str, Path("/dev").glob("nvidia*")), "/dev/dxg"]
-        mounts += ["--ro-bind", "/sys", "/sys", *(word for name in devices for word in ("--dev-bind-try", name, name))]
-        mounts += [word for name in ROOTS_OWN for word in ("--ro-bind-try", name, name)]  # CUDA writes below /proc
+        mounts += [
+            "--ro-bind",
+            "/sys",
+            "/sys",
+            *(word for name in devices for word in ("--dev-bind-try", name, name)),
+        ]
+        # CUDA writes below /proc
+        mounts += [word for name in ROOTS_OWN for word in ("--ro-bind-try", name, name)]
     else:
         spaces += ["--unshare-ipc"]
         mounts += ["--remount-ro", "/dev", "--remount-ro", "/proc"]
-    return [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--new-session", "--as-pid-1", *spaces, *mounts]
+    return [
+        shutil.which("bwrap") or "bwrap",
+        "--die-with-parent",
+        "--new-session",
+        "--as-pid-1",
+        *spaces,
+        *mounts,
+    ]
 
 
 def readable(device: str) -> list[str]:
-    """What a worker may read beside its stage: the system's programs and libraries, Python and its packages."""
+    """Return what a worker may read beside its stage: system libraries, Python, packages."""
     wanted = [*map(Path, SYSTEM), *interpreter(), *named_by("LD_LIBRARY_PATH")]
     if device in ON_GPU:
         wanted += [*named_by("CUDA_HOME"), *compilers()]
@@ -170,7 +226,7 @@ def readable(device: str) -> list[str]:
 
 
 def interpreter() -> Iterator[Path]:
-    """Where Python and its packages lie, and the links on the way to the program."""
+    """Yield where Python and its packages lie, and the links on the way to the program."""
     yield from map(Path, (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix))
     yield Path(sys.base_prefix).resolve()
     yield from (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages"))
@@ -181,9 +237,12 @@ def interpreter() -> Iterator[Path]:
 
 
 def compilers() -> Iterator[Path]:
-    """Where a C compiler may lie, which Triton needs on a GPU."""
+    """Yield where a C compiler may lie, which Triton needs on a GPU."""
     yield Path("/opt")
-    for program in filter(None, map(shutil.which, (os.environ.get("CC", ""), "gcc", "clang", "cc"))):
+    for program in filter(
+        None,
+        map(shutil.which, (os.environ.get("CC", ""), "gcc", "clang", "cc")),
+    ):
         prefix = Path(program).resolve().parents[1]
         if prefix not in (Path("/"), Path.home()) and prefix not in Path.home().parents:
             yield prefix
@@ -194,7 +253,7 @@ def named_by(variable: str) -> list[Path]:
 
 
 def without(hidden: Path, path: Path) -> Iterator[Path]:
-    """path, or where it holds the hidden folder, all else in it."""
+    """Yield path, or if it holds the hidden folder, everything else in it."""
     real = path.resolve()
     if real not in hidden.parents:
         yield from () if real == hidden else (path,)

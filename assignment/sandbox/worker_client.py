@@ -1,4 +1,4 @@
-"""The grader's end of a worker: start it, ask it, keep its deadlines, and replace it when it dies."""
+"""The grader's end of a worker: starts it, asks it, enforces deadlines, replaces it if it dies."""
 
 import fcntl
 import json
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WAKE_EVERY_S = 2.0
-PIPE = 1 << 20  # bytes that can be printed while nobody reads
+PIPE = 1 << 20  # bytes that can be printed before they are read
 MAX_STARTS = 5  # of a worker that is killed each time before it is ready
 START_TIMEOUT_S = 180.0  # PyTorch from a cold disk
 SUPERVISOR_TIMEOUT_S = 20.0  # it answers within milliseconds, and ends a fork bomb within seconds
-CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, "cuda": 120.0}  # usual: 2 s
+# usual: 2 s
+CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, "cuda": 120.0}
 WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
 WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
 LOOK_EVERY_S = 0.5
@@ -61,26 +62,42 @@ class WorkerUnavailable(Exception):
 class Worker:
     """One worker process and the conversation with it."""
 
-    def __init__(self, stage: Stage, device: str, rung: str | None = None, packages: Sequence[str] = ()) -> None:
-        """Start the process, in the best sandbox or this one; it loads its libraries while the caller goes on.
+    def __init__(
+        self,
+        stage: Stage,
+        device: str,
+        rung: str | None = None,
+        packages: Sequence[str] = (),
+    ) -> None:
+        """Start the process, in the best sandbox or this one; it loads its libraries meanwhile.
 
-        packages: folders of more packages that it may import.
+        Args:
+            packages: folders of more packages that it may import.
         """
-        self._stage, self._device, self._rung = stage, device, rung or rungs.choose(rungs.AUTO, device)
+        self._stage, self._device, self._rung = (
+            stage,
+            device,
+            rung or rungs.choose(rungs.AUTO, device),
+        )
         self._packages = tuple(packages)
         self._channel: socket.socket | None = None
         self._isolated = False
-        self._spent_s = self._idle_s = 0.0  # of the call that is waited for: in all, and doing nothing
-        self.import_error = ""  # what kept the package from being imported: its files are, one by one
+        # of the call that is waited for: in all, and doing nothing
+        self._spent_s = self._idle_s = 0.0
+        # what kept the package from being imported: its files are, one by one
+        self.import_error = ""
         self._printed: deque[bytes] = deque()
         self._printed_size = 0
-        self._pid = multiprocessing.get_context("fork").RawValue("i", 0)  # of its first process, whoever has heard it
-        self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten by who did not start it
+        # of its first process, shared with forked processes
+        self._pid = multiprocessing.get_context("fork").RawValue("i", 0)
+        # Popen warns when a process that did not start it drops it
+        self._processes: list[subprocess.Popen] = []
         self._last_words = ""  # what a process printed that never got to its first child
         self._start()
 
     def _start(self) -> None:
-        self._owner = os.getpid()  # who waits for the worker; processes forked from this one only talk to it
+        # the process that waits for the worker; its forks only talk to it
+        self._owner = os.getpid()
         self._control, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._output, write_end = os.pipe()
         with suppress(OSError):  # the most that this user may have
@@ -115,7 +132,8 @@ class Worker:
             stderr=output,
             pass_fds=[control, self._stage.living],
             cwd=self._scratch,
-            env={} if self._rung == rungs.BUBBLEWRAP else env,  # its first process shows bwrap's to the others
+            # its first process shows bwrap's to the others
+            env={} if self._rung == rungs.BUBBLEWRAP else env,
             start_new_session=True,
         )
         self._pid.value = process.pid
@@ -124,7 +142,12 @@ class Worker:
     def _environment(self, scratch: str) -> dict[str, str]:
         names = PASSED_ON + (FOR_CUDA if self._device in ON_GPU else ())
         env = {name: os.environ[name] for name in names if name in os.environ}
-        env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        env |= {
+            "HOME": scratch,
+            "TMPDIR": scratch,
+            "PYTHONHASHSEED": "0",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
         if self._device not in ON_GPU:
             env |= {
                 "PATH": "/usr/bin:/bin",
@@ -136,7 +159,7 @@ class Worker:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the child that answered last is there."""
+        """Whether there is a child with which the last exchange went well."""
         return self._channel is not None
 
     @property
@@ -144,16 +167,29 @@ class Worker:
         """The bytes that the child has mapped since it was forked; 0 if there is none."""
         return self._supervisor("used").get("grown", 0) if self.is_connected else 0
 
-    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
-        """One request and its reply; raises WorkerDied, and the next call finds a new worker."""
+    def ask(
+        self,
+        request: dict[str, Any],
+        tensors: list["Tensor"],
+    ) -> tuple[dict[str, Any], list["Tensor"]]:
+        """Send a request and return its reply; raises WorkerDied, and the next call restarts."""
         if self._stage.is_over:
-            raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
+            raise WorkerDied(
+                "timeout",
+                "not run: the time for the whole submission is over",
+                ran=False,
+            )
         if self._channel is None:
             self._connect()
         return self._exchange(request, tensors)
 
-    def _exchange(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
-        from assignment.protocol import wire  # loads PyTorch, which a worker's start must not wait for
+    def _exchange(
+        self,
+        request: dict[str, Any],
+        tensors: list["Tensor"],
+    ) -> tuple[dict[str, Any], list["Tensor"]]:
+        # loads PyTorch, which a worker's start must not wait for
+        from assignment.protocol import wire
 
         assert self._channel is not None
         timeout_s = CALL_TIMEOUT_S[self._device]
@@ -167,7 +203,10 @@ class Worker:
         except wire.DeadlineExceeded:
             where = self._interrupt()
             self._bury(patience_s=0)
-            raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
+            raise WorkerDied(
+                "timeout",
+                f"no answer within {timeout_s:.0f} s; the call was stopped{where}",
+            ) from None
         except wire.ConnectionLost:
             raise WorkerDied("crashed", self._bury() + self._place()) from None
         except wire.ProtocolError as error:
@@ -177,7 +216,8 @@ class Worker:
             self._stage.spend(self._spent_s or time.monotonic() - began)
             self._spent_s = 0.0
         self._refuse_leftovers()
-        if header.pop("sticks", False):  # an error of the GPU's, with which every later call of this child would fail
+        # an error of the GPU's, with which every later call of this child would fail
+        if header.pop("sticks", False):
             self.end_child()
             if request["kind"] == "load":
                 raise WorkerDied("crashed", "the GPU was left unusable when it was imported")
@@ -186,8 +226,8 @@ class Worker:
     def _await_reply(self, timeout_s: float) -> None:
         """Wait for a reply's first byte; raises DeadlineExceeded.
 
-        What counts is the processor's time that the child takes, and the time for which it waits for nobody but itself:
-        a machine that is busy with others changes no verdict.
+        The deadline counts the child's processor time, and time in which it is idle, so that a busy
+        machine changes no verdict.
         """
         from assignment.protocol import wire
 
@@ -215,7 +255,7 @@ class Worker:
         self._idle_s = 0.0
 
     def _refuse_leftovers(self) -> None:
-        """A call must be over when it returns; raises WorkerDied where a process goes on."""
+        """Raise WorkerDied if a process of the call goes on after it has returned."""
         if self._device in WITHOUT_HOST_CODE:  # nothing of a submission's runs there but kernels
             return
         strays = self._supervisor("strays").get("strays", ["the worker's own, which was killed"])
@@ -226,7 +266,10 @@ class Worker:
         raise WorkerDied("crashed", f"{left}; end every process before the function returns")
 
     def _connect(self) -> None:
-        """A new child of the worker, with the submission imported; without __init__.py where that is what kills it."""
+        """Fork a new child of the worker, with the submission imported.
+
+        If __init__.py kills it, the submission is imported without it.
+        """
         self._fork_child()
         try:
             load = {"sources": self._stage.sources} if self._device in WITHOUT_HOST_CODE else {}
@@ -243,23 +286,42 @@ class Worker:
         for attempt in range(1, MAX_STARTS + 1):
             ours, theirs = socket.socketpair()
             with theirs:
-                started = self._supervisor("fork", START_TIMEOUT_S, [theirs.fileno()], caches=self._stage.caches)
+                started = self._supervisor(
+                    "fork",
+                    START_TIMEOUT_S,
+                    [theirs.fileno()],
+                    caches=self._stage.caches,
+                )
             if started:
                 break
             ours.close()
-            if attempt == MAX_STARTS or (attempt > 1 and self._last_words):  # it says why: another will say the same
-                raise WorkerUnavailable(f"the worker process did not start: {self._last_words or 'it was killed'}")
+            # it says why: another will say the same
+            if attempt == MAX_STARTS or (attempt > 1 and self._last_words):
+                raise WorkerUnavailable(
+                    f"the worker process did not start: {self._last_words or 'it was killed'}",
+                )
         self._channel = ours
         self._has_had_child = True
 
     def _supervisor(
-        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: Any
+        self,
+        do: str,
+        timeout_s: float = SUPERVISOR_TIMEOUT_S,
+        descriptors: Sequence[int] = (),
+        **more: Any,
     ) -> dict[str, Any]:
-        """The answer of the worker's first process; {} if it is gone, or stopped, and there is a new one."""
+        """Return the answer of the worker's first process.
+
+        If it is gone or stopped, return {} and start a new one.
+        """
         try:
             self._control.settimeout(timeout_s)
             number = time.monotonic_ns()
-            socket.send_fds(self._control, [json.dumps({"do": do, "number": number, **more}).encode()], descriptors)
+            socket.send_fds(
+                self._control,
+                [json.dumps({"do": do, "number": number, **more}).encode()],
+                descriptors,
+            )
             return self._answer_to(number, timeout_s)
         except (OSError, ValueError) as error:  # no answer at all is no JSON
             if isinstance(error, TimeoutError) and not self._pid.value:  # it was never born
@@ -269,7 +331,10 @@ class Worker:
             return {}
 
     def _answer_to(self, number: int, timeout_s: float) -> dict[str, Any]:
-        """Passes over what answers somebody else: a judge that was killed before it could read it."""
+        """Return the answer of this number.
+
+        Earlier ones are skipped: a judge that was killed may have left them unread.
+        """
         answer: dict[str, Any] = {}
         while answer.get("number") != number:
             self._await_answer(timeout_s)
@@ -278,7 +343,7 @@ class Worker:
         return answer
 
     def _await_answer(self, timeout_s: float) -> None:
-        """Set the first process going again if somebody has stopped it; raises TimeoutError."""
+        """Wait for the first process, continuing it if it was stopped; raises TimeoutError."""
         until = time.monotonic() + timeout_s
         while not select.select([self._control], [], [], WAKE_EVERY_S)[0]:
             if time.monotonic() > until:
@@ -289,7 +354,7 @@ class Worker:
                     os.kill(pid, signal.SIGCONT)
 
     def _bury(self, patience_s: float = PATIENCE_S) -> str:
-        """End the current child, and say how it had ended."""
+        """End the current child, and return how it had ended."""
         assert self._channel is not None
         self._channel.close()
         self._channel = None
@@ -304,13 +369,13 @@ class Worker:
         return self._place()
 
     def _place(self) -> str:
-        """The innermost line of the submission in the stack that faulthandler printed last, if it did."""
+        """Return the innermost line of the submission in the stack printed last, if any."""
         stack = self.output().rpartition("most recent call first")[2]
         frame = re.search(r'File "[^"\n]*/(cs336_kernels/[^"\n]+)", line (\d+) in ([\w<>]+)', stack)
         return f"\n  at {frame[1]}:{frame[2]} in {frame[3]}" if frame else ""
 
     def _catch_up(self) -> None:
-        """Take what has been printed: whoever has answered has printed it before."""
+        """Read what has been printed: a child prints before it answers."""
         with suppress(OSError, ValueError):  # it is closed
             while select.select([self._output], [], [], 0)[0] and (data := os.read(self._output, PIPE)):
                 self._printed.append(data)
@@ -319,18 +384,18 @@ class Worker:
                     self._printed_size -= len(self._printed.popleft())
 
     def forget_output(self) -> None:
-        """What was printed so far belongs to somebody else."""
+        """Discard what was printed so far."""
         self._catch_up()
         self._printed.clear()
         self._printed_size = 0
 
     def output(self) -> str:
-        """What the submission has printed since then, as far as it was kept."""
+        """Return what the submission has printed since then, as far as it was kept."""
         self._catch_up()
         return b"".join(self._printed).decode(errors="replace")
 
     def _end_process(self) -> None:
-        """End the worker, and with it all that it started; its first process sees to that if it can."""
+        """End the worker and all that it started, through its first process if possible."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
@@ -345,13 +410,13 @@ class Worker:
         remove(self._scratch)
 
     def restart(self) -> None:
-        """End the child; the next call finds a new one, with what the stage then holds, and empty scratch space."""
+        """End the child and clear the scratch space; the next call forks a new child."""
         self.end_child()
         self._isolated, self.import_error = False, ""
         self._supervisor("wipe", START_TIMEOUT_S)
 
     def end_child(self) -> None:
-        """The next call finds a new one, with nothing of what this one held."""
+        """End the child; the next call forks a new one that shares nothing with it."""
         if self._channel is not None:
             self._bury(patience_s=0)
 
@@ -363,18 +428,18 @@ class Worker:
 
 
 def import_error_in(header: dict[str, Any]) -> str:
-    """What a worker says of the import of the package, made safe to show; empty where all is well."""
+    """Return the package's import error from a reply, safe to show; "" if there is none."""
     said = header.get("import_error")
     return text.clean(said) if isinstance(said, str) else ""
 
 
 def readable(*ends: Any) -> list[Any]:
-    """Those that can be read from, as soon as there are some, or nothing after a while."""
+    """Return the channels that can be read from, or an empty list after a while."""
     return select.select(ends, [], [], LOOK_EVERY_S)[0]
 
 
 def has_ended(pid: int, timeout_s: float) -> bool:
-    """Whether a process, ours or not, ends in time."""
+    """Return whether a process, ours or not, ends in time."""
     try:
         process = os.pidfd_open(pid)
     except OSError:  # it is gone already
@@ -386,7 +451,7 @@ def has_ended(pid: int, timeout_s: float) -> bool:
 
 
 def tail(output: int) -> str:
-    """What is left to read in a pipe."""
+    """Return what is left to read in a pipe."""
     os.set_blocking(output, False)
     with suppress(BlockingIOError):
         return os.read(output, MAX_OUTPUT).decode(errors="replace")
@@ -394,7 +459,7 @@ def tail(output: int) -> str:
 
 
 def describe_end(status: int) -> str:
-    """A wait status in words."""
+    """Return a wait status in words."""
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status))
         meaning = {

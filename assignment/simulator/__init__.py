@@ -1,29 +1,33 @@
-"""A faithful CPU device for Triton kernels.
+"""A CPU device that runs Triton kernels faithfully.
 
-Triton's own interpreter runs kernels on the CPU with NumPy, but gets many numbers wrong: bfloat16 is multiplied as
-integers, `tl.dot` ignores TF32, loop variables are Python ints. This package keeps the interpreter's plan (run the
-kernel as Python, once per program) and replaces its parts:
+Triton's own interpreter runs kernels on the CPU with NumPy, but gets many numbers wrong: bfloat16
+is multiplied as integers, `tl.dot` ignores TF32, loop variables are Python ints. This package keeps
+the interpreter's plan (run the kernel as Python, once per program) and replaces its parts:
 
-    numerics    what NumPy must do differently to give the GPU's bits: types, roundings, TF32
-    builder     one method per Triton IR operation, on NumPy arrays; elementwise and libdevice hold most of them
+    numerics    number formats, roundings and TF32, bit for bit as on the GPU
+    builder     one method per Triton IR operation, on NumPy arrays; most are in elementwise and
+                libdevice
     semantic    Triton's typing rules, without a compiler's bookkeeping
-    memory      load, store and atomic by masks: the only place that touches tensors
-    watch       checks and counts every access of a launch: `regions` knows which tensor an address belongs to and
-                `layout` which addresses are elements, `races` what happened before what (marked in a `shadow` of the
-                memory; `acquired` tells which atomics a program looked at), `undefined` what nobody wrote, `trace` the
-                bytes; `faults` are its verdicts, and `calls` gathers them by call
-    costs       what PyTorch moves between launches, and the sum of it all
+    memory      masked load, store and atomic: the only module that touches tensors
+    watch       checks and counts every access of a launch: `regions` maps addresses to tensors,
+                `layout` knows which addresses are elements, `races` orders the accesses (recorded
+                in a `shadow` of the memory; `acquired` tracks which atomics a program looked at),
+                `undefined` finds unwritten values, `trace` counts bytes; `faults` are the errors,
+                and `calls` collects them by call
+    costs       what PyTorch moves between launches, and the total
     reductions  tl.reduce and tl.associative_scan as trees
     language    binds `triton.language` to the builder
-    rewrite     gives a kernel's Python the meaning that Triton's compiler gives it: `rewriter` goes through its syntax
-                tree, `scopes` tells what is bound where, `control` and `variables` are what it calls
+    rewrite     gives a kernel's Python the meaning that Triton's compiler gives it: `rewriter`
+                transforms its syntax tree, `scopes` knows what is bound where, `control` and
+                `variables` are what the rewritten code calls
     arguments   types the arguments of a launch
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all
-    device      stands for the GPU: `host` answers where host code asks about it, as the `gpu` it is told; fresh memory
-                is NaN
-    script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the CPU, `frames` finds
-                its lines, `unstored` outputs that it uses unwritten; `show` and `plot` print and draw a trace
+    device      stands in for the GPU: `host` answers host code's questions about it, with the
+                properties in `gpu`; fresh memory is NaN
+    script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the
+                CPU, `frames` finds its lines, `unstored` finds outputs that are used unwritten;
+                `show` and `plot` print and draw a trace
 
 A worker calls `install()` once, before it imports Triton or a student's module:
 
@@ -40,17 +44,20 @@ import sys
 def install() -> None:
     """Make this process run Triton kernels on the CPU, on tensors in ordinary memory.
 
-    Does nothing the second time. Raises RuntimeError if Triton was imported without TRITON_INTERPRET=1: its standard
-    library is then already compiled for a GPU.
+    Calling it again does nothing. Raises RuntimeError if Triton was imported without
+    TRITON_INTERPRET=1: its standard library is then already compiled for a GPU.
     """
     loaded = "triton.language" in sys.modules
     os.environ["TRITON_INTERPRET"] = "1"
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a tile's product is too small to share; read with NumPy
+    # a tile's product is too small to share; read with NumPy
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import triton.language as tl
     from triton.runtime.interpreter import InterpretedFunction
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
-        raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
+        raise RuntimeError(
+            "install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that",
+        )
 
     from . import autotune, device, language, launch
 

@@ -1,9 +1,9 @@
-"""Run a script that uses Triton on the CPU, and tell what its kernels do wrong.
+"""Run a script that uses Triton on the CPU, and report what its kernels do wrong.
 
     python -m assignment.simulator [--report] [--plot FILE.png] [--launch N] [--seed N] SCRIPT [args]
 
-Out-of-bounds accesses, races, unwritten memory that is used, and outputs that PyTorch reads although no kernel stored
-them are errors. What comes after SCRIPT belongs to the script.
+Out-of-bounds accesses, races, the use of unwritten memory, and outputs that PyTorch reads although
+no kernel stored them are errors. Arguments after SCRIPT belong to the script.
 """
 
 import argparse
@@ -19,7 +19,7 @@ A GPU that the script asks for is the CPU here: device="cuda", .cuda() and the l
 
 
 def main() -> int:
-    """Run what the command line says; returns the exit status."""
+    """Run the command line; returns the exit status."""
     options = parse_arguments(sys.argv[1:])
     problem = _problem(Path(options.script))
     if problem is not None:
@@ -30,7 +30,12 @@ def main() -> int:
 
     control.let_stop()
 
-    done = script.run(options.script, options.args, options.seed, bool(options.report or options.plot))
+    done = script.run(
+        options.script,
+        options.args,
+        options.seed,
+        bool(options.report or options.plot),
+    )
     if options.report:
         from assignment.simulator.show import report
 
@@ -53,12 +58,36 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--report", action="store_true", help="print what each launch loaded, stored and computed")
-    parser.add_argument("--plot", metavar="FILE.png", type=_png, help="draw which program touched which element")
-    parser.add_argument("--launch", metavar="N", type=_count, help="the launch to draw, as numbered by --report (1)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="print what each launch loaded, stored and computed",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE.png",
+        type=_png,
+        help="draw which program touched which element",
+    )
+    parser.add_argument(
+        "--launch",
+        metavar="N",
+        type=_count,
+        help="the launch to draw, as numbered by --report (1)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="another order of the programs (0)",
+    )
     parser.add_argument("script", metavar="SCRIPT")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="what comes after SCRIPT belongs to the script")
+    parser.add_argument(
+        "args",
+        nargs=argparse.REMAINDER,
+        help="what comes after SCRIPT belongs to the script",
+    )
     options = parser.parse_args(arguments)
     if options.launch and not options.plot:
         parser.error("--launch says which launch --plot draws: expected --plot FILE.png as well")
@@ -80,7 +109,10 @@ def _count(text: str) -> int:
 
 
 def _problem(path: Path) -> str | None:
-    """Why this is no script; None if it may be one. A .py that does not compile is one, with a bug."""
+    """Return why the path is not a script; None if it may be one.
+
+    A .py that does not compile is a script with a bug.
+    """
     if path.is_dir():
         return "expected a Python script, got a directory"
     try:

@@ -1,7 +1,8 @@
-"""What an atomic returned, and what is computed of it: arrays that know the locks and counters they tell of.
+"""Arrays that remember which locks and counters their values come from.
 
-An atomic that acquires orders what comes after it only where the program looks at what it returned: that the lock was
-free, that all others have counted. Who does not look goes on in any case.
+An atomic that acquires orders later accesses only if the program looks at the value that it
+returned: that the lock was free, or that all others have counted. A program that does not look
+continues in any case.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ _NONE: Locks = frozenset()
 
 
 class Acquired(np.ndarray):
-    """An array that depends on what atomics at the addresses `locks` returned; what is made of it does, too."""
+    """An array computed from what atomics at the addresses `locks` returned."""
 
     locks: Locks
 
@@ -28,7 +29,7 @@ class Acquired(np.ndarray):
 
 
 def remember(value: Any, locks: Locks) -> Any:
-    """The array, or the arrays of a tuple or list, with these locks; anything else as it is."""
+    """Return the array, or each array of a collection, with these locks."""
     if isinstance(value, tuple | list):
         return type(value)(remember(item, locks) for item in value)
     if not locks or not isinstance(value, np.ndarray | np.generic):
@@ -39,7 +40,7 @@ def remember(value: Any, locks: Locks) -> Any:
 
 
 def locks_in(value: Any) -> Locks:
-    """The locks of an array, or of all arrays in a collection."""
+    """Return the locks of an array, or of all arrays in a collection."""
     if type(value) is np.ndarray:
         return _NONE
     if isinstance(value, Acquired):
@@ -50,7 +51,7 @@ def locks_in(value: Any) -> Locks:
 
 
 def plain(value: Any) -> Any:
-    """The array, or the collection, without locks."""
+    """Return the array, or the collection, without locks."""
     if type(value) is np.ndarray:
         return value
     if isinstance(value, Acquired):

@@ -1,4 +1,4 @@
-"""The arguments of a launch as a kernel sees them: pointers, scalar tensors of the right type, constants."""
+"""The arguments of a launch as a kernel sees them: pointers, typed scalar tensors, constants."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +17,9 @@ Admit = Callable[[str, torch.Tensor], np.uint64]  # a tensor's address, given it
 
 
 def typed(value: Any, param: KernelParam, admit: Admit) -> Any:
-    """`value` as parameter `param` receives it.
+    """Return `value` as parameter `param` receives it.
 
-    A constexpr stays the Python value it is, and so does the integer 1, which the compiler takes for a constant.
+    A constexpr stays a Python value, and so does the integer 1, which the compiler specialises on.
     """
     if param.is_constexpr:
         return value.value if isinstance(value, tl.constexpr) else value
@@ -44,7 +44,9 @@ def _typed(value: Any, specialize: bool, address_of: Callable[[Any], np.uint64])
         return _descriptor(value, address_of)
     if value is None or callable(value) or isinstance(value, tl.dtype):
         return value
-    raise TypeError(f"a kernel takes tensors and numbers, and tl.constexpr parameters; got a {type(value).__name__}")
+    raise TypeError(
+        f"a kernel takes tensors and numbers, and tl.constexpr parameters; got a {type(value).__name__}",
+    )
 
 
 def _scalar(value: Any, ty: Any) -> Any:
@@ -54,12 +56,12 @@ def _scalar(value: Any, ty: Any) -> Any:
 
 
 def _wrapped(value: int, dtype: np.dtype) -> np.ndarray:
-    """An int in a type that may be too narrow for it."""
+    """Convert an int to a type that may be too narrow for it."""
     return np.array([value], np.uint64 if value >= 2**63 else np.int64).astype(dtype)
 
 
 def _pointer(value: Any, address_of: Callable[[Any], np.uint64]) -> Any:
-    """The address of a tensor's first element."""
+    """Return the address of a tensor's first element."""
     device = getattr(value, "device", None)
     if isinstance(device, torch.device) and device.type != "cpu":
         raise ValueError(f"the simulator runs kernels on CPU tensors, got one on {device}")
@@ -74,7 +76,7 @@ def _pointer(value: Any, address_of: Callable[[Any], np.uint64]) -> Any:
 
 
 def _descriptor(value: TensorDescriptor, address_of: Callable[[Any], np.uint64]) -> Any:
-    """A descriptor made on the host."""
+    """Convert a tensor descriptor made on the host."""
     integers: Callable[[Any], list[Any]] = lambda sizes: [_scalar(int(s), tl.int64) for s in sizes]  # noqa: E731
     return semantic.make_tensor_descriptor(
         base=_pointer(value.base, address_of),

@@ -1,7 +1,8 @@
-"""Autotuned kernels without timing: the first configuration that is left after pruning wins.
+"""Autotuned kernels without timing: the first configuration left after pruning is used.
 
-As on a GPU, the first call with a new key runs the kernel once more than needed, under the hooks that make trial runs
-harmless. A kernel that adds to its output and does not say `reset_to_zero` is wrong on that call, here and there.
+As on a GPU, the first call with a new key runs the kernel once more than needed, under the hooks
+that make trial runs harmless. A kernel that adds to its output without `reset_to_zero` is wrong on
+that call, both here and on a GPU.
 """
 
 from typing import Any
@@ -29,7 +30,7 @@ def run(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _choose(self: Any, args: Any, kwargs: Any) -> Any:
-    """The configuration for this key; a trial run the first time."""
+    """Return the configuration for this key, after a trial run if the key is new."""
     key = _key(self, kwargs)
     if key not in self.cache:
         config = self.prune_configs(kwargs)[0]
@@ -40,14 +41,14 @@ def _choose(self: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _key(self: Any, kwargs: Any) -> tuple:
-    """What makes Triton tune anew: the named arguments' values, and all dtypes."""
+    """Return what Triton tunes by: the values of the named arguments, and all dtypes."""
     values = {k: v for k, v in {**self.nargs, **kwargs}.items() if k in self.arg_names}
     named = [values[name] for name in self.keys if name in values]
     return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
 
 
 def _trial(self: Any, config: Any, args: Any, kwargs: Any) -> None:
-    """One run as the tuner's benchmark makes it."""
+    """Run the kernel once, as the tuner's benchmark does."""
     conflicts = kwargs.keys() & config.kwargs.keys()
     if conflicts:
         raise ValueError(

@@ -1,9 +1,9 @@
-"""How long a FlashAttention-2 forward takes in the simulator, all its checks on, against Triton's own interpreter.
+"""Time a FlashAttention-2 forward in the simulator, all checks on, against Triton's interpreter.
 
     python -m assignment.simulator.benchmark [FOLDER]
 
-FOLDER holds the cs336_kernels/ to run: by default the reference's, or yours where there is none. Both run by turns in
-processes of their own; the medians of five are compared, with their range.
+FOLDER holds the cs336_kernels/ to run: by default the reference's, or yours where there is none.
+Both run in turns in separate processes; the medians of five runs are compared, with their range.
 """
 
 import json
@@ -15,14 +15,18 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SHAPES = {"512 tokens, d = 64": (2, 512, 64), "512 tokens, d = 128": (2, 512, 128), "77 tokens, d = 40": (3, 77, 40)}
+SHAPES = {
+    "512 tokens, d = 64": (2, 512, 64),
+    "512 tokens, d = 128": (2, 512, 128),
+    "77 tokens, d = 40": (3, 77, 40),
+}
 DTYPES = ("float32", "bfloat16")
 ENGINES = ("interpreter", "simulator")
 RUNS = 5
 
 
 def main() -> None:
-    """Print one line per shape and type: both times in milliseconds, and their ratio."""
+    """Print both times in milliseconds and their ratio, one line per shape and type."""
     reference = ROOT / "assignment" / "reference"
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else reference if reference.is_dir() else ROOT
     runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
@@ -32,7 +36,9 @@ def main() -> None:
     for case in runs["simulator"][0]:
         theirs, ours = (sorted(times[case] for times in runs[engine]) for engine in ENGINES)
         ratio = statistics.median(theirs) / statistics.median(ours)
-        print(f"{case:32} interpreter {_spread(theirs)}   simulator {_spread(ours)}   {ratio:4.1f} times as fast")
+        print(
+            f"{case:32} interpreter {_spread(theirs)}   simulator {_spread(ours)}   {ratio:4.1f} times as fast",
+        )
 
 
 def _spread(times: list[float]) -> str:
@@ -41,7 +47,12 @@ def _spread(times: list[float]) -> str:
 
 def _in_a_process(engine: str, folder: Path) -> dict[str, float]:
     path = os.pathsep.join([str(folder.resolve()), str(ROOT)])
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": path,
+    }
     command = [sys.executable, "-c", f"from {__spec__.name} import measure; measure({engine!r})"]
     times: dict[str, float] = json.loads(subprocess.check_output(command, env=environment, text=True, cwd=folder))
     return times

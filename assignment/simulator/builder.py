@@ -1,8 +1,8 @@
-"""What each operation of Triton's intermediate language does to NumPy arrays.
+"""The operations of Triton's intermediate language on NumPy arrays.
 
-`Builder` stands where Triton's compiler has its MLIR builder: `triton.language` calls `create_fadd(lhs, rhs)` and so
-on, and the result is computed at once. Values are `Handle`s: an array and the Triton type of its elements; a scalar
-is an array of shape (1,).
+`Builder` takes the place of the MLIR builder in Triton's compiler: `triton.language` calls
+`create_fadd(lhs, rhs)` and so on, and the result is computed at once. Values are `Handle`s: an
+array and the Triton type of its elements; a scalar is an array of shape (1,).
 """
 
 import dataclasses
@@ -33,13 +33,14 @@ class Builder(Elementwise):
         super().__init__()
         backend: Any = CUDABackend(TARGET)
         self.options = backend.parse_options({"sanitize_overflow": False, "debug": False})
-        self.codegen_fns["min_dot_size"] = backend.get_codegen_implementation(self.options)["min_dot_size"]
+        functions = backend.get_codegen_implementation(self.options)
+        self.codegen_fns["min_dot_size"] = functions["min_dot_size"]
         self.grid_idx: tuple[int, int, int] | None = None  # None while no kernel runs
         self.grid_dim = (0, 0, 0)
         self.watch: Watch  # of the launch that runs
 
     def set_options(self, debug: bool, num_warps: int) -> None:
-        """Whether `tl.device_assert` and `assert` are compiled in, and how many warps a program has."""
+        """Set whether assertions are compiled in, and the warps of a program."""
         if (debug, num_warps) != (self.options.debug, self.options.num_warps):
             self.options = dataclasses.replace(self.options, debug=debug, num_warps=num_warps)
 
@@ -59,7 +60,14 @@ class Builder(Elementwise):
 
     # matrix product
 
-    def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any) -> Handle:
+    def create_dot(
+        self,
+        a: Handle,
+        b: Handle,
+        d: Handle,
+        input_precision: Any,
+        max_num_imprecise_acc: Any,
+    ) -> Handle:
         lhs, rhs = self._operand(a, input_precision), self._operand(b, input_precision)
         self.watch.dot(lhs, rhs, _operand_type(a, input_precision))
         return Handle((np.matmul(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
@@ -77,19 +85,24 @@ class Builder(Elementwise):
         rhs_k_pack: Any,
         acc: Handle,
     ) -> Handle:
-        """Exact products, and one rounding to float32 of their sum and `acc`."""
+        """Multiply exactly, then round the sum with `acc` once to float32."""
         e2m1 = ir.ScaleDotElemTypeTY.E2M1
         a = scaled.operand(lhs.data, lhs_scale, lhs_format == e2m1, bool(lhs_k_pack))
         columns = rhs.data.swapaxes(-1, -2)
-        b = scaled.operand(columns, rhs_scale, rhs_format == e2m1, bool(rhs_k_pack)).swapaxes(-1, -2)
+        b = scaled.operand(columns, rhs_scale, rhs_format == e2m1, bool(rhs_k_pack)).swapaxes(
+            -1,
+            -2,
+        )
         if a.shape[:-2] != b.shape[:-2]:
-            raise ValueError(f"tl.dot_scaled: the operands have batches {a.shape[:-2]} and {b.shape[:-2]}")
+            raise ValueError(
+                f"tl.dot_scaled: the operands have batches {a.shape[:-2]} and {b.shape[:-2]}",
+            )
         formats = dict.fromkeys((lhs_format.name.lower(), rhs_format.name.lower()))
         self.watch.dot(a, b, " × ".join(formats))
         return Handle((np.matmul(a, b) + acc.data).astype(acc.data.dtype), acc.dtype)
 
     def _operand(self, x: Handle, input_precision: Any) -> np.ndarray:
-        """What the tensor core reads of `x`, in a type in which its products are exact."""
+        """Return what the tensor core reads of `x`, in a type in which its products are exact."""
         if x.dtype.is_fp8():
             return self.create_fp_to_fp(x, tl.float32, None).data
         if x.data.dtype in (BFLOAT16, np.float16):
@@ -124,7 +137,12 @@ class Builder(Elementwise):
         return Handle(remember(values, acquired), ty)
 
     def create_masked_store(
-        self, ptrs: Handle, value: Handle, mask: Any, cache_modifier: Any, eviction_policy: Any
+        self,
+        ptrs: Handle,
+        value: Handle,
+        mask: Any,
+        cache_modifier: Any,
+        eviction_policy: Any,
     ) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
         memory.store(self.watch, ptrs.data, values, _array(mask))
@@ -132,23 +150,53 @@ class Builder(Elementwise):
     def create_barrier(self) -> None:
         self.watch.barrier()
 
-    def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
+    def create_atomic_cas(
+        self,
+        ptr: Handle,
+        cmp: Handle,
+        val: Handle,
+        sem: Any,
+        scope: Any,
+    ) -> Handle:
         types = [ptr.get_element_ty(), cmp.get_element_ty(), val.get_element_ty()]
         if len({(ty.primitive_bitwidth, ty.is_floating()) for ty in types}) > 1:
-            raise TypeError(f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}")
+            raise TypeError(
+                f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}",
+            )
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
         old = memory.update(
-            self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=_order(sem, scope, True)
+            self.watch,
+            ptr.data,
+            None,
+            _exchange_if_equal,
+            new,
+            expected,
+            order=_order(sem, scope, True),
         )
         return Handle(old.view(val.data.dtype), val.dtype)
 
-    def create_atomic_rmw(self, op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
+    def create_atomic_rmw(
+        self,
+        op: Any,
+        ptr: Handle,
+        val: Handle,
+        mask: Handle,
+        sem: Any,
+        scope: Any,
+    ) -> Handle:
         return Handle(
-            memory.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)), val.dtype
+            memory.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)),
+            val.dtype,
         )
 
-    def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
+    def create_descriptor_reduce(
+        self,
+        kind: Any,
+        desc: Any,
+        value: Handle,
+        indices: list[Handle],
+    ) -> None:
         ptrs, mask = desc.materialize_pointers(indices)
         memory.update(self.watch, ptrs.data, mask, _DESCRIPTOR_REDUCE[kind], value.data)
 
@@ -169,7 +217,13 @@ class Builder(Elementwise):
         return Handle(np.bincount(values, minlength=bins).astype(np.int32), tl.int32)
 
     def create_extern_elementwise(
-        self, lib_name: str, lib_path: str, symbol: str, args: list[Handle], ret_type: Any, is_pure: bool
+        self,
+        lib_name: str,
+        lib_path: str,
+        symbol: str,
+        args: list[Handle],
+        ret_type: Any,
+        is_pure: bool,
     ) -> Handle:
         result = extern_function(symbol)(*(a.data for a in args))
         return Handle(np.asarray(result).astype(numpy_type(ret_type)), ret_type.scalar)
@@ -192,7 +246,7 @@ class Builder(Elementwise):
 
 
 def _array(mask: Any) -> np.ndarray | None:
-    """The mask's array; Triton's own code passes handles and plain arrays."""
+    """Return the mask's array; Triton's own code passes handles and plain arrays."""
     return mask.data if isinstance(mask, Handle) else mask
 
 
@@ -207,7 +261,7 @@ def _order(sem: Any, scope: Any, is_exchange_if_equal: bool = False) -> Order:
 
 
 def _operand_type(x: Handle, input_precision: Any) -> str:
-    """ "bf16", or for float32 how it is multiplied: "tf32", "tf32x3", "ieee"."""
+    """Return "bf16", or for float32 the precision of the product: "tf32", "tf32x3" or "ieee"."""
     return input_precision.name.lower() if x.data.dtype == np.float32 else str(x.dtype.scalar)
 
 

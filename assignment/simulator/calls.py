@@ -1,4 +1,4 @@
-"""What the simulator knows about the call in which kernels are launched, and what it says about it afterwards."""
+"""The call of host code in which kernels are launched, and what the simulator reports about it."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -10,33 +10,43 @@ from .trace import LaunchCost
 
 
 class Follower(Protocol):
-    """Who follows where the values in memory come from, and hears of launches: the player's Work."""
+    """An observer of launches that tracks where values in memory come from (player.work)."""
 
     def admit(self, tensor: Any) -> Any:
-        """The memory of a launch's argument, with an `address` and `kernel_wrote`; None where nothing is followed."""
+        """Return the argument's memory (with `address`, `kernel_wrote`); None if untracked."""
 
     def is_suspect(self, memory: Any) -> bool:
-        """Whether it holds a value that no kernel may load."""
+        """Return whether the memory holds a value that no kernel may load."""
 
-    def loaded(self, memory: Any, offsets: Any, width: int, kernel: str, element: Callable[[int], str]) -> None:
-        """A kernel loaded elements at these offsets in bytes, of memory that is suspect."""
+    def loaded(
+        self,
+        memory: Any,
+        offsets: Any,
+        width: int,
+        kernel: str,
+        element: Callable[[int], str],
+    ) -> None:
+        """Handle a kernel's load of suspect memory, of elements at these offsets in bytes."""
 
 
 @dataclass
 class Call:
     """A call of host code that launches kernels."""
 
-    inputs: Sequence[Any] = ()  # tensors of the caller: kernels must not store to them, nor reach what lies between
+    # tensors of the caller: kernels must not store to them, nor reach what lies between
+    inputs: Sequence[Any] = ()
     seed: int = 0  # of the order in which programs run
     is_traced: bool = False
     launches: list[LaunchCost] = field(default_factory=list)  # if traced
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
-    nans: dict[Place, str] = field(default_factory=dict)  # where an operation of a kernel made a NaN of numbers
+    # where an operation of a kernel made a NaN of numbers
+    nans: dict[Place, str] = field(default_factory=dict)
     empty_grids: list[str] = field(default_factory=list)  # launches of no program, in words
     n_launches: int = 0
     follower: Follower | None = None
-    on_store: Callable[[str, Any], None] | None = None  # hears of each store: the argument's name and the tensor
+    # hears of each store: the argument's name and the tensor
+    on_store: Callable[[str, Any], None] | None = None
 
     def __post_init__(self) -> None:
         self._warned: set[Any] = set()
@@ -45,16 +55,16 @@ class Call:
             self.storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
 
     def begin_again(self) -> None:
-        """The function is called a second time: programs run in the order of the first call."""
+        """Prepare for a second call of the function: its programs run in the order of the first."""
         self.n_launches = 0
 
     def position(self, tensor: Any) -> int:
-        """Of the first input that shares its storage with the tensor."""
+        """Return the position of the first input that shares its storage with the tensor."""
         storage = tensor.untyped_storage().data_ptr()
         return [t.untyped_storage().data_ptr() for t in self.inputs].index(storage)
 
     def warn(self, text: str, about: Any) -> None:
-        """Say it, unless something was said about the same before."""
+        """Add a warning, unless there is one about the same already."""
         if about not in self._warned:
             self._warned.add(about)
             self.warnings.append(text)
@@ -64,15 +74,18 @@ _current = Call()
 
 
 def current() -> Call:
-    """The call that runs; outside of one, a call without inputs."""
+    """Return the running call; outside of one, a call without inputs."""
     return _current
 
 
 @contextlib.contextmanager
 def call(
-    inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False, follower: Follower | None = None
+    inputs: Sequence[Any] = (),
+    seed: int = 0,
+    is_traced: bool = False,
+    follower: Follower | None = None,
 ) -> Iterator[Call]:
-    """Launches inside belong to this call.
+    """Make the launches inside belong to this call.
 
     with call(inputs=[x, weight]) as seen:
         y = rmsnorm(x, weight)

@@ -1,6 +1,7 @@
-"""What rewritten kernels call: the meaning that Triton's compiler gives to Python's own syntax.
+"""What rewritten kernels call: Python's syntax with the meaning that Triton's compiler gives it.
 
-See `visit_Assign`, `visit_For`, `visit_BoolOp` ... in triton/compiler/code_generator.py, which these follow.
+See `visit_Assign`, `visit_For`, `visit_BoolOp` ... in triton/compiler/code_generator.py, which
+these follow.
 """
 
 import functools
@@ -41,7 +42,7 @@ tensor = tl.tensor
 
 
 def bind(value: Any) -> Any:
-    """What a name is bound to by an assignment: numbers become tensors."""
+    """Return what an assignment binds a name to: numbers become tensors."""
     if isinstance(value, tensor):
         return value
     if isinstance(value, tuple):
@@ -52,38 +53,43 @@ def bind(value: Any) -> Any:
         return semantic.to_tensor(value)
     if value is None or isinstance(value, (tl.dtype, tl.core.base_value)):
         return value
-    raise TypeError(f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes")
+    raise TypeError(
+        f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes",
+    )
 
 
 def parts(value: Any, count: int) -> Any:
-    """What is assigned to several names: the compiler passes over those of a tuple that are left."""
+    """Return what is assigned to `count` names: the compiler ignores further elements."""
     return value[:count] if isinstance(value, tuple) else value
 
 
 def constant(value: Any) -> Any:
-    """What a name is bound to that is annotated as tl.constexpr. With a tensor in it, the compiler can do nothing."""
+    """Return what a name annotated as tl.constexpr is bound to.
+
+    With a tensor in it, the compiler can do nothing.
+    """
     return _Constant(value) if isinstance(value, tensor) else static(value)
 
 
 class _Constant(tl.constexpr):
-    """A tensor that is annotated as tl.constexpr: what is left of it are its methods."""
+    """A tensor that is annotated as tl.constexpr: only its methods can be used."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.value, name)
 
 
 def static(value: Any) -> Any:
-    """The value of a constexpr; anything else as it is."""
+    """Return the value of a constexpr; anything else unchanged."""
     return value.value if isinstance(value, tl.constexpr) else value
 
 
 def value_of(value: Any) -> Any:
-    """`x.value`: here constants are plain Python values already."""
+    """Evaluate `x.value`: here constants are plain Python values already."""
     return value if isinstance(value, (bool, int, float, str, tl.dtype)) else value.value
 
 
 def loop(*bounds: Any) -> Iterator[Any]:
-    """`range` in a kernel: scalar tensors, int32 unless a bound is wider."""
+    """Yield what `range` gives in a kernel: scalar tensors, int32 unless a bound is wider."""
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     tensors = [semantic.to_tensor(static(b)) for b in (start, stop, step)]
     for bound in tensors:
@@ -100,19 +106,19 @@ def loop(*bounds: Any) -> Iterator[Any]:
 
 
 def turns(values: Any) -> Any:
-    """What a `for` goes through."""
+    """Return what a `for` iterates over."""
     if not isinstance(values, (GeneratorType, tl.range, tl.static_range)):
         refused(ITERATORS)
     return values
 
 
 def all_of(*operands: Callable[[], Any]) -> Any:
-    """`a and b`: the compiler evaluates every operand that is not known before the launch."""
+    """Evaluate `a and b`: all operands that are not known before the launch."""
     return _fold(operands, "logical_and", decisive=False)
 
 
 def any_of(*operands: Callable[[], Any]) -> Any:
-    """`a or b`, likewise."""
+    """Evaluate `a or b`, likewise."""
     return _fold(operands, "logical_or", decisive=True)
 
 
@@ -133,28 +139,36 @@ def _fold(operands: tuple[Callable[[], Any], ...], method: str, decisive: bool) 
 
 
 def negate(value: Any) -> Any:
-    """`not value`."""
+    """Evaluate `not value`."""
     return value.__not__() if isinstance(value, tensor) else not static(value)
 
 
 def choose(
-    condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any], true_is_plain: bool, false_is_plain: bool
+    condition: Any,
+    if_true: Callable[[], Any],
+    if_false: Callable[[], Any],
+    true_is_plain: bool,
+    false_is_plain: bool,
 ) -> Any:
-    """`a if condition else b`; numbers become tensors when the condition is one, and both must have one type.
+    """Evaluate `a if condition else b`.
 
-    The one that is not needed is looked at if it is plain: without effect and at no cost.
+    Numbers become tensors when the condition is one, and both must have one type. The operand that
+    is not chosen is evaluated, too, if it is plain: free of effects and of cost.
     """
     if not isinstance(condition, tensor):
         return if_true() if decided(condition) else if_false()
     taken = truth(condition)
     if_true_is, if_false_is = (
         _operand(way()) if is_taken or is_plain else None
-        for way, is_taken, is_plain in ((if_true, taken, true_is_plain), (if_false, not taken, false_is_plain))
+        for way, is_taken, is_plain in (
+            (if_true, taken, true_is_plain),
+            (if_false, not taken, false_is_plain),
+        )
     )
     if if_true_is is not None and if_false_is is not None and if_true_is.type != if_false_is.type:
-        raise TypeError(
-            f"Ternary expression with dynamic condition has inconsistent types {if_true_is.type} and {if_false_is.type}"
-        )
+        types = f"{if_true_is.type} and {if_false_is.type}"
+        text = "Ternary expression with dynamic condition has inconsistent types"
+        raise TypeError(f"{text} {types}")
     return if_true_is if taken else if_false_is
 
 
@@ -174,25 +188,25 @@ def _shown(value: Any) -> str:
 
 
 def check(condition: Callable[[], Any], message: Any) -> None:
-    """`assert`: compiled away unless the launch asks for debug=True."""
+    """Evaluate `assert`: compiled away unless the launch asks for debug=True."""
     if semantic.builder.options.debug and not truth(condition()):
         raise AssertionError(message)
 
 
 def members(values: Any) -> Any:
-    """What a list is made of."""
+    """Return what a list comprehension iterates over."""
     if not isinstance(values, (tuple, tl.tuple)):
         raise TypeError("only tuple comprehensions are supported")
     return values
 
 
 def collected(values: list[Any]) -> tuple[Any, ...]:
-    """A list that a kernel makes: Triton has tuples alone."""
+    """Return a list that a kernel makes, as a tuple: Triton has no lists."""
     return tuple(values)
 
 
 def formatted(value: Any) -> Any:
-    """A value in an f-string."""
+    """Return a value to be put in an f-string."""
     if isinstance(value, (tensor, tuple, tl.tuple, tl.dtype)):
         raise TypeError(
             "Cannot evaluate f-string containing non-constexpr conversion values, found conversion of type "
@@ -202,17 +216,21 @@ def formatted(value: Any) -> Any:
 
 
 def maximum(*args: Any) -> Any:
-    """Python's `max` in a kernel."""
+    """Evaluate Python's `max` in a kernel."""
     return static(tl.core.builtin_max(*args))
 
 
 def minimum(*args: Any) -> Any:
-    """Python's `min` in a kernel."""
+    """Evaluate Python's `min` in a kernel."""
     return static(tl.core.builtin_min(*args))
 
 
 def callee(function: Any) -> Any:
-    """What a kernel calls: anything of Triton's, and Python's own functions on constants, as when it is compiled."""
+    """Return what a kernel calls in place of `function`.
+
+    That is any function of Triton's, and Python's own functions on constants, as when it is
+    compiled.
+    """
     if function is getattr:
         return _attribute
     if function is float or function is int:
@@ -228,27 +246,32 @@ def callee(function: Any) -> Any:
     return functools.partial(_on_constants, function)
 
 
-_PYTHONS = (len, list, float, int, isinstance, hasattr)  # CodeGenerator.builtin_namespace; others are replaced
+# CodeGenerator.builtin_namespace; others are replaced
+_PYTHONS = (len, list, float, int, isinstance, hasattr)
 
 
 def _is_triton_code(function: Any) -> bool:
-    """Whether a function or a method is written in Triton's or the simulator's files."""
+    """Return whether a function or a method is written in Triton's or the simulator's files."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code is not None and is_ours(code.co_filename)
 
 
 def _number(ty: Any, *args: Any, **kwargs: Any) -> Any:
-    """`float(x)` and `int(x)`."""
+    """Evaluate `float(x)` or `int(x)`."""
     if any(isinstance(value, tensor) for value in args):
-        raise TypeError(f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)")
+        raise TypeError(
+            f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)",
+        )
     return ty(*map(static, args), **kwargs)
 
 
 def _of_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """One of Triton's functions that Python runs: triton.cdiv and triton.next_power_of_2."""
+    """Call a function of Triton's that Python runs: triton.cdiv or triton.next_power_of_2."""
     if any(isinstance(value, tensor) for value in (*args, *kwargs.values())):
         name = function.__name__
-        raise TypeError(f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv")
+        raise TypeError(
+            f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv",
+        )
     return function(*args, **kwargs)
 
 
@@ -263,11 +286,16 @@ def _attribute(value: Any, name: Any, *default: Any) -> Any:
 
 
 def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function that is not Triton's: the compiler calls it, once for all, so it sees and gives constants alone."""
+    """Call a function that is not Triton's.
+
+    The compiler calls it while compiling, so it takes and returns constants alone.
+    """
     values = [static(value) for value in (*args, *kwargs.values())]
     name = getattr(function, "__name__", repr(function))
     if not all(_is_constant(value) for value in values):
-        raise TypeError(f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it")
+        raise TypeError(
+            f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it",
+        )
     key = function, repr(args), repr(kwargs)
     if key not in _called_before:
         _called_before[key] = function(*args, **kwargs)
@@ -284,18 +312,19 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
     is_library = _root(type(value)) in ("torch", "numpy") and not isinstance(
-        value, (torch.dtype, torch.finfo, torch.iinfo)
+        value,
+        (torch.dtype, torch.finfo, torch.iinfo),
     )
     return not isinstance(value, tensor) and not is_library
 
 
 def show(*args: Any) -> None:
-    """Python's `print` in a kernel."""
+    """Evaluate Python's `print` in a kernel."""
     tl.device_print(*args)
 
 
 def refused(words: str) -> NoReturn:
-    """What the compiler says so itself."""
+    """Raise the compiler's own message."""
     raise TypeError(words)
 
 
@@ -304,36 +333,45 @@ ITERATORS = "Only `range` and `static_range` iterators are currently supported"
 
 
 def undefined(name: str) -> NoReturn:
-    """A name that is bound nowhere, or a positional-only or keyword-only parameter, which the compiler overlooks."""
+    """Raise for a name that is not bound, or that the compiler ignores as a parameter."""
     raise NameError(f"{name} is not defined")
 
 
 def unsupported(code: str) -> NoReturn:
-    """Python that the compiler does not know."""
+    """Raise for Python syntax that the compiler does not support."""
     raise TypeError(f"Triton's compiler does not support `{code}` in a kernel")
 
 
 def stop() -> None:
-    """`breakpoint()` where nobody is there to use a debugger."""
+    """Refuse `breakpoint()` outside of a debugger."""
     unknown("breakpoint")
 
 
 def let_stop() -> None:
-    """From now on `breakpoint()` stops in kernels: somebody is debugging."""
+    """Let `breakpoint()` stop in kernels from now on, for a debugger."""
     global stop
     stop = breakpoint
 
 
 def unknown(name: str) -> NoReturn:
-    """One of Python's own functions that the compiler does not know."""
-    raise NameError(f"{name} is not defined: of Python's functions Triton's compiler knows {', '.join(BUILTINS)}")
+    """Raise for a Python builtin that the compiler does not know."""
+    raise NameError(
+        f"{name} is not defined: of Python's functions Triton's compiler knows {', '.join(BUILTINS)}",
+    )
 
 
-BUILTINS = (*(function.__name__ for function in _PYTHONS), "range", "getattr", "print", "min", "max")
+BUILTINS = (
+    *(function.__name__ for function in _PYTHONS),
+    "range",
+    "getattr",
+    "print",
+    "min",
+    "max",
+)
 
 
 def forbidden_global(name: str) -> NoReturn:
-    """A global that the compiler refuses to read."""
+    """Raise for a global that the compiler refuses to read."""
     raise NameError(
         f"Cannot access global variable {name} from within @jit'ed function: kernels can only use globals that are "
         f"instantiated as constexpr ({name} = triton.language.constexpr(...)); or pass it as an argument"

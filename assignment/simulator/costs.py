@@ -1,4 +1,4 @@
-"""What a call moves, tensor by tensor: the traffic of its launches and of PyTorch's operations between them."""
+"""What a call moves, by tensor: by its launches, and by PyTorch's operations between them."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,24 +14,25 @@ from .trace import Traffic
 
 
 class HostTraffic(TorchDispatchMode):
-    """Bytes that PyTorch's operations read and write, by storage, and which storages were made from which.
+    """Bytes that PyTorch's operations read and write, by storage, and which storages are copies.
 
-    Views and fresh memory cost nothing, and constant fills are counted apart. Every tensor is kept until the end, so
-    that no address comes up twice.
+    Views and fresh memory cost nothing, and constant fills are counted separately. Every tensor is
+    kept until the end, so that no address is reused.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.read: list[tuple[Window, int]] = []
         self.written: list[tuple[Window, int]] = []
-        self.filled = 0  # bytes written by torch.zeros and other constant fills, which are not in `written`
+        # bytes written by torch.zeros and other constant fills, which are not in `written`
+        self.filled = 0
         self.made_from: dict[int, set[int]] = defaultdict(set)
         self.largest = 0  # elements of the largest tensor made
         self._kept: list[torch.Tensor] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch.compile is kept away from this class: loading it for that takes two seconds."""
+        """Return whether torch.compile skips this class: loading it takes two seconds."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -67,12 +68,18 @@ class HostTraffic(TorchDispatchMode):
             }
 
     def copies_of(self, storage: int) -> set[int]:
-        """The storage, and those whose content was made from it in its size."""
-        return self._closure(storage, lambda found: [t for t, sources in self.made_from.items() if found & sources])
+        """Return the storage, and the storages of its size that were made from it."""
+        return self._closure(
+            storage,
+            lambda found: [t for t, sources in self.made_from.items() if found & sources],
+        )
 
     def sources_of(self, storage: int) -> set[int]:
-        """The storage, and those that its content was made from."""
-        return self._closure(storage, lambda found: [s for t in found for s in self.made_from.get(t, ())])
+        """Return the storage, and the storages that it was made from."""
+        return self._closure(
+            storage,
+            lambda found: [s for t in found for s in self.made_from.get(t, ())],
+        )
 
     @staticmethod
     def _closure(start: int, step: Any) -> set[int]:
@@ -86,8 +93,12 @@ _FILLS = ("zeros", "ones", "full", "scalar_tensor", "zero_", "fill_")
 _OVERWRITING = ("copy_",)  # what was there before is not read
 
 
-def _changed(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors that an operation writes to in place."""
+def _changed(
+    func: Any,
+    inputs: list[torch.Tensor],
+    outputs: list[torch.Tensor],
+) -> list[torch.Tensor]:
+    """Return the tensors that an operation writes to in place."""
     if not func._schema.is_mutable:
         return []
     known = {address(t) for t in inputs}
@@ -95,7 +106,7 @@ def _changed(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor])
 
 
 def is_copy(n_source: int, n_target: int) -> bool:
-    """Whether so many elements, made from so many, are in the main the same: no sum of them, no vector spread out."""
+    """Return whether the sizes are those of a copy: no reduction, no expansion."""
     return n_target / 16 <= n_source <= 2 * n_target
 
 
@@ -103,13 +114,13 @@ Window = tuple[int, int, int]  # storage, first byte and end, as addresses
 
 
 def window(tensor: torch.Tensor) -> Window:
-    """The memory from the tensor's first element to its last."""
+    """Return the memory from the tensor's first element to its last."""
     start = tensor.data_ptr()
     return address(tensor), start, start + Layout.of(tensor).nbytes
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """All strided tensors in nested arguments or results; others have no storage to ask about."""
+    """Return all strided tensors in nested arguments or results; others have no storage."""
     leaves = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
     return [leaf for leaf in leaves if leaf.layout == torch.strided]
 
@@ -119,12 +130,17 @@ def address(tensor: torch.Tensor) -> int:
 
 
 def held(tensor: torch.Tensor) -> int:
-    """Elements in memory: those of an expanded dimension are one."""
+    """Return the number of elements in memory: an expanded dimension counts once."""
     return min(tensor.numel(), tensor.untyped_storage().nbytes() // max(tensor.itemsize, 1))
 
 
-def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
-    """Bytes read of each input and written of each output, by kernels and by PyTorch, copies of them included.
+def summary(
+    call: Call,
+    host: HostTraffic,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+) -> dict[str, Any]:
+    """Return the bytes read of each input and written of each output, copies included.
 
     "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched.
     """
@@ -142,9 +158,13 @@ def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Seque
 
 
 def _moved(
-    tensor: torch.Tensor, storages: set[int], traffics: list[Traffic], action: str, by_host: list[tuple[Window, int]]
+    tensor: torch.Tensor,
+    storages: set[int],
+    traffics: list[Traffic],
+    action: str,
+    by_host: list[tuple[Window, int]],
 ) -> int:
-    """Bytes moved of a tensor's own part of its storage, and of the other storages as a whole."""
+    """Return the bytes moved of a tensor's part of its storage, and of its other storages."""
     storage, start, end = window(tensor)
     total = 0
     for traffic in (t for t in traffics if t.storage in storages):

@@ -1,7 +1,7 @@
-"""A GPU for scripts that ask for one: "cuda" is another word for the CPU, where the simulator runs kernels.
+"""Support for scripts that ask for a GPU: "cuda" is an alias of the CPU.
 
-A tensor is where it is: `.cuda()` and `.cpu()` return it as it is, and its `device` is the CPU's. Other devices, such
-as "meta", are left alone.
+Tensors do not move: `.cuda()` and `.cpu()` return the tensor itself, and its `device` is the CPU.
+Other devices, such as "meta", are not changed.
 """
 
 import functools
@@ -19,12 +19,13 @@ _NO_CLOCK = "the simulator has no clock: time kernels on a GPU"
 
 
 class CudaOnCpu(TorchFunctionMode):
-    """While active, what PyTorch's functions are to do on a GPU they do on the CPU."""
+    """While active, PyTorch's functions run on the CPU what they are asked to run on a GPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func == _IS_CUDA:
             return True
-        if func is torch.device:  # so are the default device, and that of `with torch.device("cuda")`
+        # so are the default device, and that of `with torch.device("cuda")`
+        if func is torch.device:
             return on_cpu(func(*args, **(kwargs or {})))
         if func is torch.Tensor.cuda:
             return torch.Tensor.to(args[0], on_cpu("cuda"))
@@ -37,7 +38,7 @@ class CudaOnCpu(TorchFunctionMode):
 
 
 def on_cpu(value: Any) -> Any:
-    """`value`, or the CPU if it is a CUDA device or the name of one."""
+    """Return `value`, or the CPU if it is a CUDA device or the name of one."""
     kind = value.type if isinstance(value, torch.device) else value
     if not isinstance(kind, str) or kind.partition(":")[0] != "cuda":
         return value
@@ -46,7 +47,7 @@ def on_cpu(value: Any) -> Any:
 
 
 def _named(device: Any) -> Any:
-    """PyTorch takes the number of a GPU for a device, too."""
+    """Return a device for a GPU's number, which PyTorch accepts in place of a device."""
     return f"cuda:{device}" if isinstance(device, int) else device
 
 
@@ -56,7 +57,7 @@ def _tell_once() -> None:
 
 
 def patch(where: str = "where the simulator runs kernels") -> None:
-    """Replace what a TorchFunctionMode does not reach. For the rest of the process.
+    """Replace what a TorchFunctionMode does not reach, for the rest of the process.
 
     `where` ends the note that is printed once a script asks for a GPU.
     """
@@ -74,7 +75,7 @@ def _no_clock(*args: Any, **kwargs: Any) -> Any:
 
 
 class _AnyGenerator(type):
-    """Calls make PyTorch's own generators, and those are instances."""
+    """A metaclass: calls make PyTorch's own generators, and those are instances."""
 
     _original = torch.Generator
 
@@ -86,4 +87,4 @@ class _AnyGenerator(type):
 
 
 class _Generator(metaclass=_AnyGenerator):
-    """Stands for torch.Generator."""
+    """A stand-in for torch.Generator."""

@@ -1,4 +1,4 @@
-"""The device in place of the one that is not there: host code hears of an H100, and fresh memory is NaN."""
+"""The device in place of a GPU: host code sees an H100, and fresh memory is NaN."""
 
 import warnings
 
@@ -11,7 +11,7 @@ from .undefined import fill_fresh_memory
 
 
 def install() -> None:
-    """Put the device in place."""
+    """Install the device."""
     driver.set_active(Driver(TARGET, H100))
     answer_as(H100)
     fill_fresh_memory()

@@ -1,4 +1,4 @@
-"""Constants, conversions and elementwise operations: one method of the builder each, on NumPy arrays."""
+"""Constants, conversions and elementwise operations: methods of the builder, on NumPy arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from .numerics import convert, flush_subnormals, numpy_type
 
 
 class Handle:
-    """A block or scalar of values: `data`, and the Triton type of one element (its shape is that of the data)."""
+    """A block or scalar: an array, and the Triton type of one element."""
 
     __slots__ = ("data", "dtype")
 
@@ -26,7 +26,7 @@ class Handle:
         return bool(self.data.all())
 
     def get_element_ty(self) -> Any:
-        """The scalar type behind a pointer or block type."""
+        """Return the scalar type behind a pointer or block type."""
         ty = self.dtype
         while hasattr(ty, "element_ty"):
             ty = ty.element_ty
@@ -36,12 +36,13 @@ class Handle:
         return Handle(self.data.copy(), self.dtype)
 
     def set_attr(self, key: str, value: object) -> None:
-        """Alignment hints mean nothing here."""
+        """Do nothing: alignment hints have no meaning here."""
 
 
 def _constant(ty: Any) -> Callable[[Any, Any], Handle]:
     dtype = numpy_type(ty)
-    if ty.is_floating() and ty.primitive_bitwidth < 32:  # the compiler's 16-bit constants pass through float32
+    # the compiler's 16-bit constants pass through float32
+    if ty.is_floating() and ty.primitive_bitwidth < 32:
         return lambda self, value: Handle(convert(np.array([value], np.float32), dtype), ty)
     return lambda self, value: Handle(np.array([value], dtype), ty)
 
@@ -59,23 +60,31 @@ def _compare(function: Callable) -> Callable[[Any, Handle, Handle], Handle]:
 
 
 def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
-    """An operation of floats that no GPU has for those of 8 bits."""
+    """Make an operation on floats that refuses 8-bit floats, as every GPU does."""
 
     def checked(self: Any, lhs: Handle, *others: Handle) -> Handle:
         if lhs.data.dtype.itemsize == 1:
-            raise ValueError(f"there is no arithmetic of {lhs.dtype} and no comparison: convert to float32 before")
+            raise ValueError(
+                f"there is no arithmetic of {lhs.dtype} and no comparison: convert to float32 before",
+            )
         return create(self, lhs, *others)
 
     return checked
 
 
-def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[[Any, Handle], Handle]:
-    """An operation that the compiler knows for floating point alone; 16-bit numbers are computed with in float32."""
+def _of_floats(
+    name: str,
+    function: Callable,
+    precise: bool = False,
+) -> Callable[[Any, Handle], Handle]:
+    """Make an operation that the compiler has for floats alone; 16-bit ones use float32."""
 
     def create(self: Any, arg: Handle) -> Handle:
         is_short = arg.data.dtype.itemsize == 2
         if not arg.dtype.is_floating() or (precise and is_short):
-            raise ValueError(f"{name} expects {'float32' if precise else 'floating point'} numbers, got {arg.dtype}")
+            raise ValueError(
+                f"{name} expects {'float32' if precise else 'floating point'} numbers, got {arg.dtype}",
+            )
         if is_short:
             return Handle(convert(function(arg.data.astype(np.float32)), arg.data.dtype), arg.dtype)
         return Handle(function(arg.data), arg.dtype)
@@ -88,7 +97,7 @@ def _with_torch(function: Callable) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _divide_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Towards zero, as the hardware does and NumPy does not."""
+    """Divide towards zero, as the hardware does and NumPy does not."""
     return (a - np.fmod(a, b)) // b
 
 
@@ -126,11 +135,14 @@ class Elementwise(interpreter.InterpreterBuilder):
 
     def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
         dst = dst_type.scalar
-        if src.data.dtype == np.uint8 or numpy_type(dst) == np.uint8:  # 8-bit floats of other hardware
+        # 8-bit floats of other hardware
+        if src.data.dtype == np.uint8 or numpy_type(dst) == np.uint8:
             return super().create_fp_to_fp(src, dst_type, rounding_mode)
         if rounding_mode == ir.ROUNDING_MODE.RTZ:
             if numpy_type(dst) == numerics.FP8E4NV:
-                raise ValueError(f"fp_downcast_rounding='rtz' is not supported for {dst}, only for fp8e5 and 16 bits")
+                raise ValueError(
+                    f"fp_downcast_rounding='rtz' is not supported for {dst}, only for fp8e5 and 16 bits",
+                )
             return Handle(numerics.truncate(src.data, numpy_type(dst)), dst)
         return self.cast_impl(src, dst_type)
 
@@ -187,10 +199,13 @@ class Elementwise(interpreter.InterpreterBuilder):
 
     @_not_of_8_bits
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
-        """One rounding: the product of two floats of up to 32 bits is exact in float64."""
+        """Round once: the product of two floats of up to 32 bits is exact in float64."""
         wide = np.longdouble if x.data.dtype == np.float64 else np.float64
         exact = x.data.astype(wide) * y.data.astype(wide) + z.data.astype(wide)
-        return Handle(convert(exact, x.data.dtype) if wide is np.float64 else exact.astype(np.float64), z.dtype)
+        return Handle(
+            convert(exact, x.data.dtype) if wide is np.float64 else exact.astype(np.float64),
+            z.dtype,
+        )
 
     def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
         propagate = propagate_nans == tl.PropagateNan.ALL
@@ -198,7 +213,10 @@ class Elementwise(interpreter.InterpreterBuilder):
         return Handle(high(low(arg.data, lo.data), hi.data), arg.dtype)
 
     def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
-        return Handle(np.where(cond.data, lhs.data, rhs.data.astype(lhs.data.dtype, copy=False)), lhs.dtype)
+        return Handle(
+            np.where(cond.data, lhs.data, rhs.data.astype(lhs.data.dtype, copy=False)),
+            lhs.dtype,
+        )
 
 
 _RELATIONS = {

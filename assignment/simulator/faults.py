@@ -1,4 +1,4 @@
-"""What a kernel must not do with memory, told with the student's own file and line."""
+"""Misuse of memory by a kernel, reported with the student's own file and line."""
 
 import linecache
 import sys
@@ -9,21 +9,25 @@ from typing import Any
 
 _HERE = Path(__file__).parent
 _LAUNCH = str(_HERE / "launch.py")
-_TRITON = find_spec("triton")  # not imported here: whoever installs the simulator must come first
-_OURS = (f"{_HERE}/", f"{Path(_TRITON.origin).parent}/" if _TRITON and _TRITON.origin else f"{_HERE}/")
+_TRITON = find_spec("triton")  # not imported here: the simulator must be installed first
+_OURS = (
+    f"{_HERE}/",
+    f"{Path(_TRITON.origin).parent}/" if _TRITON and _TRITON.origin else f"{_HERE}/",
+)
 
-Place = tuple[tuple[CodeType, int], ...]  # code and line: where it happened, and from where that was called
+# code and line: where it happened, and from where that was called
+Place = tuple[tuple[CodeType, int], ...]
 Program = tuple[int, int, int]
 
 
 class MemoryFault(Exception):
-    """A launch did something that a GPU punishes, with garbage, with a crash, or only sometimes."""
+    """A launch did something that on a GPU gives garbage, a crash, or an error only sometimes."""
 
     kind = "memory fault"
 
 
 class OutOfBounds(MemoryFault):
-    """An active lane lies outside of every element of the tensor it was computed from."""
+    """An active lane lies outside every element of the tensor that it was computed from."""
 
     kind = "out of bounds"
 
@@ -35,7 +39,7 @@ class Race(MemoryFault):
 
 
 class Unwritten(MemoryFault):
-    """A stored value depends on an element that nobody wrote."""
+    """A stored value depends on an element that was never written."""
 
     kind = "unwritten memory"
 
@@ -47,7 +51,7 @@ class InputWritten(MemoryFault):
 
 
 def place() -> Place:
-    """Where in the kernel, and in the device functions that it calls, the program is."""
+    """Return where in the kernel, and in the device functions that it calls, the program is."""
     found: list[tuple[CodeType, int]] = []
     frame: Any = sys._getframe(2)
     while frame is not None:
@@ -64,7 +68,7 @@ _ours: dict[str, bool] = {}
 
 
 def is_ours(filename: str) -> bool:
-    """Whether a file is the simulator's or Triton's."""
+    """Return whether a file is the simulator's or Triton's."""
     known = _ours.get(filename)
     if known is None:
         known = _ours[filename] = filename.startswith(_OURS)
@@ -72,7 +76,7 @@ def is_ours(filename: str) -> bool:
 
 
 def at(where: Place, indent: str = "  ") -> str:
-    """ "  at rmsnorm.py:42 in kernel: x = tl.load(...)", and a line for each call that led there."""
+    """Return "  at rmsnorm.py:42 in kernel: x = tl.load(...)", and a line per call on the way."""
     lines = []
     for depth, (code, line) in enumerate(where):
         source = linecache.getline(code.co_filename, line).strip()
@@ -82,12 +86,12 @@ def at(where: Place, indent: str = "  ") -> str:
 
 
 def source_line(where: Place) -> str:
-    """The line of the kernel; nothing where it is not known."""
+    """Return the line of the kernel; an empty string if it is not known."""
     return linecache.getline(where[0][0].co_filename, where[0][1]).strip() if where else ""
 
 
 def shown(filename: str) -> str:
-    """A path as the reader would type it."""
+    """Return a path as the reader would type it."""
     try:
         return filename.removeprefix(f"{Path.cwd()}/")
     except OSError:  # the current folder is gone, or too deep to have a name
@@ -95,10 +99,11 @@ def shown(filename: str) -> str:
 
 
 def describe(tensor: Any) -> str:
-    """ "float32 (3, 40), strides (40, 1)" """
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}, strides {tuple(tensor.stride())}"
+    """Return "float32 (3, 40), strides (40, 1)"."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{dtype} {tuple(tensor.shape)}, strides {tuple(tensor.stride())}"
 
 
 def element(name: str, index: tuple[int, ...]) -> str:
-    """ "x[3, 17]"; the name alone for a tensor without dimensions."""
+    """Return "x[3, 17]"; the name alone for a tensor without dimensions."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name

@@ -1,4 +1,4 @@
-"""Which lines are the script's own: not the simulator's, Triton's, PyTorch's or Python's."""
+"""Which lines belong to the script: not the simulator's, Triton's, PyTorch's or Python's."""
 
 import os
 import sys
@@ -21,12 +21,12 @@ _LAUNCH = os.path.join(os.path.dirname(__file__), "launch.py")  # noqa: PTH118, 
 
 
 def is_own(filename: str) -> bool:
-    """Whether a frame of this file says something to the script's author."""
+    """Return whether a frame of this file is of interest to the script's author."""
     return not filename.startswith(_LIBRARIES)
 
 
 def innermost() -> str:
-    """ "at add.py:31 in main: print(y)", for the line of the script that runs."""
+    """Return "at add.py:31 in main: print(y)", for the line of the script that is running."""
     frame: Any = sys._getframe(1)
     while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
@@ -34,7 +34,7 @@ def innermost() -> str:
 
 
 def launch_of(fault: MemoryFault) -> str:
-    """ "at add.py:20 in add: add_kernel[grid](...)", for the line of host code that launched the kernel."""
+    """Return "at add.py:20 in add: add_kernel[grid](...)", for the line of the launch."""
     found = ""
     trace: TracebackType | None = fault.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != _LAUNCH:
@@ -49,7 +49,10 @@ def _line(code: CodeType, line: int) -> str:
 
 
 def own_traceback(error: BaseException) -> str:
-    """The traceback as Python prints it, of the script's frames alone and without faults: those are told elsewhere."""
+    """Return the traceback as Python prints it, of the script's frames alone.
+
+    Memory faults are left out: they are reported separately.
+    """
     whole = traceback.TracebackException.from_exception(error)
     _cut(whole)
     return "".join(whole.format())

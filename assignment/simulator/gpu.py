@@ -1,4 +1,4 @@
-"""The GPU that host code hears of, as torch.cuda.get_device_properties would describe it."""
+"""The GPU that host code sees, as torch.cuda.get_device_properties would describe it."""
 
 H100 = {
     "name": "NVIDIA H100 80GB HBM3",

@@ -1,4 +1,4 @@
-"""What host code hears when it asks about the GPU: its properties, and that nothing needs synchronising."""
+"""Answers to host code's questions about the GPU: its properties; synchronising does nothing."""
 
 import contextlib
 import types
@@ -10,10 +10,10 @@ from triton.backends.driver import DriverBase
 
 
 class Driver(DriverBase):
-    """Triton's view of a device that is not there."""
+    """Triton's driver for a device that does not exist."""
 
     def __init__(self, target: Any, properties: Mapping[str, Any], number: int = 0) -> None:
-        """`number` is the device's; kernels are kept apart by it."""
+        """Set up the device; kernels are cached by its `number`."""
         self._target, self._properties, self._number = target, properties, number
         self.utils = types.SimpleNamespace(get_device_properties=self._triton_properties)
 
@@ -34,7 +34,7 @@ class Driver(DriverBase):
         return self._number
 
     def set_current_device(self, device: int) -> None:
-        """There is only one."""
+        """Do nothing: there is only one device."""
 
     def get_current_stream(self, device: int = 0) -> int:
         return 0
@@ -52,7 +52,7 @@ class Driver(DriverBase):
         return torch.empty(0)
 
     def clear_cache(self, cache: torch.Tensor) -> None:
-        """There is none."""
+        """Do nothing: there is no cache."""
 
     def _triton_properties(self, device: int = 0) -> dict[str, Any]:
         properties = self._properties
@@ -68,8 +68,15 @@ class Driver(DriverBase):
 
 
 def answer_as(properties: Mapping[str, Any]) -> None:
-    """Have torch.cuda answer as a GPU with these properties. For the rest of the process, or until the next call."""
-    stream = types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda other: None)
+    """Have torch.cuda answer as a GPU with these properties.
+
+    This holds for the rest of the process, or until the next call.
+    """
+    stream = types.SimpleNamespace(
+        cuda_stream=0,
+        synchronize=lambda: None,
+        wait_stream=lambda other: None,
+    )
     answers: dict[str, Any] = {
         "get_device_properties": lambda device=None: types.SimpleNamespace(**properties),
         "get_device_capability": lambda device=None: (properties["major"], properties["minor"]),

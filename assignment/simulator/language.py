@@ -1,7 +1,7 @@
 """`triton.language` bound to the simulator's builder, once per process.
 
-Compiled Triton passes `_semantic` to every builtin; here each builtin gets it by itself, so that a kernel can call
-them as plain Python. Outside a launch they still refuse, as they do on a GPU.
+Compiled Triton passes `_semantic` to every builtin; here each builtin gets it by itself, so that a
+kernel can call them as plain Python. Outside a launch they still refuse, as they do on a GPU.
 """
 
 import inspect
@@ -30,7 +30,14 @@ def install() -> None:
     for ty in (tl.dtype, tl.pointer_type, tl.block_type):
         ty.to_ir = _type_itself
     _patch_special_functions()
-    for namespace in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base, tl.core.tensor_descriptor):
+    for namespace in (
+        tl,
+        tl.core,
+        tl.math,
+        tl.tensor,
+        tl.core.tensor_descriptor_base,
+        tl.core.tensor_descriptor,
+    ):
         _bind_builtins(namespace)
     _bind_libdevice()
     _bind_hardware()
@@ -40,10 +47,12 @@ def install() -> None:
 
 
 def _type_itself(self: Any, builder: Any) -> Any:
-    """What stands for a type in the compiler's language; raises ValueError for one that the GPU has not."""
+    """Return the type itself in place of its IR type; raises ValueError if a GPU lacks it."""
     name, known = self.scalar.name, builder.options.supported_fp8_dtypes
     if name.startswith("fp8") and name not in known:
-        raise ValueError(f"type {name} not supported in this architecture. The supported fp8 dtypes are {known}")
+        raise ValueError(
+            f"type {name} not supported in this architecture. The supported fp8 dtypes are {known}",
+        )
     return self
 
 
@@ -54,7 +63,7 @@ def _bind_builtins(namespace: Any) -> None:
 
 
 def _asks_for_semantic(member: Any, is_method: bool) -> bool:
-    """Whether the compiler passes `_semantic`: to what is marked as a builtin, and to every method that takes it."""
+    """Return whether the compiler passes `_semantic`: to builtins, and to methods that take it."""
     if inspect.isclass(member):
         return False
     takes = is_method and inspect.isfunction(member) and "_semantic" in inspect.signature(member).parameters
@@ -62,7 +71,7 @@ def _asks_for_semantic(member: Any, is_method: bool) -> bool:
 
 
 def _bound(name: str, member: Callable) -> Callable:
-    """A builtin that finds the semantic by itself."""
+    """Return a builtin that finds the semantic by itself."""
     function = getattr(member, "__wrapped__", member)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +85,7 @@ def _bound(name: str, member: Callable) -> Callable:
 
 
 def _patch_special_functions() -> None:
-    """Functions that ask the compiler for more than an operation of the builder."""
+    """Replace functions that ask the compiler for more than an operation of the builder."""
     from . import reductions
 
     replacements: dict[str, Callable] = {
@@ -114,7 +123,7 @@ def _static_assert(*args: Any, **kwargs: Any) -> None:
 
 
 def _bind_libdevice() -> None:
-    """libdevice's names reach the builder as `create_extern_elementwise`."""
+    """Bind libdevice's functions: they reach the builder as `create_extern_elementwise`."""
     from triton.language.extra import libdevice
     from triton.language.extra.cuda import libdevice as cuda
 
@@ -125,7 +134,10 @@ def _bind_libdevice() -> None:
 
 
 def _bind_hardware() -> None:
-    """`tl.extra.cuda`: how many threads there are, and to wait for the launch before, which is over; no more."""
+    """Bind the functions of `tl.extra.cuda` that have a meaning here.
+
+    These are the number of threads, and the wait for the previous launch, which is over.
+    """
     from triton.language.extra import cuda, hip
 
     for module in (cuda, hip):
@@ -137,12 +149,18 @@ def _bind_hardware() -> None:
             elif name.startswith("gdc_"):
                 setattr(module, name, lambda: None)
             else:
-                setattr(module, name, _unsupported(f"tl.extra.{module.__name__.rpartition('.')[2]}.{name}"))
+                setattr(
+                    module,
+                    name,
+                    _unsupported(f"tl.extra.{module.__name__.rpartition('.')[2]}.{name}"),
+                )
 
 
 def _unsupported(name: str) -> Callable:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"{name} is not supported by the simulator, run with --device cuda")
+        raise NotImplementedError(
+            f"{name} is not supported by the simulator, run with --device cuda",
+        )
 
     return refuse
 
@@ -160,23 +178,40 @@ def _patch_tensor() -> None:
 
 
 def _without_body(name: str) -> Callable:
-    """A method that Triton declares and forgot: the compiler goes on with None."""
+    """Stand in for a method that Triton declares without a body: it returns None."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"x.{name}() is not supported by Triton, which gives None: call tl.{name}(x)")
+        raise NotImplementedError(
+            f"x.{name}() is not supported by Triton, which gives None: call tl.{name}(x)",
+        )
 
     return refuse
 
 
 def _truth(self: Any) -> bool:
-    """Triton's own code asks `if mask`, meaning whether there is one. Kernels ask `control.truth`."""
+    """Return whether there is a mask.
+
+    Triton's own code asks `if mask`, meaning that. Kernels ask `control.truth`.
+    """
     data = self.handle.data
     return bool(data.item()) if data.size == 1 else True
 
 
 def _patch_constexpr() -> None:
-    """`constexpr * tensor` is left to the tensor, as the compiler does."""
-    arithmetic = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
+    """Make `constexpr * tensor` call the tensor's operator, as the compiler does."""
+    arithmetic = (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+    )
     for name in (*arithmetic, "lt", "le", "gt", "ge", "eq", "ne"):
         method = f"__{name}__"
         setattr(tl.constexpr, method, _unless_tensor(getattr(tl.constexpr, method)))
@@ -190,7 +225,7 @@ def _unless_tensor(method: Callable) -> Callable:
 
 
 def _patch_ranges() -> None:
-    """`tl.range` gives scalar tensors; `tl.static_range` plain ints."""
+    """Make `tl.range` give scalar tensors, and `tl.static_range` plain ints."""
     from . import control
 
     def iterate(self: Any) -> Iterator[Any]:

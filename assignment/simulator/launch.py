@@ -1,6 +1,7 @@
-"""Launches: binds the arguments as Triton's launcher does and runs the kernel once per program of the grid.
+"""Launches: binds the arguments as Triton's launcher does and runs the kernel once per program.
 
-What a kernel raises leaves the launch as it is, with the student's file and line in its traceback.
+An exception in a kernel leaves the launch unchanged, with the student's file and line in its
+traceback.
 """
 
 import functools
@@ -52,14 +53,14 @@ def install() -> None:
 
 
 def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
-    """What is compiled even where Triton interprets: Gluon."""
+    """Refuse what is compiled even where Triton interprets: Gluon."""
     raise NotImplementedError(
-        f"{self.__name__} is written in Gluon, not supported by the simulator, run with --device cuda"
+        f"{self.__name__} is written in Gluon, not supported by the simulator, run with --device cuda",
     )
 
 
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-    """`kernel[grid](*args, **kwargs)`."""
+    """Launch: `kernel[grid](*args, **kwargs)`."""
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
     kernel = _kernel(self)
@@ -69,10 +70,18 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     _run_programs(self, kernel, values, _grid_sizes(grid, values), kwargs)
 
 
-def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Program, options: dict[str, Any]) -> None:
+def _run_programs(
+    self: Any,
+    kernel: _Kernel,
+    values: dict[str, Any],
+    sizes: Program,
+    options: dict[str, Any],
+) -> None:
     call = calls.current()
     if 0 in sizes:
-        call.empty_grids.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
+        call.empty_grids.append(
+            f"{self.__name__} was launched with the grid {sizes}, which is 0 programs",
+        )
     watch = Watch(self.__name__, sizes, kernel.waits, call)
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch
@@ -82,7 +91,11 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
         builder.grid_dim = sizes
         body = functools.partial(kernel.function, **arguments)
         try:
-            _run_each(_programs(sizes, kernel, call), kernel.waits, functools.partial(watch.run, body=body))
+            _run_each(
+                _programs(sizes, kernel, call),
+                kernel.waits,
+                functools.partial(watch.run, body=body),
+            )
         except MemoryFault as fault:
             call.faults.append(fault)
             raise
@@ -95,8 +108,11 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
 
 
 def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Program], Any]) -> None:
-    """Run every program. After a race the others go on for one that leaves its tensor, which is told first: both may
-    come from one missing bound. Programs that wait for each other would wait for what has stopped.
+    """Run every program.
+
+    After a race the other programs still run, and one that goes out of bounds is reported first:
+    both may come from one missing bound. Programs that wait for each other are not run on, since
+    they could wait for one that has stopped.
     """
     race: Race | None = None
     for builder.grid_idx in programs:
@@ -116,24 +132,32 @@ def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Progr
 
 
 def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """A call of one @triton.jit function by another."""
+    """Call one @triton.jit function from another."""
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     return _kernel(self).function(*args, **kwargs)
 
 
 def _kernel(self: Any) -> _Kernel:
-    """The rewritten function; made at the first launch, when the globals it reads exist."""
+    """Return the rewritten function; made at the first launch, when the globals it reads exist."""
     kernel = self.__dict__.get("_simulated")
     if kernel is None:
         signature = inspect.signature(self.fn)
         kernel = self._simulated = _Kernel(
-            rewrite(self.fn), signature, _params(signature, self.kwargs), has_while(self.fn), _constants(self.fn)
+            rewrite(self.fn),
+            signature,
+            _params(signature, self.kwargs),
+            has_while(self.fn),
+            _constants(self.fn),
         )
     for name, value in kernel.constants.items():
-        if (now := self.fn.__globals__.get(name, value)) is not value and getattr(now, "value", now) != value.value:
+        if (now := self.fn.__globals__.get(name, value)) is not value and getattr(
+            now,
+            "value",
+            now,
+        ) != value.value:
             raise RuntimeError(
-                f"Global variable {name} has changed since we compiled this kernel, from {value} to {now}"
+                f"Global variable {name} has changed since we compiled this kernel, from {value} to {now}",
             )
     return kernel
 
@@ -155,7 +179,7 @@ def _params(signature: inspect.Signature, options: dict[str, Any]) -> dict[str, 
 
 
 def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Every parameter's value; launch options such as num_warps are dropped, unknown names refused."""
+    """Return every parameter's value; launch options are dropped, unknown names refused."""
     for name in kwargs:
         if name not in kernel.params and not hasattr(builder.options, name):
             raise KeyError(f"Keyword argument {name} was specified but unrecognised")
@@ -168,19 +192,24 @@ def _grid_sizes(grid: Any, values: dict[str, Any]) -> Program:
     if callable(grid):
         grid = grid(values)
     if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
-        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
+        raise TypeError(
+            f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}",
+        )
     x, y, z = (size.__index__() for size in (*grid[:3], 1, 1)[:3])
     for axis, size, limit in zip("xyz", (x, y, z), _MAX_GRID, strict=True):
         if size > limit:
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
+            raise RuntimeError(
+                f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed",
+            )
     return x, y, z
 
 
 def _programs(sizes: Program, kernel: _Kernel, call: Call) -> Iterator[Program]:
-    """The program ids of a grid; none if a size is zero.
+    """Return the program ids of a grid; none if a size is zero.
 
-    A GPU promises no order, so here it is a shuffled one. Programs that wait for others are run x fastest, as a GPU
-    starts them: one after the other, each must find done what it waits for. The order does not give the seed away.
+    A GPU promises no order, so here it is shuffled. Programs that wait for others run x fastest, as
+    a GPU starts them: they run one after another, so each must find its condition met. The order
+    does not reveal the seed.
     """
     ids = [(x, y, z) for z, y, x in itertools.product(*(range(size) for size in reversed(sizes)))]
     call.n_launches += 1

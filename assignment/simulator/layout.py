@@ -1,4 +1,4 @@
-"""Where the elements of a strided tensor lie, by arithmetic on its strides: no map of its memory is ever made.
+"""Where the elements of a strided tensor lie, computed from its strides, without a map of memory.
 
 Offsets are int64 arrays of bytes from the tensor's first element.
 """
@@ -14,7 +14,7 @@ _ENUMERABLE = 1 << 22  # elements of a layout that is told apart by a list of it
 
 
 class Layout:
-    """Shape and strides (in elements, none of them negative) of a tensor whose elements have itemsize bytes."""
+    """Shape, strides (in elements, none negative) and element size in bytes of a tensor."""
 
     def __init__(self, shape: Coordinates, strides: Coordinates, itemsize: int) -> None:
         self.shape, self.strides, self.itemsize = tuple(shape), tuple(strides), itemsize
@@ -28,17 +28,17 @@ class Layout:
 
     @property
     def n_distinct(self) -> int:
-        """Elements in memory: those of an expanded dimension are one."""
+        """The number of elements in memory: an expanded dimension counts once."""
         return math.prod(size for _, size in self.dims) if self.numel else 0
 
     @cached_property
     def is_dense(self) -> bool:
-        """Every byte from the first element to the last belongs to one."""
+        """Whether every byte from the first element to the last belongs to an element."""
         return not self.dims or (len(self.dims) == 1 and self.dims[0][0] <= self.itemsize)
 
     @cached_property
     def _is_nested(self) -> bool:
-        """Each stride leaps over everything that the smaller ones reach, so that division finds the indices."""
+        """Whether each stride exceeds the span of the smaller ones: division finds the indices."""
         reach = self.itemsize
         for stride, size in reversed(self.dims):
             if stride < reach:
@@ -47,7 +47,7 @@ class Layout:
         return True
 
     def holds(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """Which offsets are those of `width` bytes inside of elements."""
+        """Return which offsets are those of `width` bytes inside elements."""
         inside = (offsets >= 0) & (offsets + width <= self.nbytes)
         if self.is_dense or not self.numel:
             return inside
@@ -64,7 +64,7 @@ class Layout:
         return inside & (rest + width <= self.itemsize)
 
     def _is_listed(self, offsets: np.ndarray) -> np.ndarray:
-        """For strides that interleave; a layout too large to list is believed."""
+        """Return which offsets are elements, for interleaving strides; all if too many."""
         if math.prod(size for _, size in self.dims) > _ENUMERABLE:
             return np.ones(offsets.shape, bool)
         return np.isin(offsets - offsets % self.itemsize, self._offsets)
@@ -77,7 +77,7 @@ class Layout:
         return starts
 
     def compact(self, offsets: np.ndarray) -> np.ndarray:
-        """A number below numel for each offset inside of an element, the same for the same element."""
+        """Return a number below numel for each offset: the index of its element."""
         if not self._is_nested:
             return np.searchsorted(np.sort(self._offsets), offsets)
         number, rest = np.zeros_like(offsets), offsets
@@ -88,27 +88,32 @@ class Layout:
         return number
 
     def coordinates(self, offset: int) -> Coordinates:
-        """The index of the element at an offset; outside of the tensor an index that is out of its range.
+        """Return the index of the element at an offset; out of range outside the tensor.
 
-        What no index of the smaller strides reaches goes to the widest dimension, below zero if it must. An element
-        beside a tensor without dimensions has one index all the same.
+        What the smaller strides do not reach goes to the widest dimension, below zero if necessary.
+        An element beside a tensor without dimensions has one index.
         """
         if not self.shape:
             return (offset // self.itemsize,) if offset else ()
         index, rest = [0] * len(self.shape), offset // self.itemsize
-        by_stride = sorted((i for i, size in enumerate(self.shape) if size > 1), key=lambda i: -self.strides[i])
+        by_stride = sorted(
+            (i for i, size in enumerate(self.shape) if size > 1),
+            key=lambda i: -self.strides[i],
+        )
         for i in by_stride or range(len(self.shape) - 1, len(self.shape)):
             if self.strides[i]:
                 index[i], rest = divmod(rest, self.strides[i])
         return tuple(index)
 
     def beyond(self, offset: int) -> Coordinates | None:
-        """The index of an element past the end that stays in the last batch: its rows, not its batches, are too many.
+        """Return the index of an element past the end, in the last batch.
 
-        None for a tensor of fewer than three dimensions that move.
+        Its rows, not its batches, are then too many. None for a tensor of fewer than three
+        dimensions with a size above 1 and a stride.
         """
         moving = sorted(
-            (i for i, size in enumerate(self.shape) if size > 1 and self.strides[i]), key=self.strides.__getitem__
+            (i for i, size in enumerate(self.shape) if size > 1 and self.strides[i]),
+            key=self.strides.__getitem__,
         )
         if len(moving) < 3 or offset < self.nbytes:
             return None
@@ -122,7 +127,10 @@ class Layout:
 
 
 def _merged(shape: Coordinates, strides: Coordinates, itemsize: int) -> tuple[tuple[int, int], ...]:
-    """The dimensions that move in memory, in bytes, the widest first; those that continue each other are one."""
+    """Return (stride in bytes, size) of the dimensions, the widest first, contiguous ones merged.
+
+    Dimensions of size 1 or stride 0 are left out.
+    """
     dims = sorted((stride * itemsize, size) for size, stride in zip(shape, strides, strict=True) if size > 1 and stride)
     merged: list[tuple[int, int]] = []
     for stride, size in dims:

@@ -1,4 +1,4 @@
-"""NVIDIA's libdevice functions that have a NumPy meaning; the others say that they need a GPU."""
+"""NVIDIA's libdevice functions that have a NumPy equivalent; the others need a GPU."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ def _with_torch(function: Callable) -> Callable[..., np.ndarray]:
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
-    """With more digits, so that what is computed rounds once."""
+    """Convert to more digits, so that the result is rounded once."""
     return x.astype(np.float64 if x.dtype == np.float32 else np.longdouble)
 
 
@@ -81,7 +81,7 @@ _FAST = {f"fast_{name}f": name for name in ("cos", "exp", "exp10", "log", "log10
 
 
 def extern_function(symbol: str) -> Callable[..., np.ndarray]:
-    """The NumPy function for a libdevice symbol such as `__nv_expf`.
+    """Return the NumPy function for a libdevice symbol such as `__nv_expf`.
 
     Raises NotImplementedError for a symbol without one.
     """
@@ -90,16 +90,20 @@ def extern_function(symbol: str) -> Callable[..., np.ndarray]:
     function = next((_FUNCTIONS[short] for short in _short(name) if short in _FUNCTIONS), None)
     if function is None:
         raise NotImplementedError(
-            f"libdevice.{_as_called(name)} is not supported by the simulator, run with --device cuda"
+            f"libdevice.{_as_called(name)} is not supported by the simulator, run with --device cuda",
         )
     return function
 
 
 def _as_called(name: str) -> str:
-    """Triton's name for a function that libdevice has once for each type: "sqrt_rn" for `fsqrt_rn`."""
+    """Return Triton's name for a function that libdevice has per type: "sqrt_rn" for `fsqrt_rn`."""
     return next((short for short in _short(name) if hasattr(libdevice, short)), name)
 
 
 def _short(name: str) -> tuple[str, ...]:
-    """What a function may be called that libdevice has once for each type: "sinf", "fsqrt_rn", "fmaf_rn"."""
-    return name, name.removesuffix("f"), *((name.replace("f_", "_"), name[1:]) if "_r" in name else ())
+    """Return the names of a function that libdevice has per type: "sinf", "fsqrt_rn", "fmaf_rn"."""
+    return (
+        name,
+        name.removesuffix("f"),
+        *((name.replace("f_", "_"), name[1:]) if "_r" in name else ()),
+    )

@@ -1,8 +1,8 @@
-"""Load, store and atomic update at addresses: the only code of the simulator that touches a tensor's memory.
+"""Load, store and atomic update at addresses: the only module that touches a tensor's memory.
 
-Addresses are uint64 arrays in bytes, with the tensor's number in the upper bits (see `regions`); `mask` is a bool array
-of the same shape, or None for all lanes. A lane whose mask is false is never read or written. The launch's
-`watch` checks and counts every access.
+Addresses are uint64 arrays in bytes, with the tensor's number in the upper bits (see `regions`);
+`mask` is a bool array of the same shape, or None for all lanes. A lane whose mask is false is never
+read or written. The launch's `watch` checks and counts every access.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,13 @@ from .watch import Order, Watch
 
 
 def load(
-    watch: Watch, addresses: np.ndarray, mask: np.ndarray | None, other: np.ndarray | None, dtype: np.dtype
+    watch: Watch,
+    addresses: np.ndarray,
+    mask: np.ndarray | None,
+    other: np.ndarray | None,
+    dtype: np.dtype,
 ) -> np.ndarray:
-    """The elements at `addresses`; `other` (zero without one) where the mask is false."""
+    """Return the elements at `addresses`; `other` (zero without one) where the mask is false."""
     addresses, mask = watch.choose(addresses, mask)
     if mask is not None and other is None:
         watch.expect_undefined()
@@ -33,7 +37,7 @@ def load(
 
 
 def store(watch: Watch, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None) -> None:
-    """Write `values` at `addresses`; of several lanes at one address the last stays."""
+    """Write `values` at `addresses`; of several lanes at one address the last is kept."""
     addresses, mask = watch.choose(addresses, mask)
     values = np.broadcast_to(plain(values), addresses.shape)
     lanes: Lanes = lambda: np.arange(addresses.size)  # noqa: E731
@@ -52,9 +56,10 @@ def update(
     *operands: np.ndarray,
     order: Order = Order(),  # noqa: B008 - it cannot be changed
 ) -> np.ndarray:
-    """Replace each element by `operation(old, *operands)`, lanes at one address in order; returns the old elements.
+    """Replace each element by `operation(old, *operands)`; returns the old elements.
 
-    The elements have the type of the operands. Lanes outside the mask return zero.
+    Lanes at one address are updated in order. The elements have the type of the operands. Lanes
+    outside the mask return zero.
     """
     addresses, mask = watch.choose(addresses, mask)
     shape, dtype, acquired = addresses.shape, operands[0].dtype, frozenset[int]()
@@ -70,7 +75,7 @@ def update(
 
 
 def _without_duplicates(addresses: np.ndarray, lanes: np.ndarray) -> list[np.ndarray]:
-    """`lanes` cut into rounds: none holds an address twice, and each address is met in the order of its lanes."""
+    """Split `lanes` into rounds without duplicate addresses; each address is met in lane order."""
     if lanes.size < 2:
         return [lanes] if lanes.size else []
     order = np.argsort(addresses[lanes], kind="stable")

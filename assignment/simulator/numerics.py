@@ -1,4 +1,4 @@
-"""Number formats: which NumPy type holds a Triton type, and the GPU's conversions between them, bit for bit."""
+"""Number formats: the NumPy type for each Triton type, and the GPU's conversions, bit for bit."""
 
 from typing import Any
 
@@ -33,16 +33,17 @@ FP8 = (FP8E4NV, FP8E5)  # those of a Hopper GPU
 _POINTER = np.dtype(np.uint64)
 _CANONICAL_NAN = {1: 0x7F, 2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # by size in bytes
 
-ADDRESS = np.uint64((1 << 48) - 1)  # the bits of an address; those above hold the number of its tensor
+# the bits of an address; those above hold the number of its tensor
+ADDRESS = np.uint64((1 << 48) - 1)
 
 
 def numpy_type(ty: Any) -> np.dtype:
-    """The NumPy type that holds elements of a Triton type: a scalar, pointer or block type."""
+    """Return the NumPy type of the elements of a Triton type: a scalar, pointer or block type."""
     return _NUMPY_TYPE.get(ty.scalar.name, _POINTER)
 
 
 def convert(values: np.ndarray, to: np.dtype) -> np.ndarray:
-    """`values` converted between NumPy types as the GPU's cvt instructions do, to nearest even."""
+    """Convert `values` between NumPy types as the GPU's cvt instructions do, to nearest even."""
     source = values.dtype
     if source == to:
         return values
@@ -63,7 +64,10 @@ def convert(values: np.ndarray, to: np.dtype) -> np.ndarray:
 
 
 def truncate(values: np.ndarray, to: np.dtype) -> np.ndarray:
-    """float32 `values` rounded towards zero to a float of 16 bits, or to the one of 8 that the GPU cuts out of them."""
+    """Round float32 `values` towards zero to a 16-bit or 8-bit float.
+
+    As on the GPU, the 8 bits are cut out of a 16-bit float.
+    """
     if to == FP8E5:
         return (truncate(values, np.dtype(np.float16)).view(np.uint16) >> 8).astype(np.uint8).view(to)
     nearest = values.astype(to)
@@ -73,12 +77,12 @@ def truncate(values: np.ndarray, to: np.dtype) -> np.ndarray:
 
 
 def truncate_to_tf32(values: np.ndarray) -> np.ndarray:
-    """float32 `values` without the 13 mantissa bits that a tensor core does not read."""
+    """Clear the 13 mantissa bits of float32 `values` that a tensor core does not read."""
     return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def flush_subnormals(values: np.ndarray) -> np.ndarray:
-    """float32 `values` with zeros for subnormal numbers, as the .ftz instructions read and write them."""
+    """Replace subnormal float32 `values` by zeros, as the .ftz instructions do."""
     if values.dtype != np.float32:
         return values
     small = np.abs(values) < np.finfo(np.float32).tiny
@@ -86,13 +90,13 @@ def flush_subnormals(values: np.ndarray) -> np.ndarray:
 
 
 def _to_fp8(values: np.ndarray, to: np.dtype) -> np.ndarray:
-    """float32 `values` to nearest even, saturating at the largest finite number."""
+    """Round float32 `values` to nearest even, saturating at the largest finite number."""
     limit = np.float32(ml_dtypes.finfo(to).max)
     return _canonical_nan(np.clip(values, -limit, limit).astype(to))
 
 
 def _canonical_nan(values: np.ndarray) -> np.ndarray:
-    """A float array whose NaNs are all the GPU's; written in place."""
+    """Replace all NaNs of a float array by the GPU's, in place."""
     nan = np.isnan(values)
     if nan.any():
         values.view(f"u{values.itemsize}")[nan] = _CANONICAL_NAN[values.itemsize]
@@ -100,7 +104,7 @@ def _canonical_nan(values: np.ndarray) -> np.ndarray:
 
 
 def _sticky_float64(values: np.ndarray) -> np.ndarray:
-    """Integers as float64; the lowest bits of those too long for it are gathered in one that does not round."""
+    """Convert integers to float64; low bits that do not fit are gathered in a sticky bit."""
     if values.dtype.itemsize < 8:
         return values.astype(np.float64)
     low = values & 0x7FF
@@ -110,7 +114,7 @@ def _sticky_float64(values: np.ndarray) -> np.ndarray:
 
 
 def _round_to_odd_float32(values: np.ndarray) -> np.ndarray:
-    """float64 `values` as float32 whose last bit is sticky, so that rounding them once more rounds only once."""
+    """Round float64 `values` to odd in float32, so that rounding them again rounds only once."""
     nearest = values.astype(np.float32)
     bits = nearest.view(np.uint32)
     widened = nearest.astype(np.float64)
@@ -120,7 +124,10 @@ def _round_to_odd_float32(values: np.ndarray) -> np.ndarray:
 
 
 def _float_to_integer(values: np.ndarray, to: np.dtype) -> np.ndarray:
-    """As cvt.rzi: towards zero, saturating. There are no 8-bit registers: 8 bits are the low half of 16."""
+    """Convert as cvt.rzi: towards zero, saturating.
+
+    There are no 8-bit registers: 8 bits are the low half of 16.
+    """
     register = np.dtype(f"{to.kind}{max(2, to.itemsize)}")
     limits = np.iinfo(register)
     wide = values.astype(np.float64)

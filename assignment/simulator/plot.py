@@ -1,4 +1,4 @@
-"""A picture of one launch: which program touched which element of each tensor, and how often it was loaded."""
+"""A picture of one launch: which program touched which element, and how often it was loaded."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ class _Panel:
 
 
 def plot(launches: Sequence[LaunchCost], number: int, file: Path) -> str | None:
-    """Draw launch `number`, from 1, into `file`; returns what is in the way, if it cannot."""
+    """Draw launch `number`, from 1, into `file`; returns the problem if it cannot."""
     if not launches:
         return "nothing drawn: the script launched no kernel"
     if number > len(launches):
@@ -64,7 +64,9 @@ def _figure(launch: LaunchCost, number: int, panels: list[_Panel]) -> Any:
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, panel in itertools.zip_longest(axes, panels):
         _draw(figure, ax, panel) if panel else ax.set_axis_off()
-    figure.suptitle(f"launch {number}: {launch.kernel}, grid {launch.grid}, programs: {launch.programs}")
+    figure.suptitle(
+        f"launch {number}: {launch.kernel}, grid {launch.grid}, programs: {launch.programs}",
+    )
     _add_legend(figure, launch)
     return figure
 
@@ -84,7 +86,10 @@ def _draw(figure: Any, ax: Any, panel: _Panel) -> None:
         extent=(-0.5, n_cols - 0.5, n_rows - 0.5, -0.5),
         **colours,
     )
-    ax.set_title(f"{tensor.name} {tensor.shape}\n{'times ' if panel.is_count else ''}{_TITLES[action]}", fontsize=9)
+    ax.set_title(
+        f"{tensor.name} {tensor.shape}\n{'times ' if panel.is_count else ''}{_TITLES[action]}",
+        fontsize=9,
+    )
     for axis, size in ((ax.xaxis, n_cols), (ax.yaxis, n_rows)):
         axis.set_major_locator(MaxNLocator(min(size, 6), integer=True) if size > 1 else NullLocator())
     ax.tick_params(labelsize=7)
@@ -96,34 +101,41 @@ _TITLES = {"loaded": "loaded", "stored": "stored", "updated": "updated atomicall
 
 
 def _matrix(tensor: Traffic, touched: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-    """The map's entries in rows along the last dimension, thinned out if there are many; rows and columns in full."""
+    """Return the map as rows along the last dimension, thinned out, and its full size."""
     shape = tensor.shape or (1,)
     n_rows, n_cols = math.prod(shape[:-1]), shape[-1]
     rows, cols = _spread(n_rows), _spread(n_cols)
     leading = np.unravel_index(rows, shape[:-1]) if len(shape) > 1 else ()
     strides = tensor.strides or (1,)
-    starts = sum((i * s for i, s in zip(leading, strides, strict=False)), np.zeros(len(rows), np.int64))
+    starts = sum(
+        (i * s for i, s in zip(leading, strides, strict=False)),
+        np.zeros(len(rows), np.int64),
+    )
     places = starts[:, None] + cols * strides[-1]
     return touched[_index(tensor, places, touched.size)], (n_rows, n_cols)
 
 
 def _spread(size: int) -> np.ndarray:
-    """All indices below size, or _FINEST of them."""
+    """Return all indices below size, or _FINEST of them."""
     return np.arange(size) if size <= _FINEST else np.arange(_FINEST) * size // _FINEST
 
 
 def _index(tensor: Traffic, places: np.ndarray, size: int) -> np.ndarray:
-    """Where a map of `size` elements has those that lie `places` elements after the tensor's first."""
+    """Return where in a map of `size` elements those at `places` in the tensor are."""
     layout = Layout(tensor.shape, tensor.strides, tensor.itemsize)
     if tensor.origin * tensor.itemsize + layout.nbytes <= size * tensor.itemsize:
         return tensor.origin + places
-    return layout.compact(places * tensor.itemsize)  # of a huge storage a map has the tensor's own elements alone
+    # of a huge storage a map has the tensor's own elements alone
+    return layout.compact(places * tensor.itemsize)
 
 
 def _add_legend(figure: Any, launch: LaunchCost) -> None:
-    """Program ids by colour, where every program has one of its own."""
+    """Add the program ids by colour, where every program has its own colour."""
     if launch.programs > _COLOURS:
-        figure.supxlabel(f"one colour a program, repeating every {_COLOURS} programs; white: untouched", fontsize=8)
+        figure.supxlabel(
+            f"one colour a program, repeating every {_COLOURS} programs; white: untouched",
+            fontsize=8,
+        )
         return
     from matplotlib import colormaps
     from matplotlib.patches import Patch
@@ -131,4 +143,10 @@ def _add_legend(figure: Any, launch: LaunchCost) -> None:
     colour = colormaps["tab20"]
     ids = [(x, y, z) for z, y, x in itertools.product(*map(range, reversed(launch.grid)))]
     handles = [Patch(color=colour(number), label=str(program)) for number, program in enumerate(ids)]
-    figure.legend(handles=handles, loc="outside right upper", title="last program", fontsize=7, title_fontsize=8)
+    figure.legend(
+        handles=handles,
+        loc="outside right upper",
+        title="last program",
+        fontsize=7,
+        title_fontsize=8,
+    )

@@ -1,11 +1,13 @@
-"""Races between the programs of one launch, found by what happened before what.
+"""Race detection between the programs of one launch, by the happens-before relation.
 
-The simulator runs one program after the other; a GPU runs them at once. Two accesses of one element by two programs,
-at least one of them a store, are a race unless an atomic orders them: the earlier program must have released a counter
-or a lock (an atomic on one element, after its access) that the later one acquired (before its own), and the later one
-must have looked: what its atomic returned decided a branch, a loop, or which elements it touches.
+The simulator runs one program after another; a GPU runs them at once. Two accesses of one element
+by two programs, at least one of them a store, are a race unless an atomic orders them: the earlier
+program must have released a counter or a lock (an atomic on one element, after its access) that the
+later one acquired (before its own), and the later one must have looked: what its atomic returned
+decided a branch, a loop, or which elements it touches.
 
-The threads of one program do not wait for each other either: what one lane stores another may load after a barrier.
+The threads of one program do not wait for each other either: what one lane stores another may load
+only after a barrier.
 """
 
 from collections.abc import Callable
@@ -23,7 +25,7 @@ _REMEMBERED = 256  # stores of a program
 
 
 class Event(NamedTuple):
-    """One access that left its mark in a shadow."""
+    """An access that is recorded in a shadow."""
 
     program: Program
     action: str
@@ -31,45 +33,50 @@ class Event(NamedTuple):
 
 
 class Races:
-    """The events of one launch, in the order in which its programs were run."""
+    """The events of one launch, in the order in which its programs ran."""
 
     def __init__(self, kernel: str, waits: bool, warn: Callable[[str, Any], None]) -> None:
-        """`waits`: whether the kernel has a loop in which a program can wait for others."""
+        """Set up; `waits` is whether the kernel has a loop in which it can wait for others."""
         self._kernel, self._waits, self._warn = kernel, waits, warn
         self._events = [Event((0, 0, 0), "", ())]
-        self._released: dict[int, dict[Program, int]] = {}  # address of a lock → program → its last event before
-        self._offered: Locks = frozenset()  # what atomics of this program acquired, whether it looked or not
+        # address of a lock → program → its last event before
+        self._released: dict[int, dict[Program, int]] = {}
+        # what atomics of this program acquired, whether it looked or not
+        self._offered: Locks = frozenset()
         self._seen: Locks = frozenset()  # those whose value has decided what the program does
-        self._seen_now: Locks = frozenset()  # those whose value decides what the access of the moment touches
+        # those whose value decides what the access of the moment touches
+        self._seen_now: Locks = frozenset()
         self._program: Program = (0, 0, 0)
         self._first = 1  # event of the program that runs
         self._barrier = 1  # event of it after its last barrier
-        self._recent: dict[int, tuple[int, np.ndarray, Lanes | None]] = {}  # its stores since then: unit, pieces, lanes
+        # its stores since then: unit, pieces, lanes
+        self._recent: dict[int, tuple[int, np.ndarray, Lanes | None]] = {}
 
     def begin(self, program: Program) -> None:
-        """The next program starts."""
+        """Start the next program."""
         self._program, self._first = program, len(self._events)
         self._offered = self._seen = self._seen_now = frozenset()
         self.barrier()
 
     def barrier(self) -> None:
-        """All threads of the program have come so far."""
+        """Record that all threads of the program have reached a barrier."""
         self._barrier, self._recent = len(self._events), {}
 
     def look(self, locks: Locks) -> None:
-        """What the program does from now on depends on what these locks said."""
+        """Record that the rest of the program depends on the values of these locks."""
         self._seen |= locks
 
     def look_for_now(self, locks: Locks) -> None:
-        """Which elements the next access touches depends on what these locks said."""
+        """Record that the elements of the next access depend on the values of these locks."""
         self._seen_now = locks
 
     def load(self, shadow: Shadow, index: np.ndarray, name: Name, lanes: Lanes | None) -> None:
-        """The program reads elements; of each the first reader and the last one after it are remembered."""
+        """Check and record a read; of each element the first reader and the last one are kept."""
         if "store" in shadow.marks and lanes:
             self._check_lanes(shadow, index, name, lanes)
         if "store" in shadow.marks or "same" in shadow.marks:
-            own = shadow.of("same").take(index) >= self._first  # stored again by this program, unchanged
+            # stored again by this program, unchanged
+            own = shadow.of("same").take(index) >= self._first
             self._check(shadow, index, ("store",), "loads", name, but=own)
             self._check(shadow, index, ("same",), "loads", name, is_same=np.ones(index.shape, bool))
         first = shadow.of("load").take(index)
@@ -79,9 +86,23 @@ class Races:
         if is_foreign.any():
             shadow.of("load again")[index[is_foreign]] = self._event("loaded")
 
-    def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray, lanes: Lanes | None) -> None:
-        """The program writes elements; `is_same` tells which of them had these values already."""
-        self._check(shadow, index, ("store", "same", "load", "load again", "atomic"), "stores to", name, is_same)
+    def store(
+        self,
+        shadow: Shadow,
+        index: np.ndarray,
+        name: Name,
+        is_same: np.ndarray,
+        lanes: Lanes | None,
+    ) -> None:
+        """Check and record a write; `is_same` marks the elements that had these values already."""
+        self._check(
+            shadow,
+            index,
+            ("store", "same", "load", "load again", "atomic"),
+            "stores to",
+            name,
+            is_same,
+        )
         event = self._event("stored to")
         shadow.of("store")[index[~is_same]] = event
         self._recent[event] = shadow.unit, index, lanes
@@ -91,27 +112,28 @@ class Races:
             shadow.of("same")[index[is_same]] = event
 
     def atomic(self, shadow: Shadow, index: np.ndarray, name: Name) -> None:
-        """The program updates elements atomically."""
+        """Check and record an atomic update."""
         self._check(shadow, index, ("store", "same"), "updates", name)
         shadow.of("atomic")[index] = self._event("updated")
 
     def acquire(self, address: int) -> Locks:
-        """What earlier atomics on this address released is before what comes, once the program looks."""
+        """Order what was released at this address before what follows, once the program looks."""
         self._released.setdefault(address, {})
         self._offered |= {address}
         return frozenset([address])
 
     def release(self, address: int) -> None:
-        """All that the program did, and all that it saw, is before what others do that acquire this."""
+        """Order all that the program did and saw before what acquirers of this address do."""
         released = self._released.setdefault(address, {})
         for lock in self._seen | self._seen_now:
             released.update({p: max(e, released.get(p, 0)) for p, e in self._released[lock].items()})
         released[self._program] = len(self._events) - 1
 
     def can_order(self, lanes: int, scope: str, is_exchange_if_equal: bool = False) -> bool:
-        """Whether an atomic can be a lock or a counter between programs.
+        """Return whether an atomic can be a lock or a counter between programs.
 
-        A lock that is tried once, and not waited for, is always free here, where programs run one by one.
+        A lock that is tried once, without a loop, is always free here, where programs run one by
+        one.
         """
         return lanes == 1 and scope != "cta" and (self._waits or not is_exchange_if_equal)
 
@@ -140,9 +162,14 @@ class Races:
                 self._settle(events, foreign, action, name, is_same)
 
     def _settle(
-        self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None
+        self,
+        events: np.ndarray,
+        foreign: np.ndarray,
+        action: str,
+        name: Name,
+        is_same: np.ndarray | None,
     ) -> None:
-        """Raise, unless atomics order the events, or warn where the value stays the same."""
+        """Raise, unless atomics order the events; where the values stay the same, only warn."""
         unordered = [number for number in np.unique(events[foreign]).tolist() if not self._is_ordered(number)]
         if not unordered:
             return
@@ -172,7 +199,7 @@ class Races:
         return any(self._released[lock].get(program, 0) >= number for lock in locks)
 
     def _check_lanes(self, shadow: Shadow, index: np.ndarray, name: Name, lanes: Lanes) -> None:
-        """Warn of elements that other lanes of this program, and not those that load them, stored since a barrier."""
+        """Warn of loads of elements that another lane stored since the last barrier."""
         events = shadow.of("store").take(index)
         if int(events.max()) < self._barrier:
             return
@@ -196,5 +223,5 @@ class Races:
 
 
 def _pairs(index: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-    """One number for each piece and the lane that touches it; an element may have several pieces."""
+    """Return a number for each pair of piece and lane; an element may have several pieces."""
     return index * (1 << 24) + lanes.repeat(index.size // lanes.size)

@@ -1,7 +1,7 @@
-"""`tl.reduce` and `tl.associative_scan`, as trees over halves of the block, and `tl.map_elementwise`.
+"""`tl.reduce` and `tl.associative_scan`, as trees over halves of a block, and `tl.map_elementwise`.
 
-A combining function is called on whole halves, as blocks. One that branches on its operands, which the compiler
-allows because it only ever sees scalars, is called element by element instead.
+A combining function is called on whole halves, as blocks. One that branches on its operands, which
+the compiler allows because it only sees scalars, is called element by element instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,9 +40,14 @@ _ARG = [
 
 
 def reduce(
-    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None, _generator: Any = None
+    input: Any,
+    axis: Any,
+    combine_fn: Any,
+    keep_dims: Any = False,
+    _semantic: Any = None,
+    _generator: Any = None,
 ) -> Any:
-    """`tl.reduce`: `combine_fn` over all elements along `axis` of one block or of several together."""
+    """Evaluate `tl.reduce`: `combine_fn` over the elements along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
     axis, keep_dims = _plain(axis), _plain(keep_dims)
     if not all(block.type.is_block() for block in blocks):
@@ -53,16 +58,25 @@ def reduce(
         arrays = [x.reshape(-1) for x in arrays]
     elif not -rank <= axis < rank:
         raise ValueError(f"reduction axis {axis} does not exist in a block of rank {rank}")
-    results = _reduce([np.moveaxis(x, axis or 0, 0) for x in arrays], combine_fn, [t.dtype for t in blocks])
+    results = _reduce(
+        [np.moveaxis(x, axis or 0, 0) for x in arrays],
+        combine_fn,
+        [t.dtype for t in blocks],
+    )
     if keep_dims:
         results = [x.reshape((1,) * rank) if axis is None else np.expand_dims(x, axis) for x in results]
     return _as_tensors(results, blocks, input)
 
 
 def associative_scan(
-    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None, _generator: Any = None
+    input: Any,
+    axis: Any,
+    combine_fn: Any,
+    reverse: Any = False,
+    _semantic: Any = None,
+    _generator: Any = None,
 ) -> Any:
-    """`tl.associative_scan`: the running `combine_fn` along `axis` of one block or of several together."""
+    """Evaluate `tl.associative_scan`: the running `combine_fn` along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
     axis = _plain(axis)
     arrays = [np.moveaxis(t.handle.data, axis, 0) for t in blocks]
@@ -78,8 +92,14 @@ def associative_scan(
     return _as_tensors([np.moveaxis(x, 0, axis) for x in arrays], blocks, input)
 
 
-def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None, _generator: Any = None) -> Any:
-    """`tl.map_elementwise`: a function of scalars on blocks of one shape; `pack` neighbours to a call."""
+def map_elementwise(
+    scalar_fn: Any,
+    *args: Any,
+    pack: Any = 1,
+    _semantic: Any = None,
+    _generator: Any = None,
+) -> Any:
+    """Evaluate `tl.map_elementwise`: a function of scalars on blocks, `pack` elements a call."""
     pack, types = _plain(pack), [t.dtype for t in args]
     arrays = np.broadcast_arrays(*(t.handle.data for t in args))
     groups = zip(*(x.reshape(-1, pack) for x in arrays), strict=True)
@@ -91,7 +111,8 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
         calls.append([result] if isinstance(result, tl.tensor) else list(result))
     outputs = [
         _tensor(
-            np.concatenate([_array(c[k + i]) for c in calls for i in range(pack)]).reshape(arrays[0].shape), first.dtype
+            np.concatenate([_array(c[k + i]) for c in calls for i in range(pack)]).reshape(arrays[0].shape),
+            first.dtype,
         )
         for k, first in list(enumerate(calls[0]))[::pack]
     ]
@@ -99,7 +120,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
 
 
 def _reduce(arrays: Arrays, combine_fn: Any, types: Sequence[Any]) -> Arrays:
-    """The reduction over the first axis."""
+    """Reduce over the first axis."""
     argument = next((f for f, fns in _ARG if any(fn is combine_fn for fn in fns)), None)
     if argument is not None and not np.isnan(arrays[0]).any():
         index = argument(arrays[0], axis=0)[None]
@@ -122,7 +143,7 @@ def _tree(arrays: Arrays, combine: Combine) -> Arrays:
 
 
 def _scan(arrays: Arrays, combine: Combine) -> Arrays:
-    """Each element combined with the one 1, 2, 4 ... before it."""
+    """Combine each element with the one 1, 2, 4 ... before it."""
     distance = 1
     while distance < len(arrays[0]):
         before = [np.concatenate([x[:distance], x[:-distance]]) for x in arrays]
@@ -137,7 +158,7 @@ def _ufunc(combine_fn: Any) -> np.ufunc | None:
 
 
 def _combine(combine_fn: Any, types: Sequence[Any]) -> Combine:
-    """`combine_fn`, a function of Triton tensors, as a function of arrays."""
+    """Return `combine_fn`, a function of Triton tensors, as a function of arrays."""
     ufunc = _ufunc(combine_fn)
     if ufunc is not None:
         return lambda left, right: [ufunc(left[0], right[0])]
@@ -168,14 +189,14 @@ def _array(result: Any) -> np.ndarray:
 
 
 def _tensor(data: np.ndarray, ty: Any) -> Any:
-    """A block, or a scalar if there is one element in all."""
+    """Return a block, or a scalar if there is one element in all."""
     if data.size == 1:
         return tl.tensor(Handle(data.reshape(1), ty), ty)
     return tl.tensor(Handle(data, ty), tl.block_type(ty, list(data.shape)))
 
 
 def _as_tensors(arrays: Arrays, blocks: Sequence[Any], input: Any) -> Any:
-    """Results as Triton tensors: one for one block, else a tuple."""
+    """Return results as Triton tensors: one for one block, else a tuple."""
     tensors = []
     for data, block in zip(arrays, blocks, strict=True):
         ty = tl.block_type(block.dtype, list(data.shape)) if data.ndim else block.dtype

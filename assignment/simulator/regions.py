@@ -1,7 +1,8 @@
 """The tensors that a launch may touch, and which of them an address belongs to.
 
-A kernel gets each tensor's address with the tensor's number in the upper 16 bits, which pointer arithmetic leaves
-alone: an address outside of its own tensor is recognised even where another tensor lies there.
+A kernel gets each tensor's address with the tensor's number in the upper 16 bits, which pointer
+arithmetic does not change: an address outside its own tensor is recognised even where another
+tensor lies there.
 """
 
 import ctypes
@@ -38,7 +39,8 @@ class Region:
         self.shadow: Shadow | None = None  # made at the first access, when all arguments are known
         storage = tensor.untyped_storage()
         is_huge = storage.nbytes() // self.itemsize > _MAPPED_WHOLE
-        self.shadow_origin = -1 if is_huge else storage.data_ptr()  # of its first byte; -1: elements are numbered
+        # of its first byte; -1: elements are numbered
+        self.shadow_origin = -1 if is_huge else storage.data_ptr()
         self.traffic: Any = None
         self.is_followed = False  # whether these were asked for:
         self.origins: Any = None  # where its values come from
@@ -56,7 +58,7 @@ class Region:
         return np.uint64((self.number << NUMBER_AT) + self.address)
 
     def offsets(self, addresses: np.ndarray, width: int) -> np.ndarray | None:
-        """Bytes from the window's start, if accesses of `width` bytes at all these addresses lie inside of elements."""
+        """Return bytes from the window's start; None unless all accesses lie inside elements."""
         offsets = addresses - self.origin
         if int(offsets.max()) + width > self.nbytes:  # what lies before the window wraps around
             return None
@@ -64,7 +66,7 @@ class Region:
         return offsets if self.is_dense or self.reach.holds(offsets, width).all() else None
 
     def memory(self, dtype: np.dtype) -> np.ndarray:
-        """The window as a flat array of this type."""
+        """Return the window as a flat array of this type."""
         array = self._arrays.get(dtype)
         if array is None:
             raw: Any = (ctypes.c_char * self.nbytes).from_address(self.start)
@@ -72,13 +74,13 @@ class Region:
         return array
 
     def shadow_offsets(self, offsets: np.ndarray) -> np.ndarray:
-        """Bytes from the shadow's start, for bytes from the window's start."""
+        """Convert bytes from the window's start to bytes from the shadow's start."""
         if self.shadow_origin < 0:
             return self.reach.compact(offsets) * self.itemsize
         return offsets + (self.start - self.shadow_origin)
 
     def name_at(self, offset: int) -> str:
-        """ "x[3, 17]", for an offset from the window's start."""
+        """Return "x[3, 17]", for an offset from the window's start."""
         return element(self.name, self.layout.coordinates(offset + self.start - self.address))
 
 
@@ -96,7 +98,7 @@ class Regions:
         return iter(self._by_number.values())
 
     def admit(self, name: str, tensor: torch.Tensor) -> Region:
-        """An argument; its address as the kernel gets it is the region's tagged_address."""
+        """Add an argument; its address as the kernel gets it is the region's tagged_address."""
         number = len(self._by_number) + 1
         region = Region(name, tensor, number, self._is_input(tensor))
         self._by_number[number] = region
@@ -106,21 +108,29 @@ class Regions:
         return tensor.untyped_storage().data_ptr() in self._call.storages
 
     def shadow(self, region: Region) -> Shadow:
-        """The storage's, or one of the region's own where the storage is huge."""
+        """Return the storage's shadow, or one of the region alone where the storage is huge."""
         if region.shadow is None:
             storage = region.tensor.untyped_storage()
             if region.shadow_origin >= 0:
                 on_it = [r for r in [region, *self] if r.shadow_origin == region.shadow_origin]
                 unit = min(r.itemsize for r in on_it)
-                region.shadow = self._shadows.setdefault(region.shadow_origin, Shadow(storage.nbytes(), unit))
+                region.shadow = self._shadows.setdefault(
+                    region.shadow_origin,
+                    Shadow(storage.nbytes(), unit),
+                )
             else:
                 key = region.start, region.reach.dims
                 own = Shadow(region.reach.numel * region.itemsize, region.itemsize)
                 region.shadow = self._shadows.setdefault(key, own)
         return region.shadow
 
-    def find(self, addresses: np.ndarray, width: int, action: str) -> tuple[Region, np.ndarray] | None:
-        """The region that all addresses belong to, and their offsets; None if they belong to several.
+    def find(
+        self,
+        addresses: np.ndarray,
+        width: int,
+        action: str,
+    ) -> tuple[Region, np.ndarray] | None:
+        """Return the region of all the addresses, and their offsets; None if there are several.
 
         Raises OutOfBounds.
         """
@@ -138,7 +148,7 @@ class Regions:
         return region, offsets
 
     def by_tensor(self, addresses: np.ndarray, action: str) -> list[np.ndarray]:
-        """Masks of the lanes that belong to one tensor each."""
+        """Return masks of the lanes that belong to one tensor each."""
         numbers = addresses >> np.uint64(NUMBER_AT)
         masks = [numbers == number for number in np.unique(numbers) if number in self._by_number]
         rest = ~np.logical_or.reduce(masks) if masks else np.ones(addresses.shape, bool)
@@ -150,7 +160,10 @@ class Regions:
         return masks
 
     def _stray(self, address: int, action: str) -> Region:
-        """The tensor at an address that came as an integer, by itself or in a table: an argument, or any other."""
+        """Return the tensor at an address that came as an integer, itself or in a table.
+
+        That may be an argument or any other tensor.
+        """
         for region in self._strays:
             if region.start <= address < region.start + region.nbytes:
                 return region
@@ -166,9 +179,9 @@ class Regions:
         raise OutOfBounds(f"{text}\n{at(place())}")
 
     def _widen(self, region: Region, addresses: np.ndarray, width: int, action: str) -> None:
-        """Let the region reach a tensor of which it is a view, if all the addresses then lie inside.
+        """Let the region reach a tensor of which it is a view, if all addresses then lie inside.
 
-        What a launch stores must not reach into another of its arguments.
+        A launch must not store into another of its arguments in this way.
         """
         if region.offsets(addresses, width) is not None:
             return
@@ -179,7 +192,10 @@ class Regions:
         is_strict = region.number > 0 and (known is not None or not self._call.inputs)
         for tensor in others:
             if (is_strict and not _is_part(region.tensor, tensor)) or not _holds(
-                tensor, region, addresses, width
+                tensor,
+                region,
+                addresses,
+                width,
             ).all():
                 continue
             outside = ~_holds(region.tensor, region, addresses, width)
@@ -201,7 +217,11 @@ class Regions:
         if int(outside[0]) >= 0 and (row := region.layout.beyond(int(outside[0]))):
             index += f", or {element(region.name, row)}"
         in_kernel = place()
-        reason = _wrapped(region.layout, outside[:1], width) or self._suspect(region, offsets, in_kernel)
+        reason = _wrapped(region.layout, outside[:1], width) or self._suspect(
+            region,
+            offsets,
+            in_kernel,
+        )
         reason = reason or _beside(region.layout, int(outside[0]))
         return OutOfBounds(
             f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} {index}, "
@@ -210,7 +230,7 @@ class Regions:
         )
 
     def _suspect(self, region: Region, offsets: np.ndarray, where: Place) -> str:
-        """What every lane of an access says of its cause."""
+        """Return the likely cause, if every lane of the access agrees on it."""
         others = [(other.name, other.layout) for other in self if other is not region and other.layout.numel]
         elements = offsets // region.itemsize
         line = source_line(where)
@@ -219,14 +239,14 @@ class Regions:
 
 
 def _wrapped(layout: Layout, offset: np.ndarray, width: int) -> str:
-    """Whether an offset of 32 bits came out too small; begins a line of its own, as the other causes do."""
+    """Return the hint, on its own line, that a 32-bit offset overflowed; "" if it did not."""
     if layout.holds(offset + WRAPPED * layout.itemsize, width).all():
         return "\n  an offset of 32 bits has wrapped around: the element lies 2³¹ or more further, use .to(tl.int64)"
     return ""
 
 
 def _beside(layout: Layout, offset: int) -> str:
-    """Whether an offset that no element has lies next to one."""
+    """Return the hint that an offset between elements lies next to one; "" if it does not."""
     index = layout.coordinates(offset)
     if layout.shape and all(0 <= i < n for i, n in zip(index, layout.shape, strict=True)):
         return f"\n  it lies beside that element: is every index multiplied by its own stride of {layout.strides}?"
@@ -234,15 +254,16 @@ def _beside(layout: Layout, offset: int) -> str:
 
 
 def _holds(tensor: torch.Tensor, region: Region, addresses: np.ndarray, width: int) -> np.ndarray:
-    """Which of a region's addresses lie in elements of the tensor."""
+    """Return which of a region's addresses lie in elements of the tensor."""
     origin = np.uint64((region.number << NUMBER_AT) + tensor.data_ptr())
     return Layout.of(tensor).holds((addresses - origin).view(np.int64), width)
 
 
 def _is_part(view: torch.Tensor, whole: torch.Tensor) -> bool:
-    """Whether `view` is `whole` at some indices, or a run of its outermost rows: no inner dimension is cut short.
+    """Return whether `view` is `whole` at some indices, or a run of its outermost rows.
 
-    What lies beyond a dimension that was cut short, such as the end of padded rows, is not the view's to read.
+    No inner dimension may be cut short: what lies beyond, such as the end of padded rows, is not
+    the view's to read.
     """
     if view.dtype != whole.dtype or whole.data_ptr() > view.data_ptr():
         return False
@@ -256,12 +277,12 @@ def _is_part(view: torch.Tensor, whole: torch.Tensor) -> bool:
 
 
 def _moving(tensor: torch.Tensor) -> list[tuple[int, int]]:
-    """(stride, size) of the dimensions that move in memory, the smallest stride first."""
+    """Return (stride, size) where the size is above 1 and the stride not 0, smallest first."""
     return sorted((t, n) for t, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1 and t)
 
 
 def _runs(dims: list[tuple[int, int]], stride: int) -> list[int]:
-    """The lengths of the runs of elements `stride` apart: one dimension, or several that continue each other."""
+    """Return the lengths of the runs of elements `stride` apart, over contiguous dimensions."""
     lengths, count = [], 1
     for step, size in dims:
         if step == stride * count:
@@ -276,7 +297,7 @@ def _reaches_end(dims: list[tuple[int, int]], stride: int, runs: list[int]) -> b
 
 
 def _live_tensors() -> list[torch.Tensor]:
-    """Every tensor on the CPU that a Python object holds."""
+    """Return every tensor on the CPU that a Python object holds."""
     found = []
     for held in gc.get_objects():
         try:

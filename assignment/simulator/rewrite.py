@@ -1,9 +1,10 @@
-"""Kernels as Python functions that mean what Triton's compiler makes of them.
+"""Kernels rewritten as Python functions with the meaning that Triton's compiler gives them.
 
-The source of a @triton.jit function is parsed, its assignments, loops, `and`, `or`, `not`, `if else` and `assert`
-become calls of `control`, and the result is compiled under the student's own file name and line numbers, so that
-tracebacks point there. Globals and closures are the function's own; `control` itself arrives as one more closure
-variable, so nothing is added to the student's module.
+The source of a @triton.jit function is parsed, its assignments, loops, `and`, `or`, `not`, `if
+else` and `assert` become calls of `control`, and the result is compiled under the student's own
+file name and line numbers, so that tracebacks point there. Globals and closures are the function's
+own; `control` itself is passed as one more closure variable, so nothing is added to the student's
+module.
 """
 
 import ast
@@ -19,7 +20,7 @@ from .rewriter import CONTROL, Rewriter
 
 
 def rewrite(fn: Callable) -> Callable:
-    """`fn` with the compiler's semantics; raises ValueError, as Triton does, if its source is in no file."""
+    """Return `fn` with the compiler's semantics; raises ValueError if its source is in no file."""
     try:
         tree = _parse(*inspect.getsourcelines(fn))
     except (OSError, TypeError, SyntaxError) as error:
@@ -31,19 +32,19 @@ def rewrite(fn: Callable) -> Callable:
 
 @functools.cache
 def _names(fn: Callable) -> tuple[bool, frozenset[str]]:
-    """Whether a function has a `while`, and the names in it."""
+    """Return whether a function has a `while`, and the names in it."""
     nodes = list(_nodes(fn))
     names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
     return any(isinstance(node, ast.While) for node in nodes), names
 
 
 def has_while(fn: Callable) -> bool:
-    """Whether a kernel, or a device function that it or these call, has a `while` loop."""
+    """Return whether a kernel, or a device function that it reaches, has a `while` loop."""
     return any(_names(reached)[0] for reached in _reached(fn, set()))
 
 
 def _reached(fn: Callable, seen: set[Callable]) -> Iterator[Callable]:
-    """The functions of Triton that a kernel reaches, itself first."""
+    """Yield the functions of Triton that a kernel reaches, itself first."""
     seen.add(fn)
     yield fn
     known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
@@ -60,7 +61,7 @@ def _nodes(fn: Callable) -> Iterable[ast.AST]:
 
 
 def _parse(lines: list[str], first_line: int) -> ast.Module:
-    """The function's syntax tree, with the line and column numbers of its file."""
+    """Return the function's syntax tree, with the line and column numbers of its file."""
     tree = _tree(lines)
     ast.increment_lineno(tree, first_line - 2)
     return tree
@@ -71,7 +72,7 @@ def _tree(lines: list[str]) -> ast.Module:
 
 
 def _rebuild(fn: Callable, definition: ast.FunctionDef) -> Callable:
-    """A function from a rewritten definition, with the globals, defaults and closure cells of `fn`."""
+    """Return a function from a rewritten definition, with the globals and closure of `fn`."""
     code = fn.__code__
     cells = dict(zip(code.co_freevars, fn.__closure__ or (), strict=True))
     cells[CONTROL] = types.CellType(control)

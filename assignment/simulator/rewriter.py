@@ -1,7 +1,8 @@
-"""The body of a kernel, statement by statement: what `rewrite` makes of each.
+"""Rewrites the body of a kernel, statement by statement.
 
-What the compiler refuses wherever it meets it becomes a call that raises. It compiles what a program may never reach,
-so such a call also comes first in the function, before the loop or on both ways of the `if` that it stands in.
+What the compiler refuses becomes a call that raises. It also compiles what a program may never
+reach, so such a call is also placed first in the function, before the loop, or on both branches of
+the `if` that it stands in.
 """
 
 import ast
@@ -33,7 +34,8 @@ class Rewriter(ast.NodeTransformer):
         self.locals = {*fn.__code__.co_varnames, *fn.__code__.co_cellvars}
         self._scopes: scopes.Scopes
         self._unread: set[str] = set()  # parameters that the compiler overlooks
-        self._refused: list[ast.expr] = []  # what it refuses of the piece of program that is visited
+        # what it refuses of the piece of program that is visited
+        self._refused: list[ast.expr] = []
         self._loops = 0  # around the node that is visited, those that are unrolled aside
         self._ifs: list[ast.stmt] = []  # checks of the variables of those around it
         self._returned = ""  # the function's name if the types of its `return`s may differ
@@ -66,7 +68,7 @@ class Rewriter(ast.NodeTransformer):
         return _placed(ast.Call(function, list(args), []), at)
 
     def _refuse(self, name: str, text: str, at: ast.AST) -> ast.Call:
-        """A call that raises, and is remembered."""
+        """Return a call that raises, and remember it."""
         call = self._call(name, [ast.Constant(text)], at)
         self._refused.append(call)
         return call
@@ -83,7 +85,7 @@ class Rewriter(ast.NodeTransformer):
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[list[ast.expr]]:
-        """What the compiler refuses inside stays inside: it may never come there."""
+        """Keep refusals inside from being raised early: the compiler may never get there."""
         before, self._refused = self._refused, []
         try:
             yield self._refused
@@ -109,15 +111,22 @@ class Rewriter(ast.NodeTransformer):
             return self.visit(expression)
 
     def _is_builtin(self, name: str) -> bool:
-        """Whether `name` is Python's own, not the student's."""
+        """Return whether `name` is Python's own, not the student's."""
         if name in self.locals:
             return False
-        return self.globals.get(name, getattr(builtins, name, None)) is getattr(builtins, name, None)
+        return self.globals.get(name, getattr(builtins, name, None)) is getattr(
+            builtins,
+            name,
+            None,
+        )
 
     def visit(self, node: ast.AST) -> Any:
-        """Rewrite a node; one that the compiler does not know complains."""
+        """Rewrite a node; one that the compiler does not know is refused."""
         name = type(node).__name__
-        is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(node, (ast.Starred, ast.FormattedValue))
+        is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(
+            node,
+            (ast.Starred, ast.FormattedValue),
+        )
         is_known = is_part or hasattr(CodeGenerator, f"visit_{name}") or isinstance(node, ast.Raise)
         return super().visit(node) if is_known else self._unsupported(node)
 
@@ -126,7 +135,7 @@ class Rewriter(ast.NodeTransformer):
         return self._do(call, node) if isinstance(node, ast.stmt) else call
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        """A kernel that is still a stub says so; the compiler knows no `raise`."""
+        """Keep the `raise` of a stub; the compiler knows no other."""
         return node if _is_stub(node) else self._unsupported(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -143,7 +152,11 @@ class Rewriter(ast.NodeTransformer):
             return self._unsupported(node)
         value = self._call("bind", [self.visit(node.value)], node.value)
         if isinstance(node.targets[0], ast.Tuple):
-            value = self._call("parts", [value, ast.Constant(len(node.targets[0].elts))], node.value)
+            value = self._call(
+                "parts",
+                [value, ast.Constant(len(node.targets[0].elts))],
+                node.value,
+            )
         node.targets, node.value = [self.visit(node.targets[0])], value
         return node
 
@@ -227,7 +240,7 @@ class Rewriter(ast.NodeTransformer):
         return [*statements, *(self._after(way, names, in_both, node) if names else [])]
 
     def _that_it_binds(self, node: ast.If) -> tuple[list[str], list[str]]:
-        """The names that come out of an `if` with another value, and those of them that both branches may bind."""
+        """Return the names that an `if` rebinds, and those of them that both branches may bind."""
         bodies = [scopes.assigned(*node.body), scopes.assigned(*node.orelse)]
         constants = scopes.constants(*node.body, *node.orelse)
         after = [self._scopes.after(node, branch).any for branch in (True, False)]
@@ -239,7 +252,7 @@ class Rewriter(ast.NodeTransformer):
         return self._call("join", [ast.Name(way, ast.Load()), _constants(in_both)], at)
 
     def _after(self, way: str, names: list[str], in_both: list[str], at: ast.If) -> list[ast.stmt]:
-        """What is known after an `if` on a tensor."""
+        """Return the statements after an `if` on a tensor that restore what is known there."""
         restore: list[ast.stmt] = []
         for name in names:
             value = ast.Subscript(ast.Name(way, ast.Load()), ast.Constant(name), ast.Load())
@@ -247,7 +260,10 @@ class Rewriter(ast.NodeTransformer):
             again = [self._assign(name, value, at), self._if(is_unbound, [_delete(name)], at)]
             is_restored = ast.Compare(ast.Constant(name), [ast.In()], [ast.Name(way, ast.Load())])
             restore.append(self._if(is_restored, again, at))
-        return [self._assign(way, self._join(way, in_both, at), at), self._if(ast.Name(way, ast.Load()), restore, at)]
+        return [
+            self._assign(way, self._join(way, in_both, at), at),
+            self._if(ast.Name(way, ast.Load()), restore, at),
+        ]
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
         if node.orelse:
@@ -276,10 +292,14 @@ class Rewriter(ast.NodeTransformer):
         loop.body = self._visit_all(loop.body)
         self._loops -= 1
 
-    def _with_constant_types(self, loop: ast.For | ast.While, names: frozenset[str]) -> list[ast.stmt]:
-        """The loop, and after each turn a check that what it assigns to keeps its type.
+    def _with_constant_types(
+        self,
+        loop: ast.For | ast.While,
+        names: frozenset[str],
+    ) -> list[ast.stmt]:
+        """Return the loop, with a check after each turn that its variables keep their types.
 
-        What its body alone has bound is unknown to the compiler after the turn.
+        Names that its body alone binds are unknown to the compiler after the turn.
         """
         bound = self._scopes.before(loop)
         kept, open_ones, inner = (sorted(names & some) for some in (bound.surely, bound.perhaps, names - bound.any))
@@ -293,7 +313,13 @@ class Rewriter(ast.NodeTransformer):
             end = [self._do(self._call(f"turned{how}", [loaded, values], loop), loop)]
             for name in open_ones:
                 is_inner = self._call("is_inner", [ast.Constant(name), loaded], loop)
-                end.append(self._if(is_inner, [self._assign(name, ast.Constant(None), loop), _delete(name)], loop))
+                end.append(
+                    self._if(
+                        is_inner,
+                        [self._assign(name, ast.Constant(None), loop), _delete(name)],
+                        loop,
+                    )
+                )
         for name in inner:
             end += [self._assign(name, ast.Constant(None), loop), _placed(_delete(name), loop)]
         control.OF_LOOPS.update(open_ones, inner)
@@ -316,7 +342,8 @@ class Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(call), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        if ast.unparse(node) == "breakpoint()" and self._is_builtin("breakpoint"):  # in the kernel's own frame
+        # in the kernel's own frame
+        if ast.unparse(node) == "breakpoint()" and self._is_builtin("breakpoint"):
             node.value = self._call("stop", [], node)
             return node
         return self.generic_visit(node)
@@ -348,7 +375,7 @@ class Rewriter(ast.NodeTransformer):
 
 
 def _placed(new: Any, at: ast.AST) -> Any:
-    """A node that is told with the first line of a statement that holds others, or with all lines of anything else."""
+    """Give a node its position: one line of a compound statement, or all lines of anything else."""
     new = ast.copy_location(new, at)
     if isinstance(at, ast.stmt) and (hasattr(at, "body") or hasattr(at, "cases")):
         new.end_lineno, new.end_col_offset = at.lineno, at.col_offset
@@ -356,7 +383,7 @@ def _placed(new: Any, at: ast.AST) -> Any:
 
 
 def _drop_dead_code(definition: ast.FunctionDef) -> None:
-    """What follows a `return` the compiler does not look at."""
+    """Drop the statements after a `return`, which the compiler ignores."""
     for node in ast.walk(definition):
         for block in ("body", "orelse"):
             statements = getattr(node, block, None)
@@ -374,19 +401,19 @@ def _is_stub(node: ast.Raise) -> bool:
 
 
 def _returns_differ(nodes: list[ast.AST]) -> bool:
-    """Whether there are several `return`s, with values."""
+    """Return whether there are several `return`s, with values."""
     returns = [node for node in nodes if isinstance(node, ast.Return)]
     return len(returns) > 1 and any(node.value is not None for node in returns)
 
 
 def _of_lists(nodes: list[ast.AST]) -> set[str]:
-    """The variables of lists such as [f(x) for x in values]."""
+    """Return the variables of list comprehensions such as [f(x) for x in values]."""
     targets = [node.target for node in nodes if isinstance(node, ast.comprehension)]
     return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
 
 
 def _is_plain(expression: ast.expr) -> bool:
-    """Whether an expression computes nothing, so that it may be looked at though the program does not need it."""
+    """Return whether an expression computes nothing, so that evaluating it is harmless."""
     return all(
         isinstance(node, (ast.Name, ast.Constant, ast.Tuple, ast.expr_context))
         or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
@@ -408,9 +435,12 @@ def _delete(name: str) -> ast.stmt:
 
 
 def _is_readable(value: Any) -> bool:
-    """Whether the compiler lets a kernel read this global."""
+    """Return whether the compiler lets a kernel read this global."""
     return (
-        isinstance(value, (types.ModuleType, JITCallable, InterpretedFunction, tl.constexpr, tl.dtype))
+        isinstance(
+            value,
+            (types.ModuleType, JITCallable, InterpretedFunction, tl.constexpr, tl.dtype),
+        )
         or getattr(value, "__triton_builtin__", False)
         or getattr(value, "__triton_aggregate__", False)
         or str(getattr(value, "__module__", "")).startswith(("triton.", "assignment.simulator."))

@@ -18,7 +18,7 @@ _GROUPS = {  # elements along K for each scale, and its type, by the type of the
 
 
 def operand(elements: np.ndarray, scale: Handle | None, is_e2m1: bool, k_pack: bool) -> np.ndarray:
-    """The numbers of an operand (…, rows, k) in float64.
+    """Return the numbers of an operand (…, rows, k) in float64.
 
     Args:
         elements: floats; for e2m1 uint8, two numbers a byte, the first in the lower half.
@@ -44,7 +44,7 @@ def operand(elements: np.ndarray, scale: Handle | None, is_e2m1: bool, k_pack: b
 
 
 def _unpacked(pairs: np.ndarray, axis: int) -> np.ndarray:
-    """The e2m1 numbers of bytes that hold two neighbours along `axis` each."""
+    """Return the e2m1 numbers of bytes that hold two neighbours along `axis` each."""
     shape = list(pairs.shape)
     shape[axis] *= 2
     halves = np.stack([pairs & np.uint8(15), pairs >> np.uint8(4)], axis)

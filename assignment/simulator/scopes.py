@@ -1,7 +1,8 @@
-"""Which names are bound where, read off the syntax tree of a kernel, as Triton's compiler keeps its scopes.
+"""Which names of a kernel are bound where, by the scopes of Triton's compiler.
 
-What the body of a loop alone binds, and what one branch of an `if` on a tensor binds, is unknown after it. Whether an
-`if` is on a tensor only shows when the kernel runs, so some names are bound here *perhaps*.
+Names that only a loop's body binds, or only one branch of an `if` on a tensor, are unknown after
+it. Whether an `if` is on a tensor only shows when the kernel runs, so some names are bound here
+*perhaps*.
 """
 
 import ast
@@ -21,12 +22,12 @@ class Bound(NamedTuple):
         return self.surely | self.perhaps
 
     def also(self, names: Iterable[str]) -> "Bound":
-        """With these bound for certain."""
+        """Return this with `names` bound for certain."""
         names = frozenset(names)
         return Bound(self.surely | names, self.perhaps - names)
 
     def either(self, other: "Bound") -> "Bound":
-        """After one of two ways."""
+        """Return what is bound after one of two branches."""
         surely = self.surely & other.surely
         return Bound(surely, (self.any | other.any) - surely)
 
@@ -42,11 +43,11 @@ class Scopes:
         self._through(definition.body, Bound(frozenset(names), frozenset()))
 
     def before(self, statement: ast.stmt) -> Bound:
-        """What is bound when a statement begins."""
+        """Return what is bound when a statement begins."""
         return self._before[statement]
 
     def after(self, node: ast.If, branch: bool) -> Bound:
-        """What is bound at the end of the branch for a condition that is `branch`."""
+        """Return what is bound at the end of the branch for a condition that is `branch`."""
         return self._after[node, branch]
 
     def _through(self, statements: list[ast.stmt], bound: Bound) -> Bound:
@@ -73,24 +74,26 @@ class Scopes:
 
 
 def is_unrolled(loop: ast.For) -> bool:
-    """Whether the body is a new piece of program in each turn."""
+    """Return whether a loop's body is compiled anew for each turn."""
     callee = loop.iter.func if isinstance(loop.iter, ast.Call) else loop.iter
     return ast.unparse(callee).rpartition(".")[2] == "static_range"
 
 
 def is_constexpr(annotation: ast.expr) -> bool:
-    """Whether an annotation is tl.constexpr; one in quotes the compiler does not read."""
-    return not isinstance(annotation, ast.Constant) and ast.unparse(annotation).rpartition(".")[2] == "constexpr"
+    """Return whether an annotation is tl.constexpr; the compiler does not read a quoted one."""
+    if isinstance(annotation, ast.Constant):
+        return False
+    return ast.unparse(annotation).rpartition(".")[2] == "constexpr"
 
 
 def assigned(*nodes: ast.AST) -> frozenset[str]:
-    """The names that the nodes assign to, loop variables aside."""
+    """Return the names that the nodes assign to, loop variables excluded."""
     statements = (inner for node in nodes for inner in ast.walk(node))
     return frozenset(name for statement in statements for name in _targets(statement))
 
 
 def constants(*nodes: ast.AST) -> frozenset[str]:
-    """Those of them that are annotated as tl.constexpr."""
+    """Return the assigned names that are annotated as tl.constexpr."""
     statements = (inner for node in nodes for inner in ast.walk(node))
     return frozenset(
         name
@@ -101,7 +104,7 @@ def constants(*nodes: ast.AST) -> frozenset[str]:
 
 
 def has_return(*nodes: ast.AST) -> bool:
-    """Whether a `return` stands somewhere in the nodes."""
+    """Return whether there is a `return` in the nodes."""
     return any(isinstance(inner, ast.Return) for node in nodes for inner in ast.walk(node))
 
 

@@ -1,4 +1,4 @@
-"""Runs a script in the simulator and tells what its launches did wrong."""
+"""Run a script in the simulator and report what its launches did wrong."""
 
 import contextlib
 import runpy
@@ -26,7 +26,7 @@ class Run:
 
 
 def run(path: str, arguments: list[str], seed: int, is_traced: bool) -> Run:
-    """Run the script as `python path arguments` would. What it raises is caught."""
+    """Run the script as `python path arguments` would; exceptions that it raises are caught."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
     cuda.patch()
@@ -46,7 +46,7 @@ def run(path: str, arguments: list[str], seed: int, is_traced: bool) -> Run:
 
 
 def _status(request: SystemExit) -> int:
-    """What Python makes of sys.exit's argument."""
+    """Return the exit status that Python gives for sys.exit's argument."""
     if request.code is None or isinstance(request.code, int):
         return request.code or 0
     print(request.code, file=sys.stderr)
@@ -54,7 +54,7 @@ def _status(request: SystemExit) -> int:
 
 
 def tell(path: str, done: Run) -> int:
-    """Print on stderr what there is to say; returns the exit status."""
+    """Print the findings on stderr; returns the exit status."""
     sys.stdout.flush()
     is_fault = isinstance(done.error, MemoryFault)
     if done.call.n_launches == 0 and done.error is None:

@@ -1,7 +1,8 @@
-"""Triton's rules for types and shapes, with less bookkeeping than a compiler can afford.
+"""Triton's rules for types and shapes, with less bookkeeping than a compiler's.
 
-Triton makes new type objects for every value. Most of a simulated kernel's time would go there, so equal block types
-are one object here, and operands are not broadcast before an operation that does so by itself.
+Triton makes new type objects for every value. Most of a simulated kernel's time would go there, so
+equal block types are one object here, and operands are not broadcast before an operation that does
+so by itself.
 """
 
 import math
@@ -28,7 +29,7 @@ class Semantic(TritonSemantic):
         arithmetic_check: bool = True,
         div_or_mod: bool = False,
     ) -> tuple[Any, Any]:
-        """Both operands in one type. Their arrays are left for NumPy to broadcast."""
+        """Return both operands in one type, for NumPy to broadcast."""
         if not div_or_mod and type(lhs) is type(rhs) is tl.tensor and lhs.type is rhs.type and not lhs.dtype.is_ptr():
             return lhs, rhs
         self._operands_of_one_operation = True
@@ -40,14 +41,21 @@ class Semantic(TritonSemantic):
             self._operands_of_one_operation = False
 
     def dot_scaled(
-        self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *more: Any
+        self,
+        lhs: Any,
+        lhs_scale: Any,
+        lhs_format: Any,
+        rhs: Any,
+        rhs_scale: Any,
+        rhs_format: Any,
+        *more: Any,
     ) -> Any:
-        """Formats as the compiler has them: constants."""
+        """Pass the formats as the compiler has them: constants."""
         formats = tl.constexpr(lhs_format), tl.constexpr(rhs_format)
         return super().dot_scaled(lhs, lhs_scale, formats[0], rhs, rhs_scale, formats[1], *more)
 
     def broadcast_impl_value(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
-        """Both operands in one shape."""
+        """Return both operands in one shape."""
         if not self._operands_of_one_operation:
             return super().broadcast_impl_value(lhs, rhs)
         key = (id(lhs.type), id(rhs.type))
@@ -95,5 +103,8 @@ def _init_tensor(self: Any, handle: Any, type: Any) -> None:
         self.shape, self.numel = type.shape_of_tensors
     except AttributeError:
         dims = type.shape if type.is_block() else ()
-        type.shape_of_tensors = tl.tuple([tl.constexpr(s) for s in dims]), tl.constexpr(math.prod(dims))
+        type.shape_of_tensors = (
+            tl.tuple([tl.constexpr(s) for s in dims]),
+            tl.constexpr(math.prod(dims)),
+        )
         self.shape, self.numel = type.shape_of_tensors

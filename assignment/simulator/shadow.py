@@ -1,10 +1,10 @@
-"""What each element of memory has met in a launch."""
+"""Records of the accesses to each element of memory in a launch."""
 
 import numpy as np
 
 
 class Shadow:
-    """Marks on each piece of a stretch of memory: mostly numbers of events, 0 for none.
+    """Marks on each piece of a range of memory: mostly event numbers, 0 for none.
 
     A piece is `unit` bytes: the smallest element that was accessed so far.
     """
@@ -14,13 +14,13 @@ class Shadow:
         self.marks: dict[str, np.ndarray] = {}
 
     def of(self, action: str) -> np.ndarray:
-        """The mark that one kind of access leaves; memory for it is taken when it is first asked for."""
+        """Return the marks of one kind of access, allocated when first asked for."""
         if action not in self.marks:
             self.marks[action] = np.zeros(-(-self._n_bytes // self.unit), np.int32)
         return self.marks[action]
 
     def pieces(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """The pieces of accesses of `width` bytes at these byte offsets, lane by lane."""
+        """Return the pieces of accesses of `width` bytes at these byte offsets, lane by lane."""
         if width < self.unit:
             self.marks = {action: np.repeat(mark, self.unit // width) for action, mark in self.marks.items()}
             self.unit = width

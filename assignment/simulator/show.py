@@ -28,7 +28,8 @@ def report(launches: Sequence[LaunchCost], host: HostTraffic | None) -> None:
     if launches:
         table = _table(launches)
         whole = console.measure(table, options=console.options.update(max_width=_ENDLESS)).maximum
-        console.width = max(console.width, whole)  # a terminal may wrap a line; no figure is cut off
+        # a terminal may wrap a line; no figure is cut off
+        console.width = max(console.width, whole)
         console.print(table)
         console.print(_LEGEND, style="dim", soft_wrap=True)
     if host is not None:
@@ -39,7 +40,7 @@ def report(launches: Sequence[LaunchCost], host: HostTraffic | None) -> None:
 
 
 def _table(launches: Sequence[LaunchCost]) -> Table:
-    """A row for each launch and for each of its tensors; columns without a figure are left out."""
+    """Return a row for each launch and for each of its tensors; empty columns are left out."""
     rows: list[tuple[str, list[str]]] = []
     for number, launch in enumerate(launches, 1):
         rows.append(("bold", _launch_row(number, launch)))
@@ -95,13 +96,13 @@ def _times(count: int, t: Traffic) -> str:
 
 
 def _distinct(t: Traffic) -> int:
-    """Bytes that were loaded, stored or updated at least once."""
+    """Return the bytes that were loaded, stored or updated at least once."""
     maps = list(t.counts.values())
     return int(np.count_nonzero(np.any(maps, axis=0))) * t.itemsize if maps else 0
 
 
 def quantity(count: float, unit: str) -> str:
-    """Three digits and a unit: "992 B", "4 KB", "1.05 MB"."""
+    """Return three digits and a unit: "992 B", "4 KB", "1.05 MB"."""
     prefixes = iter(("", "K", "M", "G", "T"))
     prefix = next(prefixes)
     while count >= 999.5 and prefix != "T":

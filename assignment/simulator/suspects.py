@@ -1,4 +1,4 @@
-"""What an access out of bounds may come from: told only where every lane of it agrees, and nothing simpler does."""
+"""Likely causes of an out-of-bounds access: named only if all lanes agree and none is simpler."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Access:
-    """A load or a store that reaches outside of its tensor."""
+    """A load or a store that reaches outside its tensor."""
 
     name: str  # of the tensor
     layout: Layout
@@ -34,7 +34,7 @@ class Access:
 
 
 def likely(access: Access) -> str:
-    """The likeliest cause in a line of its own, or nothing; nothing for tensors that nobody has by mistake."""
+    """Return the likeliest cause on its own line, or ""; "" for tensors that cannot be confused."""
     layouts = [access.layout, *(layout for _, layout in access.others)]
     if any(len(layout.shape) > _MOST_DIMENSIONS or math.prod(layout.shape) > _MOST_ELEMENTS for layout in layouts):
         return ""
@@ -43,7 +43,7 @@ def likely(access: Access) -> str:
 
 
 def _swapped_axes(access: Access) -> str:
-    """A program id beyond the batches, where another axis of the grid has as many programs as there are batches."""
+    """Return the hint that a program id exceeds the batches, which another grid axis counts."""
     layout, program, grid = access.layout, access.program, access.grid
     if len(layout.shape) < 2 or not _is_widest_first(layout):
         return ""
@@ -66,7 +66,7 @@ def _is_widest_first(layout: Layout) -> bool:
 
 
 def _boundary_check(access: Access) -> str:
-    """A block pointer whose other axis ends within a tile."""
+    """Return the hint that a block pointer's other axis ends within a tile."""
     found, shape = _BOUNDARY.search(access.line), access.layout.shape
     if not found or len(shape) < 2 or len(set(access.offsets // (access.layout.strides[-2] or 1))) < _ROWS:
         return ""
@@ -81,7 +81,7 @@ def _boundary_check(access: Access) -> str:
 
 
 def _strides(access: Access) -> str:
-    """Strides of another tensor, or in another order, with which all lanes lie inside."""
+    """Return the hint that strides of another tensor, or in another order, put all lanes inside."""
     if access.offsets.size < _ENOUGH or _is_mere_overrun(access):
         return ""
     own = access.layout.strides
@@ -99,7 +99,7 @@ def _strides(access: Access) -> str:
 
 
 def _owners(access: Access, instead: Sequence[tuple[int, int]]) -> list[str]:
-    """Whose strides these are: most tensors are contiguous, so that this one was taken for such a one."""
+    """Return whose strides these are; a tensor is mostly taken for a contiguous one."""
     shape = access.layout.shape
     if all(_contiguous(shape)[axis] == stride for axis, stride in instead):
         return ["a contiguous tensor"]
@@ -108,7 +108,7 @@ def _owners(access: Access, instead: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def _candidates(access: Access) -> Iterator[Strides]:
-    """Strides that may have been used."""
+    """Yield strides that may have been used by mistake."""
     own, n_dims = access.layout.strides, len(access.layout.shape)
     others = [other.strides for _, other in access.others if len(other.shape) == n_dims]
     yield from others
@@ -124,7 +124,7 @@ def _contiguous(shape: Sequence[int]) -> Strides:
 
 
 def _are_of_a_block(indices: np.ndarray) -> bool:
-    """Whether those along each axis follow one another."""
+    """Return whether the indices along each axis are consecutive."""
     return all(_follow_one_another(np.unique(along)) for along in indices.T)
 
 
@@ -133,18 +133,21 @@ def _follow_one_another(numbers: np.ndarray) -> bool:
 
 
 def _indices(offsets: np.ndarray, shape: Sequence[int], strides: Strides) -> np.ndarray | None:
-    """The index of every lane, (lanes, dimensions); None where one lies outside."""
+    """Return the index of every lane, (lanes, dimensions); None where one lies outside."""
     indices, rest = np.zeros((offsets.size, len(shape)), np.int64), offsets.copy()
     if (rest < 0).any():
         return None
-    for i in sorted((i for i, size in enumerate(shape) if size > 1 and strides[i]), key=lambda i: -strides[i]):
+    for i in sorted(
+        (i for i, size in enumerate(shape) if size > 1 and strides[i]),
+        key=lambda i: -strides[i],
+    ):
         indices[:, i] = np.minimum(rest // strides[i], shape[i] - 1)
         rest -= indices[:, i] * strides[i]
     return None if rest.any() else indices
 
 
 def _is_of_program(indices: np.ndarray, access: Access) -> bool:
-    """Whether the batch, where there are several, is one that the program's id names."""
+    """Return whether the batch, where there are several, is one that the program's id names."""
     if indices.shape[1] < 3 or access.layout.shape[0] == 1:
         return True
     batches = set(indices[:, 0].tolist())
@@ -152,7 +155,7 @@ def _is_of_program(indices: np.ndarray, access: Access) -> bool:
 
 
 def _is_mere_overrun(access: Access) -> bool:
-    """Whether rows one after another, in the batch of this program, run past the last one: a mask is missing then."""
+    """Return whether consecutive rows of the batch run past the last one: a mask is missing."""
     shape, strides = access.layout.shape, access.layout.strides
     if len(shape) < 2:
         return True

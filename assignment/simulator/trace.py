@@ -1,4 +1,4 @@
-"""Exact costs of launches: bytes by tensor, requested and distinct, and the operations of `tl.dot`."""
+"""Exact costs of launches: bytes by tensor, requested and distinct, and operations of `tl.dot`."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from .faults import Program
 
 @dataclass
 class Traffic:
-    """What one launch asked of one tensor argument. Bytes count active lanes, each of them once."""
+    """What one launch requested of one tensor argument. Bytes count each active lane once."""
 
     name: str
     dtype: str
@@ -26,23 +26,25 @@ class Traffic:
     stored: int = 0
     updated: int = 0  # by atomics: each of them reads and writes
     tile_rows: int = 0  # the most rows of one batch that one load touched
-    counts: dict[str, np.ndarray] = field(default_factory=dict)  # by action: how many accesses touched each element
-    last: dict[str, np.ndarray] = field(default_factory=dict)  # by action: number of the last program, from 1
+    # by action: how many accesses touched each element
+    counts: dict[str, np.ndarray] = field(default_factory=dict)
+    # by action: number of the last program, from 1
+    last: dict[str, np.ndarray] = field(default_factory=dict)
     is_mapped_whole: bool = True  # these arrays are over its whole storage
     origin: int = 0  # the place of the tensor's first element in these arrays
 
     def moved(self, action: str, first: int = 0, last: int | None = None) -> int:
-        """Bytes of all accesses, of the elements from `first` to before `last` of the maps."""
+        """Return the bytes of all accesses to the elements [first, last) of the maps."""
         return int(self.counts[action][first:last].sum()) * self.itemsize if action in self.counts else 0
 
     def distinct(self, action: str) -> int:
-        """Bytes touched at least once."""
+        """Return the bytes touched at least once."""
         return int(np.count_nonzero(self.counts.get(action, ()))) * self.itemsize
 
 
 @dataclass
 class LaunchCost:
-    """One launch: its grid, its tensors and the multiplications and additions of its dots, by operand type."""
+    """The cost of one launch: its grid, its tensors and its dot operations by operand type."""
 
     kernel: str
     grid: Program
@@ -56,17 +58,27 @@ class LaunchCost:
         return x * y * z
 
     def begin(self, program: Program) -> None:
-        """The next program starts."""
+        """Start the next program."""
         x, y, z = program
         self.program = 1 + x + self.grid[0] * (y + self.grid[1] * z)
 
-    def touch(self, traffic: Traffic, action: str, index: np.ndarray, size: int, nbytes: int) -> None:
-        """An access of the elements `index` of a map of `size` elements."""
+    def touch(
+        self,
+        traffic: Traffic,
+        action: str,
+        index: np.ndarray,
+        size: int,
+        nbytes: int,
+    ) -> None:
+        """Count an access to the elements `index` of a map of `size` elements."""
         setattr(traffic, action, getattr(traffic, action) + nbytes)
         missing = size - len(traffic.counts.get(action, ()))
         if missing > 0:  # the first access, or one that reaches a larger tensor than those before
             for maps in (traffic.counts, traffic.last):
-                maps[action] = np.append(maps.get(action, np.zeros(0, np.int32)), np.zeros(missing, np.int32))
+                maps[action] = np.append(
+                    maps.get(action, np.zeros(0, np.int32)),
+                    np.zeros(missing, np.int32),
+                )
         index = np.unique(index)  # lanes that ask for one element together move it once
         traffic.counts[action][index] += 1
         traffic.last[action][index] = self.program
@@ -76,10 +88,10 @@ class LaunchCost:
             traffic.tile_rows = max([traffic.tile_rows, *of_batches.tolist()])
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
-        """A product of (…, m, k) and (…, k, n)."""
+        """Count a product of (…, m, k) and (…, k, n)."""
         self.flops[operands] += 2 * a.size * b.shape[-1]
 
     @property
     def total_bytes(self) -> int:
-        """Requested of all tensors; an atomic update reads and writes."""
+        """The bytes requested of all tensors; an atomic update reads and writes."""
         return sum(t.loaded + t.stored + 2 * t.updated for t in self.tensors)

@@ -1,8 +1,9 @@
-"""Values that a GPU does not define: elements that nobody wrote, and masked-out lanes of a load without `other`.
+"""Values that a GPU leaves undefined: unwritten elements, masked lanes of a load without `other`.
 
-Fresh memory holds a pattern that no computation makes, a NaN in every float type. Loading such a value is no fault by
-itself: a kernel may read too much and throw it away. So a program that met one is run again with something else in its
-place, and only if that changes what it stores is the value used.
+Fresh memory holds a pattern that no computation makes, a NaN in every float type. Loading such a
+value is not a fault by itself: a kernel may read too much and throw it away. So a program that
+loaded one is run again with another value in its place, and the value counts as used only if that
+changes what the program stores.
 """
 
 import ctypes
@@ -25,11 +26,12 @@ _PROBES = {  # what takes the place of undefined values: the largest, the smalle
     True: (3e4, -3e4, 1.5),
     False: (3e4, -3e4, 1.5, math.nan),  # of a masked-out lane, which a factor of zero does not hide
 }
-_ENOUGH = {True: 64, False: 3}  # programs run again for one line: with unwritten values, and with masked-out lanes
+# programs run again for one line: with unwritten values, and with masked-out lanes
+_ENOUGH = {True: 64, False: 3}
 
 
 class Write(NamedTuple):
-    """One store or update: enough to take it back and to do it again."""
+    """One store or update, with what is needed to undo and redo it."""
 
     addresses: np.ndarray  # plain ones
     old: np.ndarray
@@ -37,11 +39,11 @@ class Write(NamedTuple):
     began_fresh: bool  # the memory: what is unwritten there is still known to be
 
     def take_back(self) -> None:
-        """Put the old values in their places."""
+        """Restore the old values."""
         _scatter(self.addresses, self.old)
 
     def do_again(self) -> None:
-        """Put the new values in their places."""
+        """Store the new values again."""
         _scatter(self.addresses, self.new)
 
 
@@ -50,12 +52,16 @@ _Everything: Any = ctypes.c_char * 2**47  # one type for memory of any length: m
 
 def _scatter(addresses: np.ndarray, values: np.ndarray) -> None:
     first, last = int(addresses.min()), int(addresses.max())
-    memory = np.frombuffer(_Everything.from_address(first), values.dtype, (last - first) // values.itemsize + 1)
+    memory = np.frombuffer(
+        _Everything.from_address(first),
+        values.dtype,
+        (last - first) // values.itemsize + 1,
+    )
     memory[(addresses - np.uint64(first)).view(np.int64) // values.itemsize] = values
 
 
 def fill_fresh_memory() -> None:
-    """torch.empty and its relatives give the pattern; what else makes fresh memory gives NaN."""
+    """Make torch.empty and its relatives give the pattern, other fresh memory NaN."""
     # torch.use_deterministic_algorithms does the same, and imports Inductor: one second
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
@@ -77,7 +83,7 @@ def _filled(make: Callable) -> Callable:
 
 
 def fill(tensor: torch.Tensor) -> None:
-    """Give a tensor's memory the pattern, and remember that it began so."""
+    """Fill a tensor's memory with the pattern, and remember that it began so."""
     storage, width = tensor.untyped_storage(), tensor.itemsize
     if not _is_telling(tensor.dtype) or not storage.nbytes():
         return
@@ -90,18 +96,18 @@ def fill(tensor: torch.Tensor) -> None:
 
 
 def _is_telling(dtype: torch.dtype) -> bool:
-    """Whether the pattern cannot be an ordinary value: 16-bit integers, and all of 8 bits, have too few."""
+    """Return whether the pattern cannot be an ordinary value, as it can in small types."""
     return dtype.itemsize in PATTERN and (dtype.is_floating_point or dtype.itemsize > 2)
 
 
 def began_fresh(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's storage was made without values, so that the pattern in it means that nobody wrote."""
+    """Return whether the tensor's storage began uninitialised: the pattern means unwritten."""
     reference = _fresh.get(tensor.untyped_storage().data_ptr())
     return reference is not None and not reference.expired() and _is_telling(tensor.dtype)
 
 
 def is_unwritten(values: np.ndarray) -> np.ndarray | None:
-    """Which values are still those of fresh memory; None for none."""
+    """Return which values are still those of fresh memory; None for none."""
     width = values.dtype.itemsize
     if width not in PATTERN:
         return None
@@ -110,16 +116,16 @@ def is_unwritten(values: np.ndarray) -> np.ndarray | None:
 
 
 def are_unwritten(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Which elements of a float tensor nobody wrote; None for a tensor that does not tell."""
+    """Return which elements of a float tensor are unwritten; None where it is not known."""
     if tensor.layout != torch.strided or tensor.itemsize not in PATTERN or not tensor.is_floating_point():
         return None
     return tensor.detach().view(INTEGERS[tensor.itemsize]) == PATTERN[tensor.itemsize]
 
 
 def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
-    """How many elements of a float tensor, or of its original, nobody wrote, and the index of the first.
+    """Return how many elements of a float tensor are unwritten, and the index of the first.
 
-    None if there are none.
+    They are those of the tensor or of its original; None if there are none.
     """
     unwritten = are_unwritten(tensor)
     if unwritten is None or not unwritten.any():
@@ -129,19 +135,27 @@ def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
 
 
 class Undefined:
-    """The undefined values that the programs of one launch met, and the trial of what depends on them."""
+    """The undefined values that programs of one launch loaded, and the trials of their effects."""
 
     def __init__(self) -> None:
-        self.met: dict[Any, tuple[str, Place]] = {}  # by line of the kernel, those of the program that runs
+        # by line of the kernel, those of the program that runs
+        self.met: dict[Any, tuple[str, Place]] = {}
         self._tried: dict[Any, int] = {}
         self._probe: tuple[Any, float] | None = None
 
     def begin(self) -> None:
-        """The next program starts."""
+        """Start the next program."""
         self.met = {}
 
-    def meet(self, text: str, where: Place, values: np.ndarray, lanes: np.ndarray, is_unwritten: bool) -> None:
-        """An undefined value in these lanes; in a trial of this line, another takes its place."""
+    def meet(
+        self,
+        text: str,
+        where: Place,
+        values: np.ndarray,
+        lanes: np.ndarray,
+        is_unwritten: bool,
+    ) -> None:
+        """Record an undefined value in these lanes; in a trial of this line, replace it."""
         about = where[:1], is_unwritten
         if self._probe is None:
             self.met.setdefault(about, (text, where))
@@ -149,7 +163,7 @@ class Undefined:
             values[lanes] = _something_else(values.dtype, self._probe[1])
 
     def used(self, first: list[Write], again: Callable[[], list[Write]]) -> list[tuple[str, Place]]:
-        """Those that change what the program stores. `again` runs it once more and takes back what it wrote."""
+        """Return the values that change what the program stores, by rerunning it with `again`."""
         found = []
         for about, met in self.met.items():
             tried, enough = self._tried.get(about, 0), _ENOUGH[about[1]]
@@ -159,7 +173,13 @@ class Undefined:
             self._tried[about] = tried + 1
         return found
 
-    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Any, value: float) -> bool:
+    def _changes(
+        self,
+        first: list[Write],
+        again: Callable[[], list[Write]],
+        about: Any,
+        value: float,
+    ) -> bool:
         self._probe = about, value
         try:
             second = again()
@@ -171,7 +191,7 @@ class Undefined:
 
 
 def _is_used(first: Write, second: Write, value: float) -> bool:
-    """Whether a trial writes something else; to copy an unwritten value to fresh memory is no use of it."""
+    """Return whether a trial writes something else; a copy to fresh memory is no use."""
     if not np.array_equal(first.addresses, second.addresses):
         return True
     bits = f"u{first.new.dtype.itemsize}"

@@ -1,7 +1,8 @@
 """Elements of a kernel's output that no program stored, found when PyTorch reads them.
 
-Only what an operation reads counts: padding that is sliced off before is nobody's business. Elements are told by the
-pattern of fresh memory, so those of integer tensors are not noticed, nor what NumPy reads.
+Only elements that an operation reads count, not padding that is sliced off before. They are
+recognised by the pattern of fresh memory, so those of integer tensors are not noticed, nor reads by
+NumPy.
 """
 
 import functools
@@ -23,7 +24,16 @@ from .layout import Layout
 from .undefined import unwritten_in
 
 KIND = "never stored"
-_SELECTING = ("index", "index_select", "gather", "masked_select", "take", "where", "masked_fill", "embedding")
+_SELECTING = (
+    "index",
+    "index_select",
+    "gather",
+    "masked_select",
+    "take",
+    "where",
+    "masked_fill",
+    "embedding",
+)
 _MAKING = ("_like", "new_")  # of a tensor's shape, not of its elements
 
 
@@ -37,7 +47,7 @@ class _Output:
 
 
 class UnstoredReads(TorchDispatchMode):
-    """While active, looks at every operation that reads what the call's launches stored to."""
+    """While active, checks every operation that reads what the call's launches stored to."""
 
     def __init__(self, call: Call) -> None:
         super().__init__()
@@ -50,7 +60,7 @@ class UnstoredReads(TorchDispatchMode):
         _before(torch.Tensor, "__repr__", self._look_at_shown)
 
     def _note(self, name: str, tensor: torch.Tensor) -> None:
-        """A launch stores to its argument `name`."""
+        """Record that a launch stores to its argument `name`."""
         storage = tensor.untyped_storage()
         output = self._outputs.get(storage.data_ptr())
         if output is None or output.reference.expired():
@@ -71,20 +81,20 @@ class UnstoredReads(TorchDispatchMode):
         return result
 
     def _look(self, tensor: torch.Tensor) -> None:
-        """All elements are read."""
+        """Check a read of all elements."""
         with _disable_current_modes():
             report = None if self._call.faults else self._report(tensor)
         self._keep([report] if report else [])
 
     def _look_at_shown(self, tensor: torch.Tensor) -> None:
-        """The elements are read that print(tensor) shows."""
+        """Check a read of the elements that print(tensor) shows."""
         if tensor.numel() > _tensor_str.PRINT_OPTS.threshold:
             _tensor_str.get_summarized_data(tensor)  # an operation that reads them
         else:
             self._look(tensor)
 
     def _report(self, tensor: torch.Tensor) -> tuple[_Output, str] | None:
-        """What is wrong with reading this tensor, if a launch stored to it and left elements out."""
+        """Report a read of this tensor, if a launch stored to it and left elements out."""
         output = self._output(tensor)
         found = unwritten_in(tensor) if output is not None else None
         if output is None or found is None:
@@ -110,7 +120,7 @@ class UnstoredReads(TorchDispatchMode):
 
 
 def _before(owner: Any, name: str, first: Callable[[Any], None]) -> None:
-    """Let a method begin with `first`, for the rest of the process."""
+    """Make a method call `first` before itself, for the rest of the process."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
@@ -121,8 +131,12 @@ def _before(owner: Any, name: str, first: Callable[[Any], None]) -> None:
     setattr(owner, name, both)
 
 
-def _argument(output: _Output, tensor: torch.Tensor, index: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """Which argument of a launch holds the element at `index` of `tensor`: its name, and the element's index in it."""
+def _argument(
+    output: _Output,
+    tensor: torch.Tensor,
+    index: tuple[int, ...],
+) -> tuple[str, tuple[int, ...]]:
+    """Return the launch argument that holds an element of `tensor`, and its index there."""
     steps = sum(i * stride for i, stride in zip(index, tensor.stride(), strict=True))
     address = tensor.data_ptr() + steps * tensor.itemsize
     for (start, _), (name, layout) in output.arguments.items():
@@ -132,18 +146,21 @@ def _argument(output: _Output, tensor: torch.Tensor, index: tuple[int, ...]) -> 
 
 
 def _read_by(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors whose elements an operation reads; one that it writes to is left to the next that reads it."""
+    """Return the tensors whose elements an operation reads, without those that it writes to."""
     if func.is_view or any(part in _name(func) for part in _MAKING):
         return []
     arguments = func._schema.arguments
     named = {argument.name: argument for argument in arguments}
-    given = [*zip(arguments, args, strict=False), *((named[name], value) for name, value in kwargs.items())]
+    given = [
+        *zip(arguments, args, strict=False),
+        *((named[name], value) for name, value in kwargs.items()),
+    ]
     return tensors_in(
         [value for argument, value in given if not (argument.alias_info and argument.alias_info.is_write)]
     )
 
 
 def _name(func: Any) -> str:
-    """ "add", for torch.ops.aten.add.Tensor."""
+    """Return "add", for torch.ops.aten.add.Tensor."""
     name: str = func._schema.name.partition("::")[2]
     return name

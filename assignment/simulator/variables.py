@@ -1,8 +1,9 @@
-"""Variables that live through loops and through `if`s on tensors: Triton's compiler gives each of them one type.
+"""Variables assigned in loops or in `if`s on tensors: Triton's compiler gives each one type.
 
-It compiles both branches of an `if` that it cannot decide, and the body of a loop once. A kernel runs here one way at
-a time, so what the other way would do is known of its names (see `scopes`), and of its types once a program took it.
-See `visit_then_else_blocks` and `_verify_loop_carried_variable` in triton/compiler/code_generator.py.
+It compiles both branches of an `if` that it cannot decide, and the body of a loop once. A kernel
+runs here on one branch at a time, so the other branch's effect is known for its names (see
+`scopes`), and for its types once a program has taken it. See `visit_then_else_blocks` and
+`_verify_loop_carried_variable` in triton/compiler/code_generator.py.
 """
 
 import re
@@ -26,18 +27,20 @@ _FORGOTTEN = {
 
 
 def truth(condition: Any) -> bool:
-    """The value of a condition: a tensor of one element, or a constant."""
+    """Return the value of a condition: a tensor of one element, or a constant."""
     if not isinstance(condition, tensor):
         return bool(condition)
     data = condition.handle.data
     if data.size != 1:
-        raise BlockTruthError(f"a block of shape {data.shape} has no single truth value; use & | or tl.where")
+        raise BlockTruthError(
+            f"a block of shape {data.shape} has no single truth value; use & | or tl.where",
+        )
     semantic.builder.watch.decide(data)
     return bool(data.item())
 
 
 def decided(condition: Any) -> bool:
-    """The condition of an `if`: the compiler takes some types of constants alone."""
+    """Return the condition of an `if`: the compiler takes only some types of constants."""
     if isinstance(condition, tensor):
         return truth(condition)
     if isinstance(condition, tl.constexpr):
@@ -52,18 +55,22 @@ def decided(condition: Any) -> bool:
 
 
 def holds(condition: Any) -> bool:
-    """The condition of a `while`."""
+    """Return the condition of a `while`."""
     if isinstance(condition, tl.condition):  # with a hint for the compiler
         condition = condition.condition
     if not isinstance(condition, tensor):
-        raise TypeError("the condition of a `while` must be a tensor: the compiler cannot decide it, nor unroll a loop")
+        raise TypeError(
+            "the condition of a `while` must be a tensor: the compiler cannot decide it, nor unroll a loop",
+        )
     if condition.type != tl.int1:
-        raise TypeError(f"the condition of a `while` must be an int1, got {condition.type}: compare it, or reduce it")
+        raise TypeError(
+            f"the condition of a `while` must be an int1, got {condition.type}: compare it, or reduce it",
+        )
     return truth(condition)
 
 
 class Branch:
-    """An `if` on a tensor: the way that the program takes, and what was bound before it."""
+    """An `if` on a tensor: the branch that the program takes, and what was bound before it."""
 
     __slots__ = ("before", "names", "situation", "taken")
 
@@ -78,21 +85,22 @@ class Branch:
 
 
 def branch(value: Any, names: tuple[str, ...]) -> Branch | bool:
-    """The condition of an `if` that binds these names."""
+    """Return the condition of an `if` that binds these names."""
     if not isinstance(value, tensor):
         return decided(value)
     return Branch(truth(value), names, sys._getframe(1).f_locals)
 
 
 def is_runtime(way: Branch | bool) -> bool:
-    """Whether both branches are compiled."""
+    """Return whether both branches are compiled."""
     return type(way) is Branch
 
 
 def join(way: Branch | bool, in_both: tuple[str, ...]) -> dict[str, Any]:
-    """After an `if`: names that have the value of before again, which is `is_unbound` for those that had none.
+    """Return the names to restore after an `if`, with their values: `is_unbound` without one.
 
-    Raises TypeError for a variable whose type depends on the way taken. `in_both` are names that each branch may bind.
+    Raises TypeError for a variable whose type depends on the branch taken. `in_both` are names that
+    each branch may bind.
     """
     if type(way) is not Branch:
         return {}
@@ -113,7 +121,7 @@ def join(way: Branch | bool, in_both: tuple[str, ...]) -> dict[str, Any]:
 
 
 def is_unbound(value: Any) -> bool:
-    """Whether a restored name had no value."""
+    """Return whether a restored name had no value."""
     return value is _UNBOUND
 
 
@@ -128,7 +136,9 @@ def _same_as_before(name: str, taken: bool, before: Any, after: Any) -> None:
 
 def _same_in_both(name: str, way: Branch, after: Any, where: Any) -> None:
     if not _is_triton(after):
-        raise TypeError(f"'{type(after).__name__}' object has no attribute 'type': `{name}` cannot come out of an `if`")
+        raise TypeError(
+            f"'{type(after).__name__}' object has no attribute 'type': `{name}` cannot come out of an `if`",
+        )
     known = semantic.builder.watch.branch_types.setdefault((where, name, way.situation), {})
     known[way.taken] = after
     if len(known) == 2 and kind(known[True]) != kind(known[False]):
@@ -139,7 +149,7 @@ def _same_in_both(name: str, way: Branch, after: Any, where: Any) -> None:
 
 
 class Loop:
-    """What is bound before a loop and assigned to in it."""
+    """The variables that are bound before a loop and assigned to in it."""
 
     __slots__ = ("kinds", "names", "values")
 
@@ -149,30 +159,30 @@ class Loop:
 
 
 def entered(names: tuple[str, ...], values: tuple[Any, ...]) -> Loop:
-    """A loop begins that assigns to these names, all of them bound."""
+    """Enter a loop that assigns to these names, all of them bound."""
     return Loop(names, values)
 
 
 def entered_perhaps(names: tuple[str, ...], variables: dict[str, Any]) -> Loop:
-    """A loop begins that assigns to these names; some may be bound."""
+    """Enter a loop that assigns to these names; some may be bound."""
     bound = tuple(name for name in names if name in variables)
     return Loop(bound, tuple(variables[name] for name in bound))
 
 
 def turned(loop: Loop, values: tuple[Any, ...]) -> None:
-    """After each turn: raises TypeError for a variable that has another type than before the loop."""
+    """Raise TypeError, after a turn, for a variable whose type has changed in the loop."""
     for i, value in enumerate(values):
         if value.__class__ is not tensor or value.type is not loop.kinds[i]:
             _carried(loop.names[i], loop.values[i], value)
 
 
 def turned_perhaps(loop: Loop, variables: dict[str, Any]) -> None:
-    """After each turn, of a loop that began by entered_perhaps()."""
+    """Check the variables after a turn, for a loop entered by entered_perhaps()."""
     turned(loop, tuple(variables[name] for name in loop.names))
 
 
 def is_inner(name: str, loop: Loop) -> bool:
-    """Whether the loop alone binds a name."""
+    """Return whether only the loop binds a name."""
     return name not in loop.names
 
 
@@ -189,9 +199,15 @@ def _carried(name: str, before: Any, after: Any) -> None:
 
 
 def returned(value: Any, function: str, arguments: tuple[Any, ...]) -> Any:
-    """What one of several `return`s gives: raises TypeError if another one gave another type to like arguments."""
+    """Return the value of one of several `return`s.
+
+    Raises TypeError if another one gave a different type for arguments of the same kinds.
+    """
     value = value.value if isinstance(value, tl.constexpr) else value
-    known = semantic.builder.watch.branch_types.setdefault((function, tuple(map(kind, arguments))), value)
+    known = semantic.builder.watch.branch_types.setdefault(
+        (function, tuple(map(kind, arguments))),
+        value,
+    )
     kinds = [kind(known), kind(value)]
     if kinds[0] != kinds[1] and kind(_as_tensor(known)) != kind(_as_tensor(value)):
         raise TypeError(f"Return type mismatch: {shown(known)} and {shown(value)}.")
@@ -203,19 +219,19 @@ def _as_tensor(value: Any) -> Any:
 
 
 def define(name: str, value: Any, variables: dict[str, Any]) -> Any:
-    """`name: tl.constexpr = value`."""
+    """Evaluate `name: tl.constexpr = value`."""
     if name in variables:
         already_defined(name)
     return value
 
 
 def already_defined(name: str) -> NoReturn:
-    """A constant for a name that is bound."""
+    """Raise for a constant whose name is bound."""
     raise ValueError(f"{name} is already defined. constexpr cannot be reassigned.")
 
 
 def explain(error: NameError) -> None:
-    """Say why a name is not bound that a kernel binds, as the compiler names the error."""
+    """Add to the error, in the compiler's words, why a name that the kernel binds is not bound."""
     match = re.search(r"variable '(\w+)'", str(error))
     if match:
         in_branch, in_loop = match[1] in semantic.builder.watch.forgotten, match[1] in OF_LOOPS
@@ -224,7 +240,7 @@ def explain(error: NameError) -> None:
 
 
 def kind(value: Any) -> Any:
-    """Stands for the type of a variable, and for the value where it is a constant."""
+    """Return a key for the type of a variable, and for the value where it is a constant."""
     if isinstance(value, tensor):
         return value.type.name
     if isinstance(value, (tuple, tl.tuple)):
@@ -235,7 +251,7 @@ def kind(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """The type of a variable, for the reader."""
+    """Return the type of a variable, for the reader."""
     if isinstance(value, tensor):
         return str(value.type)
     if isinstance(value, (tuple, tl.tuple)):
@@ -246,5 +262,5 @@ def shown(value: Any) -> str:
 
 
 def _is_triton(value: Any) -> bool:
-    """Whether it is what the compiler calls a value; None, dtypes and functions are not."""
+    """Return whether it is what the compiler calls a value; None, dtypes and functions are not."""
     return isinstance(value, (bool, int, float, str, tuple, tl.core.base_value))

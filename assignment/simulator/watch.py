@@ -1,4 +1,4 @@
-"""Everything that is asked about a launch while it runs: bounds, races, undefined values, stores to inputs, costs."""
+"""Every check of a running launch: bounds, races, undefined values, stores to inputs, costs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -40,16 +40,19 @@ class Watch:
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
         self._journal: list[Write] | None = None
         self.is_rehearsal = False
-        self._leaves_journal = True  # the first program does; later ones where undefined values may come up
+        # the first program does; later ones where undefined values may come up
+        self._leaves_journal = True
         self._expects_undefined = False
-        self._asked: dict[int, int] = {}  # how often the program that runs has asked for a lock or a flag
-        self.branch_types: dict[Any, Any] = {}  # of what comes out of `if`s and `return`s: variables.py
+        # how often the program that runs has asked for a lock or a flag
+        self._asked: dict[int, int] = {}
+        # of what comes out of `if`s and `return`s: variables.py
+        self.branch_types: dict[Any, Any] = {}
         self.forgotten: set[str] = set()  # names that one branch alone has bound
         if self.cost:
             call.launches.append(self.cost)
 
     def admit(self, name: str, tensor: torch.Tensor) -> np.uint64:
-        """An argument of the launch; returns its address as the kernel gets it."""
+        """Add an argument of the launch; returns its address as the kernel gets it."""
         region = self._regions.admit(name, tensor)
         region.began_fresh = began_fresh(tensor)
         if not region.is_input and region.nbytes and region.began_fresh:
@@ -62,7 +65,7 @@ class Watch:
         return region.tagged_address
 
     def _follow(self, region: Region) -> None:
-        """Ask where the values of a region come from, once."""
+        """Ask, once, where the values of a region come from."""
         follower = self._call.follower
         region.is_followed = True
         region.origins = follower.admit(region.tensor) if follower else None
@@ -74,7 +77,7 @@ class Watch:
         self.cost.tensors.append(region.traffic)
 
     def run(self, program: Program, body: Callable[[], Any]) -> None:
-        """One program of the grid, and the trials of what it did with undefined values."""
+        """Run one program of the grid, and the trials of the undefined values that it loaded."""
         self._regions.program = program
         self._races.begin(program)
         self.undefined.begin()
@@ -99,7 +102,7 @@ class Watch:
             self._call.warn(f"{text}\n{at(where)}\n  {remedy}", where)
 
     def _rehearse(self, body: Callable[[], Any]) -> list[Write]:
-        """Run the program for its writes alone, and take them back."""
+        """Run the program, undo its writes, and return them."""
         self.is_rehearsal, self._journal = True, []
         try:
             body()
@@ -109,30 +112,43 @@ class Watch:
         return written
 
     def makes_nan(self, *_: Any) -> None:
-        """NumPy calls this at an operation such as ∞ − ∞, 0 · ∞ or 0 / 0."""
+        """Record a NaN; NumPy calls this at an operation such as ∞ − ∞, 0 · ∞ or 0 / 0."""
         if not self.is_rehearsal and len(self._call.nans) < _MAX_NANS and (where := place()) not in self._call.nans:
             self._call.nans[where] = at(where)
 
     def decide(self, condition: Any) -> None:
-        """A branch or a loop depends on this value."""
+        """Record that a branch or a loop depends on this value."""
         self._races.look(locks_in(condition))
 
-    def choose(self, addresses: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-        """The addresses and the mask of the next access, as plain arrays."""
+    def choose(
+        self,
+        addresses: np.ndarray,
+        mask: np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the addresses and the mask of the next access, as plain arrays."""
         self._races.look_for_now(locks_in(addresses) | locks_in(mask))
         return plain(addresses), plain(mask)
 
     def barrier(self) -> None:
-        """The threads of the program wait for each other."""
+        """Record a barrier between the threads of the program."""
         self._races.barrier()
 
     # accesses: addresses of active lanes only, at least one
 
-    def read(self, addresses: np.ndarray, dtype: np.dtype, lanes: Lanes | None = None) -> np.ndarray:
-        """A new array of the elements at `addresses`; `lanes` counts those of the block that are active."""
+    def read(
+        self,
+        addresses: np.ndarray,
+        dtype: np.dtype,
+        lanes: Lanes | None = None,
+    ) -> np.ndarray:
+        """Return a new array of the elements at `addresses`; `lanes` numbers the active lanes."""
         found = self._regions.find(addresses, dtype.itemsize, "loads")
         if found is None:
-            return self._by_tensor(addresses, lambda lanes: self.read(addresses[lanes], dtype), dtype)
+            return self._by_tensor(
+                addresses,
+                lambda lanes: self.read(addresses[lanes], dtype),
+                dtype,
+            )
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
         if not self.is_rehearsal:
@@ -140,7 +156,7 @@ class Watch:
             self._note_load(region, offsets, dtype, lanes)
         if region.may_be_unwritten and (undefined := is_unwritten(values)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(undefined)[0]])
-            text = self._says(Unwritten, "loads", region, lane, "which nobody has written")
+            text = self._says(Unwritten, "loads", region, lane, "which was never written")
             self.undefined.meet(text, place(), values, undefined, True)
         return values
 
@@ -153,7 +169,13 @@ class Watch:
             assert region.origins is not None
             place_in_storage = flat + (region.start - region.origins.address)
             name_of: Callable[[int], str] = lambda lane: region.name_at(int(flat[lane]))  # noqa: E731
-            self._call.follower.loaded(region.origins, place_in_storage, width, self.kernel, name_of)
+            self._call.follower.loaded(
+                region.origins,
+                place_in_storage,
+                width,
+                self.kernel,
+                name_of,
+            )
 
     def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
         if not region.is_followed:
@@ -161,7 +183,13 @@ class Watch:
         if region.origins and not self.is_rehearsal:
             region.origins.kernel_wrote(offsets + (region.start - region.origins.address), values)
 
-    def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype, lanes: Lanes | None) -> None:
+    def _note_load(
+        self,
+        region: Region,
+        offsets: np.ndarray,
+        dtype: np.dtype,
+        lanes: Lanes | None,
+    ) -> None:
         if not region.is_input:
             shadow = self._regions.shadow(region)
             pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
@@ -171,15 +199,19 @@ class Watch:
 
     @staticmethod
     def _namer(region: Region, offsets: np.ndarray, pieces: np.ndarray) -> Callable[[int], str]:
-        """The element's name for the number of a piece."""
+        """Return a function from a piece's number to the element's name."""
         per_lane = max(pieces.size // offsets.size, 1)
         return lambda piece: region.name_at(int(offsets.ravel()[piece // per_lane]))
 
     def write(self, addresses: np.ndarray, values: np.ndarray, lanes: Lanes | None = None) -> None:
-        """Store; of several lanes at one address the last stays. `lanes` as for `read`."""
+        """Store; of several lanes at one address the last is kept. `lanes` as for `read`."""
         found = self._regions.find(addresses, values.dtype.itemsize, "stores to")
         if found is None:
-            self._by_tensor(addresses, lambda lanes: self.write(addresses[lanes], values[lanes]), None)
+            self._by_tensor(
+                addresses,
+                lambda lanes: self.write(addresses[lanes], values[lanes]),
+                None,
+            )
             return
         region, offsets = found
         self._refuse_inputs(region, offsets, "stores to")
@@ -193,16 +225,25 @@ class Watch:
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
-        self._record(region, addresses, memory.take(index) if self._journal is not None else values, values)
+        self._record(
+            region,
+            addresses,
+            memory.take(index) if self._journal is not None else values,
+            values,
+        )
         memory[index] = values
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
     def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order) -> Locks:
-        """An atomic on these elements is about to happen, once or more often for each; returns what it acquires."""
+        """Check an atomic on these elements before it runs; returns what it acquires."""
         found = self._regions.find(addresses, dtype.itemsize, "updates")
         if found is None:
-            self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], dtype, order), None)
+            self._by_tensor(
+                addresses,
+                lambda lanes: self.begin_update(addresses[lanes], dtype, order),
+                None,
+            )
             return frozenset()
         region, offsets = found
         self._refuse_inputs(region, offsets, "updates")
@@ -218,7 +259,7 @@ class Watch:
         return self._order(addresses, order)
 
     def _order(self, addresses: np.ndarray, order: Order) -> Locks:
-        """What an atomic acquires; what it releases is noted."""
+        """Return what an atomic acquires, and record what it releases."""
         if not self._races.can_order(addresses.size, order.scope, order.is_exchange_if_equal):
             return frozenset()
         lock = int(addresses.item(0))
@@ -229,7 +270,7 @@ class Watch:
         return acquired
 
     def _wait(self, address: int) -> None:
-        """Refuse a program that asks for one element for ever: who would change it runs after it."""
+        """Refuse a program that polls forever: the program to change the element runs later."""
         self._asked[address] = self._asked.get(address, 0) + 1
         if self._asked[address] > _PATIENCE:
             who = f"program {self._regions.program} of {self.kernel}"
@@ -239,24 +280,34 @@ class Watch:
             )
 
     def update(
-        self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
+        self,
+        addresses: np.ndarray,
+        operation: Callable[..., np.ndarray],
+        operands: tuple[np.ndarray, ...],
     ) -> np.ndarray:
-        """Replace elements, no two lanes the same, by operation(old, *operands); returns the old ones."""
+        """Replace elements, all distinct, by operation(old, *operands); returns the old ones."""
         found = self._regions.find(addresses, operands[0].dtype.itemsize, "updates")
         if found is None:
             return self._by_tensor(
                 addresses,
-                lambda lanes: self.update(addresses[lanes], operation, tuple(x[lanes] for x in operands)),
+                lambda lanes: self.update(
+                    addresses[lanes],
+                    operation,
+                    tuple(x[lanes] for x in operands),
+                ),
                 operands[0].dtype,
             )
         region, offsets = found
-        memory, index = region.memory(operands[0].dtype), _index(offsets, operands[0].dtype.itemsize)
+        memory, index = (
+            region.memory(operands[0].dtype),
+            _index(offsets, operands[0].dtype.itemsize),
+        )
         old = memory.take(index)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := is_unwritten(old)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
-            text = self._says(Unwritten, "updates", region, lane, "which nobody has written")
+            text = self._says(Unwritten, "updates", region, lane, "which was never written")
             self.undefined.meet(text, place(), old, lanes, True)
         new = operation(old, *operands).astype(old.dtype)
         self._record(region, addresses, old, new)
@@ -265,20 +316,20 @@ class Watch:
         return old
 
     def expect_undefined(self) -> None:
-        """A load has a mask and no `other`: programs to come may leave lanes undefined."""
+        """Note a load with a mask and no `other`: later programs may leave lanes undefined."""
         self._expects_undefined = True
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
-        """A matrix product of operands of this type."""
+        """Count a matrix product of operands of this type."""
         if self.cost and not self.is_rehearsal:
             self.cost.dot(a, b, operands)
 
     def polled(self, addresses: np.ndarray) -> Locks:
-        """What a volatile load acquires: a program that waits in this way goes on when another has raised a flag."""
+        """Return what a volatile load acquires: a program may poll a flag that another one sets."""
         return self._order(addresses, Order(releases=False))
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
-        """Lanes that a mask without `other` leaves undefined; `values` hold zeros there."""
+        """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""
         text = f"masked load without other=: a lane of {self.kernel} that is masked out holds anything on a GPU, here 0"
         self.undefined.meet(text, place(), values, lanes, False)
 
@@ -286,20 +337,41 @@ class Watch:
         if region.is_input:
             remark = f"which is argument {self._call.position(region.tensor)} of the call, the caller's own"
             text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
-            raise InputWritten(f"{text}\n{at(place())}\n  store to memory that your function has made: torch.empty")
+            raise InputWritten(
+                f"{text}\n{at(place())}\n  store to memory that your function has made: torch.empty",
+            )
 
-    def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
+    def _refuse_lost_values(
+        self,
+        region: Region,
+        offsets: np.ndarray,
+        stored: np.ndarray,
+        values: np.ndarray,
+    ) -> None:
         lost = _bits(stored) != _bits(values)
         if lost.any():
             name = region.name_at(int(offsets.ravel()[np.flatnonzero(lost)[0]]))
             text = f"{Race.kind}: two lanes of program {self._regions.program} of {self.kernel} store different values"
             raise Race(f"{text} to {name}\n{at(place())}\n  which of them stays is luck on a GPU")
 
-    def _says(self, kind: type[MemoryFault], action: str, region: Region, offset: int, remark: str) -> str:
+    def _says(
+        self,
+        kind: type[MemoryFault],
+        action: str,
+        region: Region,
+        offset: int,
+        remark: str,
+    ) -> str:
         who = f"program {self._regions.program} of {self.kernel}"
         return f"{kind.kind}: {who} {action} {region.name_at(offset)}, {remark}"
 
-    def _record(self, region: Region, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+    def _record(
+        self,
+        region: Region,
+        addresses: np.ndarray,
+        old: np.ndarray,
+        new: np.ndarray,
+    ) -> None:
         if self._journal is not None:
             self._journal.append(Write(addresses & ADDRESS, old, np.array(new), region.began_fresh))
 
@@ -315,9 +387,12 @@ class Watch:
         self.cost.touch(region.traffic, action, index, size, offsets.size * width)
 
     def _by_tensor(
-        self, addresses: np.ndarray, access: Callable[[np.ndarray], Any], dtype: np.dtype | None
+        self,
+        addresses: np.ndarray,
+        access: Callable[[np.ndarray], Any],
+        dtype: np.dtype | None,
     ) -> np.ndarray:
-        """The same access for the lanes of each tensor by themselves."""
+        """Make the same access once per tensor, for its lanes."""
         out = np.zeros(addresses.shape, dtype or np.int8)
         for lanes in self._regions.by_tensor(addresses, "touches"):
             result = access(lanes)
@@ -328,7 +403,8 @@ class Watch:
 
 def _traffic(region: Region, call: Call) -> Traffic:
     storage = region.tensor.untyped_storage().data_ptr()
-    rows = call.storages.get(storage, [region.tensor])[0]  # of the caller's tensor, where there is one
+    # of the caller's tensor, where there is one
+    rows = call.storages.get(storage, [region.tensor])[0]
     start = region.shadow_origin if region.shadow_origin >= 0 else region.address
     return Traffic(
         name=region.name,
@@ -350,7 +426,9 @@ def _index(offsets: np.ndarray, width: int) -> np.ndarray:
     if width == 1:
         return offsets
     if (offsets & (width - 1)).any():
-        raise ValueError(f"pointers of one block are not a whole number of {width}-byte elements apart")
+        raise ValueError(
+            f"pointers of one block are not a whole number of {width}-byte elements apart",
+        )
     return offsets >> (width.bit_length() - 1)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.diagnosis import Search, calls, causes, matching
+from assignment.diagnosis import Search, calls, candidates, causes, matching
 from assignment.diagnosis.search import MOST_IN_VAIN
 from assignment.operators.misconception import Call
 from assignment.tests.specification import models, oracle
@@ -14,7 +14,7 @@ from tests.flash_attention.inputs import Attention, after_forward, forward_input
 from tests.inputs import normal
 from tests.rows import row_inputs
 
-EVERY = [(function, one) for function, models_ in matching.MODELS.items() for one in models_.misconceptions]
+EVERY = [(function, one) for function, models_ in candidates.MODELS.items() for one in models_.misconceptions]
 IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # seen on the checks' own inputs only
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
 ATTENTION = [(function, one) for function, one in EVERY if function.startswith("flash")]
@@ -24,7 +24,9 @@ WRONG_CALL: tuple[dict[str, Any], list[torch.Tensor], dict[str, Any]] = (ASKED, 
 
 def only(monkeypatch, function, misconceptions):
     """These are all that a student can have of the function."""
-    monkeypatch.setitem(matching.MODELS, function, replace(matching.MODELS[function], misconceptions=misconceptions))
+    monkeypatch.setitem(
+        candidates.MODELS, function, replace(candidates.MODELS[function], misconceptions=misconceptions)
+    )
 
 
 def asked_of(call):
@@ -103,7 +105,7 @@ def test_a_misconception_is_recognised(function, misconception, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", matching.MODELS)
+@pytest.mark.parametrize("function", candidates.MODELS)
 @pytest.mark.parametrize("seed", range(2))
 def test_silence_is_better_than_a_guess(function, seed):
     """Results that are wrong in no way that is known"""
@@ -190,13 +192,13 @@ def test_a_mean_over_no_rows():
     expected = models.weighted_sum_backward(grad_y, x, weight)
     got = [torch.ones(0, 40), torch.full((40,), torch.nan)]
     found = Search().causes("contract", "weighted_sum_backward", False, asked_of(call), got, expected)
-    assert found == [matching.OF_AN_EMPTY_BATCH.format(section=matching.MODELS["weighted_sum_backward"].section)]
+    assert found == [matching.OF_AN_EMPTY_BATCH.format(section=candidates.MODELS["weighted_sum_backward"].section)]
 
 
 def test_a_sum_that_is_carried_over_from_the_call_before():
     first, second = (after_forward(rng(seed), forward_inputs(rng(seed), SHAPES[0]), False) for seed in (0, 1))
     both = [Call("attention_backward", tensors, {"is_causal": False}) for tensors in (first, second)]
-    sums, want = (matching.right(call.function, call, call.tensors) for call in both)
+    sums, want = (candidates.right(call.function, call, call.tensors) for call in both)
     expected = models.attention_backward(*second, is_causal=False)
     got = [(sums[0] + want[0]).float(), *(x.float() for x in want[1:])]
     assert causes(both, got, expected) == [matching.ADDED_TO_ANOTHER]
@@ -210,14 +212,14 @@ def test_what_another_graph_has_saved(what):
     (call,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": True})
     grad, *saved = call.tensors
     others = [x / 2 for x in qkv]
-    own = [*others, *matching.intermediates("attention_backward", others, {"is_causal": False}, torch.float32)]
+    own = [*others, *candidates.intermediates("attention_backward", others, {"is_causal": False}, torch.float32)]
     tensors = {"all": own, "computed alone": [*qkv, *own[3:]], "switches": saved}[what]
     options = {"is_causal": what != "switches"}
-    wrong = matching.right("attention_backward", replace(call, options=options), [grad, *tensors])
+    wrong = candidates.right("attention_backward", replace(call, options=options), [grad, *tensors])
     expected = models.attention_backward(grad, *saved, is_causal=True)
-    assert matching.OF_ANOTHER_GRAPH in causes([call], [x.float() for x in wrong], expected)
+    assert candidates.OF_ANOTHER_GRAPH in causes([call], [x.float() for x in wrong], expected)
     (alone,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": False})
-    assert matching.OF_ANOTHER_GRAPH not in causes([alone], [x.float() for x in wrong], expected)
+    assert candidates.OF_ANOTHER_GRAPH not in causes([alone], [x.float() for x in wrong], expected)
 
 
 def test_a_result_that_is_stored_with_an_input_s_strides():
@@ -253,7 +255,7 @@ def test_only_one_half_of_a_backward_pass_reads_in_the_wrong_places():
     call = Call("attention_backward", [grad_o, *others], {"is_causal": False})
     misread = grad_o.as_strided(grad_o.shape, others[0].stride())
     expected = models.attention_backward(grad_o, *others, is_causal=False)
-    for wrong in matching.results("attention_backward", call, [misread, *others]):
+    for wrong in candidates.results("attention_backward", call, [misread, *others]):
         found = causes([call], [x.float() for x in wrong], expected)
         assert any("grad_o is read" in hint for hint in found)
 
@@ -285,7 +287,7 @@ def test_a_check_is_given_up_after_a_few_results(monkeypatch):
 
 
 def test_where_something_known_explains_a_result_nothing_else_is_tried(monkeypatch):
-    one = matching.MODELS["weighted_sum_forward"].misconceptions[0]
+    one = candidates.MODELS["weighted_sum_forward"].misconceptions[0]
     only(monkeypatch, "weighted_sum_forward", [one, replace(one, says="The same")])
     call = Call("weighted_sum_forward", [normal(rng(), 40, 64), normal(rng(1), 64)])
     (got,) = next(iter(one.model(call)))

@@ -1,4 +1,4 @@
-"""`python grade.py --bench`: a submission beside its peers over many sizes, as a table, as CSV and as a picture."""
+"""`python grade.py --bench`: a submission beside its peers over many sizes: table, CSV and plot."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ class Row:
 
 
 def sweep(only: Sequence[str]) -> list[Workload]:
-    """All work of the operators, or that of the functions that begin with one of these names."""
+    """Return all workloads, or those of functions that begin with one of these names."""
     works = [work for workload in operators.parts("workload") for work in workload.sweep()]
     return [work for work in works if not only or work.function.startswith(tuple(only))]
 
@@ -78,11 +78,17 @@ class Bench:
     """The contestants of one session."""
 
     def __init__(self, submitted: Submitted, peers: Peers, memory: Memory, roof: Roof) -> None:
-        self._submission, self._peers, self._memory, self._roof = submitted.contestant(), peers, memory, roof
-        self.missing: dict[tuple[str, str], str] = {}  # contestant and function: why it is not there
+        self._submission, self._peers, self._memory, self._roof = (
+            submitted.contestant(),
+            peers,
+            memory,
+            roof,
+        )
+        # contestant and function: why it is not there
+        self.missing: dict[tuple[str, str], str] = {}
 
     def rows(self, work: Workload) -> Iterator[Row]:
-        """All contestants that can do the work, timed in turns."""
+        """Yield a row per contestant that can do the work, timed in turns."""
         try:
             race = self._race(clock.Track(work, self._memory), work)
         except (ValueError, torch.OutOfMemoryError) as error:  # too large for this GPU
@@ -99,7 +105,7 @@ class Bench:
                 )
 
     def _race(self, track: clock.Track, work: Workload) -> clock.Race | None:
-        """Of all that are left once who cannot do the work has been left out; None without any."""
+        """Race all contestants, without those that fail at the work; None if none is left."""
         while present := self._contestants(work):
             try:
                 for contestant in present:
@@ -150,13 +156,23 @@ def run(
     roof: Roof,
     only: Sequence[str],
 ) -> Iterator[list[Row]]:
-    """Time the whole sweep, with a table for each function as soon as it is through."""
+    """Time the whole sweep, with a table for each function as soon as it is done."""
     bench = Bench(submitted, peers, memory, roof)
     found: list[Row] = []  # of the function that is at it
     works = sweep(only)
-    bar = (TextColumn("  timing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = (
+        TextColumn("  timing {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     try:
-        with Progress(*bar, console=console, transient=True, disable=not console.is_terminal) as progress:
+        with Progress(
+            *bar,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        ) as progress:
             task = progress.add_task("", total=len(works))
             for i, work in enumerate(works):
                 progress.update(task, description=work.function)
@@ -175,7 +191,7 @@ def run(
 
 
 def table(rows: list[Row]) -> Table:
-    """Sizes down, contestants across; with the share of the roof."""
+    """Return a table: sizes down, contestants across, with the share of the roofline."""
     names = [name for name in TITLES if any(row.contestant == name for row in rows)]
     is_product = any(row.tflops for row in rows)
     unit = "TFLOP/s" if is_product else "TB/s"

@@ -1,9 +1,10 @@
 """One function against another on the same inputs, in turns: A B A B.
 
-A run is some calls, each on a slot that has just been rewritten, with the cache full of other things: no call sees
-values that an earlier one has seen. Each contestant's process times itself, since it holds no host code but ours
-(protocol/timed.py). Then the inputs are poisoned, and the results of calls that nobody could foresee are handed over:
-they must be right, for inputs that are made anew from where no contestant sees them.
+A run is some calls, each on a slot that has just been rewritten, with the cache full of other data:
+no call sees values that an earlier one has seen. Each contestant's process times itself, since it
+holds no host code but ours (protocol/timed.py). Then the inputs are poisoned, and the results of
+randomly chosen calls are handed over: they must be right, for inputs that are generated again where
+no contestant sees them.
 """
 
 import random
@@ -20,7 +21,8 @@ from assignment.operators.workloads import Workload
 from assignment.timing.memory import Memory, aligned
 from assignment.timing.roof import Roof
 
-Ask = Callable[..., dict[str, Any]]  # a request of a kind about a workload, with more in its header; the reply
+# a request of a kind about a workload, with more in its header; the reply
+Ask = Callable[..., dict[str, Any]]
 LOOKED_AT = 4  # results, of a run
 MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 32, 256  # calls of a run
 TAKE_S = 0.01  # a run, at least: more calls where one is short
@@ -31,7 +33,7 @@ SLOW_S = 0.5  # a call that takes so long need not be repeated often
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who has a function that is timed."""
+    """A process with a function to be timed."""
 
     name: str
     ask: Ask
@@ -40,7 +42,7 @@ class Contestant:
 
 @dataclass
 class Record:
-    """What the rounds of one contestant have shown."""
+    """The measurements of one contestant's rounds."""
 
     calls: list[float] = field(default_factory=list)  # seconds a call, of each round
     margins: list[float] = field(default_factory=list)  # the largest error over its bound
@@ -48,7 +50,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call: the median of the rounds, and their quartiles."""
+    """Seconds per call: the median of the rounds, and their quartiles."""
 
     seconds: float
     low: float
@@ -59,10 +61,16 @@ class Timing:
 @dataclass(frozen=True)
 class Race:
     timings: dict[str, Timing]
-    ratios: dict[str, tuple[float, float, float]]  # seconds over those of the first contestant: median, quartiles
+    # seconds over those of the first contestant: median, quartiles
+    ratios: dict[str, tuple[float, float, float]]
 
 
-def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, rounds: int) -> Race:
+def race(
+    workload: Workload,
+    contestants: Sequence[Contestant],
+    memory: Memory,
+    rounds: int,
+) -> Race:
     """Time the contestants in turns.
 
     Raises:
@@ -75,7 +83,7 @@ def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, 
 
 
 def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> Race:
-    """The same with contestants that are warm."""
+    """Time contestants in turns that are warm already."""
     records = {contestant.name: Record() for contestant in contestants}
     for _ in range(rounds):
         for contestant in random.SystemRandom().sample(contestants, len(contestants)):
@@ -84,7 +92,7 @@ def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> R
 
 
 def judged(records: dict[str, Record]) -> Race:
-    """What the records mean."""
+    """Return the result of a race from its records."""
     timings = {}
     for name, record in records.items():
         low, middle, high = statistics.quantiles(record.calls, n=4)
@@ -92,7 +100,10 @@ def judged(records: dict[str, Record]) -> Race:
     first = next(iter(records.values())).calls
     ratios = {}
     for name, record in records.items():
-        low, middle, high = statistics.quantiles([b / a for a, b in zip(first, record.calls, strict=True)], n=4)
+        low, middle, high = statistics.quantiles(
+            [b / a for a, b in zip(first, record.calls, strict=True)],
+            n=4,
+        )
         ratios[name] = (middle, low, high)
     return Race(timings, ratios)
 
@@ -101,7 +112,7 @@ class Track:
     """The slots of one workload in the grader's memory."""
 
     def __init__(self, workload: Workload, memory: Memory, n_slots: int | None = None) -> None:
-        """n_slots: by default as many as timing asks for."""
+        """Lay out n_slots slots, by default as many as timing asks for."""
         self._workload, self._memory = workload, memory
         self._chance = random.Random(secrets.randbits(128))
         self._seeds: list[int] = []
@@ -109,36 +120,46 @@ class Track:
         slot_nbytes, outputs_nbytes = (sum(aligned(spec.nbytes) for spec in specs) for specs in (slot, outputs))
         room = (memory.nbytes - LOOKED_AT * outputs_nbytes) // slot_nbytes
         wanted = min(
-            MAX_SLOTS, max(USUAL_SLOTS, int(TAKE_S / ROUGHLY.least_seconds(workload.nbytes, workload.operations)))
+            MAX_SLOTS,
+            max(
+                USUAL_SLOTS,
+                int(TAKE_S / ROUGHLY.least_seconds(workload.nbytes, workload.operations)),
+            ),
         )
         self.n_slots = n_slots or min(wanted, room)
         if self.n_slots < (n_slots or MIN_SLOTS):
-            raise ValueError(f"{workload.function}: {MIN_SLOTS} slots of {slot_nbytes:,} bytes do not fit")
+            raise ValueError(
+                f"{workload.function}: {MIN_SLOTS} slots of {slot_nbytes:,} bytes do not fit",
+            )
         tensors, places = memory.lay_out([slot] * self.n_slots + [outputs] * LOOKED_AT)
         self.slots, self._outputs = tensors[: self.n_slots], tensors[self.n_slots :]
         self._slot_places, self._output_places = places[: self.n_slots], places[self.n_slots :]
 
     def warm_up(self, contestant: Contestant) -> float:
-        """Compilation, tuning, and the allocator's first blocks; returns the seconds of a call."""
+        """Let a contestant compile, tune and allocate; returns the seconds of a call."""
         self.hold(contestant)
         record = Record()
         self.round(contestant, record)
         return record.calls[0]
 
     def hold(self, contestant: Contestant) -> None:
-        """Have the worker see the slots; each holds some values."""
+        """Have the worker map the slots, which hold some values."""
         self.fill()
-        held = {"memory": self._memory.handle(), "slots": self._slot_places, "outputs": self._output_places}
+        held = {
+            "memory": self._memory.handle(),
+            "slots": self._slot_places,
+            "outputs": self._output_places,
+        }
         contestant.ask("hold", self._workload, held)
 
     def fill(self) -> None:
-        """New values in all slots, which only the seeds know."""
+        """Fill all slots with new values, from secret seeds."""
         self._seeds = [secrets.randbits(63) for _ in self.slots]
         for slot, seed in zip(self.slots, self._seeds, strict=True):
             self._workload.fill(slot, self._memory, torch.Generator().manual_seed(seed))
 
     def round(self, contestant: Contestant, record: Record) -> None:
-        """A run of all slots, and a look at some of its results."""
+        """Run all slots, and check some of the results."""
         order = self._chance.sample(range(self.n_slots), self.n_slots)
         self.fill()
         self._memory.settle()
@@ -153,11 +174,21 @@ class Track:
         strict = self._chance.randrange(len(positions)) if self._chance.random() < STRICT else None
         record.margins.append(self.check(given, [order[position] for position in positions], strict))
 
-    def check(self, given: Sequence[Sequence[Tensor]], slots: Sequence[int], strict: int | None = None) -> float:
-        """Look at the results that were given for these slots, at one of them closely; returns the largest margin."""
-        inputs = [torch.empty_like(tensor) for tensor in self.slots[0]]  # where no contestant sees them
+    def check(
+        self,
+        given: Sequence[Sequence[Tensor]],
+        slots: Sequence[int],
+        strict: int | None = None,
+    ) -> float:
+        """Check the results given for slots, one closely; returns the largest margin."""
+        # where no contestant sees them
+        inputs = [torch.empty_like(tensor) for tensor in self.slots[0]]
         margins = []
         for i, (slot, results) in enumerate(zip(slots, given, strict=True)):
-            self._workload.fill(inputs, self._memory, torch.Generator().manual_seed(self._seeds[slot]))
+            self._workload.fill(
+                inputs,
+                self._memory,
+                torch.Generator().manual_seed(self._seeds[slot]),
+            )
             margins.append(self._workload.pick(inputs, self._chance, is_strict=i == strict)(results))
         return max(margins)

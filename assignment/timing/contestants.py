@@ -1,4 +1,4 @@
-"""Submission and peers as contestants: each in a process of its own, asked through the same door."""
+"""Submission and peers as contestants: each in a separate process, asked in the same way."""
 
 import contextlib
 import math
@@ -17,7 +17,10 @@ from assignment.timing.clock import Contestant
 from assignment.timing.steps import Found, examined
 from tests import operators
 
-PEERS, OPERATORS = Path(__file__).parent / "peers", Path(__file__).resolve().parents[1] / "operators"
+PEERS, OPERATORS = (
+    Path(__file__).parent / "peers",
+    Path(__file__).resolve().parents[1] / "operators",
+)
 ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = {"status": "failed", "message": replies.UNREADABLE}
 
@@ -35,10 +38,10 @@ class PeerFailed(Exception):
 
 
 class Submitted:
-    """A submission: its host code is recorded on stand-ins, and what it says is played by who is timed."""
+    """A submission: recorded on stand-ins in one process, played and timed in another."""
 
     def __init__(self, stage: Stage, rung: str, gpu: dict[str, Any]) -> None:
-        """gpu: the properties that host code hears of."""
+        """Start the workers; gpu holds the properties that host code sees."""
         self._recorder, self._player = Worker(stage, "record", rung), Worker(stage, "gpu", rung)
         self._gpu = gpu
         self._kernels: list[Any] = []
@@ -47,8 +50,13 @@ class Submitted:
     def contestant(self) -> Contestant:
         return Contestant("submission", self.ask)
 
-    def ask(self, kind: str, workload: Workload, more: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One request about a workload; raises Failed and WorkerDied."""
+    def ask(
+        self,
+        kind: str,
+        workload: Workload,
+        more: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Send a request about a workload; raises Failed and WorkerDied."""
         if not (self._recorder.is_connected and self._player.is_connected):
             self.begin_anew()
         reply = self._play(kind, workload, more or {})
@@ -57,7 +65,10 @@ class Submitted:
         return reply
 
     def _prepare(self, workload: Workload) -> None:
-        """Have the program recorded that is to be timed: that of a second call, with what is fastest on this GPU."""
+        """Have the program recorded that is to be timed.
+
+        It is that of a second call, with the configurations that are fastest on this GPU.
+        """
         warm_up = self._record(workload, 0)
         self._play("warm up", workload, {}, warm_up)
         tuned = [len(step[5]) for step in program.read(warm_up)["steps"] if step[0] == "launch" and step[5]]
@@ -72,9 +83,16 @@ class Submitted:
 
     def _record(self, workload: Workload, configurations: int | list[int]) -> Tensor:
         made = [[str(spec.dtype).removeprefix("torch."), list(spec.shape)] for spec in workload.inputs.values()]
-        request = {"kind": "call", **operators.called(workload.function), "options": workload.options}
+        request = {
+            "kind": "call",
+            **operators.called(workload.function),
+            "options": workload.options,
+        }
         request["target"] = self._gpu
-        said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
+        said, came = self._recorder.ask(
+            {**request, "made": made, "configurations": configurations},
+            [],
+        )
         reply = replies.recorded(said) if replies.is_program(came) else None
         if reply is None or reply["status"] != "ok":
             raise Failed(reply or UNREADABLE)
@@ -84,11 +102,17 @@ class Submitted:
             raise Failed({"status": "failed", "message": str(error)}) from error
         return came[0]
 
-    def _play(self, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor) -> dict[str, Any]:
+    def _play(
+        self,
+        kind: str,
+        workload: Workload,
+        more: dict[str, Any],
+        *data: Tensor,
+    ) -> dict[str, Any]:
         return ask(self._player, workload.function, kind, workload, more, *data)
 
     def begin_anew(self) -> None:
-        """With new processes, for another submission or after a failure."""
+        """Restart the processes, for another submission or after a failure."""
         self._kernels = []
         for worker in (self._recorder, self._player):
             worker.end_child()
@@ -104,7 +128,7 @@ class Submitted:
 
 
 def peers() -> Submission:
-    """All peers as one submission: what they share, and a package for each operator."""
+    """Return all peers as one submission: shared modules, and a package for each operator."""
     files = {f"{PACKAGE}/{path.name}": path for path in sorted(PEERS.glob("*.py"))}
     for operator in operators.operators():
         own = sorted((OPERATORS / operator.name / "peers").glob("*.py"))
@@ -113,7 +137,10 @@ def peers() -> Submission:
 
 
 def packages() -> list[str]:
-    """Folders of PYTHONPATH, where peers may be installed: workers do not hear of it, and a submission need not."""
+    """Return the folders of PYTHONPATH, where peers may be installed.
+
+    Workers do not see PYTHONPATH, and a submission need not.
+    """
     named = (Path(entry).resolve() for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry)
     return [str(folder) for folder in named if folder.is_dir() and folder != ROOT and folder not in ROOT.parents]
 
@@ -127,16 +154,24 @@ class Peers:
         self._worker = Worker(self._stage, "cuda", rung, packages=packages())
 
     def contestant(self, name: str) -> Contestant:
-        def ask_peer(kind: str, workload: Workload, more: dict[str, Any] | None = None) -> dict[str, Any]:
+        def ask_peer(
+            kind: str,
+            workload: Workload,
+            more: dict[str, Any] | None = None,
+        ) -> dict[str, Any]:
             try:
                 return ask(self._worker, f"{name}__{workload.function}", kind, workload, more or {})
             except (Failed, WorkerDied) as error:
-                raise PeerFailed(name, (str(error) or type(error).__name__).splitlines()[0][:100]) from error
+                raise PeerFailed(
+                    name,
+                    (str(error) or type(error).__name__).splitlines()[0][:100],
+                ) from error
 
         return Contestant(name, ask_peer, is_trusted=True)
 
     def close(self) -> None:
-        with contextlib.suppress(WorkerDied):  # so that PyTorch does not complain of memory that is still in use
+        # so that PyTorch does not complain of memory that is still in use
+        with contextlib.suppress(WorkerDied):
             function = f"{COPYING}__{next(iter(operators.functions()))}"
             self._worker.ask({"kind": "release", **operators.called(function), "options": {}}, [])
         self._worker.close()
@@ -144,9 +179,14 @@ class Peers:
 
 
 def ask(
-    worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor
+    worker: Worker,
+    function: str,
+    kind: str,
+    workload: Workload,
+    more: dict[str, Any],
+    *data: Tensor,
 ) -> dict[str, Any]:
-    """The reply to one request; raises Failed and WorkerDied."""
+    """Send a request and return the reply; raises Failed and WorkerDied."""
     request = {"kind": kind, **operators.called(function), "options": workload.options, **more}
     came, results = worker.ask(request, list(data))
     reply = replies.read(came, len(results))

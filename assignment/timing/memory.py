@@ -1,4 +1,4 @@
-"""The grader's memory on a GPU: slots of inputs, and a place for results, that workers see through CUDA IPC."""
+"""The grader's memory on a GPU: slots of inputs and results that workers see through CUDA IPC."""
 
 import secrets
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from torch import Tensor
 
 from assignment.operators.workloads import Spec
 
-ALIGNMENT = 256  # bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
+# bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
+ALIGNMENT = 256
 POISON = 0xFF  # NaN in every float type
 POOL_ELEMENTS = 1 << 26
 FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
@@ -25,18 +26,25 @@ class Memory:
         self._flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
         secret = torch.Generator("cuda").manual_seed(secrets.randbits(63))
         self._normal = torch.randn(POOL_ELEMENTS, device="cuda", generator=secret)
-        self._shared = self._bytes.untyped_storage()._share_cuda_()  # its parts are told in reductions.py of PyTorch
+        # its parts are told in reductions.py of PyTorch
+        self._shared = self._bytes.untyped_storage()._share_cuda_()
 
     @property
     def nbytes(self) -> int:
         return self._bytes.numel()
 
     def handle(self) -> list[Any]:
-        """What a worker needs to see the memory, as JSON."""
+        """Return what a worker needs to map the memory, as JSON."""
         return [part.hex() if isinstance(part, bytes) else part for part in self._shared]
 
-    def lay_out(self, groups: Sequence[Sequence[Spec]]) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
-        """Tensors for the specs of each group, and the same places for a worker: offset, dtype and shape."""
+    def lay_out(
+        self,
+        groups: Sequence[Sequence[Spec]],
+    ) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
+        """Return tensors for the specs of each group, and their places for a worker.
+
+        A place is an offset, a dtype and a shape.
+        """
         position = self._used = 0
         tensors: list[list[Tensor]] = []
         places: list[list[list[Any]]] = []
@@ -53,17 +61,17 @@ class Memory:
         return tensors, places
 
     def settle(self) -> None:
-        """Wait until all is written, with the cache full of other things."""
+        """Wait until all is written, with the cache full of other data."""
         self._flushed.fill_(0)
         torch.cuda.synchronize()
 
     def poison(self) -> None:
-        """Leave no value that was laid out."""
+        """Overwrite every value that was laid out."""
         self._bytes[: self._used].fill_(POISON)
         torch.cuda.synchronize()
 
     def randomize(self, tensor: Tensor, generator: torch.Generator) -> None:
-        """Fill with normally distributed values, from places of the pool that nobody can know."""
+        """Fill with normally distributed values, from secret places of the pool."""
         flat, half = tensor.view(-1), self._normal.numel() // 2
         for start in range(0, flat.numel(), half):
             part = flat[start : start + half]

@@ -1,4 +1,4 @@
-"""What this GPU can do, measured: how fast it copies, and how fast it multiplies matrices."""
+"""The limits of this GPU, measured: how fast it copies, and how fast it multiplies matrices."""
 
 import statistics
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Roof:
     operations_per_s: float  # of a product of matrices
 
     def least_seconds(self, nbytes: float, operations: float) -> float:
-        """What no function that does its work can stay below."""
+        """Return a lower bound on the time of a function that does its work."""
         return max(nbytes / self.bytes_per_s, operations / self.operations_per_s)
 
 
@@ -38,7 +38,7 @@ def measure(dtype: torch.dtype) -> Roof:
 
 
 def median_s(work: Callable[[], object]) -> float:
-    """Of one call, by CUDA's events in this process, where no submission is."""
+    """Return the median of one call, by CUDA's events in this process, without a submission."""
     times = []
     for _ in range(ROUNDS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,6 +1,6 @@
-"""What a test of speed can ask: a function of the submission against a peer, timed in this very process.
+"""The `speed` fixture: tests compare a submission's function with a peer, timed in this process.
 
-These tests run one after the other, when all others are over and the machine is quiet.
+These tests run one after another, when all others are over and the machine is quiet.
 """
 
 import contextlib
@@ -29,13 +29,16 @@ THREADS = 4  # of PyTorch, where results are checked: small pieces gain nothing 
 MEMORY_SHARE = 0.25  # of the GPU's, for slots; the results of the calls take as much again
 BENCH_MEMORY_SHARE = 0.1  # where some peers hold all scores
 MAX_MEMORY = 40 << 30  # bytes
-FULL_SIZES_FROM = 32 << 30  # bytes of the GPU; on a smaller one, what only moves memory has a quarter of the rows
-BEYOND_ROOF = 1.25  # times what copies and products reach: who only reads may be a little faster than a copy
-SLACK = 1 << 30  # bytes beside the results: a matrix of all scores of one head at n = 32,768 takes 2 GiB in bfloat16
+# bytes of the GPU; on a smaller one, what only moves memory has a quarter of the rows
+FULL_SIZES_FROM = 32 << 30
+# times what copies and products reach: reading alone may be a little faster than a copy
+BEYOND_ROOF = 1.25
+# bytes beside the results: a matrix of all scores of one head at n = 32,768 takes 2 GiB in bfloat16
+SLACK = 1 << 30
 
 
 class TooSlow(AssertionError):
-    """Right, but slower than full points ask for."""
+    """A function is right, but too slow for full points."""
 
     def __init__(self, message: str, share: float) -> None:
         super().__init__(message)
@@ -43,7 +46,7 @@ class TooSlow(AssertionError):
 
 
 class Session:
-    """What the speed tests of one run share: processes of their own, the judge's memory, what the GPU can do.
+    """What the speed tests of one run share: processes, the judge's memory, the GPU's limits.
 
     The processes load while other tests are judged.
     """
@@ -60,7 +63,7 @@ class Session:
         self.has_begun = False
 
     def replace(self, submission: Submission) -> None:
-        """Go on with another submission."""
+        """Continue with another submission."""
         self.submitted.begin_anew()
         self._stage.replace(submission)
         self.deaths.clear()
@@ -79,11 +82,20 @@ class Session:
         self.peers.close()
 
 
-def bench(session: Session, console: Console, only: Sequence[str], table: Path | None, picture: Path | None) -> None:
-    """Time a sweep, and write what was asked for."""
+def bench(
+    session: Session,
+    console: Console,
+    only: Sequence[str],
+    table: Path | None,
+    picture: Path | None,
+) -> None:
+    """Time a sweep, and write the files that were asked for."""
     from assignment.timing import bench, plots
 
-    memory, roof = Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))), session.roof(torch.bfloat16)
+    memory, roof = (
+        Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))),
+        session.roof(torch.bfloat16),
+    )
     rows: list[bench.Row] = []
     try:
         for more in bench.run(console, session.submitted, session.peers, memory, roof, only):
@@ -109,9 +121,15 @@ class Speed:
         self.ratio = 0.0  # of the peer's time to that of the submission
 
     def __call__(
-        self, function: str, shape: Sequence[int], dtype: torch.dtype, against: str, reach: float, **options: Any
+        self,
+        function: str,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        against: str,
+        reach: float,
+        **options: Any,
     ) -> None:
-        """Assert that the function is right, its own work, and `reach` times as fast as the peer."""
+        """Assert that the function is right, its own work, and `reach` times its peer's speed."""
         workload = self._workload(function, shape, dtype, options)
         session = self._session
         with self._failures(function):
@@ -122,18 +140,30 @@ class Speed:
         self._judge(raced, workload, dtype, against, reach)
 
     def _hear(self, function: str) -> None:
-        """What the steps of the program show; work that is not the kernels' is evidence."""
+        """Add the findings about the program's steps; work outside of kernels is evidence."""
         found = self._session.submitted.found
         self.doubts += found.doubts
         if found.evidence:
-            raise SubmissionError(score.FAIL, "\n".join(["what is timed is not your kernels' work:", *found.evidence]))
+            raise SubmissionError(
+                score.FAIL,
+                "\n".join(["what is timed is not your kernels' work:", *found.evidence]),
+            )
 
-    def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
+    def _workload(
+        self,
+        function: str,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        options: dict[str, Any],
+    ) -> Workload:
         if self._session.deaths[function] >= MAX_DEATHS:
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(score.CRASHED, message, ran=False)
         if dtype == torch.bfloat16 and torch.cuda.get_device_capability() < (8, 0):
-            raise SubmissionError(score.NOT_GRADED, f"{torch.cuda.get_device_name()} has no bfloat16")
+            raise SubmissionError(
+                score.NOT_GRADED,
+                f"{torch.cuda.get_device_name()} has no bfloat16",
+            )
         workload = built(function, shape, dtype, options)
         if not workload.operations and self._session.total < FULL_SIZES_FROM:
             workload = built(function, (shape[0] // 4, *shape[1:]), dtype, options)
@@ -144,27 +174,38 @@ class Speed:
 
     @contextlib.contextmanager
     def _failures(self, function: str) -> Iterator[None]:
-        """What goes wrong inside, as what it means; the worker is not used again."""
+        """Translate exceptions inside into verdicts; the worker is not used again."""
         try:
             yield
             return
         except contestants.PeerFailed as error:
             name, why = error.args
-            told: BaseException = SubmissionError(score.NOT_GRADED, f"{PEER_NAMES[name]} does not run here: {why}")
+            told: BaseException = SubmissionError(
+                score.NOT_GRADED,
+                f"{PEER_NAMES[name]} does not run here: {why}",
+            )
         except contestants.Failed as error:
             told = failure(error.reply)
         except WorkerDied as error:
             self._session.deaths[function] += 1
             told = SubmissionError(error.status, str(error), error.ran)
         except torch.OutOfMemoryError:
-            told = SubmissionError(score.FAIL, "no memory is left on the GPU: results and workspaces take all of it")
+            told = SubmissionError(
+                score.FAIL,
+                "no memory is left on the GPU: results and workspaces take all of it",
+            )
         except ValueError as error:  # a slot does not fit
             told = SubmissionError(score.NOT_GRADED, f"this GPU is too small: {error}")
         self._session.submitted.begin_anew()
         torch.cuda.empty_cache()
         raise told
 
-    def _refuse_impossible(self, timing: clock.Timing, workload: Workload, dtype: torch.dtype) -> None:
+    def _refuse_impossible(
+        self,
+        timing: clock.Timing,
+        workload: Workload,
+        dtype: torch.dtype,
+    ) -> None:
         least = self._session.roof(dtype).least_seconds(workload.nbytes, workload.operations) / BEYOND_ROOF
         if timing.seconds < least:
             raise SubmissionError(
@@ -173,8 +214,18 @@ class Speed:
                 "to move or multiply what the function has to",
             )
 
-    def _judge(self, raced: clock.Race, workload: Workload, dtype: torch.dtype, against: str, reach: float) -> None:
-        """Raise TooSlow below `reach` times the peer's speed; by bytes where the peer only stands for them."""
+    def _judge(
+        self,
+        raced: clock.Race,
+        workload: Workload,
+        dtype: torch.dtype,
+        against: str,
+        reach: float,
+    ) -> None:
+        """Raise TooSlow below `reach` times the peer's speed.
+
+        Bytes are compared where the peer only stands in for them.
+        """
         timing = raced.timings["submission"]
         middle, low, high = raced.ratios[against]
         if against == COPYING:
@@ -194,11 +245,18 @@ class Speed:
         )
         if middle < reach:
             raise TooSlow(
-                "\n".join([self.measured, *(f"needs review: {doubt}" for doubt in self.doubts)]), middle / reach
+                "\n".join([self.measured, *(f"needs review: {doubt}" for doubt in self.doubts)]),
+                middle / reach,
             )
 
-    def memory(self, function: str, shape: Sequence[int], dtype: torch.dtype, **options: Any) -> None:
-        """Assert that a call makes no matrix of all scores: it has no room for one beside its results."""
+    def memory(
+        self,
+        function: str,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        **options: Any,
+    ) -> None:
+        """Assert that a call makes no matrix of all scores, by leaving no room for one."""
         workload = self._workload(function, shape, dtype, options)
         allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
         self._session.submitted.begin_anew()  # what it has kept since it began is this function's
@@ -224,7 +282,7 @@ def microseconds(seconds: float) -> str:
 
 
 def needs_a_gpu(pool: Pool) -> str:
-    """Why speed cannot be graded here; "" where it can."""
+    """Return why speed cannot be graded here; "" if it can."""
     if pool.device != "cuda":
         return "speed is graded on a GPU"
     if pool.rung == rungs.BUBBLEWRAP:

@@ -1,7 +1,8 @@
-"""What a program that is timed says of itself: whether the work in it is its kernels'.
+"""Whether the work of a timed program is done by its kernels, judged from its steps.
 
-At the sizes that are timed nobody follows every element, as the simulator does at smaller ones. Here it is enough to
-know of each storage whether it holds what a caller gave: operations that compute may have kernels' results alone.
+At the sizes that are timed not every element is tracked, as in the simulator at smaller ones. Here
+it is enough to know of each storage whether it holds a caller's data: operations that compute may
+use kernels' results only.
 """
 
 from collections.abc import Iterator
@@ -26,15 +27,16 @@ COMPUTES = "is computed by {} of PyTorch's, from the inputs: compute it in a ker
 
 @dataclass
 class Found:
-    """What is to be told of a program."""
+    """The findings about a program."""
 
     evidence: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    peak: int = 0  # bytes beside the inputs, of this call and of all that is kept, as the player measures it
+    # bytes beside the inputs, of this call and of all that is kept, as the player measures it
+    peak: int = 0
 
 
 def examined(program: dict[str, Any], kernels: list[dict[str, Any]], function: str) -> Found:
-    """Look through the steps of a program.
+    """Examine the steps of a program.
 
     Args:
         program: as program.read() returns it.
@@ -75,7 +77,7 @@ def told(program: dict[str, Any], line: int) -> str:
 
 
 def views_in(value: Any) -> Iterator[int]:
-    """The numbers of all views in nested arguments."""
+    """Yield the numbers of all views in nested arguments."""
     if isinstance(value, dict):
         yield from (value[name] for name in ("t", "descriptor") if isinstance(value.get(name), int))
         value = list(value.values())

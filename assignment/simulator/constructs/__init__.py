@@ -1,9 +1,9 @@
-"""A table of Triton constructs, each a tiny kernel with stated inputs, run on a GPU and in the simulator.
+"""A table of Triton constructs, each a tiny kernel, run on a GPU and in the simulator.
 
     python -m assignment.simulator.constructs --device cuda --out h200.safetensors
     python -m assignment.simulator.constructs --device cpu --inputs h200.safetensors --out cpu.safetensors
 
-The file holds every construct's inputs and outputs, and how close the simulator must come. The one from an H200 is
-committed as a test's data, so that the simulator is compared with the GPU on machines that have none. A construct with
-a definition of its own is compared with that instead.
+The file holds every construct's inputs and outputs, and the tolerance for the simulator. The file
+from an H200 is committed as test data, so that the simulator can be compared with the GPU on
+machines without one. A construct that has a definition is compared with that instead.
 """

@@ -1,4 +1,4 @@
-"""Run every construct and write inputs, outputs and the wanted closeness to a safetensors file."""
+"""Run every construct and write inputs, outputs and tolerances to a safetensors file."""
 
 import argparse
 import sys
@@ -20,10 +20,17 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m assignment.simulator.constructs", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.simulator.constructs",
+        description=__doc__,
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--out", type=Path, required=True, help="the safetensors file to write")
-    parser.add_argument("--inputs", type=Path, help="a file of an earlier run, whose inputs are used again")
+    parser.add_argument(
+        "--inputs",
+        type=Path,
+        help="a file of an earlier run, whose inputs are used again",
+    )
     parser.add_argument("--only", default="", help="run the constructs whose name contains this")
     return parser.parse_args()
 

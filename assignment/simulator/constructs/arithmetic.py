@@ -1,4 +1,4 @@
-"""Elementwise operations: arithmetic per type, mixed types, Python numbers, integers, comparisons, functions."""
+"""Elementwise operations: arithmetic by type, mixed types, numbers, comparisons, functions."""
 
 import torch
 import triton
@@ -49,12 +49,24 @@ def binary_kernel(a_ptr, b_ptr, y_ptr, OP: tl.constexpr, SIZE: tl.constexpr):
     tl.store(y_ptr + at, y)
 
 
-def _binary(op: str, left: str, right: str, out: str, closeness: Closeness = EXACT, tame: bool = False) -> None:
+def _binary(
+    op: str,
+    left: str,
+    right: str,
+    out: str,
+    closeness: Closeness = EXACT,
+    tame: bool = False,
+) -> None:
     a_type, b_type = TYPES[left], TYPES[right]
     make = (lambda t, s: normal(SIZE, dtype=t, seed=s)) if tame else every_kind
     types = left if left == right else f"{left} and {right}"
 
-    @construct(f"{op} {types} to {out}", closeness, a=lambda: make(a_type, 0), b=lambda: make(b_type, 1))
+    @construct(
+        f"{op} {types} to {out}",
+        closeness,
+        a=lambda: make(a_type, 0),
+        b=lambda: make(b_type, 1),
+    )
     def run(a: Tensor, b: Tensor) -> Tensor:
         b = b.flip(0).contiguous()
         if op in ("floor divide", "modulo"):
@@ -82,7 +94,13 @@ for _type in ("int32", "int1", "uint8"):
     for _op in ("and", "or", "xor"):
         _binary(_op, _type, _type, _type)
 # two types: the result, stored in float32 or int64, shows what type the compiler chose
-for _left, _right in (("bf16", "fp32"), ("fp16", "bf16"), ("fp16", "fp32"), ("int32", "fp16"), ("int32", "bf16")):
+for _left, _right in (
+    ("bf16", "fp32"),
+    ("fp16", "bf16"),
+    ("fp16", "fp32"),
+    ("int32", "fp16"),
+    ("int32", "bf16"),
+):
     _binary("multiply", _left, _right, "fp32")
 for _left, _right in (("int8", "int32"), ("uint8", "int8"), ("int32", "int64"), ("int1", "int32")):
     _binary("add", _left, _right, "int64")
@@ -121,7 +139,11 @@ def argument_kernel(x_ptr, y_ptr, scale, shift, SIZE: tl.constexpr):
 
 
 def _arguments(name: str) -> None:
-    @construct(f"float and int arguments with {name}", EXACT, x=lambda: normal(SIZE, dtype=TYPES[name]))
+    @construct(
+        f"float and int arguments with {name}",
+        EXACT,
+        x=lambda: normal(SIZE, dtype=TYPES[name]),
+    )
     def run(x: Tensor) -> Tensor:
         y = torch.zeros(2 * SIZE, device=x.device)
         argument_kernel[(1,)](x, y, 1.1, 7, SIZE)
@@ -174,7 +196,11 @@ def unsigned_kernel(x_ptr, z_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 6 * SIZE + at, (x + z).to(tl.int64).to(tl.int32))
 
 
-@construct("unsigned arithmetic", x=lambda: every_kind(torch.int32), z=lambda: every_kind(torch.int32, 1))
+@construct(
+    "unsigned arithmetic",
+    x=lambda: every_kind(torch.int32),
+    z=lambda: every_kind(torch.int32, 1),
+)
 def _unsigned(x: Tensor, z: Tensor) -> Tensor:
     y = torch.zeros(7 * SIZE, dtype=torch.int32, device=x.device)
     unsigned_kernel[(1,)](x, z, y, SIZE)
@@ -190,7 +216,12 @@ def compare_kernel(a_ptr, b_ptr, y_ptr, SIZE: tl.constexpr):
 
 
 def _compare(name: str) -> None:
-    @construct(f"comparisons of {name}", EXACT, a=lambda: every_kind(TYPES[name]), b=lambda: every_kind(TYPES[name], 1))
+    @construct(
+        f"comparisons of {name}",
+        EXACT,
+        a=lambda: every_kind(TYPES[name]),
+        b=lambda: every_kind(TYPES[name], 1),
+    )
     def run(a: Tensor, b: Tensor) -> Tensor:
         y = torch.zeros(SIZE, dtype=torch.int32, device=a.device)
         compare_kernel[(1,)](a, b, y, SIZE)
@@ -279,7 +310,19 @@ def _function(function: str, closeness: Closeness) -> None:
         return y
 
 
-for _name in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "sigmoid", "softmax"):
+for _name in (
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "erf",
+    "sigmoid",
+    "softmax",
+):
     _function(_name, APPROXIMATE)
 for _name in ("libdevice tanh", "libdevice exp", "libdevice log1p", "libdevice rsqrt"):
     _function(_name, APPROXIMATE)
@@ -338,7 +381,11 @@ for _name in ("add_rn", "sub_rn", "mul_rn", "div_rn", "fma_rn", "sqrt_rn", "rcp_
 _library("rsqrt_rn", "fp32", EXACT)
 for _name in ("fast_dividef", "fast_log2f", "fast_log10f", "fast_exp10f"):
     _library(_name, "fp32", APPROXIMATE)
-_library("fast_tanf", "fp32", Closeness(relative=1e-4, absolute=1e-5, reason="a quotient of fast sine and cosine"))
+_library(
+    "fast_tanf",
+    "fp32",
+    Closeness(relative=1e-4, absolute=1e-5, reason="a quotient of fast sine and cosine"),
+)
 
 
 @triton.jit
@@ -353,7 +400,21 @@ def exponential_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
     tl.store(y_ptr + 5 * SIZE + at, 1.0 / x)
 
 
-SPECIAL = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1.0, -1.0, 88.0, 89.0, -87.0, -104.0, 128.0, -150.0]
+SPECIAL = [
+    0.0,
+    -0.0,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    1.0,
+    -1.0,
+    88.0,
+    89.0,
+    -87.0,
+    -104.0,
+    128.0,
+    -150.0,
+]
 
 
 @construct("functions at special values", APPROXIMATE, x=torch.tensor([*SPECIAL, 2.0, 0.5, 1e30]))

@@ -1,4 +1,4 @@
-"""Moving elements about: shapes, sorting, gathering."""
+"""Rearranging elements: shapes, sorting, gathering."""
 
 import torch
 import triton
@@ -19,7 +19,10 @@ def shape_kernel(x_ptr, y_ptr, N: tl.constexpr):
     tl.store(y_ptr + 3 * N * N + at, tl.reshape(tl.reshape(x, (N * N,)) * 2, (N, N)))
     tl.store(y_ptr + 4 * N * N + at, tl.broadcast_to(tl.sum(x, 1)[:, None], (N, N)))
     tl.store(y_ptr + 5 * N * N + at, tl.expand_dims(tl.max(x, 0), 0) + tl.zeros((N, N), tl.float32))
-    tl.store(y_ptr + 6 * N * N + at, x.reshape(N * N).reshape(N, N) + tl.full((N, N), 2, tl.float32))
+    tl.store(
+        y_ptr + 6 * N * N + at,
+        x.reshape(N * N).reshape(N, N) + tl.full((N, N), 2, tl.float32),
+    )
 
 
 @construct("trans, permute, reshape, broadcast", EXACT, x=integers(-9, 9, 16, 16).float())
@@ -90,7 +93,11 @@ def _gather(x: Tensor, index: Tensor) -> dict[str, Tensor]:
 
 @triton.jit
 def cat_kernel(a_ptr, b_ptr, y_ptr, N: tl.constexpr):
-    both = tl.cat(tl.load(a_ptr + tl.arange(0, N)), tl.load(b_ptr + tl.arange(0, N)), can_reorder=True)
+    both = tl.cat(
+        tl.load(a_ptr + tl.arange(0, N)),
+        tl.load(b_ptr + tl.arange(0, N)),
+        can_reorder=True,
+    )
     tl.store(y_ptr, tl.sum(both, 0))
     tl.store(y_ptr + 1, tl.max(both, 0))
 

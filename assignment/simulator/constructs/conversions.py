@@ -79,11 +79,17 @@ def _fp8(source: str, target: tl.dtype) -> None:
 
 
 def _defined(x: Tensor, target: torch.dtype) -> Tensor:
-    """x without what has no answer: a float beyond uint8 becomes another byte with every way of storing it."""
+    """Return x without undefined conversions: a float beyond uint8 depends on how it is stored."""
     return x.nan_to_num(0).clamp(0, 255) if target == torch.uint8 and x.is_floating_point() else x
 
 
-def _register(name: str, kernel, source: torch.dtype, target: torch.dtype, outputs: int = 1) -> None:
+def _register(
+    name: str,
+    kernel,
+    source: torch.dtype,
+    target: torch.dtype,
+    outputs: int = 1,
+) -> None:
     # Triton converts fp16 by way of fp32, ptxas then leaves that out, and with it what happens to a NaN's bits.
     closeness = EXACT if (source, target) == (torch.float16, torch.float64) else BITS
 
@@ -106,7 +112,13 @@ for _from in ("fp32", "fp16", "bf16", "fp64", "int32"):
     _register(f"convert {_from} to unsigned", unsigned_kernel, TYPES[_from], torch.int32, outputs=3)
 for _to in ("fp32", "fp16", "bf16", "fp64", "int64"):
     _register(f"convert uint32 to {_to}", from_unsigned_kernel, torch.int32, TYPES[_to])
-for _from, _to in (("fp32", "int32"), ("int32", "fp32"), ("bf16", "int16"), ("fp16", "int16"), ("fp16", "bf16")):
+for _from, _to in (
+    ("fp32", "int32"),
+    ("int32", "fp32"),
+    ("bf16", "int16"),
+    ("fp16", "int16"),
+    ("fp16", "bf16"),
+):
     _register(f"bitcast {_from} to {_to}", bitcast_kernel, TYPES[_from], TYPES[_to])
 for _from in ("fp32", "fp16", "bf16"):
     for _fp8_type in (tl.float8e4nv, tl.float8e5):

@@ -29,7 +29,13 @@ def dot_kernel(
     tl.store(y_ptr + m[:, None] * N + n[None, :], y)
 
 
-def _dot(name: str, closeness: Closeness, shape: tuple[int, int, int], dtype: str, precision: str | None) -> None:
+def _dot(
+    name: str,
+    closeness: Closeness,
+    shape: tuple[int, int, int],
+    dtype: str,
+    precision: str | None,
+) -> None:
     m, n, k = shape
 
     @construct(
@@ -55,7 +61,12 @@ for _shape in ((16, 16, 16), (64, 32, 32)):
 _dot("fp32 bf16x6", SIX_PASS, (64, 32, 32), "fp32", "bf16x6")
 
 
-@construct("dot fp16 with fp16 accumulator", HALF_PRODUCT, a=normal(64, 32, seed=1), b=normal(32, 64, seed=2))
+@construct(
+    "dot fp16 with fp16 accumulator",
+    HALF_PRODUCT,
+    a=normal(64, 32, seed=1),
+    b=normal(32, 64, seed=2),
+)
 def _half(a: Tensor, b: Tensor) -> Tensor:
     y = torch.zeros(64, 64, dtype=torch.float16, device=a.device)
     dot_kernel[(1,)](a.half(), b.half(), torch.zeros_like(y), y, None, tl.float16, 64, 64, 32)
@@ -90,7 +101,12 @@ def transposed_dot_kernel(a_ptr, b_ptr, y_ptr, N: tl.constexpr):
     tl.store(y_ptr + i * N + j, tl.dot(tl.trans(a), b.T))
 
 
-@construct("dot of transposed operands", PRODUCT, a=normal(32, 32, seed=1), b=normal(32, 32, seed=2))
+@construct(
+    "dot of transposed operands",
+    PRODUCT,
+    a=normal(32, 32, seed=1),
+    b=normal(32, 32, seed=2),
+)
 def _transposed(a: Tensor, b: Tensor) -> Tensor:
     y = torch.zeros(32, 32, device=a.device)
     transposed_dot_kernel[(1,)](a.bfloat16(), b.bfloat16(), y, 32)
@@ -136,9 +152,14 @@ def tiny_dot_kernel(a_ptr, b_ptr, y_ptr, M: tl.constexpr, N: tl.constexpr, K: tl
 
 
 def _tiny(m: int, n: int, k: int) -> None:
-    """Tiles below 16: whether they compile, and what they give."""
+    """Register tiles below 16: whether they compile, and what they give."""
 
-    @construct(f"tiny dot, {m}x{n}x{k}", PRODUCT, a=lambda: normal(m, k, seed=1), b=lambda: normal(k, n, seed=2))
+    @construct(
+        f"tiny dot, {m}x{n}x{k}",
+        PRODUCT,
+        a=lambda: normal(m, k, seed=1),
+        b=lambda: normal(k, n, seed=2),
+    )
     def run(a: Tensor, b: Tensor) -> Tensor:
         y = torch.zeros(m, n, device=a.device)
         tiny_dot_kernel[(1,)](a.half(), b.half(), y, m, n, k)

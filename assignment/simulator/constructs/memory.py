@@ -30,7 +30,16 @@ for _name, _dtype in TYPES.items():
 
 
 @triton.jit
-def strided_kernel(x_ptr, y_ptr, stride_r, stride_c, n_rows, n_cols, R: tl.constexpr, C: tl.constexpr):
+def strided_kernel(
+    x_ptr,
+    y_ptr,
+    stride_r,
+    stride_c,
+    n_rows,
+    n_cols,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, C)
     mask = (rows[:, None] < n_rows) & (cols[None, :] < n_cols)
@@ -84,7 +93,15 @@ def _broadcast(x: Tensor) -> Tensor:
 
 
 @triton.jit
-def atomic_kernel(x_ptr, y_ptr, old_ptr, n, OP: tl.constexpr, SPREAD: tl.constexpr, SIZE: tl.constexpr):
+def atomic_kernel(
+    x_ptr,
+    y_ptr,
+    old_ptr,
+    n,
+    OP: tl.constexpr,
+    SPREAD: tl.constexpr,
+    SIZE: tl.constexpr,
+):
     at = tl.arange(0, SIZE)
     mask = at < n
     x = tl.load(x_ptr + at)
@@ -179,9 +196,27 @@ def _count(x: Tensor) -> Tensor:
 
 
 @triton.jit
-def device_descriptor_kernel(x_ptr, y_ptr, n_rows, n_cols, stride, R: tl.constexpr, C: tl.constexpr):
-    x_desc = tl.make_tensor_descriptor(x_ptr, shape=[n_rows, n_cols], strides=[stride, 1], block_shape=[R, C])
-    y_desc = tl.make_tensor_descriptor(y_ptr, shape=[n_rows, n_cols], strides=[stride, 1], block_shape=[R, C])
+def device_descriptor_kernel(
+    x_ptr,
+    y_ptr,
+    n_rows,
+    n_cols,
+    stride,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    x_desc = tl.make_tensor_descriptor(
+        x_ptr,
+        shape=[n_rows, n_cols],
+        strides=[stride, 1],
+        block_shape=[R, C],
+    )
+    y_desc = tl.make_tensor_descriptor(
+        y_ptr,
+        shape=[n_rows, n_cols],
+        strides=[stride, 1],
+        block_shape=[R, C],
+    )
     row = tl.program_id(0) * R
     for i in range(tl.cdiv(n_cols, C)):
         x = x_desc.load([row, i * C])
@@ -195,20 +230,32 @@ def host_descriptor_kernel(x_desc, y_desc, R: tl.constexpr, C: tl.constexpr):
 
 
 def _allocator(size: int, alignment: int, stream: int | None) -> Tensor:
-    return torch.empty(size, device="cuda" if torch.cuda.is_available() else "cpu", dtype=torch.int8)
+    return torch.empty(
+        size,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        dtype=torch.int8,
+    )
 
 
 def _descriptors(name: str) -> None:
     dtype = TYPES[name]
 
-    @construct(f"tensor descriptor made in the kernel, {name}", BITS, x=lambda: normal(45, 40, dtype=dtype))
+    @construct(
+        f"tensor descriptor made in the kernel, {name}",
+        BITS,
+        x=lambda: normal(45, 40, dtype=dtype),
+    )
     def on_device(x: Tensor) -> Tensor:
         triton.set_allocator(_allocator)
         y = torch.zeros_like(x)
         device_descriptor_kernel[(3,)](x, y, 45, 36, 40, R=16, C=16)
         return y
 
-    @construct(f"tensor descriptor made on the host, {name}", BITS, x=lambda: normal(45, 40, dtype=dtype))
+    @construct(
+        f"tensor descriptor made on the host, {name}",
+        BITS,
+        x=lambda: normal(45, 40, dtype=dtype),
+    )
     def on_host(x: Tensor) -> Tensor:
         y = torch.zeros_like(x)
         descriptors = [TensorDescriptor.from_tensor(t, [16, 16]) for t in (x, y)]

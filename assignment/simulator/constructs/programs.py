@@ -56,7 +56,11 @@ def overflow_kernel(y_ptr, n, wide):
         tl.store(y_ptr + 4 + i - wide, i * 100000)
 
 
-@construct("loop variables overflow in int32, not in int64", EXACT, y=torch.zeros(6, dtype=torch.int64))
+@construct(
+    "loop variables overflow in int32, not in int64",
+    EXACT,
+    y=torch.zeros(6, dtype=torch.int64),
+)
 def _overflow(y: Tensor) -> Tensor:
     overflow_kernel[(1,)](y, 100_000, 5_000_000_000)
     return y
@@ -121,7 +125,10 @@ def _calls(x: Tensor) -> Tensor:
 def grid_kernel(y_ptr):
     x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     sizes = tl.num_programs(0) * 100 + tl.num_programs(1) * 10 + tl.num_programs(2)
-    tl.store(y_ptr + (z * tl.num_programs(1) + y) * tl.num_programs(0) + x, sizes * 1000 + x * 100 + y * 10 + z)
+    tl.store(
+        y_ptr + (z * tl.num_programs(1) + y) * tl.num_programs(0) + x,
+        sizes * 1000 + x * 100 + y * 10 + z,
+    )
 
 
 @construct("grids of three dimensions", EXACT, y=torch.zeros(24, dtype=torch.int32))
@@ -173,9 +180,17 @@ def softmax_kernel(x_ptr, y_ptr, n, N: tl.constexpr):
 
 
 for _dtype in (torch.float32, torch.float16, torch.bfloat16):
-    _step = Closeness(torch.finfo(_dtype).eps, 1e-6, reason="exp is approximate: it may round the other way")
+    _step = Closeness(
+        torch.finfo(_dtype).eps,
+        1e-6,
+        reason="exp is approximate: it may round the other way",
+    )
 
-    @construct(f"a whole softmax in {str(_dtype).removeprefix('torch.')}", _step, x=normal(5, 50, dtype=_dtype))
+    @construct(
+        f"a whole softmax in {str(_dtype).removeprefix('torch.')}",
+        _step,
+        x=normal(5, 50, dtype=_dtype),
+    )
     def _softmax(x: Tensor) -> Tensor:
         y = torch.zeros_like(x)
         softmax_kernel[(5,)](x, y, 50, 64)

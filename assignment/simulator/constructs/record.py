@@ -1,4 +1,4 @@
-"""Runs the table on a device and keeps what went in and what came out."""
+"""Run the table on a device and record its inputs and outputs."""
 
 import dataclasses
 import hashlib
@@ -20,7 +20,7 @@ _STORED_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64
 
 
 def record(device: str, out: Path, inputs_from: Path | None, only: str) -> dict[str, str]:
-    """Write the file `out`; returns the constructs that failed, with the first line of why."""
+    """Write the file `out`; returns the constructs that failed, each with an error line."""
     tensors: dict[str, Tensor] = {}
     notes: dict[str, str] = {}
     failures: dict[str, str] = {}
@@ -34,10 +34,15 @@ def record(device: str, out: Path, inputs_from: Path | None, only: str) -> dict[
             failures[construct.name] = f"{type(error).__name__}: {_first_line(error)}"
             outputs = {}
         stored = {key: _storable(value) for key, value in inputs.items()}
-        by_content = {key: f"input/{_digest(value)}" for key, value in stored.items()}  # most are used many times
+        # most are used many times
+        by_content = {key: f"input/{_digest(value)}" for key, value in stored.items()}
         tensors |= {by_content[key]: value for key, value in stored.items()}
         tensors |= {f"{construct.name}/{key}": _storable(value) for key, value in outputs.items()}
-        note = {"inputs": by_content, "outputs": list(outputs), "error": failures.get(construct.name)}
+        note = {
+            "inputs": by_content,
+            "outputs": list(outputs),
+            "error": failures.get(construct.name),
+        }
         notes[construct.name] = json.dumps(note | {"closeness": dataclasses.asdict(construct.closeness)})
     save_file(tensors, out, notes | {"machine": json.dumps(_machine(device))})
     return failures
@@ -53,7 +58,7 @@ def _run(construct: Construct, inputs: dict[str, Tensor], device: str) -> dict[s
 
 
 def _read(path: Path, name: str) -> dict[str, Tensor]:
-    """The inputs that a construct had in an earlier run; none if it was not in it."""
+    """Return the inputs that a construct had in an earlier run; none if it was not in it."""
     with safe_open(path, "pt") as file:
         note = json.loads(file.metadata().get(name, '{"inputs": {}}'))
         return {key: file.get_tensor(stored) for key, stored in note["inputs"].items()}
@@ -69,7 +74,7 @@ def _storable(tensor: Tensor) -> Tensor:
 
 
 def _first_line(error: Exception) -> str:
-    """The innermost cause's first line: Triton wraps compile errors several times."""
+    """Return the first line of the innermost cause: Triton wraps compile errors several times."""
     while error.__cause__ is not None:
         error = error.__cause__  # type: ignore[assignment]
     return (str(error).strip().splitlines() or [""])[0][:200]

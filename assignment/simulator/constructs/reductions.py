@@ -1,4 +1,4 @@
-"""Reductions and scans: per operation, type and axis, and with combining functions of one's own."""
+"""Reductions and scans: per operation, type and axis, and with custom combining functions."""
 
 import torch
 import triton
@@ -12,7 +12,14 @@ ROWS, COLS = 8, 32
 
 
 @triton.jit
-def reduce_kernel(x_ptr, y_ptr, OP: tl.constexpr, AXIS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def reduce_kernel(
+    x_ptr,
+    y_ptr,
+    OP: tl.constexpr,
+    AXIS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     x = tl.load(x_ptr + i * COLS + j)
     if OP == "sum":
@@ -42,7 +49,14 @@ def reduce_all_kernel(x_ptr, y_ptr, OP: tl.constexpr, ROWS: tl.constexpr, COLS: 
         tl.store(y_ptr, tl.min(x))
 
 
-def _reduce(op: str, name: str, axis: int | None, out: torch.dtype, closeness: Closeness, make) -> None:
+def _reduce(
+    op: str,
+    name: str,
+    axis: int | None,
+    out: torch.dtype,
+    closeness: Closeness,
+    make,
+) -> None:
     where = "everything" if axis is None else f"axis {axis}"
 
     @construct(f"{op} of {name} over {where}", closeness, x=make)
@@ -57,10 +71,22 @@ def _reduce(op: str, name: str, axis: int | None, out: torch.dtype, closeness: C
 
 
 for _axis in (0, 1, None):
-    for _name, _closeness in (("fp32", ORDER), ("fp16", ORDER_16), ("bf16", ORDER_16), ("fp64", ORDER)):
+    for _name, _closeness in (
+        ("fp32", ORDER),
+        ("fp16", ORDER_16),
+        ("bf16", ORDER_16),
+        ("fp64", ORDER),
+    ):
         _make = lambda dtype=TYPES[_name]: normal(ROWS, COLS, dtype=dtype)  # noqa: E731
         # stored in float32, so that the type of the sum shows
-        _reduce("sum", _name, _axis, torch.float64 if _name == "fp64" else torch.float32, _closeness, _make)
+        _reduce(
+            "sum",
+            _name,
+            _axis,
+            torch.float64 if _name == "fp64" else torch.float32,
+            _closeness,
+            _make,
+        )
         for _op in ("max", "min"):
             _reduce(_op, _name, _axis, TYPES[_name], EXACT, _make)
     for _name in ("int32", "int8", "int64"):
@@ -73,7 +99,14 @@ for _axis in (0, 1):
         _make = lambda dtype=TYPES[_name]: integers(-3, 3, ROWS, COLS, dtype=dtype)  # noqa: E731
         _reduce("argmax", _name, _axis, torch.int32, EXACT, _make)
         _reduce("argmin", _name, _axis, torch.int32, EXACT, _make)
-    _reduce("xor_sum", "int32", _axis, torch.int32, EXACT, lambda: every_kind(torch.int32).reshape(ROWS, COLS))
+    _reduce(
+        "xor_sum",
+        "int32",
+        _axis,
+        torch.int32,
+        EXACT,
+        lambda: every_kind(torch.int32).reshape(ROWS, COLS),
+    )
 
 
 def _with_nan() -> Tensor:
@@ -132,7 +165,11 @@ def combine_kernel(x_ptr, y_ptr, ROWS: tl.constexpr, COLS: tl.constexpr):
     tl.store(y_ptr + 3 * ROWS + at, tl.reduce(x, 1, _larger))
 
 
-@construct("reduce with combining functions", Closeness(2e-5, 2e-6, reason="order"), x=normal(ROWS, COLS))
+@construct(
+    "reduce with combining functions",
+    Closeness(2e-5, 2e-6, reason="order"),
+    x=normal(ROWS, COLS),
+)
 def _combine(x: Tensor) -> Tensor:
     y = torch.zeros(4 * ROWS, device=x.device)
     combine_kernel[(1,)](x, y, ROWS, COLS)
@@ -164,7 +201,14 @@ def _affine(a1, b1, a2, b2):
 
 
 @triton.jit
-def scan_kernel(x_ptr, y_ptr, AXIS: tl.constexpr, REVERSE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+def scan_kernel(
+    x_ptr,
+    y_ptr,
+    AXIS: tl.constexpr,
+    REVERSE: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
     at = tl.arange(0, ROWS)[:, None] * COLS + tl.arange(0, COLS)[None, :]
     x = tl.load(x_ptr + at)
     size: tl.constexpr = ROWS * COLS
@@ -179,9 +223,17 @@ def _scan(name: str, axis: int, reverse: bool) -> None:
     backwards = " backwards" if reverse else ""
     closeness = EXACT if name.startswith("int") else Closeness(1e-4, 1e-5, reason="order")
 
-    @construct(f"scans of {name} along axis {axis}{backwards}", closeness, x=lambda: _scan_input(TYPES[name]))
+    @construct(
+        f"scans of {name} along axis {axis}{backwards}",
+        closeness,
+        x=lambda: _scan_input(TYPES[name]),
+    )
     def run(x: Tensor) -> Tensor:
-        y = torch.zeros(4 * ROWS * COLS, dtype=torch.float32 if x.is_floating_point() else x.dtype, device=x.device)
+        y = torch.zeros(
+            4 * ROWS * COLS,
+            dtype=torch.float32 if x.is_floating_point() else x.dtype,
+            device=x.device,
+        )
         scan_kernel[(1,)](x, y, axis, reverse, ROWS, COLS)
         return y
 

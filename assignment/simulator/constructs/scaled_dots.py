@@ -56,7 +56,7 @@ def defined(
     a: Tensor, b: Tensor, c: Tensor, formats: tuple[str, str], a_scale: Tensor | None = None,
     b_scale: Tensor | None = None, k_packs: tuple[bool, bool] = (True, True),
 ) -> Tensor:  # fmt: skip
-    """c + Σ A B over the steps.
+    """Return c + Σ A B over the steps.
 
     a (steps, m, k), b (steps, k, n), a_scale (steps, m, groups), b_scale (steps, n, groups); all in
     float64, with one rounding to float32 a step. A byte of e2m1 holds two neighbours along k, or
@@ -88,7 +88,7 @@ def _numbers(stored: Tensor, name: str, packed_dim: int) -> Tensor:
 
 
 def _scales(stored: Tensor, k: int) -> Tensor:
-    """The scale of each of k elements: of e8m0 2 to the power of the byte - 127, and 255 is NaN."""
+    """Return the scale of each of k elements; for e8m0, 2 to the byte - 127, and 255 is NaN."""
     if stored.dtype == torch.float8_e4m3fn:
         scales = stored.double()
     else:
@@ -97,14 +97,14 @@ def _scales(stored: Tensor, k: int) -> Tensor:
 
 
 def stored(name: str, *shape: int, seed: int) -> Tensor:
-    """Numbers in a format; of e2m1 all bytes."""
+    """Return numbers in a format; for e2m1, all bytes."""
     if name == "e2m1":
         return integers(0, 256, *shape, dtype=torch.uint8, seed=seed)
     return normal(*shape, dtype=FLOATS[name], seed=seed)
 
 
 def e8m0(*shape: int, seed: int, low: int = 120, high: int = 135) -> Tensor:
-    """Scales from 2 to the power of low - 127 to before that of high - 127."""
+    """Return scales from 2 to the power of low - 127 up to, not including, high - 127."""
     return integers(low, high, *shape, dtype=torch.uint8, seed=seed)
 
 
@@ -118,7 +118,7 @@ def _register(
     steps: int = 1,
     seen_as: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> None:
-    """A construct; `seen_as` makes what the kernel is given of the operands."""
+    """Register a construct; `seen_as` converts the operands to what the kernel is given."""
     m, n, k = sizes
     if scales is None:
         scales = e8m0(steps, m, k // GROUP, seed=3), e8m0(steps, n, k // GROUP, seed=4)

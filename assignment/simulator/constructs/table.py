@@ -1,4 +1,4 @@
-"""What a construct is, and the registry of all of them."""
+"""The type of a construct, and the registry of all of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Closeness:
-    """How far the simulator may be from the GPU: |difference| ≤ relative · |value| + absolute · largest |value|.
+    """The simulator's tolerance: |difference| ≤ relative · |value| + absolute · largest |value|.
 
-    `bits` asks for every bit, the NaNs' too. Without it NaNs are alike, and so are zeros of either sign.
+    `bits` asks for every bit, the NaNs' too. Otherwise all NaNs are equal, and so are both zeros.
     """
 
     relative: float = 0.0
@@ -22,16 +22,28 @@ class Closeness:
 
 BITS = Closeness(bits=True, reason="defined to the last bit")
 EXACT = Closeness(reason="one correctly rounded operation, or integers")
-APPROXIMATE = Closeness(relative=1e-5, absolute=1e-6, reason="the GPU's approximate instruction: a few ulp")
-ORDER = Closeness(relative=0.0, absolute=2e-6, reason="the order of a float32 sum is the compiler's")
-ORDER_16 = Closeness(relative=0.02, absolute=0.02, reason="the order of a sum that rounds to 16 bits is the compiler's")
+APPROXIMATE = Closeness(
+    relative=1e-5,
+    absolute=1e-6,
+    reason="the GPU's approximate instruction: a few ulp",
+)
+ORDER = Closeness(
+    relative=0.0,
+    absolute=2e-6,
+    reason="the order of a float32 sum is the compiler's",
+)
+ORDER_16 = Closeness(
+    relative=0.02,
+    absolute=0.02,
+    reason="the order of a sum that rounds to 16 bits is the compiler's",
+)
 
 
 @dataclass(frozen=True)
 class Construct:
-    """A kernel's use: `run(**inputs)` launches it and returns its outputs by name, or one that is called "y".
+    """A kernel and its use: `run(**inputs)` launches it and returns its outputs by name, or one.
 
-    What it must be close to is a GPU's answer, or `definition(**inputs)` where there is one.
+    It is compared with a GPU's answer, or with `definition(**inputs)` where there is one.
     """
 
     name: str
@@ -50,7 +62,7 @@ def construct(
     definition: Callable[..., Tensor] | None = None,
     **inputs: Tensor | Callable[[], Tensor],
 ) -> Callable[[Callable], Callable]:
-    """Register the decorated function under `name`; `inputs` are tensors or make them."""
+    """Register the decorated function under `name`; `inputs` are tensors, or make them."""
 
     def register(run: Callable) -> Callable:
         if name in TABLE:
@@ -66,12 +78,18 @@ def _made(inputs: dict[str, Tensor | Callable[[], Tensor]]) -> dict[str, Tensor]
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Standard normal values."""
+    """Return standard normal values."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def integers(low: int, high: int, *shape: int, dtype: torch.dtype = torch.int32, seed: int = 0) -> Tensor:
-    """Uniform integers in [low, high)."""
+def integers(
+    low: int,
+    high: int,
+    *shape: int,
+    dtype: torch.dtype = torch.int32,
+    seed: int = 0,
+) -> Tensor:
+    """Return uniform integers in [low, high)."""
     return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
@@ -85,32 +103,85 @@ _FLOAT_BITS = {
 
 
 def every_kind(dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """256 values of a type: NaN, infinities, zeros, subnormals, halfway cases, limits, and random bit patterns."""
+    """Return 256 values of a type: NaN, infinities, zeros, subnormals, limits, random bits."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.randint(0, 2, (SIZE,), generator=generator).bool()
     if not dtype.is_floating_point:
         return _integers_of_every_kind(dtype, generator)
     info = torch.finfo(dtype)
-    special = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), info.max, info.min, info.tiny, -info.tiny]
-    special += [info.tiny / 2, info.tiny / 4, -info.tiny / 8, 1.0, -1.0, 1 + info.eps, 1 - info.eps / 2]
-    special += [1 + k / 512 for k in (1, 2, 3, 5)] + [1 + k / 4096 for k in (1, 2, 3, 5)]  # halfway in bf16, in fp16
+    special = [
+        0.0,
+        -0.0,
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        info.max,
+        info.min,
+        info.tiny,
+        -info.tiny,
+    ]
+    special += [
+        info.tiny / 2,
+        info.tiny / 4,
+        -info.tiny / 8,
+        1.0,
+        -1.0,
+        1 + info.eps,
+        1 - info.eps / 2,
+    ]
+    # halfway in bf16, in fp16
+    special += [1 + k / 512 for k in (1, 2, 3, 5)] + [1 + k / 4096 for k in (1, 2, 3, 5)]
     special += [65504.0, 65519.0, 65520.0, 65536.0, 6e-8, 3e-8, 2.98e-8, 1e-41, 3.3895e38, 3.4e38]
     special += [s * (n + f) for n in (0, 1, 127, 128, 255, 256, 32767, 65535) for f in (0, 0.5, 0.9) for s in (1, -1)]
-    special += [s * 2.0**e for e in (31, 32, 40, 63, 64) for s in (1, -1)] + [2147483520.0, 2147483647.0, 4294967040.0]
+    special += [s * 2.0**e for e in (31, 32, 40, 63, 64) for s in (1, -1)] + [
+        2147483520.0,
+        2147483647.0,
+        4294967040.0,
+    ]
     rest = SIZE - len(special)
     bits = _FLOAT_BITS[dtype]
     limits = torch.iinfo(bits)
-    wild = torch.randint(limits.min, limits.max, (rest // 2,), generator=generator, dtype=bits).view(dtype)
+    wild = torch.randint(
+        limits.min,
+        limits.max,
+        (rest // 2,),
+        generator=generator,
+        dtype=bits,
+    ).view(dtype)
     tame = torch.randn(rest - rest // 2, generator=generator, dtype=torch.float64) * 300
     return torch.cat([torch.tensor(special, dtype=torch.float64).to(dtype), wild, tame.to(dtype)])
 
 
 def _integers_of_every_kind(dtype: torch.dtype, generator: torch.Generator) -> Tensor:
     info = torch.iinfo(dtype)
-    special = [0, 1, 2, 3, 7, 127, 128, 255, 256, 32767, 32768, 65519, 65520, 65535, 65536, 2**24 + 1, 2**24 + 3]
+    special = [
+        0,
+        1,
+        2,
+        3,
+        7,
+        127,
+        128,
+        255,
+        256,
+        32767,
+        32768,
+        65519,
+        65520,
+        65535,
+        65536,
+        2**24 + 1,
+        2**24 + 3,
+    ]
     special += [2**31 - 1, 2**31, 2**31 - 65, 2**53 + 1, 2**62 + 2**37, info.max, info.max - 1]
     special += [-x for x in special] + [info.min, info.min + 1]
     fitting = [x for x in special if info.min <= x <= info.max]
-    wild = torch.randint(info.min, info.max, (SIZE - len(fitting),), generator=generator, dtype=dtype)
+    wild = torch.randint(
+        info.min,
+        info.max,
+        (SIZE - len(fitting),),
+        generator=generator,
+        dtype=dtype,
+    )
     return torch.cat([torch.tensor(fitting, dtype=dtype), wild])

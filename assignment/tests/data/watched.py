@@ -166,7 +166,7 @@ def check_tensors_without_dimensions():
         says(raised(OutOfBounds, kernel[(1,)], x, y, at, HOW="store"), f"stores to y_ptr[{at}], but", where)
     says(raised(OutOfBounds, kernel[(1,)], x, y, 0, HOW="wide"), "stores to y_ptr, but y_ptr is float32 ()")
     says(raised(Race, kernel[(2,)], x, y, 0, HOW="store"), "both touch y_ptr\n")
-    says(raised(Unwritten, kernel[(1,)], torch.empty(()), y, 0, HOW="load"), "loads x_ptr, which nobody")
+    says(raised(Unwritten, kernel[(1,)], torch.empty(()), y, 0, HOW="load"), "loads x_ptr, which was never written")
     with calls.call([x]):
         says(raised(InputWritten, kernel[(1,)], x, x, 0, HOW="store"), "stores to y_ptr, which is argument 0")
 

@@ -1,6 +1,6 @@
-"""Copies x by a Triton kernel: what memory allows a function that reads one matrix and writes another.
+"""Copies x by a Triton kernel: the memory bound of a function that reads and writes one matrix.
 
-What starting such a function takes beside its work is that of any other, and is measured on this one.
+The launch overhead of such a function is that of any other, and is measured on this one.
 """
 
 import torch
@@ -13,7 +13,13 @@ NUM_WARPS = 8
 
 def copied(x):
     y = torch.empty_like(x)
-    _copy_kernel[(triton.cdiv(x.numel(), BLOCK_SIZE),)](x, y, x.numel(), BLOCK_SIZE, num_warps=NUM_WARPS)
+    _copy_kernel[(triton.cdiv(x.numel(), BLOCK_SIZE),)](
+        x,
+        y,
+        x.numel(),
+        BLOCK_SIZE,
+        num_warps=NUM_WARPS,
+    )
     return y
 
 

@@ -1,0 +1,109 @@
+"""What host code reads of a kernel that is not compiled yet: registers, spills, shared memory."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .tape import Json
+
+if TYPE_CHECKING:
+    from .launches import Launcher
+
+
+class Wanted:
+    """A request for the resources of a kernel, compiled for one launch: the judge has it compiled.
+
+    In the first recording of the call, figures are those of an ordinary kernel.
+    """
+
+    def __init__(
+        self,
+        launcher: "Launcher",
+        kernel: Any,
+        described: tuple[Json, Json] | None,
+    ) -> None:
+        self._launcher, self._kernel, self._chunk = launcher, kernel, launcher.chunk
+        self._described, self._key = described, ""
+
+    def __getitem__(self, name: str) -> int:
+        self._launcher.were_asked = True
+        is_of_now = self._chunk == self._launcher.chunk  # else its views have other numbers
+        if self._described and not self._key and is_of_now:
+            self._key = self._identity(*self._described)
+            if self._key not in self._launcher.figures:
+                self._launcher.ask_for(self._key, self._kernel, *self._described)
+        return self._launcher.figures.get(self._key, {}).get(name, USUAL[name])
+
+    def _identity(self, arguments: Json, options: Json) -> str:
+        """Return a hash that is equal in another process, and for calls that compile alike."""
+        constant = {param.name for param in self._kernel.params if param.is_constexpr}
+        given = {name: value if name in constant else self._kind(value) for name, value in arguments.items()}
+        code = self._kernel.fn.__code__
+        text = json.dumps(
+            [code.co_filename, code.co_firstlineno, given, options, self._launcher.target],
+            sort_keys=True,
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _kind(self, value: Json) -> Json:
+        """Return views as dtypes, and integers as the kinds that Triton specialises on."""
+        if isinstance(value, dict):
+            view = value.get("t", value.get("descriptor"))
+            known = {} if view is None else {"t": self._launcher.dtype(view)}
+            return {
+                **{name: self._kind(inner) for name, inner in value.items() if inner is not view},
+                **known,
+            }
+        if isinstance(value, list):
+            return [self._kind(item) for item in value]
+        return [value == 1, value % 16 == 0] if type(value) is int else str(type(value))
+
+
+# of an ordinary kernel
+USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}
+
+
+class Compiled:
+    """The result of a launch or a warm-up: launchable, with the compiled kernel's figures."""
+
+    n_max_threads = 1024
+    module = function = 0
+
+    def __init__(self, launch: Callable[..., None], figures: Wanted) -> None:
+        self._launch, self._figures = launch, figures
+        self.metadata = Metadata(figures)
+
+    @property
+    def n_regs(self) -> int:
+        return self._figures["registers"]
+
+    @property
+    def n_spills(self) -> int:
+        return self._figures["spills"]
+
+    def _init_handles(self) -> None: ...
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return lambda *args, **options: self._launch(grid, *args)
+
+
+class Metadata:
+    """The metadata of a compiled kernel."""
+
+    num_ctas, name = 1, "kernel"
+
+    def __init__(self, figures: Wanted) -> None:
+        self._figures = figures
+
+    @property
+    def shared(self) -> int:
+        return self._figures["shared"]
+
+    @property
+    def num_warps(self) -> int:
+        return self._figures["warps"]
+
+    @property
+    def num_stages(self) -> int:
+        return self._figures["stages"]
