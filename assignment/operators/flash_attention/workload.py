@@ -168,7 +168,7 @@ def scores(q: Tensor, k: Tensor, queries: Sequence[int], is_causal: bool, keys: 
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> tuple[Tensor, Tensor]:
-    """Return o and lse by PyTorch's FlashAttention-2, or its memory-efficient attention, which takes every dtype and d."""
+    """Return o and lse by PyTorch's FlashAttention-2, or by its memory-efficient attention, which takes all inputs."""
     aten, d = torch.ops.aten, q.shape[-1]
     if q.dtype in (torch.bfloat16, torch.float16) and d <= 256 and d % 8 == 0:
         o, lse, *_ = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal)
