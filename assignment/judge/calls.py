@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import _pytest.outcomes
@@ -15,6 +14,7 @@ from assignment.judge import compiled, replies, score, transcript
 from assignment.judge.pool import MAX_DEATHS, Pool
 from assignment.sandbox.worker_client import WorkerDied
 from tests import operators
+from tests.door import Costs, Results
 
 MAX_PRINTED_LINES = 8
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
@@ -34,16 +34,6 @@ class SubmissionError(_pytest.outcomes.Failed):
         self.is_fault = is_fault  # the simulator's, with a line
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What one call moved, by position of its inputs and of its results; kernels and PyTorch's operations together."""
-
-    results: Tensor | tuple[Tensor, ...]
-    read: list[int]  # bytes read of each input, and of copies of it
-    tile_rows: list[int]  # the most rows of one batch of each input that one load of a kernel touched
-    written: list[int]  # bytes written to each result, and to what it was copied from
-
-
 class Run:
     """The `run` fixture: calls functions of the submission by name and returns what they return."""
 
@@ -61,7 +51,7 @@ class Run:
 
     memory_bytes = ADDRESS_SPACE  # what a submission can address: a view may reach over most of it
 
-    def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Tensor | tuple[Tensor, ...]:
+    def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Results:
         """The result of function(*tensors, **options)."""
         header, (results,) = self._ask("call", function, tensors, options)
         return results[0] if header["bare"] else tuple(results)
@@ -102,7 +92,7 @@ class Run:
         results, figures = self._measured("costs", function, tensors, options)
         return Costs(results, *(figure.tolist() for figure in figures))
 
-    def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Tensor | tuple[Tensor, ...], int]:
+    def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Results, int]:
         """The results, and the number of elements of the largest tensor made during the call."""
         results, (largest,) = self._measured("largest", function, tensors, options)
         whole = operators.operator_of(function).elements(operators.named(function, tensors))
@@ -155,14 +145,14 @@ class Run:
 
     def _measured(
         self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any]
-    ) -> tuple[Tensor | tuple[Tensor, ...], list[Tensor]]:
+    ) -> tuple[Results, list[Tensor]]:
         """The results, and the figures that go with them."""
         header, (results, figures) = self._ask(kind, function, tensors, options)
         return results[0] if header["bare"] else tuple(results), figures
 
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
-    ) -> tuple[Tensor | tuple[Tensor, ...], Tensor | tuple[Tensor, ...]]:
+    ) -> tuple[Results, Results]:
         """The results for `first` and, after its tensors were overwritten in place, for `second`.
 
         The first results are read after the second call. Raises SubmissionError where a call wrote to its inputs, or
