@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from assignment.judge import replies
 from assignment.judge.pair import Pair
+from assignment.judge.replies import Ok
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.timing import contestants
@@ -23,12 +23,9 @@ def call():
 
     def call(peer, function, *tensors, **options):
         request = {"kind": "call", **called(f"{peer}__{function}"), "options": options}
-        came, results = pair.ask(request, list(tensors))
-        reply = replies.read(came, len(results))
-        assert reply
-        if reply["status"] == "ok":
-            return results[0] if reply["bare"] else tuple(results)
-        return reply
+        reply, results = pair.ask(request, list(tensors))
+        assert reply is not None
+        return reply.returned(results) if isinstance(reply, Ok) else reply
 
     yield call
     pair.close()
