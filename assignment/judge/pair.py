@@ -4,7 +4,7 @@ Where there is a GPU, a third plays what went well in the simulator once more: i
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +84,10 @@ class Pair:
         if not all(worker.is_connected for worker in self._workers) or not self._has_room(tensors):
             self._forget()
         stand_ins = _decoys(request, tensors)
-        try:
-            kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
-            told = {**self._target, **request, "kind": kind, "figures": self._figures}
+        kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
+        told = {**self._target, **request, "kind": kind, "figures": self._figures}
+        with self._all_ending():
             reply, came = self.recorder.ask(told, stand_ins)
-        except WorkerDied:
-            self._forget()
-            raise
         if not is_program(came):
             return None, None
         if self._may_ask(kind, came[0]) and (figures := self._compiled_for(came[0], request.get("target", self._here))):
@@ -150,11 +147,8 @@ class Pair:
             return None, []
         self.kernels += checked["kernels"]
         self.last = {**checked, "kernel names": {n: entry.get("name") for n, entry in enumerate(self.kernels)}}
-        try:
+        with self._all_ending():
             came, results = self._player.ask(request, [*tensors, data])
-        except WorkerDied:
-            self._forget()
-            raise
         reply = replies.read(came, len(results))
         if len(self._workers) > 2:
             reply, results = self._on_gpu(request, [*tensors, data], reply, results)
@@ -170,15 +164,11 @@ class Pair:
             self._forget()  # the others have gone on where the GPU has not
             return simulated, []
         is_large = _has_large(tensors[:-1])  # the last is the program
-        try:
-            with self._stage.alone_on_gpu() if is_large else contextlib.nullcontext():
-                came, found = self._workers[2].ask(request, tensors)
-                reply = replies.read(came, len(found))
-                if is_large and isinstance(reply, Ok):
-                    self._sweep()  # or its memory is taken until the next call
-        except WorkerDied:
-            self._forget()
-            raise
+        with self._all_ending(), self._stage.alone_on_gpu() if is_large else contextlib.nullcontext():
+            came, found = self._workers[2].ask(request, tensors)
+            reply = replies.read(came, len(found))
+            if is_large and isinstance(reply, Ok):
+                self._sweep()  # or its memory is taken until the next call
         if not isinstance(reply, Ok):
             self._forget()
             if not isinstance(reply, Failed) or reply.fits:
@@ -227,6 +217,15 @@ class Pair:
         last = self.last
         self._once({"kind": "sweep", **operators.called(""), "options": {}}, [])
         self.last = last
+
+    @contextlib.contextmanager
+    def _all_ending(self) -> Iterator[None]:
+        """Have the others end too where one is lost."""
+        try:
+            yield
+        except WorkerDied:
+            self._forget()
+            raise
 
     def _forget(self) -> None:
         for worker in self._workers:
