@@ -18,6 +18,7 @@ from assignment import plugin
 from assignment.attacks.corpus import BUG, Entry
 from assignment.commands.run import run_pytest
 from assignment.judge import checks, score
+from assignment.judge.case import held_by
 from assignment.judge.pool import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,15 +223,13 @@ def judge_case(item: pytest.Item) -> Verdict:
     """Run one case."""
     item.user_properties.clear()  # those of the submission before
     for report in runtestprotocol(item, log=False, nextitem=None):
-        properties: dict[str, Any] = dict(report.user_properties)
-        if "status" in properties:
-            if properties["staff"]:
-                raise RuntimeError(f"{item.nodeid}: {properties['staff'][0]}")
-            failed = properties["status"] not in score.KEEPS_POINTS
-            measured = any(name == "margin" for name, _ in report.user_properties)
-            is_judged_by_value = measured and not properties["cheated"]
-            margin = plugin.margin(report) if is_judged_by_value or not failed else math.inf
-            case = item.name.partition("[")[2].removesuffix("]")
-            said = (properties[name] for name in ("message", "notes", "hints"))
-            return Verdict(properties["status"], margin, case, *said)
+        case = held_by(report)
+        if case is not None:
+            if case.staff:
+                raise RuntimeError(f"{item.nodeid}: {case.staff[0]}")
+            failed = case.status not in score.KEEPS_POINTS
+            is_judged_by_value = case.margin is not None and not case.cheated
+            margin = case.margin or 0.0 if is_judged_by_value or not failed else math.inf
+            hints = None if case.hints is None else [*case.hints]
+            return Verdict(case.status, margin, case.name, case.message, [*case.notes], hints)
     raise RuntimeError(f"{item.nodeid}: no status")

@@ -118,14 +118,16 @@ class Here:
         self._session = Session(folder, "cuda" if engine == "cuda" else "cpu")
         self._guard = 0 if engine in ("interpreter", "cuda") else GUARD
 
-    def ask(self, request: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
-        """The answer to a request, as a worker gives it."""
+    def ask(self, request: dict[str, Any], tensors: list) -> tuple[Any, list]:
+        """The answer to a request, read as a worker's is."""
+        from assignment.judge import replies
         from assignment.protocol import wire
 
         specs, storages, payload = wire.encode(tensors)
         copies = wire.decode(specs, storages, bytearray(payload), guard=self._guard)
         with warnings.catch_warnings(action="ignore"):  # of NumPy, about garbage: nobody would stop there
-            return self._session.answer(request, copies)
+            came, results = self._session.answer(request, copies)
+        return replies.read(came, len(results)), results
 
     def output(self) -> str:
         """What the submission printed: it is on this process's own output."""

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from assignment import plugin
 from assignment.commands import report
-from assignment.judge import checks, score
+from assignment.judge import case, checks, score
 
 
 class Judge:
@@ -20,7 +20,7 @@ class Judge:
         self._command = command
         self._checks = {check.name: check for check in selected}
         self._expected: dict[str, int] = defaultdict(int)
-        self._cases: dict[str, list[score.Case]] = defaultdict(list)
+        self._cases: dict[str, list[case.Case]] = defaultdict(list)
         self._heard: Counter[str] = Counter()  # verdicts, by problem
         self._to_do: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._progress = Progress(
@@ -55,33 +55,13 @@ class Judge:
         return True  # pytest need not print it
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        properties: dict[str, Any] = dict(report.user_properties)
-        if "status" not in properties:
-            return
-        self.hear_import_error(properties["import_error"])
-        file, _, test = report.nodeid.partition("::")
-        function, _, parameters = test.partition("[")
-        case = score.Case(
-            name=parameters.removesuffix("]"),
-            status=properties["status"],
-            message=properties["message"],
-            margin=plugin.margin(report),
-            ran=properties["ran"],
-            is_fault=properties["is_fault"],
-            notes=tuple(properties["notes"]),
-            measured=properties.get("measured", ""),
-            share=properties.get("share"),
-            cheated=tuple(properties["cheated"]),
-            hints=None if properties["hints"] is None else tuple(properties["hints"]),
-            size=properties["size"],
-            map=properties["map"],
-            steps=tuple(properties.get("steps", ())),
-            staff=tuple(properties["staff"]),
-        )
-        self._add(f"{file.rpartition('/')[2]}::{function}", case)
+        told = case.held_by(report)
+        if told is not None:
+            self.hear_import_error(told.import_error)
+            self._add(report.nodeid.partition("[")[0].rpartition("/")[2], told)
 
-    def _add(self, name: str, case: score.Case) -> None:
-        self._cases[name].append(case)
+    def _add(self, name: str, told: case.Case) -> None:
+        self._cases[name].append(told)
         self._progress.advance(self._task)
         self._progress.refresh()
         if len(self._cases[name]) == self._expected[name]:

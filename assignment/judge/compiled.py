@@ -12,6 +12,7 @@ from torch import Tensor
 from assignment.compiling import advice, memory
 from assignment.compiling.targets import TARGETS
 from assignment.judge import replies
+from assignment.judge.replies import Compiled, Reply
 from assignment.protocol import wire
 from tests import operators
 
@@ -24,7 +25,7 @@ REFUSED = "LaunchRefused: "
 
 def ask(
     pool: "Pool", function: str, tensors: Sequence[Tensor], options: dict[str, Any], right: "Judgement"
-) -> dict[str, Any] | None:
+) -> Reply | None:
     """The reply of a worker that compiles, or one like it from before; None where there is none to be read.
 
     `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.
@@ -32,48 +33,46 @@ def ask(
     request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
     specs, _, _ = wire.encode(list(tensors))
     key = memory.key([pool.submission.sha256, request, specs], b"")
-    if reply := _recall(key):
-        return reply
+    if known := _recall(key):
+        return known
     share = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
     asked = {**request, "processes": share}
-    came, results = pool.pair().compile(asked, list(tensors), pool.compiler(), pool.stage.sources, right)
-    reply = replies.read(came, len(results))
-    if reply and _is_success(reply):
-        memory.remember(key, {name: came[name] for name in ("status", "kernels", "stopped")})
+    reply = pool.pair().compile(asked, list(tensors), pool.compiler(), pool.stage.sources, right)
+    if isinstance(reply, Compiled) and _is_success(reply):
+        memory.remember(key, reply.as_json())
     return reply
 
 
-def _recall(key: str) -> dict[str, Any] | None:
+def _recall(key: str) -> Compiled | None:
     try:
         reply = replies.read(memory.recall(key), 0)
     except (TypeError, AttributeError):  # JSON of something else
         return None
-    return reply if reply and reply["status"] == "compiled" else None
+    return reply if isinstance(reply, Compiled) else None
 
 
-def _is_success(reply: dict[str, Any]) -> bool:
+def _is_success(reply: Compiled) -> bool:
     """Whether everything compiled: a failure may come of this machine's want of memory, and is soon found again."""
-    failed = reply["status"] != "compiled" or reply["stopped"]
-    return not failed and not any(kernel.error and not kernel.is_skipped for kernel in reply["kernels"])
+    return not reply.stopped and not any(kernel.error and not kernel.is_skipped for kernel in reply.kernels)
 
 
-def not_judged(reply: dict[str, Any]) -> list[str]:
+def not_judged(reply: Compiled) -> list[str]:
     """What the compiler crashed over, where that costs nothing; a text each."""
-    return advice.not_judged(reply["kernels"])
+    return advice.not_judged(reply.kernels)
 
 
-def unknown(reply: dict[str, Any], sources: dict[str, str]) -> list[str]:
+def unknown(reply: Compiled, sources: dict[str, str]) -> list[str]:
     """What the staff are to look at: crashes that nothing is compared with, and kernels that ask for their GPU."""
     asking = [path for path, text in sources.items() if "target_info" in text]
     asked = [f"{path} asks which GPU it is compiled for: other branches are compiled, and never run" for path in asking]
-    return [*advice.unknown(reply["kernels"]), *asked]
+    return [*advice.unknown(reply.kernels), *asked]
 
 
-def problems(reply: dict[str, Any]) -> list[str]:
+def problems(reply: Compiled) -> list[str]:
     """What keeps the kernels of a call from running on the targets; a text each."""
-    found = advice.problems(reply["kernels"])
-    for why in dict.fromkeys(reply["stopped"].values()):
-        where = advice.listed([name for name, text in reply["stopped"].items() if text == why])
+    found = advice.problems(reply.kernels)
+    for why in dict.fromkeys(reply.stopped.values()):
+        where = advice.listed([name for name, text in reply.stopped.items() if text == why])
         if why.startswith(REFUSED):
             found.append(f"Triton refuses a launch for {where}: {why.removeprefix(REFUSED)}")
         else:
@@ -81,6 +80,6 @@ def problems(reply: dict[str, Any]) -> list[str]:
                 f"the call stopped before its last launch, compiled for {where}: {why}\n"
                 "  kernels are compiled there and not run: what they would store is NaN"
             )
-    if not reply["kernels"] and not found:
+    if not reply.kernels and not found:
         found.append("the call launches no kernel, so there is none to compile")
     return found

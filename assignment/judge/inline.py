@@ -10,6 +10,8 @@ from torch import Tensor
 
 from assignment import worker
 from assignment.host import direct
+from assignment.judge import replies
+from assignment.judge.replies import Reply
 from assignment.protocol import wire
 
 
@@ -38,10 +40,11 @@ class InlineWorker:
         self._session = direct.Session(folder, device)
         self._decode = functools.partial(wire.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
 
-    def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
+    def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:
         specs, storages, payload = wire.encode(tensors)
         with self._gpu():
-            return self._session.let_raise(request, self._decode(specs, storages, bytearray(payload)))
+            came, results = self._session.let_raise(request, self._decode(specs, storages, bytearray(payload)))
+        return replies.read(came, len(results)), results
 
     @property
     def import_error(self) -> str:

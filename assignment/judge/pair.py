@@ -4,9 +4,13 @@ Where there is a GPU, a third plays what went well in the simulator once more: i
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from assignment import text
+from assignment.judge import replies
+from assignment.judge.replies import Compiled, Failed, Ok, Recorded, Reply
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from tests import operators
@@ -22,8 +26,8 @@ MAX_ASKED, MAX_AT_ONCE = 16, 16  # recordings of a submission for the sake of fi
 FIGURES = ("registers", "spills", "shared", "warps", "stages")
 MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
 ON_GPU = ("call", "again", "gradients")  # what has its results from there; the rest is played to keep up
-Reply = tuple[dict[str, Any], list["Tensor"]]
-Judgement = Callable[[dict[str, Any], list["Tensor"]], None]
+Answer = tuple[Reply | None, list["Tensor"]]  # None where what came cannot be read
+Judgement = Callable[[Ok, list["Tensor"]], None]
 
 
 class Pair:
@@ -48,25 +52,24 @@ class Pair:
         self.kernels: list[Any] = []  # what the recorder has described since its import
         self.last: dict[str, Any] = {}  # the program that was played last
 
-    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
         """One request and its reply; raises WorkerDied, and the next call finds two new processes."""
         if request["kind"] not in ("costs", "kept"):
             return self._once(request, tensors)
         reply, results = self._warm_up(request, tensors)
-        if reply.get("status") == "ok":
+        if isinstance(reply, Ok):
             reply, results = self._once(request, tensors)
-        if request["kind"] == "kept" and reply.get("status") == "ok":
-            after, gradients = self._once({**request, "kind": "backward"}, [])
-            if after.get("status") != "ok":
-                return after, gradients
-            reply = {**after, "groups": [*reply["groups"], len(gradients)]}
-            results += gradients
-        return reply, results
+        if request["kind"] != "kept" or not isinstance(reply, Ok):
+            return reply, results
+        after, gradients = self._once({**request, "kind": "backward"}, [])
+        if not isinstance(after, Ok):
+            return after, gradients
+        return replace(after, groups=(*reply.groups, len(gradients))), results + gradients
 
-    def _once(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+    def _once(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
         return self._play(request, tensors, *self.record(request, tensors))
 
-    def _warm_up(self, request: dict[str, Any], tensors: list["Tensor"]) -> Reply:
+    def _warm_up(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
         """The same call on other values: tuning, and workspaces that are made once for all, are behind it then.
 
         What it leaves of these values is of no use for the call that counts.
@@ -74,28 +77,25 @@ class Pair:
         others = _decoys(request, tensors)
         return self._once({**request, "kind": RECORDED_AS[request["kind"]]}, others)
 
-    def record(self, request: dict[str, Any], tensors: list["Tensor"]) -> "tuple[dict[str, Any], Tensor | None]":
+    def record(self, request: dict[str, Any], tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
         """What the recorder says, and the program as it came; None where it said nothing that can be read."""
-        from assignment.judge import replies  # loads PyTorch, which a worker's start must not wait for
+        from assignment.judge.results import is_program  # loads PyTorch, which a worker's start must not wait for
 
         if not all(worker.is_connected for worker in self._workers) or not self._has_room(tensors):
             self._forget()
         stand_ins = _decoys(request, tensors)
-        try:
-            kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
-            told = {**self._target, **request, "kind": kind, "figures": self._figures}
+        kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
+        told = {**self._target, **request, "kind": kind, "figures": self._figures}
+        with self._all_ending():
             reply, came = self.recorder.ask(told, stand_ins)
-        except WorkerDied:
-            self._forget()
-            raise
-        if not replies.is_program(came):
-            return {}, None
+        if not is_program(came):
+            return None, None
         if self._may_ask(kind, came[0]) and (figures := self._compiled_for(came[0], request.get("target", self._here))):
             self._forget()
             self._figures |= figures
             self._n_asked += 1
             return self.record(request, tensors)
-        return replies.recorded(reply) or {}, came[0]
+        return replies.recorded(reply), came[0]
 
     def _may_ask(self, kind: str, data: "Tensor") -> bool:
         """Whether a program may ask what kernels take: it is recorded anew then, from the import on."""
@@ -104,7 +104,7 @@ class Pair:
 
     def _compiled_for(self, data: "Tensor", target: str) -> dict[str, dict[str, int]]:
         """The figures that a program asks for, by key; without them where a kernel cannot be compiled."""
-        from assignment.judge import program, replies
+        from assignment.judge import program
 
         assert self.compiler is not None
         try:
@@ -119,94 +119,90 @@ class Pair:
             header = {"kind": "compile", "sources": self._stage.sources, "programs": {target: 0}, "processes": 1}
             try:
                 came, results = self.compiler().ask({**header, "kernels": [*self.kernels, *asked["kernels"]]}, [bare])
-                reply = replies.read(came, len(results)) or {}
+                reply = replies.read(came, len(results))
             except WorkerDied as error:
                 if not error.ran:
                     return found
-                reply = {}
-            compiled = next((kernel for kernel in reply.get("kernels", ()) if kernel.registers), None)
+                reply = None
+            kernels = reply.kernels if isinstance(reply, Compiled) else ()
+            compiled = next((kernel for kernel in kernels if kernel.registers), None)
             found[key] = {name: getattr(compiled, name) for name in FIGURES} if compiled else {}
         return found
 
     def _play(
-        self, request: dict[str, Any], tensors: list["Tensor"], said: dict[str, Any], data: "Tensor | None"
-    ) -> Reply:
+        self, request: dict[str, Any], tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None"
+    ) -> Answer:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
         from assignment.judge import program
 
-        if data is None or not said:
-            return {}, []
+        if data is None or said is None:
+            return None, []
         try:
             checked = program.read(data)
         except program.Unreadable as error:
             self._forget()
-            return ({"status": "failed", "message": str(error)} if said["status"] == "ok" else said), []
+            return said.ended or Failed(text.clean(str(error))), []
         if request["kind"] == "sweep" and any(step[0] != "free" for step in checked["steps"]):
             self._forget()
-            return {}, []
+            return None, []
         self.kernels += checked["kernels"]
         self.last = {**checked, "kernel names": {n: entry.get("name") for n, entry in enumerate(self.kernels)}}
-        try:
-            reply, results = self._player.ask(request, [*tensors, data])
-        except WorkerDied:
-            self._forget()
-            raise
+        with self._all_ending():
+            came, results = self._player.ask(request, [*tensors, data])
+        reply = replies.read(came, len(results))
         if len(self._workers) > 2:
             reply, results = self._on_gpu(request, [*tensors, data], reply, results)
-        if said["status"] != "ok" and reply.get("status") in ("ok", "failed"):
-            return said, []
+        if said.ended and isinstance(reply, Ok | Failed):
+            return said.ended, []
         return reply, results
 
     def _on_gpu(
-        self, request: dict[str, Any], tensors: list["Tensor"], simulated: dict[str, Any], results: list["Tensor"]
-    ) -> Reply:
+        self, request: dict[str, Any], tensors: list["Tensor"], simulated: Reply | None, results: list["Tensor"]
+    ) -> Answer:
         """Have the program played on the GPU too; what the simulator has found is the verdict."""
-        from assignment.judge.replies import MAX_NOTES
-
-        if simulated.get("status") != "ok":
+        if not isinstance(simulated, Ok):
             self._forget()  # the others have gone on where the GPU has not
             return simulated, []
         is_large = _has_large(tensors[:-1])  # the last is the program
-        try:
-            with self._stage.alone_on_gpu() if is_large else contextlib.nullcontext():
-                reply, found = self._workers[2].ask(request, tensors)
-                if is_large and reply.get("status") == "ok":
-                    self._sweep()  # or its memory is taken until the next call
-        except WorkerDied:
+        with self._all_ending(), self._stage.alone_on_gpu() if is_large else contextlib.nullcontext():
+            came, found = self._workers[2].ask(request, tensors)
+            reply = replies.read(came, len(found))
+            if is_large and isinstance(reply, Ok):
+                self._sweep()  # or its memory is taken until the next call
+        if not isinstance(reply, Ok):
             self._forget()
-            raise
-        is_through = reply.get("status") == "ok"
-        if not is_through:
-            self._forget()
-        if not reply.pop("fits", True):
+            if not isinstance(reply, Failed) or reply.fits:
+                return reply, found
             note = "judged in the simulator: the GPU has no room for this call"
-            return {**simulated, "notes": [note, *simulated.get("notes", [])][:MAX_NOTES]}, results
-        if is_through and request["kind"] not in ON_GPU:
+            return replace(simulated, notes=(note, *simulated.notes)[: replies.MAX_SAID]), results
+        if request["kind"] not in ON_GPU:
             return simulated, results
-        return ({**simulated, **reply} if is_through else reply), found
+        return replace(simulated, groups=reply.groups, bare=reply.bare), found
 
     def compile(
         self, request: dict[str, Any], tensors: list["Tensor"], compiler: Worker, sources: Any, right: Judgement
-    ) -> Reply:
+    ) -> Reply | None:
         """The kernels of a call, compiled for the targets of the request; host code sees each that it asks about.
 
-        `right` raises something if the results of a program, as a reply and tensors, are not as they must be.
+        `right` raises something if the results of a program are not as they must be.
         """
         names, programs, numbers = request["targets"], [], {}
         for name in names:
             said, data = self.record({**request, "target": name}, tensors)
             reply, results = self._play({**request, "kind": "call"}, tensors, said, data)
-            if reply.get("status") != "ok":
-                return reply, []
+            if not isinstance(reply, Ok):
+                return reply
             right(reply, results)
+            assert said is not None
             assert data is not None
             programs.append(data)
             numbers[name] = len(programs) - 1
-            if not said["asked"]:
+            if not said.asked:
                 numbers = dict.fromkeys(names, 0)
                 break
         header = {"kind": "compile", "sources": sources, "kernels": self.kernels, "programs": numbers}
-        return compiler.ask({**header, "processes": request["processes"]}, programs)
+        came, results = compiler.ask({**header, "processes": request["processes"]}, programs)
+        return replies.read(came, len(results))
 
     def _has_room(self, tensors: list["Tensor"]) -> bool:
         """Whether nothing large is kept of earlier calls where there is a large tensor now."""
@@ -221,6 +217,15 @@ class Pair:
         last = self.last
         self._once({"kind": "sweep", **operators.called(""), "options": {}}, [])
         self.last = last
+
+    @contextlib.contextmanager
+    def _all_ending(self) -> Iterator[None]:
+        """Have the others end too where one is lost."""
+        try:
+            yield
+        except WorkerDied:
+            self._forget()
+            raise
 
     def _forget(self) -> None:
         for worker in self._workers:

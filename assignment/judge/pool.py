@@ -45,7 +45,7 @@ class Pool:
         self._compiler: Any = None  # this process's worker that compiles
         self.uncompiled: Counter[str] = Counter()  # how often a function has ended the one that compiles
         self.stage = Stage(submission, device)
-        self.workers: list[Any] = []  # Pair or calls.InlineWorker
+        self.workers: list[Any] = []  # Pair or InlineWorker
         try:
             self._employ(inline)
         except BaseException:

@@ -4,28 +4,102 @@ A submission can make its worker say anything. Whatever passes here has the righ
 safe to show; keys that are not named here go no further.
 """
 
-from dataclasses import replace
-from typing import Any
-
-import torch
-from torch import Tensor
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 from assignment import text
 from assignment.compiling import kernel
 from assignment.compiling.targets import TARGETS
-from assignment.protocol.requests import MAX_NOTES
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MAX_GROUPS = 64
 MAX_COMPILED = 300  # kernels
+MAX_SAID = 4  # texts of a kind, beside the results
 MAX_TUNED = 10_000  # launches
 MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
 LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
 SAID = ("notes", "evidence", "doubts", "nans", "reads")  # beside the results
+Result = TypeVar("Result")  # a tensor: nothing here loads PyTorch, which a worker's start must not wait for
 
 
-def read(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class Ok:
+    """The call returned; its results come beside the reply."""
+
+    groups: tuple[int, ...]  # how many of them belong together
+    bare: bool  # a single tensor, and not a tuple
+    notes: tuple[str, ...] = ()  # what the simulator remarked
+    evidence: tuple[str, ...] = ()  # that results are not the work that was asked for
+    doubts: tuple[str, ...] = ()  # what it leaves to the staff to judge
+    nans: tuple[str, ...] = ()  # where kernels made a NaN of numbers
+    reads: tuple[str, ...] = ()  # where host code read the value of a stand-in, or had what is not played
+    events_s: float = 0.0  # of a call that was timed on a GPU,
+    peak: int = 0  # the bytes that it takes,
+    tuned: tuple[float, ...] = ()  # and the seconds of its launches that have alternatives
+
+    def returned(self, results: Sequence[Result]) -> Result | tuple[Result, ...]:
+        """What the function returned, of its results."""
+        return results[0] if self.bare else tuple(results)
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Host code, or a kernel, raised an exception."""
+
+    types: tuple[str, ...]  # its class and those above it
+    message: str  # with its class and its lines
+    text: str  # without
+    by_submission: bool  # rather than by Triton, PyTorch or the simulator
+    in_kernel: bool
+
+    @property
+    def is_todo(self) -> bool:
+        return self.by_submission and "NotImplementedError" in self.types
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The call did not do what a call has to, and has no exception to show for it."""
+
+    message: str
+    fits: bool = True  # False where a GPU has no room for the call
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kernel misused memory."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The kernels of a call were compiled, or could not be."""
+
+    kernels: tuple[kernel.Kernel, ...]
+    stopped: dict[str, str]  # by target, why the call ended before its last launch
+
+    def as_json(self) -> dict[str, Any]:
+        """As a worker says it."""
+        kernels = [told.as_json() for told in self.kernels]
+        return {"status": "compiled", "kernels": kernels, "stopped": self.stopped}
+
+
+NoResult: TypeAlias = Raised | Failed | Fault
+Reply: TypeAlias = Ok | NoResult | Compiled
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a recorder says beside its program."""
+
+    asked: bool  # whether host code asked which GPU it is on
+    ended: Raised | Failed | None = None  # instead of returning
+
+
+def read(reply: dict[str, Any], n_results: int) -> Reply | None:
     """The reply with its texts made safe; None where it is none."""
     status = reply.get("status")
     if status == "ok":
@@ -36,38 +110,38 @@ def read(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
         return _raised(reply)
     if status == "compiled":
         return _compiled(reply)
-    if status in ("failed", "fault") and isinstance(message := reply.get("message"), str):
-        return {"status": status, "message": text.clean(message)}
-    return None
+    message, fits = reply.get("message"), reply.get("fits", True)
+    if not isinstance(message, str) or not isinstance(fits, bool):
+        return None
+    if status == "failed":
+        return Failed(text.clean(message), fits)
+    return Fault(text.clean(message)) if status == "fault" else None
 
 
-def recorded(reply: dict[str, Any]) -> dict[str, Any] | None:
-    """What a recorder says beside its program; None where it is none."""
+def recorded(reply: dict[str, Any]) -> Recorded | None:
+    """What a recorder says; None where it is none of that."""
     asked = bool(reply.get("asked"))
-    said = {"status": "ok"} if reply.get("status") == "ok" else read(reply, 0)
-    return {**said, "asked": asked} if said and said["status"] in ("ok", "raised", "failed") else None
+    if reply.get("status") == "ok":
+        return Recorded(asked)
+    ended = read(reply, 0)
+    return Recorded(asked, ended) if isinstance(ended, Raised | Failed) else None
 
 
-def is_program(tensors: list[Tensor]) -> bool:
-    """Whether these are what goes with such a reply: bytes."""
-    return len(tensors) == 1 and tensors[0].dtype == torch.uint8
-
-
-def _ok(reply: dict[str, Any], n_results: int) -> dict[str, Any] | None:
+def _ok(reply: dict[str, Any], n_results: int) -> Ok | None:
     groups, bare = reply.get("groups"), reply.get("bare")
     said = {name: reply.get(name, []) for name in SAID}
     if not isinstance(groups, list) or len(groups) > MAX_GROUPS or not isinstance(bare, bool):
         return None
     if not all(type(size) is int and size >= 0 for size in groups) or sum(groups) != n_results:
         return None
-    if (bare and groups[:1] != [1]) or not all(_are_texts(texts, MAX_NOTES) for texts in said.values()):
+    if (bare and groups[:1] != [1]) or not all(_are_texts(texts, MAX_SAID) for texts in said.values()):
         return None
-    cleaned = {name: [text.clean(line) for line in texts if line] for name, texts in said.items()}
-    return {"status": "ok", "groups": groups, "bare": bare, **cleaned, **_timed(reply)}
+    cleaned: dict[str, Any] = {name: tuple(text.clean(line) for line in texts if line) for name, texts in said.items()}
+    return Ok(tuple(groups), bare, **cleaned, **_timed(reply))
 
 
 def _timed(reply: dict[str, Any]) -> dict[str, Any]:
-    """What is measured on a GPU: the seconds of a call, the bytes that it takes, the seconds of tuned launches."""
+    """What is measured on a GPU."""
     found: dict[str, Any] = {}
     if isinstance(seconds := reply.get("events_s"), float):
         found["events_s"] = seconds
@@ -75,11 +149,11 @@ def _timed(reply: dict[str, Any]) -> dict[str, Any]:
         found["peak"] = peak
     tuned = reply.get("tuned")
     if isinstance(tuned, list) and len(tuned) <= MAX_TUNED and all(isinstance(seconds, float) for seconds in tuned):
-        found["tuned"] = tuned
+        found["tuned"] = tuple(tuned)
     return found
 
 
-def _compiled(reply: dict[str, Any]) -> dict[str, Any] | None:
+def _compiled(reply: dict[str, Any]) -> Compiled | None:
     listed, stopped = reply.get("kernels"), reply.get("stopped")
     if not isinstance(listed, list) or len(listed) > MAX_COMPILED or not isinstance(stopped, dict):
         return None
@@ -88,11 +162,8 @@ def _compiled(reply: dict[str, Any]) -> dict[str, Any] | None:
     kernels = [kernel.read(item) for item in listed]
     if not all(kernels):
         return None
-    return {
-        "status": "compiled",
-        "kernels": [_safe(item) for item in kernels if item],
-        "stopped": {name: text.clean(why) for name, why in stopped.items()},
-    }
+    safe = tuple(_safe(item) for item in kernels if item)
+    return Compiled(safe, {name: text.clean(why) for name, why in stopped.items()})
 
 
 def _safe(told: kernel.Kernel) -> kernel.Kernel:
@@ -103,40 +174,17 @@ def _safe(told: kernel.Kernel) -> kernel.Kernel:
     return replace(told, **safe)
 
 
-def _raised(reply: dict[str, Any]) -> dict[str, Any] | None:
+def _raised(reply: dict[str, Any]) -> Raised | None:
     types, texts = reply.get("types"), {name: reply.get(name) for name in ("message", "text")}
     flags = {name: reply.get(name) for name in ("by_submission", "in_kernel")}
     if not _are_texts(types, MAX_TYPES) or not _are_texts([*texts.values()], len(texts)):
         return None
     if not all(isinstance(flag, bool) for flag in flags.values()):
         return None
-    names = [text.clean(name, max_lines=1, max_line=MAX_NAME) for name in types or []]
-    return {"status": "raised", "types": names, **{k: text.clean(str(v)) for k, v in texts.items()}, **flags}
+    names = tuple(text.clean(name, max_lines=1, max_line=MAX_NAME) for name in types or [])
+    said: dict[str, Any] = {**{name: text.clean(str(value)) for name, value in texts.items()}, **flags}
+    return Raised(names, **said)
 
 
 def _are_texts(values: Any, at_most: int) -> bool:
     return isinstance(values, list) and len(values) <= at_most and all(isinstance(value, str) for value in values)
-
-
-def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[str, Any]) -> bool:
-    """Whether the groups of results are those that this kind of request has."""
-    sizes = [len(group) for group in groups]
-    if kind == "gradients":
-        return sizes == [len(request["wrt"])] * request["times"]
-    if kind == "again":
-        inputs = n_tensors // 2
-        return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
-    if kind == "costs":
-        return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],)])
-    if kind == "largest":
-        return len(sizes) == 2 and are_figures(groups[1], [()])
-    if kind == "kept":
-        return len(sizes) == 2 and are_figures(groups[0], [()]) and sizes[1] == n_tensors
-    return len(sizes) == 1
-
-
-def are_figures(tensors: list[Tensor], shapes: list[tuple[int, ...]]) -> bool:
-    """Whether these are counts, in these shapes."""
-    return [tuple(tensor.shape) for tensor in tensors] == shapes and all(
-        tensor.dtype == torch.int64 and bool((tensor >= 0).all()) for tensor in tensors
-    )

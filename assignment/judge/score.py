@@ -8,6 +8,7 @@ from typing import Any
 
 from assignment import failure, text
 from assignment.judge import checks
+from assignment.judge.case import Case
 from assignment.judge.checks import Check
 from tests import operators
 
@@ -23,27 +24,6 @@ LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
 MAX_NOTE_LINES = 6
 MAX_STAFF_NOTES = 20
-
-
-@dataclass(frozen=True)
-class Case:
-    """The outcome of one parametrised case of a check."""
-
-    name: str  # the text between the brackets of its test id; empty without parameters
-    status: str
-    message: str = ""
-    margin: float = 0.0  # the largest error over its bound
-    ran: bool = True  # False where the function had been given up before
-    notes: tuple[str, ...] = ()  # what the simulator remarked, without taking points for it
-    measured: str = ""  # how fast it was, where that is what the case is about
-    share: float | None = None  # of the points, where it failed for nothing but being slow
-    cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
-    hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked
-    size: int = 0  # elements of its inputs
-    map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
-    steps: tuple[str, ...] = ()  # what host code did in its last call
-    staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
-    is_fault: bool = False  # the simulator has found one, and its line
 
 
 @dataclass(frozen=True)
@@ -78,7 +58,7 @@ class CheckResult:
 
     @property
     def margin(self) -> float:
-        return max((case.margin for case in self.cases), default=0.0)
+        return max((case.margin or 0.0 for case in self.cases), default=0.0)
 
 
 def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:

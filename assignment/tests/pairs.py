@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from assignment.judge import program, replies
+from assignment.judge import program
 from assignment.judge.pair import Pair
+from assignment.judge.replies import Recorded
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
 from tests.operators import called
@@ -32,7 +33,6 @@ def copied(x):
     _copy[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), 64)
     return y
 """
-Reply = dict[str, Any]
 
 
 @dataclass
@@ -49,21 +49,21 @@ class Desk:
         files = {FILE: text, "cs336_kernels/__init__.py": "from .weighted_sum import *\n"}
         self.stage.replace(Submission({path: content.encode() for path, content in files.items()}))
 
-    def ask(self, function: str, *tensors: Tensor, kind: str = "call", **more: Any) -> tuple[Reply, list[Tensor]]:
+    def ask(self, function: str, *tensors: Tensor, kind: str = "call", **more: Any) -> tuple[Any, list[Tensor]]:
         """What the judge takes from the pair for a call, and its results."""
-        came, results = self.pair.ask(request(function, kind, more), list(tensors))
-        reply = replies.read(came, len(results))
-        assert reply, came
+        reply, results = self.pair.ask(request(function, kind, more), list(tensors))
+        assert reply is not None
         return reply, results
 
-    def run(self, code: str, *tensors: Tensor, function: str = "weighted_sum_forward", **more: Any) -> Reply:
+    def run(self, code: str, *tensors: Tensor, function: str = "weighted_sum_forward", **more: Any) -> Any:
         """The reply for a submission whose `function` is defined by the code."""
         self.take(code)
         return self.ask(function, *tensors, **more)[0]
 
-    def record(self, function: str, *tensors: Tensor, kind: str = "call", **more: Any) -> tuple[Reply, Any]:
+    def record(self, function: str, *tensors: Tensor, kind: str = "call", **more: Any) -> tuple[Recorded, Any]:
         """What the recorder says of a call, and the program that it wrote."""
         said, data = self.pair.record(request(function, kind, more), list(tensors))
+        assert said is not None
         assert data is not None
         return said, program.read(data)
 
@@ -71,7 +71,7 @@ class Desk:
         """The program of a submission whose `function` is defined by the code; the call must return."""
         self.take(code)
         said, recorded = self.record(function, *tensors, **more)
-        assert said["status"] == "ok", said
+        assert said.ended is None, said
         return recorded
 
 

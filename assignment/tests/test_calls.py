@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from assignment.judge import calls, score
+from assignment.judge import calls, replies, score
 from assignment.judge.calls import Run, SubmissionError
 from assignment.judge.pool import MAX_DEATHS
 from assignment.sandbox.worker_client import WorkerDied
@@ -28,7 +28,8 @@ class Scripted:
         self.asked += 1
         if self.reply is None:
             raise WorkerDied(score.TIMEOUT, "no answer")
-        return self.reply, [torch.ones(3)] * sum(self.reply.get("groups", []))
+        results = [torch.ones(3)] * sum(self.reply.get("groups", []))
+        return replies.read(self.reply, len(results)), results
 
     def output(self):
         return ""
@@ -113,6 +114,6 @@ def test_forged_costs_are_refused(rows):
     """Figures have a length for each input and result"""
     figures = [torch.tensor(row) for row in rows]
     worker = Scripted({**RIGHT, "groups": [1, len(rows)], "bare": True})
-    worker.ask = lambda request, tensors: (worker.reply, [torch.ones(3), *figures])
+    worker.ask = lambda request, tensors: (replies.read(worker.reply, 1 + len(rows)), [torch.ones(3), *figures])
     with pytest.raises(SubmissionError, match="cannot be read"):
         run_on(worker).costs("rmsnorm", torch.ones(3))

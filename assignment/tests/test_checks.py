@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from assignment import plugin
 from assignment.judge.checks import SPEED, TESTS, declared, is_practice, problems, select
+from assignment.plugin import parallel
 from assignment.tests.forked import python
 
 COLLECT = """
@@ -101,16 +101,16 @@ def test_a_name_that_fits_nothing():
 def test_a_single_judge_computes_with_one_thread(monkeypatch):
     """Two for each of many grades side by side would make all of them several times slower"""
     pool = SimpleNamespace(jobs=1)
-    monkeypatch.setattr(plugin, "pool_of", lambda config: pool)
-    monkeypatch.setattr(plugin, "is_judged", lambda item: True)
-    monkeypatch.setattr(plugin, "prepare_for_speed", lambda session: None)
+    monkeypatch.setattr(parallel, "pool_of", lambda config: pool)
+    monkeypatch.setattr(parallel, "is_judged", lambda item: True)
+    monkeypatch.setattr(parallel, "prepare_for_speed", lambda session: None)
     session: Any = SimpleNamespace(
         testsfailed=0, items=[None], config=SimpleNamespace(option=SimpleNamespace(collectonly=0))
     )
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert plugin.pytest_runtestloop(session) is None
+        assert parallel.pytest_runtestloop(session) is None
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)

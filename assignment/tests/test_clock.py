@@ -1,5 +1,6 @@
 """The clock, on a machine without a GPU: the grader's memory is ordinary memory, and time is made up."""
 
+import contextlib
 import random
 import types
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from assignment.judge import replies
 from assignment.operators.flash_attention import workload as flash_workload
 from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
@@ -14,7 +16,7 @@ from assignment.operators.weighted_sum.workload import workload as weighted_sum
 from assignment.protocol import timed
 from assignment.protocol.requests import WrongReturn
 from assignment.tests.specification import oracle
-from assignment.timing import clock, memory
+from assignment.timing import clock, contestants, memory
 from tests import compare
 
 WORK = rmsnorm(48, 64, torch.float32)
@@ -44,7 +46,7 @@ class Player:
 
     def ask(self, kind, work, more=None):
         reply, _ = timed.answer(self.called, {"kind": kind, "options": work.options, **(more or {})})
-        return reply
+        return replies.read(reply, 0)
 
     def called(self, *inputs, **options):
         clock_s[0] += self.call_s + self.chance.uniform(-1e-7, 1e-7)
@@ -229,3 +231,12 @@ def test_a_part_of_the_results_is_checked(work, is_strict, monkeypatch):
         assert check
         with pytest.raises(compare.Mismatch):
             check(wrong)
+
+
+@pytest.mark.parametrize(("kind", "told"), [("run", {"events_s": 1e-4}), ("prepare", {"peak": 512})])
+def test_what_is_measured_must_be_told(kind, told):
+    ok = {"status": "ok", "groups": [], "bare": False}
+    for more, is_whole in ((told, True), ({}, False)):
+        worker: Any = types.SimpleNamespace(ask=lambda *_, more=more: ({**ok, **more}, []))
+        with contextlib.nullcontext() if is_whole else pytest.raises(contestants.Failed, match="cannot be read"):
+            contestants.ask(worker, "rmsnorm_forward", kind, rmsnorm(8, 8, torch.float32), {})

@@ -16,6 +16,7 @@ from assignment.compiling.targets import TARGETS
 from assignment.judge import compiled, program, score
 from assignment.judge.calls import Run, SubmissionError
 from assignment.judge.pair import Pair
+from assignment.judge.replies import Compiled
 from assignment.sandbox.worker_client import WorkerDied
 
 KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
@@ -233,6 +234,6 @@ def test_the_folder_does_not_grow_for_ever(folder, monkeypatch):
 def test_a_kernel_that_asks_for_its_gpu_is_for_staff():
     """It may be an empty one where nobody runs it"""
     (doubt,) = compiled.unknown(
-        {"kernels": []}, {"cs336_kernels/a.py": "tl.target_info.is_cuda()", "cs336_kernels/b.py": ""}
+        Compiled((), {}), {"cs336_kernels/a.py": "tl.target_info.is_cuda()", "cs336_kernels/b.py": ""}
     )
     assert doubt.startswith("cs336_kernels/a.py asks which GPU")

@@ -61,7 +61,8 @@ FILES = ("--json", "report.json", "--junit", "report.xml")
     [
         pytest.param("import assignment.diagnosis\nassignment.diagnosis.Search.causes = fail", id="a misconception"),
         pytest.param(
-            "from assignment import plugin\nplugin.hints = plugin.map_of = plugin.with_origin_of_nan = fail",
+            "from assignment.plugin import verdict\n"
+            "verdict.causes = verdict.map_of = verdict.with_origin_of_nan = fail",
             id="hint, map and the origin of a NaN",
         ),
     ],
@@ -87,9 +88,9 @@ def test_diagnosis_never_costs_a_grade(submission, broken):
 )
 def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
     broken = (
-        "from assignment import plugin\nright = plugin.verdict\n"
-        f"def verdict(item, call):\n    return fail() if plugin.check_name(item) == {name!r} else right(item, call)\n"
-        "plugin.verdict = verdict\n"
+        "from assignment import plugin\nfrom assignment.plugin import verdict\nright = verdict.case_of\n"
+        f"def case_of(item, *of):\n    return fail() if plugin.check_name(item) == {name!r} else right(item, *of)\n"
+        "verdict.case_of = case_of\n"
     )
     got = grade(submission, broken, "--jobs", jobs, *FILES)
     assert (got.status, got.statuses()) == (3, {name: "grader error", other: "ok"}), got.err
@@ -126,7 +127,7 @@ def test_the_report_is_written_as_far_as_it_goes(submission, broken, statuses):
 
 @pytest.mark.parametrize("arguments", [["--next"], ["--explain", VALUES]])
 def test_what_only_shows_says_that_the_grader_failed(submission, arguments):
-    got = grade(submission, "from assignment import plugin\nplugin.verdict = fail", *arguments)
+    got = grade(submission, "from assignment.plugin import verdict\nverdict.case_of = fail", *arguments)
     assert got.status == 3
     assert failure.SAID in got.err
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from assignment.judge.replies import Ok
 from assignment.protocol import wire
 from assignment.simulator.constructs.scaled_dots import defined, e8m0, stored
 from assignment.tests.pairs import desk, names
@@ -56,8 +57,8 @@ def at():
 
 def result_of(at, *tensors):
     reply, results = at.ask(F, *tensors)
-    assert reply["status"] == "ok", reply
-    assert not reply.get("evidence"), reply
+    assert isinstance(reply, Ok), reply
+    assert not reply.evidence, reply
     return results[0]
 
 

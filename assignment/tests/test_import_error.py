@@ -10,6 +10,7 @@ from rich.console import Console
 from assignment.commands import collector
 from assignment.judge import checks
 from assignment.judge.pair import Pair
+from assignment.judge.replies import Raised
 from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
@@ -95,7 +96,8 @@ def test_what_it_was(init, said):
     asked = Pair(staged, None)
     try:
         reply, _ = asked.ask({"kind": "call", **called("weighted_sum"), "options": {}, "order": 1}, [])
-        assert "missing 2 required positional arguments" in reply["message"]  # the files are there
+        assert isinstance(reply, Raised)
+        assert "missing 2 required positional arguments" in reply.message  # the files are there
         assert said in asked.import_error
         assert bool(said) == bool(asked.import_error)
         asked.recorder.end_child()

@@ -55,7 +55,7 @@ def recorded(pair):
         "order": 0,
     }
     said, program = pair.record(request, [X])
-    return said["status"] if program is not None else said
+    return "ok" if program is not None and said and not said.ended else said
 
 
 def parent_of(worker):

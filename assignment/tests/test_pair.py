@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from assignment.judge import pair
+from assignment.judge.replies import Failed, Fault, Ok, Raised
 from assignment.sandbox import worker_client
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import desk
@@ -29,7 +30,7 @@ def defined(*lines: str, before: str = "") -> str:
 
 def result_of(at, x=X, kind="call", **more):
     reply, results = at.ask(F, x, kind=kind, **more)
-    assert reply["status"] == "ok", reply
+    assert isinstance(reply, Ok), reply
     return results[0]
 
 
@@ -85,7 +86,7 @@ def test_both_begin_anew_after_a_program_that_cannot_be_read(at):
     at.pair.recorder = type("Garbled", (), {"ask": lambda *_: garbled, "is_connected": True,
                                             "end_child": lambda _: recorder.end_child()})()  # fmt: skip
     try:
-        assert at.ask(F, X)[0] == {"status": "failed", "message": "a malformed program"}
+        assert at.ask(F, X)[0] == Failed("a malformed program")
     finally:
         at.pair.recorder = recorder
     assert torch.equal(result_of(at, X * 2), X * 2)
@@ -95,7 +96,7 @@ def test_both_begin_anew_after_a_program_that_cannot_be_read(at):
 def test_what_is_no_program_is_no_answer(at, came, monkeypatch):
     at.take(defined("return copied(x)"))
     monkeypatch.setattr(at.pair.recorder, "ask", lambda *_: ({"status": "ok", "asked": False}, came))
-    assert at.pair.ask({"kind": "call", **called(F), "options": {}}, [X]) == ({}, [])
+    assert at.pair.ask({"kind": "call", **called(F), "options": {}}, [X]) == (None, [])
 
 
 # calls that do not come to their end
@@ -111,8 +112,8 @@ def test_a_call_that_raises_is_played_up_to_there(at):
         )
     )
     reply, _ = at.ask(F, X)
-    assert (reply["status"], reply["types"][0], reply["in_kernel"]) == ("raised", "ValueError", False)
-    assert "at cs336_kernels/weighted_sum.py:" in reply["message"]
+    assert (type(reply), reply.types[0], reply.in_kernel) == (Raised, "ValueError", False)
+    assert "at cs336_kernels/weighted_sum.py:" in reply.message
     assert torch.equal(result_of(at, X * 2), X)
 
 
@@ -122,8 +123,8 @@ def test_what_is_not_written_yet_says_so(at, kind):
     at.take(defined("raise NotImplementedError('handout/x.md')"))
     more = {"wrt": [0], "times": 1, "has_grad": False, "interleaved": False}
     reply, _ = at.ask(F, *([X, X] if kind == "again" else [X]), kind=kind, **more)
-    assert (reply["status"], reply["types"][0]) == ("raised", "NotImplementedError")
-    assert reply["by_submission"]
+    assert (type(reply), reply.types[0]) == (Raised, "NotImplementedError")
+    assert reply.by_submission
 
 
 @pytest.mark.parametrize(
@@ -140,32 +141,32 @@ def test_a_kernel_is_to_do_only_where_it_says_so(at, body, is_todo):
     kernel = "@triton.jit\ndef _kernel(x_ptr, y_ptr):\n" + "".join(f"    {line}\n" for line in body)
     at.take(defined("y = torch.zeros_like(x)", "_kernel[(1,)](x, y)", "return y", before=kernel))
     reply, _ = at.ask(F, X)
-    assert (reply["status"], reply["types"][0]) == ("raised", "NotImplementedError"), reply
-    assert reply["by_submission"] == is_todo
+    assert (type(reply), reply.types[0]) == (Raised, "NotImplementedError"), reply
+    assert reply.by_submission == is_todo
 
 
 def test_a_fault_before_the_raise_is_the_fault(at):
     """A kernel that misuses memory is told of whatever became of the call"""
     at.take(defined("y = torch.empty_like(x)", "_copy[(9,)](x, y, 900, 64)", "raise ValueError('afterwards')"))
     reply, _ = at.ask(F, X)
-    assert reply["status"] == "fault"
-    assert "of _copy " in reply["message"]
+    assert isinstance(reply, Fault)
+    assert "of _copy " in reply.message
 
 
 def test_an_exception_in_a_kernel_is_told_with_both_lines(at):
     code = "@triton.jit\ndef _bad(x_ptr):\n    tl.static_assert(False, 'never')\n"
     at.take(defined("_bad[(1,)](x)", "return copied(x)", before=code))
     reply, _ = at.ask(F, X)
-    assert (reply["status"], reply["in_kernel"]) == ("raised", True)
-    assert "cs336_kernels/weighted_sum.py:" in reply["message"]
+    assert (type(reply), reply.in_kernel) == (Raised, True)
+    assert "cs336_kernels/weighted_sum.py:" in reply.message
 
 
 @pytest.mark.parametrize("returned", ["None", "(x, 3)", "x.to_sparse()"])
 def test_what_is_no_tensor_is_said(at, returned):
     at.take(defined("copied(x)", f"return {returned}"))
     reply, _ = at.ask(F, X)
-    assert reply["status"] == "failed"
-    assert "expected a torch.Tensor" in reply["message"] or "expected a strided one" in reply["message"]
+    assert isinstance(reply, Failed)
+    assert "expected a torch.Tensor" in reply.message or "expected a strided one" in reply.message
 
 
 # what is kept between calls
@@ -197,7 +198,7 @@ def test_the_same_memory_twice_is_refused(at):
                     before="kept = torch.zeros(200, device='cuda')\n"))  # fmt: skip
     result_of(at)
     reply, _ = at.ask(F, X)
-    assert "in the memory of an earlier call's result" in reply["message"]
+    assert "in the memory of an earlier call's result" in reply.message
 
 
 @pytest.mark.parametrize(
@@ -211,8 +212,8 @@ def test_the_same_memory_twice_is_refused(at):
 def test_inputs_stay_as_they_are(at, lines, words):
     at.take(defined(*lines))
     reply, _ = at.ask(F, X)
-    assert reply["status"] in ("failed", "fault")
-    assert words in reply["message"]
+    assert isinstance(reply, Failed | Fault)
+    assert words in reply.message
 
 
 # sequences in one request
@@ -221,7 +222,7 @@ def test_inputs_stay_as_they_are(at, lines, words):
 def test_a_second_call_sees_what_was_overwritten_in_place(at):
     at.take(defined("return copied(x) * 2"))
     reply, results = at.pair.ask({"kind": "again", **called(F), "options": {}, "order": 0}, [X, X + 1])
-    assert reply["status"] == "ok"
+    assert isinstance(reply, Ok)
     assert [torch.equal(*pair) for pair in zip(results, (X * 2, X, X * 2 + 2, X + 1), strict=True)] == [True] * 4
 
 
@@ -274,7 +275,7 @@ def test_what_is_kept_for_the_backward_pass_is_measured(at):
     assert torch.equal(
         gradient, result_of(at, X, kind="gradients", wrt=[0], times=1, has_grad=False, interleaved=False)
     )
-    assert (reply["status"], int(kept)) == ("ok", X.untyped_storage().nbytes())
+    assert (type(reply), int(kept)) == (Ok, X.untyped_storage().nbytes())
 
 
 def test_the_largest_tensor_is_seen(at):
@@ -356,7 +357,7 @@ def test_a_busy_neighbour_changes_nothing(at, monkeypatch):
     finally:
         for neighbour in neighbours:
             neighbour.kill()
-    assert said["status"] == "ok"
+    assert said.ended is None
     assert took > 2.0, "the neighbours were not busy enough to tell"
 
 
@@ -445,14 +446,14 @@ def test_what_is_measured_is_measured_in_the_simulator(at, gpu):
     reply, results = at.ask(F, X, kind="costs")
     assert player.asked == 2
     assert torch.equal(results[0], X)
-    assert reply["groups"] == [1, 3]
+    assert reply.groups == (1, 3)
 
 
 def test_what_faults_in_the_simulator_is_not_launched_on_a_gpu(at, gpu):
     at.take(defined("_beyond[(1,)](x)", "return copied(x)", before=OUT_OF_BOUNDS))
     player = gpu()
     reply, _ = at.ask(F, X)
-    assert (reply["status"], player.asked) == ("fault", 0)
+    assert (type(reply), player.asked) == (Fault, 0)
     assert not at.pair._player.is_connected
 
 
@@ -460,7 +461,7 @@ def test_what_fails_on_a_gpu_alone_fails(at, gpu):
     at.take(RIGHT)
     gpu({"status": "failed", "message": "out of registers"})
     reply, results = at.ask(F, X)
-    assert (reply["message"], results) == ("out of registers", [])
+    assert (reply.message, results) == ("out of registers", [])
 
 
 def test_what_a_gpu_has_no_room_for_is_judged_in_the_simulator(at, gpu):
@@ -468,15 +469,15 @@ def test_what_a_gpu_has_no_room_for_is_judged_in_the_simulator(at, gpu):
     gpu({"status": "failed", "message": "CUDA out of memory", "fits": False})
     reply, (result,) = at.ask(F, X)
     assert torch.equal(result, X)
-    assert "no room" in reply["notes"][0]
+    assert "no room" in reply.notes[0]
 
 
 def test_a_large_call_leaves_no_memory_taken(at, gpu, monkeypatch):
     """The GPU hears at once of what host code has let go, while no other judge has a large call there"""
     monkeypatch.setattr(pair, "LARGE", 0)
     at.take(RIGHT)
-    player = gpu(PLAYED, {"status": "ok", "groups": []})
-    assert at.ask(F, X)[0]["status"] == "ok"
+    player = gpu(PLAYED, {"status": "ok", "groups": [], "bare": False})
+    assert isinstance(at.ask(F, X)[0], Ok)
     assert player.kinds == ["call", "sweep"]
     assert [step[0] for step in at.pair.last["steps"]] != ["free"]
 
@@ -486,7 +487,7 @@ def test_what_the_simulator_has_found_is_the_verdict(at, gpu):
     at.take(defined("x.zero_()", "return copied(x)"))
     player = gpu()
     reply, _ = at.ask(F, X.clone())
-    assert ("was written to" in reply["message"], player.asked) == (True, 0)
+    assert ("was written to" in reply.message, player.asked) == (True, 0)
     assert not at.pair._player.is_connected
 
 
@@ -504,7 +505,7 @@ def test_a_note_more_than_there_may_be_is_none(at, gpu):
         reply, _ = at.ask(F, X)
     finally:
         del at.pair._player.ask
-    assert len(reply["notes"]) == 4
+    assert len(reply.notes) == 4
 
 
 # what kernels take
@@ -555,7 +556,7 @@ def test_figures_are_those_of_each_gpu(at, compiler):
     told = {}
     for target in ("a100", "b200"):
         said, _ = at.record(F, X, target=target)
-        assert said["asked"]
+        assert said.asked
         told[target] = result_of(at, target=target)[0].item()
     assert all(8 <= registers <= 64 for registers in told.values())
     assert len(at.pair._figures) == 2

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from assignment.judge import replies
 from assignment.judge.pair import Pair
+from assignment.judge.replies import Ok
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.tests.specification import oracle
@@ -23,12 +23,9 @@ def call():
 
     def call(peer, function, *tensors, **options):
         request = {"kind": "call", **called(f"{peer}__{function}"), "options": options}
-        came, results = pair.ask(request, list(tensors))
-        reply = replies.read(came, len(results))
-        assert reply
-        if reply["status"] == "ok":
-            return results[0] if reply["bare"] else tuple(results)
-        return reply
+        reply, results = pair.ask(request, list(tensors))
+        assert reply is not None
+        return reply.returned(results) if isinstance(reply, Ok) else reply
 
     yield call
     pair.close()
@@ -83,8 +80,8 @@ def test_a_copy_has_the_form_of_the_results(call, function):
 
 def test_a_peer_that_is_not_installed_says_so(call):
     came = call("liger", "rmsnorm_forward", *inputs("rmsnorm_forward")[0])
-    assert "liger_kernel" in came["message"]
-    assert "no function" in call("flex", "rmsnorm_backward", torch.ones(1))["message"]
+    assert "liger_kernel" in came.message
+    assert "no function" in call("flex", "rmsnorm_backward", torch.ones(1)).message
 
 
 def test_packages_of_pythonpath_are_for_peers(tmp_path, monkeypatch):

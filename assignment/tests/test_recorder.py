@@ -5,6 +5,7 @@ import base64
 import pytest
 import torch
 
+from assignment.judge.replies import Raised
 from assignment.tests.pairs import desk, names
 
 X = torch.arange(12.0).view(3, 4)
@@ -273,8 +274,8 @@ MIXED = "Expected all tensors to be on the same device"
 def test_the_wrong_device_is_refused_where_a_gpu_refuses_it(at, code, words):
     at.take(body(f"_ = {code}", "return x + 0"))
     said, _ = at.record("weighted_sum_forward", X)
-    assert said["status"] == "raised"
-    assert words in said["message"]
+    assert isinstance(said.ended, Raised)
+    assert words in said.ended.message
 
 
 @pytest.mark.parametrize(
@@ -400,8 +401,8 @@ def weighted_sum_forward(x):
 def test_launches_that_cannot_be_are_refused(at, launch, words):
     at.take(body("y = torch.empty_like(x)", launch, "return y"))
     said, told = at.record("weighted_sum_forward", X)
-    assert (said["status"], names(told)) == ("raised", ["empty_like"])
-    assert words in said["message"]
+    assert (type(said.ended), names(told)) == (Raised, ["empty_like"])
+    assert words in said.ended.message
 
 
 def test_fresh_memory_is_finite_where_it_is_recorded(at):

@@ -7,7 +7,10 @@ import torch
 
 from assignment import text
 from assignment.compiling.kernel import Kernel
-from assignment.judge import replies
+from assignment.judge import replies, results
+from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Recorded
+from assignment.player import session
+from assignment.protocol import requests
 
 OK = {
     **{"status": "ok", "groups": [2, 1], "bare": False},
@@ -28,9 +31,17 @@ NO_TEXTS: list[Any] = [None, 1, ["x"], {"x": "y"}, True, 1.5]
 NO_FLAGS: list[Any] = [None, 0, 1, "True", []]
 
 
-@pytest.mark.parametrize(("reply", "n"), [(OK, 3), (RAISED, 0), (FAILED, 0), (FAULT, 0)])
-def test_what_a_worker_says_is_taken_as_it_is(reply, n):
-    assert replies.read({**reply, "id": "00", "tensors": [], "storages": []}, n) == reply
+def of(reply: dict[str, Any]) -> dict[str, Any]:
+    """The fields of such a reply."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in reply.items() if k != "status"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "n", "kind"),
+    [(OK, 3, Ok), (RAISED, 0, Raised), (FAILED, 0, Failed), ({**FAILED, "fits": False}, 0, Failed), (FAULT, 0, Fault)],
+)
+def test_what_a_worker_says_is_taken_as_it_is(reply, n, kind):
+    assert replies.read({**reply, "id": "00", "tensors": [], "storages": []}, n) == kind(**of(reply))
 
 
 @pytest.mark.parametrize(
@@ -46,6 +57,7 @@ def test_what_a_worker_says_is_taken_as_it_is(reply, n):
         *(({**COMPILED, "kernels": [{**KERNEL.as_json(), "target": name}]}, 0) for name in NO_TARGETS),
         *(({**COMPILED, "stopped": stopped}, 0) for stopped in NO_STOPS),
         *(({**FAILED, "message": message}, 0) for message in NO_TEXTS),
+        *(({**FAILED, "fits": fits}, 0) for fits in NO_FLAGS),
         *(({**RAISED, name: value}, 0) for name in ("message", "text") for value in NO_TEXTS),
         *(({**RAISED, name: value}, 0) for name in ("by_submission", "in_kernel") for value in NO_FLAGS),
         *(({**RAISED, "types": types}, 0) for types in (None, "KeyError", [1], ["x"] * 101, {"KeyError": 1})),
@@ -64,8 +76,8 @@ def test_texts_are_made_safe_where_they_enter(said):
     for reply, n in ((OK, 3), (RAISED, 0), (FAILED, 0), (FAULT, 0)):
         taken = replies.read({**reply, "message": said, "text": said, "types": [said], "notes": [said]}, n)
         assert taken
-        for texts in taken.values():
-            for value in texts if isinstance(texts, list) else [texts]:
+        for texts in vars(taken).values():
+            for value in texts if isinstance(texts, tuple) else [texts]:
                 if isinstance(value, str):
                     assert len(value) <= 2 * text.MAX_CHARACTERS
                     assert all(char.isprintable() or char == "\n" for char in value)
@@ -77,39 +89,47 @@ def test_texts_of_kernels_are_made_safe(said):
     told = {**KERNEL.as_json(), "error": said, "remarks": [said]}
     told |= dict.fromkeys(("name", "place", "config", "spilled_at"), said)
     taken = replies.read({**COMPILED, "kernels": [told], "stopped": {"a100": said}}, 0)
-    assert taken
-    (kernel,) = taken["kernels"]
+    assert isinstance(taken, Compiled)
+    (kernel,) = taken.kernels
     lines = [getattr(kernel, name) for name in ("name", "place", "config", "spilled_at")]
-    for value in (*lines, kernel.error, *kernel.remarks, *taken["stopped"].values()):
+    for value in (*lines, kernel.error, *kernel.remarks, *taken.stopped.values()):
         assert all(char.isprintable() or char == "\n" for char in value)
     assert all(len(line) <= replies.MAX_NAME and "\n" not in line for line in lines)
 
 
+def test_a_reply_may_say_as_much_as_workers_do():
+    assert requests.MAX_NOTES == session.MAX_NOTES == replies.MAX_SAID
+
+
 def test_kernels_are_read():
     taken = replies.read({**COMPILED, "id": "00", "more": 1}, 0)
-    assert taken == {**COMPILED, "kernels": [KERNEL]}
+    assert taken == Compiled((KERNEL,), {"a100": "ValueError: no"})
+    assert replies.read(taken.as_json(), 0) == taken
 
 
 def test_nothing_else_goes_further():
     """A key that the grader does not know, and a note that says nothing"""
-    assert replies.read({**OK, "score": 100, "kernels": ["a"], "notes": [""]}, 3) == {**OK, "notes": []}
+    assert replies.read({**OK, "score": 100, "kernels": ["a"], "notes": [""]}, 3) == Ok((2, 1), bare=False)
 
 
-@pytest.mark.parametrize("reply", [{"status": "ok"}, FAILED, RAISED])
-def test_what_a_recorder_says_is_a_status_and_whether_it_asked(reply):
+@pytest.mark.parametrize(("reply", "kind"), [({"status": "ok"}, None), (FAILED, Failed), (RAISED, Raised)])
+def test_what_a_recorder_says_is_how_it_ended_and_whether_it_asked(reply, kind):
     """It has no results to speak of, and its kernels are the program's"""
-    assert replies.recorded({**reply, "asked": True, "groups": [1], "notes": ["a"]}) == {**reply, "asked": True}
+    ended = kind and kind(**of(reply))
+    assert replies.recorded({**reply, "asked": True, "groups": [1], "notes": ["a"]}) == Recorded(True, ended)
 
 
-@pytest.mark.parametrize("reply", [{}, {"status": ["ok"]}, {**FAILED, "message": 1}, {**RAISED, "types": None}])
+@pytest.mark.parametrize(
+    "reply", [{}, {"status": ["ok"]}, {**FAILED, "message": 1}, {**RAISED, "types": None}, FAULT, COMPILED]
+)
 def test_what_no_recorder_says_is_none(reply):
     assert replies.recorded(reply) is None
 
 
 def test_a_program_is_bytes():
     data = torch.zeros(3, dtype=torch.uint8)
-    assert replies.is_program([data])
-    assert not any(map(replies.is_program, ([], [data, data], [data.to(torch.int8)])))
+    assert results.is_program([data])
+    assert not any(map(results.is_program, ([], [data, data], [data.to(torch.int8)])))
 
 
 ONE, COUNT, COUNTS = torch.ones(3), torch.tensor(7), torch.tensor([7, 0])
@@ -142,4 +162,4 @@ REQUEST = {"wrt": [0, 1], "times": 2}
     ],
 )
 def test_groups_are_those_of_the_request(kind, groups, right):
-    assert replies.fits(kind, groups, 2, REQUEST) is right
+    assert results.fits(kind, groups, 2, REQUEST) is right

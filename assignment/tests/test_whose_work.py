@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from assignment.judge.replies import Ok
 from assignment.tests.pairs import desk
 
 RNG = torch.Generator().manual_seed(5)
@@ -31,8 +32,8 @@ def judged(at, code, *inputs, name=FORWARD, **more):
     lines = "".join(f"    {line}\n" for line in code.split("; "))
     at.take(f"{ADD}def {name}({arguments}):\n{lines}")
     reply, results = at.ask(name, *inputs, **more)
-    assert reply["status"] == "ok", reply
-    return reply["evidence"], reply["doubts"], results
+    assert isinstance(reply, Ok), reply
+    return reply.evidence, reply.doubts, results
 
 
 # what PyTorch may do
@@ -80,13 +81,13 @@ DELTAS = {
 @pytest.mark.parametrize("code", FREE.values(), ids=FREE)
 def test_what_pytorch_may_always_do(at, code):
     evidence, doubts, _ = judged(at, code, X)
-    assert (evidence, doubts) == ([], [])
+    assert (evidence, doubts) == ((), ())
 
 
 @pytest.mark.parametrize("code", SUMS.values(), ids=SUMS)
 def test_in_a_backward_pass_it_may_sum_what_kernels_stored(at, code):
     evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
-    assert (evidence, doubts) == ([], [])
+    assert (evidence, doubts) == ((), ())
     evidence, _, _ = judged(at, code, X, name=FORWARD)
     assert "summed by PyTorch" in evidence[0]
 
@@ -101,7 +102,7 @@ def test_it_may_not_sum_what_none_has_stored(at, code):
 @pytest.mark.parametrize("code", DELTAS.values(), ids=DELTAS)
 def test_in_the_flash_backward_it_may_sum_rows_of_a_product(at, code, inputs):
     evidence, doubts, _ = judged(at, code, *inputs, name=FLASH)
-    assert (evidence, doubts) == ([], [])
+    assert (evidence, doubts) == ((), ())
 
 
 def test_values_are_those_of_these_inputs(at):
@@ -128,7 +129,7 @@ def test_autograd_may_scale_and_reshape(at):
     at.take(AUTOGRAD)
     more = {"wrt": [0], "times": 1, "has_grad": False, "interleaved": False}
     reply, (grad,) = at.ask("rmsnorm", X, kind="gradients", **more)
-    assert (reply["evidence"], reply["doubts"]) == ([], [])
+    assert (reply.evidence, reply.doubts) == ((), ())
     assert torch.equal(grad, torch.full_like(X, 0.5))
 
 
@@ -137,7 +138,7 @@ def test_workspaces_may_be_used_again(at):
             "    _copy[(4,)](x, kept, 200, 64)\n    return copied(kept.view(x.shape))\n")  # fmt: skip
     for inputs in (X, X * 2, X + 1):
         reply, (result,) = at.ask(FORWARD, inputs)
-        assert (reply["evidence"], reply["doubts"]) == ([], [])
+        assert (reply.evidence, reply.doubts) == ((), ())
         assert torch.equal(result, inputs)
 
 
@@ -220,9 +221,9 @@ def test_one_sum_of_rows_is_no_larger_than_a_call_needs(at):
 
 def test_results_of_an_earlier_call_are_stale(at):
     at.take("kept = []\ndef rmsnorm_forward(x):\n    kept.append(copied(x))\n    return kept[0].clone()\n")
-    assert at.ask(FORWARD, X)[0]["evidence"] == []
+    assert at.ask(FORWARD, X)[0].evidence == ()
     reply, (result,) = at.ask(FORWARD, X * 2)
-    assert "kept from an earlier call" in reply["evidence"][0]
+    assert "kept from an earlier call" in reply.evidence[0]
     assert torch.equal(result, X)
 
 
@@ -237,7 +238,7 @@ DOUBTS = {
 @pytest.mark.parametrize("code", DOUBTS.values(), ids=DOUBTS)
 def test_cleaning_up_is_for_staff_to_judge(at, code):
     evidence, doubts, _ = judged(at, code, X)
-    assert evidence == []
+    assert evidence == ()
     assert "aten::" in doubts[0]
 
 
@@ -266,9 +267,9 @@ def test_values_that_host_code_reads_are_the_decoys(at, code):
     """They are noted with their line"""
     at.take(f"def rmsnorm_forward(x):\n    {code.replace('; ', chr(10) + '    ')}\n")
     reply, results = at.ask(FORWARD, X)
-    assert reply["status"] == "ok"
-    assert reply["reads"]
-    assert "at cs336_kernels/weighted_sum.py:" in reply["reads"][0]
+    assert isinstance(reply, Ok)
+    assert reply.reads
+    assert "at cs336_kernels/weighted_sum.py:" in reply.reads[0]
     assert not torch.equal(results[0].flatten(), X.flatten())
 
 
@@ -304,13 +305,13 @@ def test_fused_attention_is_heard_with_the_modes_off(at):
 
 def test_a_pytorch_problem_may_compute(at):
     evidence, doubts, (result,) = judged(at, "return torch.softmax(x @ x.mT, -1) @ x", Q, name="flash_forward_pytorch")
-    assert (evidence, doubts) == ([], [])
+    assert (evidence, doubts) == ((), ())
     torch.testing.assert_close(result, torch.softmax(Q @ Q.mT, -1) @ Q)
 
 
 def test_what_it_does_not_need_is_for_staff_to_judge(at):
     evidence, doubts, _ = judged(at, "return x.cumsum(-1)", Q, name="flash_forward_pytorch")
-    assert evidence == []
+    assert evidence == ()
     assert "aten::cumsum is not what this problem is about" in doubts[0]
 
 
@@ -332,5 +333,5 @@ def test_a_byte_that_a_kernel_stored_makes_no_element_its_work(at, dtype, ends):
     arguments = "".join(f"    {line}\n" for line in lines.split("; "))
     at.take(f"{BYTES}def {FORWARD}(x):\n{arguments}")
     reply, _ = at.ask(FORWARD, X)
-    assert reply["status"] == "ok", reply
-    assert any("aten::exp" in text for text in reply["evidence"])
+    assert isinstance(reply, Ok), reply
+    assert any("aten::exp" in text for text in reply.evidence)

@@ -12,17 +12,17 @@ import secrets
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from assignment.judge.replies import Ok
 from assignment.operators.workloads import Workload
 from assignment.timing.memory import Memory, aligned
 from assignment.timing.roof import Roof
 
 # a request of a kind about a workload, with more in its header; the reply
-Ask = Callable[..., dict[str, Any]]
+Ask = Callable[..., Ok]
 LOOKED_AT = 4  # results, of a run
 MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 32, 256  # calls of a run
 TAKE_S = 0.01  # a run, at least: more calls where one is short
@@ -164,7 +164,7 @@ class Track:
         self.fill()
         self._memory.settle()
         reply = contestant.ask("run", self._workload, {"order": order})
-        record.calls.append(reply["events_s"])
+        record.calls.append(reply.events_s)
         self._memory.poison()
         if contestant.is_trusted:
             return

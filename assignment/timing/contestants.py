@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from assignment.judge import program, replies
+from assignment.judge.results import is_program
 from assignment.operators.workloads import COPYING, Workload
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
@@ -22,14 +23,14 @@ PEERS, OPERATORS = (
     Path(__file__).resolve().parents[1] / "operators",
 )
 ROOT = Path(__file__).resolve().parents[2]
-UNREADABLE = {"status": "failed", "message": replies.UNREADABLE}
+UNREADABLE = replies.Failed(replies.UNREADABLE)
 
 
 class Failed(Exception):
     """A worker did not do what it was asked; `reply` says why."""
 
-    def __init__(self, reply: dict[str, Any]) -> None:
-        super().__init__(str(reply.get("message", "")))
+    def __init__(self, reply: replies.NoResult) -> None:
+        super().__init__(reply.message)
         self.reply = reply
 
 
@@ -50,12 +51,7 @@ class Submitted:
     def contestant(self) -> Contestant:
         return Contestant("submission", self.ask)
 
-    def ask(
-        self,
-        kind: str,
-        workload: Workload,
-        more: dict[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    def ask(self, kind: str, workload: Workload, more: dict[str, Any] | None = None) -> replies.Ok:
         """Send a request about a workload; raises Failed and WorkerDied."""
         if not (self._recorder.is_connected and self._player.is_connected):
             self.begin_anew()
@@ -75,11 +71,11 @@ class Submitted:
         best: list[tuple[float, int]] = [(math.inf, 0)] * sum(n > 1 for n in tuned)
         for i in range(max(tuned, default=1) if best else 0):
             data = self._record(workload, i)
-            times = self._play("tune", workload, {}, data).get("tuned", [])
+            times = self._play("tune", workload, {}, data).tuned
             best = [min(known, (time, i)) for known, time in zip(best, times, strict=False)]
         data = self._record(workload, [i for _, i in best])
         self.found = examined(program.read(data), self._kernels, workload.function)
-        self.found.peak = self._play("prepare", workload, {}, data)["peak"]
+        self.found.peak = self._play("prepare", workload, {}, data).peak
 
     def _record(self, workload: Workload, configurations: int | list[int]) -> Tensor:
         made = [[str(spec.dtype).removeprefix("torch."), list(spec.shape)] for spec in workload.inputs.values()]
@@ -89,26 +85,17 @@ class Submitted:
             "options": workload.options,
         }
         request["target"] = self._gpu
-        said, came = self._recorder.ask(
-            {**request, "made": made, "configurations": configurations},
-            [],
-        )
-        reply = replies.recorded(said) if replies.is_program(came) else None
-        if reply is None or reply["status"] != "ok":
-            raise Failed(reply or UNREADABLE)
+        said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
+        reply = replies.recorded(said) if is_program(came) else None
+        if ended := UNREADABLE if reply is None else reply.ended:
+            raise Failed(ended)
         try:
             self._kernels += program.read(came[0])["kernels"]
         except program.Unreadable as error:
-            raise Failed({"status": "failed", "message": str(error)}) from error
+            raise Failed(replies.Failed(str(error))) from error
         return came[0]
 
-    def _play(
-        self,
-        kind: str,
-        workload: Workload,
-        more: dict[str, Any],
-        *data: Tensor,
-    ) -> dict[str, Any]:
+    def _play(self, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor) -> replies.Ok:
         return ask(self._player, workload.function, kind, workload, more, *data)
 
     def begin_anew(self) -> None:
@@ -154,11 +141,7 @@ class Peers:
         self._worker = Worker(self._stage, "cuda", rung, packages=packages())
 
     def contestant(self, name: str) -> Contestant:
-        def ask_peer(
-            kind: str,
-            workload: Workload,
-            more: dict[str, Any] | None = None,
-        ) -> dict[str, Any]:
+        def ask_peer(kind: str, workload: Workload, more: dict[str, Any] | None = None) -> replies.Ok:
             try:
                 return ask(self._worker, f"{name}__{workload.function}", kind, workload, more or {})
             except (Failed, WorkerDied) as error:
@@ -179,17 +162,12 @@ class Peers:
 
 
 def ask(
-    worker: Worker,
-    function: str,
-    kind: str,
-    workload: Workload,
-    more: dict[str, Any],
-    *data: Tensor,
-) -> dict[str, Any]:
+    worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor
+) -> replies.Ok:
     """Send a request and return the reply; raises Failed and WorkerDied."""
     request = {"kind": kind, **operators.called(function), "options": workload.options, **more}
     came, results = worker.ask(request, list(data))
     reply = replies.read(came, len(results))
-    if reply is None or reply["status"] != "ok" or (kind == "run" and "events_s" not in reply):
-        raise Failed(reply if reply and reply["status"] != "ok" else UNREADABLE)
-    return reply
+    if isinstance(reply, replies.Ok) and {"run": reply.events_s, "prepare": reply.peak}.get(kind, True):
+        return reply
+    raise Failed(reply if isinstance(reply, replies.NoResult) else UNREADABLE)

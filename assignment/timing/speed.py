@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from assignment.judge import score
-from assignment.judge.calls import SubmissionError, failure
+from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import MAX_DEATHS, Pool, properties_of_gpu
 from assignment.operators.workloads import COPYING, Workload, built
 from assignment.sandbox import rungs
@@ -185,7 +185,7 @@ class Speed:
                 f"{PEER_NAMES[name]} does not run here: {why}",
             )
         except contestants.Failed as error:
-            told = failure(error.reply)
+            told = meant_by(error.reply)
         except WorkerDied as error:
             self._session.deaths[function] += 1
             told = SubmissionError(error.status, str(error), error.ran)

@@ -1,0 +1,49 @@
+"""The outcome of one case of a check: what a judging process hands on to the score, by way of pytest's reports."""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+PROPERTY = "case"  # of a test's report: the case as plain data
+MARGIN = "margin"  # likewise, recorded by the test itself each time that it compares
+
+
+@dataclass(frozen=True)
+class Case:
+    """The outcome of one parametrised case of a check."""
+
+    name: str  # the text between the brackets of its test id; empty without parameters
+    status: str
+    message: str = ""
+    margin: float | None = None  # the largest error over its bound; None where nothing was compared
+    ran: bool = True  # False where the function had been given up before
+    notes: tuple[str, ...] = ()  # what the simulator remarked, without taking points for it
+    measured: str = ""  # how fast it was, where that is what the case is about
+    share: float | None = None  # of the points, where it failed for nothing but being slow
+    cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
+    hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked
+    size: int = 0  # elements of its inputs
+    map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
+    steps: tuple[str, ...] = ()  # what host code did in its last call
+    staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
+    is_fault: bool = False  # the simulator has found one, and its line
+    import_error: str = ""  # what kept the package from being imported, as far as its process knows
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def margins_of(report: "pytest.TestReport") -> list[float]:
+    """The margins that a test has recorded."""
+    return [float(str(value)) for name, value in report.user_properties if name == MARGIN]
+
+
+def held_by(report: "pytest.TestReport") -> Case | None:
+    """The case that a report tells of; None where it is not of a test of the submission, or of its outcome."""
+    data: Any = dict(report.user_properties).get(PROPERTY)
+    if data is None:
+        return None
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    return Case(**values)

@@ -1,0 +1,46 @@
+"""The tensors that come with a reply: whether they are those of the request, and whose memory they are."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def is_program(tensors: list[Tensor]) -> bool:
+    """Whether these are what goes with what a recorder says: bytes."""
+    return len(tensors) == 1 and tensors[0].dtype == torch.uint8
+
+
+def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[str, Any]) -> bool:
+    """Whether the groups of results are those that this kind of request has."""
+    sizes = [len(group) for group in groups]
+    if kind == "gradients":
+        return sizes == [len(request["wrt"])] * request["times"]
+    if kind == "again":
+        inputs = n_tensors // 2
+        return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
+    if kind == "costs":
+        return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],)])
+    if kind == "largest":
+        return len(sizes) == 2 and are_figures(groups[1], [()])
+    if kind == "kept":
+        return len(sizes) == 2 and are_figures(groups[0], [()]) and sizes[1] == n_tensors
+    return len(sizes) == 1
+
+
+def are_figures(tensors: list[Tensor], shapes: list[tuple[int, ...]]) -> bool:
+    """Whether these are counts, in these shapes."""
+    return [tuple(tensor.shape) for tensor in tensors] == shapes and all(
+        tensor.dtype == torch.int64 and bool((tensor >= 0).all()) for tensor in tensors
+    )
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a.flatten().view(torch.uint8), b.flatten().view(torch.uint8))
+
+
+def share_memory(some: list[Tensor], others: list[Tensor]) -> bool:
+    storages = {tensor.untyped_storage().data_ptr() for tensor in others if tensor.numel()}
+    return any(tensor.untyped_storage().data_ptr() in storages for tensor in some if tensor.numel())

@@ -1,0 +1,42 @@
+"""A call in words, and what it printed, for the messages that students read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tests import operators
+
+MAX_PRINTED_LINES = 8
+
+
+def of_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
+    """ "3 rows of 40, float32: rmsnorm_forward(float32 (3, 40) strides (0, 1), float32 (40,), eps=0.5)" """
+    arguments = [*map(of_tensor, tensors), *(f"{name}={value}" for name, value in options.items())]
+    call = f"{function}({', '.join(arguments)})"
+    size = of_size(function, tensors, options)
+    return f"{size}: {call}" if size else call
+
+
+def of_size(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
+    """The size of a call: "77 queries, 80 keys, d 64, 3 batches, causal, bfloat16"; "" where it has no usual form."""
+    operator = operators.operator_of(function)
+    named = dict(zip(operators.functions()[function].inputs, tensors, strict=False))
+    try:
+        size, dtype = operator.in_words(named), named[operator.sized_by].dtype
+    except (IndexError, KeyError, ValueError):
+        return ""
+    switches = [name.removeprefix("is_") for name, value in options.items() if value is True]
+    return ", ".join([size, *switches, str(dtype).removeprefix("torch.")])
+
+
+def of_tensor(tensor: Tensor) -> str:
+    strides = "" if tensor.is_contiguous() else f" strides {tensor.stride()}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{strides}"
+
+
+def beginning_and_end(lines: list[str]) -> list[str]:
+    if len(lines) <= MAX_PRINTED_LINES:
+        return lines
+    half = MAX_PRINTED_LINES // 2
+    return [*lines[:half], f"… {len(lines) - 2 * half} lines more …", *lines[-half:]]

@@ -1,0 +1,93 @@
+"""The pytest plugin of the grader: the `run` fixture, through which a test calls the submission, and who judges.
+
+The pytest process never imports a submission: `run` sends tensors to a worker and brings tensors back.
+
+    fixtures  what a test gets, and the pool of workers behind it
+    parallel  the processes that judge
+    verdict   what becomes of a case
+"""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assignment.judge import case, score
+from assignment.plugin.fixtures import (
+    POOL,
+    SPEED,
+    Starter,
+    check_name,
+    forget_hints,
+    pool_of,
+    rng,
+    run,
+    speed,
+    turn,
+    uses_submission,
+)
+from assignment.plugin.parallel import pytest_runtestloop
+from assignment.sandbox import rungs
+
+__all__ = ["Starter", "check_name", "forget_hints", "pytest_runtestloop", "rng", "run", "speed"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("grading")
+    group.addoption("--submission", type=Path, help="folder or zip with cs336_kernels/ (default: see pyproject.toml)")
+    group.addoption("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
+    group.addoption("--seed", type=int, help="replay the inputs of an earlier run")
+    group.addoption("--jobs", type=int, help="how many processes judge (default: one a core)")
+    group.addoption("--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs")
+    group.addoption("--inline", action="store_true", help="call the submission in this process, for a debugger")
+    parser.addini("submission", "the folder that holds the cs336_kernels/ to test", default=".")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "points(n): what a check is worth")
+    config.addinivalue_line("markers", "slow: left out unless asked for with -m slow")
+    config.addinivalue_line("markers", "problem(name): the problem that a check belongs to")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if SPEED in config.stash:
+        config.stash[SPEED].close()
+        del config.stash[SPEED]
+    if POOL in config.stash:
+        config.stash[POOL].close()
+        del config.stash[POOL]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle the cases of each check, so that none can tell by its turn what is coming."""
+    if any(uses_submission(item) for item in items):
+        order = {name: i for i, name in enumerate(dict.fromkeys(check_name(item) for item in items))}
+        seed = pool_of(config).seed
+        items.sort(key=lambda item: (order[check_name(item)], uses_submission(item) and turn(seed, item)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Generator[None, Any, Any]:
+    """Add the case to the report of a test that uses the submission, and its message for the student."""
+    report = yield
+    if not uses_submission(item) or (call.when != "call" and not report.failed):
+        return report
+    from assignment.plugin import verdict  # loads PyTorch
+
+    told = verdict.case_of(item, call, report)
+    report.user_properties.append((case.PROPERTY, told.as_json()))
+    if told.status == score.TO_DO:
+        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, told.message)
+    elif report.failed and told.status != score.GRADER_ERROR and not item.config.getoption("inline"):
+        report.longrepr = f"{told.status}: {told.message}\n  again: --seed {pool_of(item.config).seed}"
+    return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    told = case.held_by(report) if report.skipped else None
+    return ("to do", "t", "TO DO") if told and told.status == score.TO_DO else None
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
+    return f"submission tested with --seed {config.stash[POOL].seed}" if POOL in config.stash else None

@@ -1,0 +1,122 @@
+"""What a test of the submission gets from the grader, and the pool of workers behind it."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from assignment.judge import streams
+from assignment.judge.pool import Pool, default_jobs, pick_device
+from assignment.submission import UnusableSubmission, read
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+    from assignment.diagnosis import Search
+    from assignment.timing.speed import Session
+    from tests import door
+
+POOL = pytest.StashKey[Pool]()
+SPEED: "pytest.StashKey[Session]" = pytest.StashKey()
+SEARCH: "pytest.StashKey[Search]" = pytest.StashKey()  # for what wrong results may come from
+
+
+class Starter:
+    """A pytest plugin that brings a pool made beforehand, so that workers load while tests are collected."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[POOL] = self._pool
+
+
+def pool_of(config: pytest.Config) -> Pool:
+    """The run's pool, made at its first use from the command line's options."""
+    if POOL not in config.stash:
+        try:
+            config.stash[POOL] = pool_for(config)
+        except UnusableSubmission as error:
+            raise pytest.UsageError(str(error)) from error
+    return config.stash[POOL]
+
+
+def pool_for(config: pytest.Config) -> Pool:
+    """A new one; raises UnusableSubmission."""
+    path = config.getoption("submission") or config.rootpath / config.getini("submission")
+    inline = config.getoption("inline")
+    alone = inline or config.getoption("usepdb", False)
+    seed = config.getoption("seed")
+    device = pick_device(config.getoption("device"))
+    return Pool(
+        read(path),
+        device,
+        streams.new_seed() if seed is None else seed,
+        1 if alone else config.getoption("jobs") or default_jobs(device),
+        path if inline else None,
+        config.getoption("sandbox"),
+    )
+
+
+def turn(seed: int, item: pytest.Item) -> int:
+    """Where a case comes among those of its check, whichever of them are run."""
+    return streams.number(seed, "turn", case_name(item))
+
+
+def uses_submission(item: pytest.Item) -> bool:
+    return bool({"run", "speed"} & {*getattr(item, "fixturenames", ())})
+
+
+def is_judged(item: pytest.Item) -> bool:
+    """By a judging process; speed is measured in this one, when the machine is quiet."""
+    return uses_submission(item) and "speed" not in item.fixturenames  # type: ignore[attr-defined]
+
+
+def check_name(item: pytest.Item) -> str:
+    return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+
+
+def case_name(item: pytest.Item) -> str:
+    return f"{item.path.name}::{item.name}"
+
+
+def import_error(config: pytest.Config) -> str:
+    """What kept the package from being imported, as far as the workers of this process know."""
+    timed = config.stash[SPEED].submitted.import_error if SPEED in config.stash else ""
+    return pool_of(config).import_error() or timed
+
+
+def forget_hints(config: pytest.Config) -> None:
+    """For another submission."""
+    if SEARCH in config.stash:
+        del config.stash[SEARCH]
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest) -> "door.Run":
+    """Call a function of the submission: run("rmsnorm_forward", x, weight, eps=1e-5)."""
+    from assignment.judge.calls import Run
+
+    pool = pool_of(request.config)
+    pool.workers[pool.mine].forget_output()
+    return Run(pool, order=streams.number(pool.seed, "order of programs", case_name(request.node)))
+
+
+@pytest.fixture
+def speed(request: pytest.FixtureRequest) -> "door.Speed":
+    """Time a function of the submission against a peer: see speed.Speed."""
+    from assignment.timing import speed
+
+    pool, stash = pool_of(request.config), request.config.stash
+    if why := speed.needs_a_gpu(pool):
+        pytest.skip(why)
+    if not stash[SPEED].has_begun:  # what was judged may have left something on the GPU
+        for worker in pool.workers:
+            worker.restart()
+        stash[SPEED].has_begun = True
+    return speed.Speed(stash[SPEED])
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> "Generator":
+    """A torch.Generator that depends on the run's seed and the test's id alone."""
+    return streams.generator(pool_of(request.config).seed, "inputs", case_name(request.node))

@@ -1,0 +1,109 @@
+"""What becomes of a case: its status, what to tell the student, and what else the score and the report are made of."""
+
+import functools
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from assignment import failure
+from assignment.judge import checks, score
+from assignment.judge.calls import Run
+from assignment.judge.case import Case, margins_of
+from assignment.judge.errors import SubmissionError
+from assignment.plugin.fixtures import SEARCH, check_name, import_error
+from tests import compare
+
+if TYPE_CHECKING:
+    from assignment.timing.speed import Speed  # loaded where there is a GPU
+
+Door: TypeAlias = "Run | Speed | None"  # through which a test asked the submission; None if it got none
+
+
+def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport) -> Case:
+    """The case that a test of the submission was; what fails on the way is noted for the staff."""
+    fixtures, staff = getattr(item, "funcargs", {}), list[str]()
+    run: Run | None = fixtures.get("run")
+    speed: Speed | None = fixtures.get("speed")
+    door = run or speed
+    error = call.excinfo.value if call.excinfo else None
+    status, message = verdict(item, error, door, staff)
+    wrong = error if isinstance(error, compare.Mismatch) else None
+    refused = error if isinstance(error, SubmissionError) else None
+    margins = [*margins_of(report), *([wrong.margin] if wrong else [])]
+    hints = failure.diagnosed("no likely cause was found", lambda: causes(item, wrong, run), None, staff)
+    drawn = failure.diagnosed("no map was drawn", lambda: map_of(wrong), None, staff)
+    steps = (
+        failure.diagnosed("no steps were told", run.steps, list[str](), staff) if run and status == score.FAIL else []
+    )
+    return Case(
+        name=item.name.partition("[")[2].removesuffix("]"),
+        status=status,
+        message=message,
+        margin=max(margins, default=None),
+        ran=refused is None or refused.ran,
+        notes=tuple(door.notes if door else ()),
+        measured=speed.measured if speed else "",
+        share=getattr(error, "share", None),  # of a TooSlow, the one exception that has it
+        cheated=tuple(door.evidence if door else ()),
+        hints=None if hints is None else tuple(hints),
+        size=sum(tensor.numel() for tensor in run.asked.get("tensors", ())) if run else 0,
+        map=drawn,
+        steps=tuple(steps),
+        staff=tuple(staff),
+        is_fault=refused is not None and refused.is_fault,
+        import_error=import_error(item.config),
+    )
+
+
+def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> list[str] | None:
+    """What a wrong result may come from, of the first few that a check has; None without a look at it."""
+    if wrong is None or not wrong.expected or run is None:
+        return None
+    from assignment import diagnosis  # whatever is wrong with it costs no grade
+
+    search = item.config.stash.setdefault(SEARCH, diagnosis.Search())
+    check = check_name(item)
+    function, is_first = checks.place(check)
+    return search.causes(check, function, is_first, run.asked, wrong.got, wrong.expected)
+
+
+def map_of(wrong: compare.Mismatch | None) -> dict[str, Any] | None:
+    """Where a result is wrong, as plain data."""
+    return asdict(wrong.map) if wrong and wrong.map else None
+
+
+def verdict(item: pytest.Item, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:
+    """The status of a case and what to tell the student."""
+    status, message = outcome(item.config.getoption("inline"), error, door, staff)
+    evidence = [text for texts in door.evidence.values() for text in texts] if door else []
+    if door and evidence and status in (*score.KEEPS_POINTS, score.FAIL):
+        return score.FAIL, door.in_context("\n".join([*([message] if message else []), *evidence]))
+    return status, door.in_context(message) if door and message and status != score.TO_DO else message
+
+
+def outcome(is_inline: bool, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:
+    """The status of a case by itself, and its message."""
+    if error is None:
+        doubts = door.doubts if door else []
+        return (score.NEEDS_REVIEW, "\n".join(doubts)) if doubts else (score.OK, "")
+    if isinstance(error, SubmissionError) and door:
+        return error.status, str(error)
+    if isinstance(error, AssertionError) and door:
+        look, plain = functools.partial(with_origin_of_nan, error, door), str(error)
+        return score.FAIL, failure.diagnosed("the origin of a NaN was not found", look, plain, staff)
+    said = f"{type(error).__name__}: {error}"
+    if is_inline:
+        is_todo = isinstance(error, NotImplementedError)
+        return (score.TO_DO, str(error)) if is_todo else (score.FAIL, said)
+    return score.GRADER_ERROR, f"{said}\nThis is not your code: please report it to the staff."
+
+
+def with_origin_of_nan(error: AssertionError, door: Door) -> str:
+    """Return the message, with the lines of kernels that have made a NaN if a result has any; the map comes last."""
+    text, nans = str(error), door.nans if isinstance(door, Run) else []
+    if not isinstance(error, compare.Mismatch) or not nans or not any(x.isnan().any() for x in error.got):
+        return text
+    drawn = error.map.lines if error.map else []
+    before = text.splitlines()[: -len(drawn) or None]
+    return "\n".join([*before, "  a kernel makes a NaN of numbers, ∞ − ∞, 0 · ∞, 0 / 0 or ∞ / ∞:", *nans, *drawn])

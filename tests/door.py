@@ -1,0 +1,88 @@
+"""The door: what a test can ask of a submission, whoever answers. No test imports the submission itself."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+Results: TypeAlias = Tensor | tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one call moved, by position of its inputs and of its results; kernels and PyTorch's operations together."""
+
+    results: Results
+    read: list[int]  # bytes read of each input, and of copies of it
+    tile_rows: list[int]  # the most rows of one batch of each input that one load of a kernel touched
+    written: list[int]  # bytes written to each result, and to what it was copied from
+
+
+class Run(Protocol):
+    """The `run` fixture: run("rmsnorm_forward", x, weight, eps=1e-5). What goes wrong in a call fails the test."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What a submission can address: a view may reach over most of it."""
+
+    def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Results:
+        """The result of function(*tensors, **options)."""
+
+    def raises(self, expected: type[Exception], function: str, *tensors: Tensor, **options: Any) -> None:
+        """Assert that the call raises `expected`, outside of any kernel."""
+
+    def again(
+        self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
+    ) -> tuple[Results, Results]:
+        """The results for `first` and, after its tensors were overwritten in place, for `second`.
+
+        The first results are read after the second call. The test fails where a call wrote to its inputs, or returned
+        memory of an input or of the earlier result.
+        """
+
+    def gradients(
+        self,
+        function: str,
+        *tensors: Tensor,
+        grad: Tensor | None = None,
+        wrt: Sequence[int] | None = None,
+        times: int = 1,
+        interleaved: bool = False,
+        options: dict[str, Any] | None = None,
+    ) -> list[tuple[Tensor, ...]]:
+        """The gradients for the tensors numbered in wrt (default: all), asked for `times` times.
+
+        grad is the gradient of the result; without it that of its sum is taken. Interleaved, the function is called
+        once more, on other values and with its switches flipped, before the gradients are asked for.
+        """
+
+    def kept_bytes(self, function: str, *tensors: Tensor, **options: Any) -> tuple[int, tuple[Tensor, ...]]:
+        """The memory that a differentiable call holds on to, beside its inputs and its result; its sum's gradients."""
+
+    def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
+        """What the call moves, counted in the simulator."""
+
+    def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Results, int]:
+        """The results, and the number of elements of the largest tensor made during the call."""
+
+    def compiled(
+        self, function: str, *tensors: Tensor, right: Callable[[Any], object] = ..., **options: Any
+    ) -> list[str]:
+        """What keeps the kernels of a call from being compiled, or from fitting, on each target; a text each.
+
+        Kernels are compiled of calls whose results are right: `right` raises something if they are not.
+        """
+
+
+class Speed(Protocol):
+    """The `speed` fixture: the function against a peer, on a GPU and in the same minutes."""
+
+    def __call__(
+        self, function: str, shape: Sequence[int], dtype: torch.dtype, against: str, reach: float, **options: Any
+    ) -> None:
+        """Assert that the function is right, its own work, and `reach` times as fast as the peer."""
+
+    def memory(self, function: str, shape: Sequence[int], dtype: torch.dtype, **options: Any) -> None:
+        """Assert that a call makes no matrix of all scores: it has no room for one beside its results."""
