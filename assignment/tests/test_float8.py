@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from assignment.protocol import wire
-from assignment.simulator.constructs.scaled_dots import defined, e8m0, stored
+from assignment.tests.constructs.scaled_dots import defined, e8m0, stored
 from assignment.tests.pairs import desk, names
 
 F = "weighted_sum_forward"
