@@ -1,8 +1,6 @@
 """Landlock, by its raw system calls: which files the calling process may reach, and what else the kernel's version
 can keep from it (TCP, devices' controls, signals to processes outside)."""
 
-from __future__ import annotations  # grade.py --doctor has words for an old Python, too
-
 import ctypes
 import os
 import stat
