@@ -128,7 +128,7 @@ def print_staff_notes(console: Console, report: dict[str, Any]) -> None:
         print_block(console, short(note), "note to staff, not your code: ", "magenta")
 
 
-def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str] = ()) -> None:
+def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str], step: str) -> None:
     """Points by problem, remarks, what to do next, and the total on the last line."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column()
@@ -145,7 +145,7 @@ def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[st
     console.print()
     for remark_ in remarks:
         console.print(Text(remark_))
-    if step := next_step(report):
+    if step:
         print_block(console, step, "Next: ")
     console.print(Text(total(report), "bold"))
 

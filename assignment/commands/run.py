@@ -91,7 +91,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     data = score.report(session, results, judge.problems)
     unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
     with failure.kept(judge.problems):
-        show(options, data, pool, console, judge.first_verdict - start)
+        show(options, data, pool, console)
     for reason in unwritten:
         print(f"grade.py: {reason}", file=sys.stderr)
     if judge.problems:
@@ -101,16 +101,14 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
 
 
-def show(
-    options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console, first_verdict_s: float
-) -> None:
+def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console) -> None:
     """The report, for the screen."""
     report.print_failures(console, score.entries_of(data))
     report.print_notes(console, data)
     report.print_staff_notes(console, data)
     if pool.rung in rungs.UNSAFE:
         console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
-    report.print_summary(console, data, remarks(options, data, first_verdict_s))
+    report.print_summary(console, data, *remarks(options, data))
 
 
 def session_of(
@@ -140,14 +138,18 @@ def without_verdicts(
     return failure.tell(problems)
 
 
-def remarks(options: argparse.Namespace, data: dict[str, Any], first_verdict_s: float) -> list[str]:
-    """What a student at work is told beside the points; nothing where somebody grades what others wrote."""
+def remarks(options: argparse.Namespace, data: dict[str, Any]) -> tuple[list[str], str]:
+    """What is told beside the points, and what to open next.
+
+    Only a student at work is greeted and told of progress, not who grades what others wrote.
+    """
     outputs = (options.json, options.junit, options.fail_under)
-    if options.only or options.inline or any(asked is not None for asked in outputs):
-        return []
-    if options.path.resolve() != Path.cwd().resolve():
-        return []
-    return greeting.lines(data, first_verdict_s) or progress.lines(options.path, data)
+    is_partial = options.only or options.inline or any(asked is not None for asked in outputs)
+    if is_partial or options.path.resolve() != Path.cwd().resolve():
+        return [], report.next_step(data)
+    if greeted := greeting.lines(data):
+        return greeted, ""
+    return progress.lines(options.path, data), report.next_step(data)
 
 
 def command_for(options: argparse.Namespace, seed: int) -> str:
