@@ -1,4 +1,4 @@
-"""Costs against hand counts on kernels small enough to count: run by test_simulator.py, like simulated.py."""
+"""Costs against hand counts on kernels small enough to count: run by test_simulator.py."""
 
 # mypy: disable-error-code="attr-defined"
 
@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from assignment.simulator import calls
 from assignment.simulator.costs import HostTraffic, summary
-from assignment.tests.data.simulated import run_checks
+from assignment.tests.data.simulator.common import run_checks
 
 
 def counted(launch, *expected: dict) -> None:
