@@ -35,10 +35,6 @@ class Traffic:
         """Bytes of all accesses, of the elements from `first` to before `last` of the maps."""
         return int(self.counts[action][first:last].sum()) * self.itemsize if action in self.counts else 0
 
-    def distinct(self, action: str) -> int:
-        """Bytes touched at least once."""
-        return int(np.count_nonzero(self.counts.get(action, ()))) * self.itemsize
-
 
 @dataclass
 class LaunchCost:
