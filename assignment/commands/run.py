@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, plugin, text
-from assignment.commands import greeting, progress, report
+from assignment.commands import files, greeting, progress, report
 from assignment.commands.collector import Judge
 from assignment.confined import supervisor
 from assignment.judge import checks, score, streams
@@ -89,7 +89,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
         results = score.settled(score.without_cheated(results))
     session = replace(session, seconds=time.monotonic() - start, import_error=judge.import_error)
     data = score.report(session, results, judge.problems)
-    unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
+    unwritten = files.write(options, data)  # before the screen: that may be a pipe which nobody reads any more
     with failure.kept(judge.problems):
         show(options, data, pool, console)
     for reason in unwritten:
@@ -134,7 +134,7 @@ def without_verdicts(
     with failure.kept(problems):
         session = session_of(options, options.only, submission, options.seed or 0, options.device, "")
         results = [score.CheckResult(check, (), 0) for check in checks.without_a_gpu(selected)]
-        write_reports(options, score.report(session, results, problems))
+        files.write(options, score.report(session, results, problems))
     return failure.tell(problems)
 
 
@@ -201,29 +201,3 @@ def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
     where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     with contextlib.chdir(ROOT):
         return pytest.main([*where, *settings, *tests], plugins=[plugin, *plugins])
-
-
-def write_reports(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
-    """Write the files that were asked for; returns what could not be written, and why."""
-    unwritten = []
-    for path, form in ((options.json, report.as_json), (options.junit, report.junit)):
-        try:
-            if path:
-                _write(path, form(data))
-        except Exception as error:
-            unwritten.append(text.line(f"{path} was not written: {error}"))
-    return unwritten
-
-
-def _write(path: Path, content: bytes) -> None:
-    """By rename, so that a reader never sees half a file; into what is no file, such as /dev/null, directly."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content)
-        return
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

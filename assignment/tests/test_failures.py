@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from assignment import failure
-from assignment.commands import cli, report
+from assignment.commands import cli, files
 from assignment.judge import score
 from assignment.tests.forked import python
 
@@ -169,10 +169,9 @@ def test_many_failures_are_not_all_told(capsys):
 
 
 def test_a_file_whose_making_fails_does_not_cost_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "as_json", lambda data: 1 / 0)
-    from assignment.commands import run
+    monkeypatch.setattr(files, "as_json", lambda data: 1 / 0)
 
     options = type("Options", (), {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml"})()
     session = score.Session("", 1, "cpu-simulated", "rlimits", "")
-    assert len(run.write_reports(options, score.report(session, []))) == 1
+    assert len(files.write(options, score.report(session, []))) == 1
     assert (tmp_path / "report.xml").exists()
