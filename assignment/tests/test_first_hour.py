@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import shutil
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,17 +115,11 @@ def test_next_on_a_fresh_copy_is_the_first_stub(stubs):
     ]
 
 
-@pytest.fixture
-def reference(tmp_path):
-    shutil.copytree(ROOT / "assignment" / "reference" / "cs336_kernels", tmp_path / "cs336_kernels")
-    return tmp_path
-
-
 @pytest.mark.slow
-def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
-    file = reference / "cs336_kernels" / "weighted_sum.py"
+def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(submission):
+    file = submission / "cs336_kernels" / "weighted_sum.py"
     file.write_text(file.read_text() + "\n\ndef weighted_sum_backward(*arguments):\n    return 1 / 0\n")
-    out = grade(reference, "--next")
+    out = grade(submission, "--next")
     assert "9 checks before it: all right." in out  # those of weighted_sum_forward
     assert "test_weighted_sum.py::test_backward_values: FAIL" in out
     assert "it raised ZeroDivisionError" in out
@@ -137,11 +130,11 @@ def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
 
 
 @pytest.mark.slow
-def test_next_says_when_there_is_nothing_left(reference):
+def test_next_says_when_there_is_nothing_left(submission):
     assert "All right: 2 checks. For the others, leave out --only." in grade(
-        reference, "--next", "--only", "test_value"
+        submission, "--next", "--only", "test_value"
     )
-    assert "Nothing here can be graded without a GPU" in grade(reference, "--next", "--only", "speed")
+    assert "Nothing here can be graded without a GPU" in grade(submission, "--next", "--only", "speed")
 
 
 CHECKS = [Check(f"test_x.py::test_{name}", "rmsnorm", f"rmsnorm {name}", 1.0) for name in "abc"]

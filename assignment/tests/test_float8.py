@@ -5,7 +5,7 @@ import torch
 
 from assignment.protocol import wire
 from assignment.tests.constructs.scaled_dots import defined, e8m0, stored
-from assignment.tests.pairs import desk, names
+from assignment.tests.pairs import names
 
 F = "weighted_sum_forward"
 PRODUCT = f"""
@@ -46,12 +46,6 @@ def {F}(x, like):
     _cast[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), 64)
     return y
 """
-
-
-@pytest.fixture(scope="module")
-def at():
-    with desk() as opened:
-        yield opened
 
 
 def result_of(at, *tensors):

@@ -1,50 +1,13 @@
 """The wall: which kernels are built of a submission's text, and that the others are refused before anything runs."""
 
 import ast
-import functools
-import hashlib
-import json
-import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 import triton
 
 from assignment.player.kernels import Kernels
 from assignment.player.source import Refused
-from assignment.tests.forked import python
-
-ROOT = Path(__file__).parents[2]
-DATA = Path(__file__).parent / "data" / "player"
-FILE = "cs336_kernels/x.py"
-TL = {"module": "triton.language"}
-NAMES = {"tl": TL, "triton": {"module": "triton"}, "math": {"module": "math"}}
-
-
-def entry(source, names=None, **changes):
-    """A description of the last function of a source."""
-    try:
-        functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
-        function = max((f for f in functions if f.name == "kernel"), key=lambda f: f.lineno)
-        defaults = {arg.arg: 1 for arg in function.args.args[len(function.args.args) - len(function.args.defaults) :]}
-        line = function.lineno
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        line, defaults = 1, {}
-    sha256 = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-    described = {"file": FILE, "line": line, "name": "kernel", "sha256": sha256, "kind": "jit"}
-    return described | {"options": {}, "defaults": defaults, "names": NAMES if names is None else names} | changes
-
-
-def built(source, names=None, **changes):
-    kernels = Kernels({FILE: source}, triton.jit)
-    kernels.add([entry(source, names, **changes)])
-    return kernels[0]
-
-
-def body(*lines, parameters="x"):
-    return "\n".join([f"def kernel({parameters}):", *(f"    {line}" for line in lines), ""])
-
+from assignment.tests.described import FILE, body, built, entry
 
 ESCAPES = {
     # attributes that lead out of Triton
@@ -219,107 +182,6 @@ def test_a_file_in_which_no_kernel_can_be_found_is_refused(source):
         built(source, line=2 if source.startswith("#") else 1)
 
 
-PLAIN = body("y = x + N", "tl.store(x, helper(y))")
-
-
-def nested(depth):
-    """A tuple in a tuple in a tuple."""
-    value: Any = 1
-    for _ in range(depth):
-        value = {"tuple": [value]}
-    return value
-
-
-BINDINGS = {
-    "Triton's os": {"triton": "triton.language.core.os"},
-    "Triton's builtin": {"triton": "triton.language.core.builtin"},
-    "Triton's runtime": {"triton": "triton.runtime.jit.os"},
-    "os": {"triton": "os.system"},
-    "dunder of Triton's": {"triton": "triton.language.__loader__"},
-    "no dots": {"triton": "print"},
-    "not a name": {"triton": 5},
-    "module os": {"module": "os"},
-    "module of Triton's": {"module": "triton.runtime.jit"},
-    "unhashable module": {"module": []},
-    "unknown": {"unknown": "numpy.ndarray"},
-    "plain function": {"unknown": "cs336_kernels.x.helper"},
-    "no such kind": {"eval": "1"},
-    "two kinds": {"constant": 1, "constexpr": 1},
-    "not a binding": "1",
-    "nothing": {},
-    "huge number": {"constant": 2**64},
-    "huge negative number": {"constexpr": -(2**70)},
-    "huge string": {"constexpr": "a" * 1_001},
-    "object": {"constexpr": {"a": 1}},
-    "bare list": {"constant": [1]},
-    "deep tuple": {"constant": nested(50)},
-    "very deep tuple": {"constant": nested(5_000)},
-    "long tuple": {"constant": {"tuple": [1] * 1_001}},
-    "no float": {"constant": {"float": "1e999"}},
-    "no dtype": {"dtype": "tensor"},
-    "dtype with dots": {"dtype": "core.os"},
-    "dtype of too many pointers": {"dtype": "*" * 1_000 + "fp32"},
-    "no kernel": {"kernel": 7},
-    "negative kernel": {"kernel": -1},
-    "boolean kernel": {"kernel": True},
-    "text as a kernel": {"kernel": "0"},
-    "dunder in a namespace": {"namespace": {"__class__": {"constant": 1}}},
-    "handle in a namespace": {"namespace": {"handle": {"constant": 1}}},
-    "code in a namespace": {"namespace": {"fn": {"constant": 1}}},
-    "namespace without names": {"namespace": 5},
-    "os in a namespace": {"namespace": {"a": {"module": "os"}}},
-    "field fn": {"namedtuple": {"name": "A", "fields": ["fn"]}},
-    "field format": {"namedtuple": {"name": "A", "fields": ["format"]}},
-    "field gi_frame": {"namedtuple": {"name": "A", "fields": ["gi_frame"]}},
-    "field with code": {"namedtuple": {"name": "A", "fields": ["a=print(1)"]}},
-    "field twice": {"namedtuple": {"name": "A", "fields": ["a", "a"]}},
-    "keyword as a field": {"namedtuple": {"name": "A", "fields": ["class"]}},
-    "dunder as a field": {"namedtuple": {"name": "A", "fields": ["__new__"]}},
-    "class with code": {"namedtuple": {"name": "A(print())", "fields": ["a"]}},
-    "class without fields": {"namedtuple": {"name": "A"}},
-    "too few values": {"constant": {"namedtuple": {"name": "A", "fields": ["a"]}, "values": []}},
-}
-
-
-@pytest.mark.parametrize("binding", BINDINGS.values(), ids=BINDINGS)
-def test_a_table_that_lies_is_refused(binding):
-    with pytest.raises(Refused, match=f"at {FILE}:|at the table"):
-        built(PLAIN, {"tl": TL, "N": {"constexpr": 1}, "helper": binding})
-
-
-ENTRIES = {
-    "another hash": {"sha256": "0" * 64},
-    "another line": {"line": 2},
-    "far line": {"line": 10**9},
-    "negative line": {"line": -1},
-    "no number": {"line": "1"},
-    "another name": {"name": "other"},
-    "local name": {"name": "f.<locals>.kernel"},
-    "another file": {"file": "../x.py"},
-    "no file": {"file": None},
-    "another kind": {"kind": "eval"},
-    "more than is known": {"code": "print()"},
-    "default of no parameter": {"defaults": {"x": 1}},
-    "default that is no value": {"defaults": {"x": {"unknown": "a"}}},
-    "hook as an option": {"options": {"launch_metadata": "print"}},
-    "repr as an option": {"options": {"repr": "print"}},
-    "number as debug": {"options": {"debug": 5}},
-    "code as an option": {"options": {"do_not_specialize": [{"a": 1}]}},
-    "reserved name": {"names": {"__builtins__": {"module": "math"}}},
-    "builtins by a name": {"names": {"__import__": {"module": "math"}}},
-    "no name": {"names": {"a b": {"module": "math"}}},
-    "keyword as a name": {"names": {"class": {"module": "math"}}},
-    "no names": {"names": [1]},
-}
-
-
-@pytest.mark.parametrize("changes", ENTRIES.values(), ids=ENTRIES)
-def test_an_entry_that_does_not_fit_the_file_is_refused(changes):
-    with pytest.raises(Refused):
-        built(body("pass"), **changes)
-    assert built(body("pass")).arg_names == ["x"]
-
-
 @pytest.mark.parametrize("name", ["__builtins__", "__bounded__", "__x", "locals"])
 def test_a_function_of_a_reserved_name_is_refused(name):
     with pytest.raises(Refused, match="is reserved"):
@@ -394,85 +256,3 @@ def test_a_chain_of_a_thousand_kernels_is_built():
     names = [{f"k{i + 1}": {"kernel": i + 1}} if i < 1_000 else {} for i in range(1_001)]
     kernels.add([described | {"name": f"k{i}", "line": 2 * i + 1, "names": names[i]} for i in range(1_001)])
     assert kernels[0].fn.__name__ == "k0"
-
-
-def test_a_default_that_needs_itself_is_refused():
-    source = "def kernel(x, f=1):\n    return x\n"
-    with pytest.raises(Refused, match="default value refers to a kernel"):
-        built(source, defaults={"f": {"kernel": 0}})
-
-
-CONSTANTS = {
-    "an object": {"a": 1},
-    "no kernel": {"kernel": 3},
-    "reserved field": {"namedtuple": {"name": "A", "fields": ["fn"]}, "values": [1]},
-}
-
-
-@pytest.mark.parametrize("value", CONSTANTS.values(), ids=CONSTANTS)
-def test_a_launch_passes_constants_and_no_objects(value):
-    with pytest.raises(Refused):
-        Kernels({FILE: PLAIN}, triton.jit).constant(value)
-
-
-def test_the_fields_of_a_launchs_tuple_can_be_used():
-    source = body("return x.first")
-    kernels = Kernels({FILE: source}, triton.jit)
-    kernels.add([entry(source, {})])
-    with pytest.raises(Refused, match=r"\.first"):
-        kernels[0]
-    pair = kernels.constant(
-        {"namedtuple": {"name": "A", "fields": ["first", "function"]}, "values": [1, {"kernel": 0}]}
-    )
-    assert pair == (1, kernels[0])
-    assert pair.first == 1
-
-
-def run(script, *arguments, **environment):
-    """What a script of data/player prints, as JSON."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **environment}
-    warnings = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # torch has some of its own
-    done = python(*warnings, DATA / script, *arguments, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-CORPORA = {
-    "reference": "assignment/reference",
-    "variants": "assignment/attacks/variants",
-    "base": "assignment/attacks/bugs/base",
-}
-
-
-@pytest.mark.parametrize("way", ["simulated", "compiled"])
-@pytest.mark.parametrize("corpus", CORPORA.values(), ids=CORPORA)
-def test_every_kernel_that_is_right_is_described_and_built(corpus, way):
-    told = run("every.py", way, ROOT / corpus)
-    assert told["refused"] == []
-    assert told["built"] >= 7
-
-
-@functools.cache
-def styles():
-    return run("styles.py")
-
-
-STYLES = [
-    node.name
-    for node in ast.parse((DATA / "styles.py").read_text(encoding="utf-8")).body
-    if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
-]
-
-
-@pytest.mark.parametrize("name", STYLES)
-def test_in_the_simulator(name):
-    assert styles()[name] is None, styles()[name]
-
-
-def test_a_kernel_compiles_as_the_decorated_one_does():
-    told = run("compiles.py")
-    assert told["ours"] == told["theirs"]
-    assert told["lines"]
-    assert {name for name, error in told["bombs"].items() if "too large" in error or "cannot format" in error} == {
-        *told["bombs"]
-    }
