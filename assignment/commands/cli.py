@@ -4,8 +4,6 @@ Exit status: 0 graded, 1 graded below --fail-under, 2 unusable arguments or subm
 This module loads no package before --doctor is answered, which is for machines where packages are missing or broken.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import sys
@@ -47,7 +45,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     work.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")
     work.add_argument("--list", action="store_true", help="list the problems and checks with their points, and stop")
     work.add_argument("--pack", action="store_true", help="write submission.zip, the file to hand in, and stop")
-    work.add_argument("--doctor", action="store_true", help="check this machine, say what to install, and stop")
+    work.add_argument("--doctor", action="store_true", help="say what this machine lacks, and stop")
     gpu = parser.add_argument_group("with a GPU")
     gpu.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
     gpu.add_argument("--bench", action="store_true", help="time it beside its peers, and stop")
@@ -86,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
 def answer(options: argparse.Namespace) -> int:
     """Do what is asked for; returns the exit status."""
     if options.doctor:
-        return doctor.main(options.path)
+        return doctor.main()
     try:
         from assignment.commands import main as commands
     except ImportError as error:

@@ -1,6 +1,5 @@
 """What has become of each check of a run: a pytest plugin that gathers the outcomes of their cases."""
 
-import time
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -38,7 +37,6 @@ class Judge:
         self.has_enough = False  # and has stopped pytest itself
         self.problems: list[str] = []  # what went wrong in the grader itself
         self.import_error = ""  # what kept the package from being imported
-        self.first_verdict = 0.0  # when it came
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -65,7 +63,6 @@ class Judge:
         self._progress.advance(self._task)
         self._progress.refresh()
         if len(self._cases[name]) == self._expected[name]:
-            self.first_verdict = self.first_verdict or time.monotonic()
             self.hear(score.check_entry(self._result(name), self._command))
 
     def hear_import_error(self, said: str) -> None:

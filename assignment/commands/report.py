@@ -1,10 +1,8 @@
-"""The report on the screen and as JUnit XML, from the plain data that score.report() returns."""
+"""The report on the screen, from the plain data that score.report() returns; files.py writes the other forms."""
 
-import json
 import os
 import sys
 import textwrap
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from typing import Any
 
@@ -128,7 +126,7 @@ def print_staff_notes(console: Console, report: dict[str, Any]) -> None:
         print_block(console, short(note), "note to staff, not your code: ", "magenta")
 
 
-def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str] = ()) -> None:
+def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str], step: str) -> None:
     """Points by problem, remarks, what to do next, and the total on the last line."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column()
@@ -145,7 +143,7 @@ def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[st
     console.print()
     for remark_ in remarks:
         console.print(Text(remark_))
-    if step := next_step(report):
+    if step:
         print_block(console, step, "Next: ")
     console.print(Text(total(report), "bold"))
 
@@ -177,27 +175,3 @@ def total(report: dict[str, Any]) -> str:
         return f"Score: {here}"
     why = "need a GPU" if report["device"] == "cpu-simulated" else "not graded"
     return f"Score: {here} gradable here, {points(elsewhere)} {why}"
-
-
-def as_json(report: dict[str, Any]) -> bytes:
-    return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
-
-
-def junit(report: dict[str, Any]) -> bytes:
-    """One test case a check, in the JUnit XML that continuous-integration servers read."""
-    suites = ElementTree.Element("testsuites", name="cs336_kernels")
-    for problem in (*report["problems"], *report["practice"]):
-        checks = problem["checks"]
-        lost = [check for check in checks if check["status"] not in (*score.KEEPS_POINTS, score.NOT_GRADED)]
-        skipped = sum(check["status"] == score.NOT_GRADED for check in checks)
-        counts = {"tests": len(checks), "failures": len(lost), "skipped": skipped}
-        attributes = {"name": problem["name"], **{key: str(value) for key, value in counts.items()}}
-        suite = ElementTree.SubElement(suites, "testsuite", attributes)
-        for check in checks:
-            case = ElementTree.SubElement(suite, "testcase", classname=problem["name"], name=check["name"])
-            if check["status"] == score.NOT_GRADED:
-                ElementTree.SubElement(case, "skipped", message=check["claim"])
-            elif check in lost:
-                failure = ElementTree.SubElement(case, "failure", message=f"{check['status']}: {check['claim']}")
-                failure.text = short(check["message"])
-    return ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)

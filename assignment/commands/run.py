@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, plugin, text
-from assignment.commands import greeting, progress, report
+from assignment.commands import files, greeting, progress, report
 from assignment.commands.collector import Judge
 from assignment.confined import supervisor
 from assignment.judge import checks, score, streams
@@ -89,9 +89,9 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
         results = score.settled(score.without_cheated(results))
     session = replace(session, seconds=time.monotonic() - start, import_error=judge.import_error)
     data = score.report(session, results, judge.problems)
-    unwritten = write_reports(options, data)  # before the screen: that may be a pipe which nobody reads any more
+    unwritten = files.write(options, data)  # before the screen: that may be a pipe which nobody reads any more
     with failure.kept(judge.problems):
-        show(options, data, pool, console, judge.first_verdict - start)
+        show(options, data, pool, console)
     for reason in unwritten:
         print(f"grade.py: {reason}", file=sys.stderr)
     if judge.problems:
@@ -101,16 +101,14 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
 
 
-def show(
-    options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console, first_verdict_s: float
-) -> None:
+def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console) -> None:
     """The report, for the screen."""
     report.print_failures(console, score.entries_of(data))
     report.print_notes(console, data)
     report.print_staff_notes(console, data)
     if pool.rung in rungs.UNSAFE:
         console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
-    report.print_summary(console, data, remarks(options, data, first_verdict_s))
+    report.print_summary(console, data, *remarks(options, data))
 
 
 def session_of(
@@ -136,18 +134,22 @@ def without_verdicts(
     with failure.kept(problems):
         session = session_of(options, options.only, submission, options.seed or 0, options.device, "")
         results = [score.CheckResult(check, (), 0) for check in checks.without_a_gpu(selected)]
-        write_reports(options, score.report(session, results, problems))
+        files.write(options, score.report(session, results, problems))
     return failure.tell(problems)
 
 
-def remarks(options: argparse.Namespace, data: dict[str, Any], first_verdict_s: float) -> list[str]:
-    """What a student at work is told beside the points; nothing where somebody grades what others wrote."""
+def remarks(options: argparse.Namespace, data: dict[str, Any]) -> tuple[list[str], str]:
+    """What is told beside the points, and what to open next.
+
+    Only a student at work is greeted and told of progress, not who grades what others wrote.
+    """
     outputs = (options.json, options.junit, options.fail_under)
-    if options.only or options.inline or any(asked is not None for asked in outputs):
-        return []
-    if options.path.resolve() != Path.cwd().resolve():
-        return []
-    return greeting.lines(data, first_verdict_s) or progress.lines(options.path, data)
+    is_partial = options.only or options.inline or any(asked is not None for asked in outputs)
+    if is_partial or options.path.resolve() != Path.cwd().resolve():
+        return [], report.next_step(data)
+    if greeted := greeting.lines(data):
+        return greeted, ""
+    return progress.lines(options.path, data), report.next_step(data)
 
 
 def command_for(options: argparse.Namespace, seed: int) -> str:
@@ -199,29 +201,3 @@ def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
     where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     with contextlib.chdir(ROOT):
         return pytest.main([*where, *settings, *tests], plugins=[plugin, *plugins])
-
-
-def write_reports(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
-    """Write the files that were asked for; returns what could not be written, and why."""
-    unwritten = []
-    for path, form in ((options.json, report.as_json), (options.junit, report.junit)):
-        try:
-            if path:
-                _write(path, form(data))
-        except Exception as error:
-            unwritten.append(text.line(f"{path} was not written: {error}"))
-    return unwritten
-
-
-def _write(path: Path, content: bytes) -> None:
-    """By rename, so that a reader never sees half a file; into what is no file, such as /dev/null, directly."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content)
-        return
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

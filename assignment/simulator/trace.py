@@ -37,10 +37,6 @@ class Traffic:
         """Return the bytes of all accesses to the elements [first, last) of the maps."""
         return int(self.counts[action][first:last].sum()) * self.itemsize if action in self.counts else 0
 
-    def distinct(self, action: str) -> int:
-        """Return the bytes touched at least once."""
-        return int(np.count_nonzero(self.counts.get(action, ()))) * self.itemsize
-
 
 @dataclass
 class LaunchCost:

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from assignment.judge import program
 from assignment.judge.pair import Pair
-from assignment.judge.replies import Recorded
+from assignment.judge.replies import Ok, Recorded
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
 from tests.operators import called
 
+F = "weighted_sum_forward"
 FILE = "cs336_kernels/weighted_sum.py"
+X = torch.randn(4, 50, generator=torch.Generator().manual_seed(3))
 IMPORTS = """
 import torch
 import triton
@@ -94,6 +97,23 @@ def names(recorded: Any) -> list[str]:
         elif name == "launch":
             said.append("launch")
     return said
+
+
+def of(recorded: Any, name: str) -> list[Any]:
+    """The steps of one kind in a program, without its name."""
+    return [step[1:] for step in recorded["steps"] if step[0] == name]
+
+
+def defined(*lines: str, before: str = "") -> str:
+    """A submission whose weighted_sum_forward(x) has these lines."""
+    return f"{before}def {F}(x):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def result_of(at: Desk, x: Tensor = X, kind: str = "call", **more: Any) -> Tensor:
+    """The first result of a call, which must be right as far as the pair can tell."""
+    reply, results = at.ask(F, x, kind=kind, **more)
+    assert isinstance(reply, Ok), reply
+    return results[0]
 
 
 @contextlib.contextmanager

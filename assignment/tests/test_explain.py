@@ -2,7 +2,6 @@
 
 import io
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from assignment.judge.checks import Check
 from assignment.judge.score import Case, CheckResult
 from assignment.submission import UnusableSubmission
 from assignment.tests.forked import python
+from assignment.tests.graded import append
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = checks.declared()
@@ -197,13 +197,11 @@ def test_a_message_stays_behind_its_gutter():
 
 
 @pytest.fixture
-def broken(tmp_path):
+def broken(submission):
     """The reference, with an RMSNorm that leaves out its last row."""
-    shutil.copytree(ROOT / "assignment" / "reference" / "cs336_kernels", tmp_path / "cs336_kernels")
-    file = tmp_path / "cs336_kernels" / "rmsnorm.py"
-    code = "\n\n_right = rmsnorm_forward\n\n\ndef rmsnorm_forward(x, weight, eps=1e-5):\n"
-    file.write_text(file.read_text() + code + "    y, r = _right(x, weight, eps)\n    y[-1] = 0.0\n    return y, r\n")
-    return tmp_path
+    code = "_right = rmsnorm_forward\n\n\ndef rmsnorm_forward(x, weight, eps=1e-5):\n"
+    append(submission, "rmsnorm.py", code + "    y, r = _right(x, weight, eps)\n    y[-1] = 0.0\n    return y, r")
+    return submission
 
 
 def run(folder, *arguments):

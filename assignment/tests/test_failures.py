@@ -6,42 +6,22 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from assignment import failure
-from assignment.commands import cli, report
+from assignment.commands import cli, files
 from assignment.judge import score
 from assignment.tests.forked import python
+from assignment.tests.graded import ROOT, Grade
 
-ROOT = Path(__file__).resolve().parents[2]
 VALUES, RAGGED = "test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_forward_ragged"
 FAIL = "def fail(*args, **kwargs):\n    raise IndexError('planted')\n"
 WRONG = "\nright = weighted_sum_forward\ndef weighted_sum_forward(x, weight):\n    return right(x * 2, weight)\n"
 
 
-@dataclass(frozen=True)
-class Run:
-    status: int
-    out: str
-    err: str
-    report: dict[str, Any] | None
-
-    def statuses(self) -> dict[str, str]:
-        assert self.report, self.err
-        return {c["name"]: c["status"] for problem in self.report["problems"] for c in problem["checks"]}
-
-
-@pytest.fixture
-def submission(tmp_path):
-    shutil.copytree(ROOT / "assignment/reference/cs336_kernels", tmp_path / "work/cs336_kernels")
-    return tmp_path / "work"
-
-
-def grade(submission: Path, broken: str, *arguments: str) -> Run:
+def grade(submission: Path, broken: str, *arguments: str) -> Grade:
     """grade.py with a fault planted in it first; it may leave nothing in the temporary folder."""
     temporary, file = submission.parent / "temporary", submission.parent / "report.json"
     temporary.mkdir(exist_ok=True)
@@ -50,7 +30,7 @@ def grade(submission: Path, broken: str, *arguments: str) -> Run:
     env = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     done = python(*command, timeout=120, env=env, cwd=submission.parent)
     assert not [*temporary.glob("grade-*")]
-    return Run(done.returncode, done.stdout, done.stderr, json.loads(file.read_text()) if file.exists() else None)
+    return Grade(done.returncode, done.stdout, done.stderr, json.loads(file.read_text()) if file.exists() else None)
 
 
 FILES = ("--json", "report.json", "--junit", "report.xml")
@@ -170,10 +150,9 @@ def test_many_failures_are_not_all_told(capsys):
 
 
 def test_a_file_whose_making_fails_does_not_cost_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "as_json", lambda data: 1 / 0)
-    from assignment.commands import run
+    monkeypatch.setattr(files, "as_json", lambda data: 1 / 0)
 
     options = type("Options", (), {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml"})()
     session = score.Session("", 1, "cpu-simulated", "rlimits", "")
-    assert len(run.write_reports(options, score.report(session, []))) == 1
+    assert len(files.write(options, score.report(session, []))) == 1
     assert (tmp_path / "report.xml").exists()

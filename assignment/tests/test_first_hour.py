@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import shutil
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +41,7 @@ def stubs(tmp_path):
 
 def report_of(*statuses):
     """A report in which the first checks of all have these statuses, and the others, if any, are to do."""
-    declared = checks.without_a_gpu(checks.declared())
+    declared = checks.without_a_gpu(checks.without_practice(checks.declared()))
     all_statuses = [*statuses, *["todo"] * (len(declared) - len(statuses))]
     results = [
         CheckResult(check, (Case("case", status),), 1) for check, status in zip(declared, all_statuses, strict=True)
@@ -75,23 +74,27 @@ def test_every_section_that_a_check_names_is_in_the_handout():
 
 
 def test_who_has_written_nothing_is_greeted():
-    """With what to open, what this very run took, and commands that exist"""
-    lines = greeting.lines(report_of(), 4.2)
-    assert "cs336_kernels/weighted_sum.py and write weighted_sum_forward" in lines[1]
-    assert "this run took 15 s; its first verdict came after 4 s" in lines[2]
-    assert max(map(len, lines)) <= 120
+    """And led to the first kernel of the handout, by a command that exists"""
+    lines = greeting.lines(report_of())
+    (section,) = re.findall('"(.+)"', lines[1])
+    assert handout.section(f"handout.md#{section.lower().replace(' ', '-')}").startswith(f"## {section}")
+    assert lines[2].endswith("vector_add, your first kernel, in cs336_kernels/practice/vector_add.py")
+    assert lines[3].endswith("uv run grade.py --only vector_add")
+    assert max(map(len, lines)) <= 100
 
 
 @pytest.mark.parametrize("status", ["ok", "FAIL", "crashed", "timeout", "needs review", "grader error"])
 def test_who_has_begun_is_not_greeted(status):
-    assert greeting.lines(report_of(status), 4.2) == []
-    assert greeting.lines(report_of("todo", "todo", status), 4.2) == []
+    assert greeting.lines(report_of(status)) == []
+    assert greeting.lines(report_of("todo", "todo", status)) == []
+    assert greeting.lines(report_of() | {"practice": [{"checks": [{"status": status}]}]}) == []
 
 
 @pytest.mark.slow
 def test_a_fresh_copy_is_greeted_and_its_total_stays_the_last_line(stubs):
     out = grade(stubs)
     assert "Welcome! Nothing is written yet" in out
+    assert "Next:" not in out  # which would lead elsewhere
     assert out.splitlines()[-1] == "Score: 0/80 gradable here, 20 need a GPU"
     assert "Welcome" not in grade(stubs, "--only", "test_value")
 
@@ -112,17 +115,11 @@ def test_next_on_a_fresh_copy_is_the_first_stub(stubs):
     ]
 
 
-@pytest.fixture
-def reference(tmp_path):
-    shutil.copytree(ROOT / "assignment" / "reference" / "cs336_kernels", tmp_path / "cs336_kernels")
-    return tmp_path
-
-
 @pytest.mark.slow
-def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
-    file = reference / "cs336_kernels" / "weighted_sum.py"
+def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(submission):
+    file = submission / "cs336_kernels" / "weighted_sum.py"
     file.write_text(file.read_text() + "\n\ndef weighted_sum_backward(*arguments):\n    return 1 / 0\n")
-    out = grade(reference, "--next")
+    out = grade(submission, "--next")
     assert "9 checks before it: all right." in out  # those of weighted_sum_forward
     assert "test_weighted_sum.py::test_backward_values: FAIL" in out
     assert "it raised ZeroDivisionError" in out
@@ -133,11 +130,11 @@ def test_next_shows_a_failure_as_the_report_does_and_nothing_beyond(reference):
 
 
 @pytest.mark.slow
-def test_next_says_when_there_is_nothing_left(reference):
+def test_next_says_when_there_is_nothing_left(submission):
     assert "All right: 2 checks. For the others, leave out --only." in grade(
-        reference, "--next", "--only", "test_value"
+        submission, "--next", "--only", "test_value"
     )
-    assert "Nothing here can be graded without a GPU" in grade(reference, "--next", "--only", "speed")
+    assert "Nothing here can be graded without a GPU" in grade(submission, "--next", "--only", "speed")
 
 
 CHECKS = [Check(f"test_x.py::test_{name}", "rmsnorm", f"rmsnorm {name}", 1.0) for name in "abc"]
@@ -282,11 +279,11 @@ def test_who_grades_others_keeps_nothing_and_is_told_nothing(tmp_path, monkeypat
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     for _ in range(2):
-        assert run.remarks(Namespace(**OPTIONS | different), report_of("ok"), 1.0) == []
+        assert run.remarks(Namespace(**OPTIONS | different), report_of("ok"))[0] == []
     assert not cache.exists()
-    assert run.remarks(Namespace(**OPTIONS), report_of(), 1.0)[0].startswith("Welcome")
-    assert run.remarks(Namespace(**OPTIONS), report_of("ok"), 1.0) == []
-    assert run.remarks(Namespace(**OPTIONS), report_of("ok", "ok"), 1.0)[0].startswith("Newly passed")
+    assert run.remarks(Namespace(**OPTIONS), report_of())[0][0].startswith("Welcome")
+    assert run.remarks(Namespace(**OPTIONS), report_of("ok"))[0] == []
+    assert run.remarks(Namespace(**OPTIONS), report_of("ok", "ok"))[0][0].startswith("Newly passed")
     assert not list((tmp_path / "work").iterdir())
 
 

@@ -5,8 +5,8 @@ import torch
 
 from assignment.judge.replies import Ok
 from assignment.protocol import wire
-from assignment.simulator.constructs.scaled_dots import defined, e8m0, stored
-from assignment.tests.pairs import desk, names
+from assignment.tests.constructs.scaled_dots import defined, e8m0, stored
+from assignment.tests.pairs import names
 
 F = "weighted_sum_forward"
 PRODUCT = f"""
@@ -47,12 +47,6 @@ def {F}(x, like):
     _cast[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), 64)
     return y
 """
-
-
-@pytest.fixture(scope="module")
-def at():
-    with desk() as opened:
-        yield opened
 
 
 def result_of(at, *tensors):

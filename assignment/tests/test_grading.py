@@ -1,59 +1,8 @@
-"""The grader as a program: whole submissions, right, broken and hostile, through `grade.py`."""
-
-import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
-import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+"""Whole submissions, right, broken and hostile, through `grade.py`: what each costs, and what is said of it."""
 
 import pytest
 
-from assignment.tests.forked import python
-
-ROOT = Path(__file__).resolve().parents[2]
-REFERENCE = ROOT / "assignment" / "reference"
-
-
-@dataclass(frozen=True)
-class Grade:
-    status: int
-    out: str
-    err: str
-    report: dict[str, Any] | None
-
-    def check(self, name: str) -> dict[str, Any]:
-        assert self.report, self.err
-        return next(c for problem in self.report["problems"] for c in problem["checks"] if c["name"] == name)
-
-    def lost(self) -> set[str]:
-        """The names of the checks that earned nothing."""
-        assert self.report, self.err
-        return {c["name"] for problem in self.report["problems"] for c in problem["checks"] if not c["score"]}
-
-
-def grade(path: Path, *arguments: str, cwd: Path | None = None) -> Grade:
-    file = (cwd or path.parent) / "report.json"
-    done = python(ROOT / "grade.py", path, "--json", file, *arguments, cwd=cwd)
-    report = json.loads(file.read_text()) if file.exists() else None
-    return Grade(done.returncode, done.stdout, done.stderr, report)
-
-
-@pytest.fixture
-def submission(tmp_path):
-    """A copy of the reference, to be broken."""
-    shutil.copytree(REFERENCE / "cs336_kernels", tmp_path / "work" / "cs336_kernels")
-    return tmp_path / "work"
-
-
-def append(submission: Path, file: str, code: str) -> None:
-    path = submission / "cs336_kernels" / file
-    path.write_text(path.read_text() + "\n\n" + code + "\n")
+from assignment.tests.graded import append, grade
 
 
 @pytest.mark.slow
@@ -327,107 +276,9 @@ def test_a_seed_replays_a_run(submission):
     assert margins[0] == margins[1] != margins[2]
 
 
-def test_in_this_process(submission):
-    got = grade(submission, "--inline", "--only", "weighted_sum")
-    assert got.report
-    assert got.report["score"] == got.report["gradable"] == 10
-
-
-def test_wrappers_that_insist_on_a_gpu_run_in_this_process(submission):
-    """As they do where they are recorded: in the forward pass, and in PyTorch's call of the backward pass"""
-    code = "_right = weighted_sum_forward, weighted_sum_backward\n"
-    for number, (name, arguments) in enumerate((("forward", "x, weight"), ("backward", "grad_y, x, weight"))):
-        code += f"\ndef weighted_sum_{name}({arguments}):\n"
-        code += '    assert x.is_cuda and torch.empty(1, device="cuda").is_cuda\n'
-        code += f"    return _right[{number}]({arguments})\n"
-    append(submission, "weighted_sum.py", code)
-    got = grade(submission, "--inline", "--only", "weighted_sum")
-    assert got.report
-    assert got.report["score"] == 10
-
-
-def test_junit_and_the_lowest_score(submission):
-    append(submission, "rmsnorm.py", "def rmsnorm(*a, **k):\n    return None")
-    got = grade(submission, "--only", "test_value", "--fail-under", "1", "--junit", str(submission / "junit.xml"))
-    assert got.status == 1
-    cases = ElementTree.parse(submission / "junit.xml").getroot().findall(".//testcase")
-    assert [case.find("failure") is not None for case in cases] == [False, True]
-
-
-def test_packing(submission, tmp_path):
-    command = [sys.executable, str(ROOT / "grade.py"), "--pack"]
-    subprocess.run(command, cwd=submission, check=True, capture_output=True)
-    got = grade(submission / "submission.zip", "--only", "test_value", cwd=tmp_path)
-    assert got.report
-    assert got.report["score"] == 0.75
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        pytest.param(["nowhere"], "nowhere: no such folder or zip", id="no such folder"),
-        pytest.param(["."], "holds no cs336_kernels", id="nothing to grade"),
-        pytest.param(["broken.zip"], "this zip cannot be read", id="a broken zip"),
-        pytest.param(["--only", "rmsnrom"], "rmsnrom: no such problem or check; see --list", id="a misspelt name"),
-        pytest.param(["--seed", "-1"], "expected a natural number", id="a negative seed"),
-        pytest.param(["--device", "tpu"], "invalid choice", id="an unknown device"),
-        pytest.param(["--json", "no/such/folder.json"], "cannot be written", id="nowhere to write"),
-    ],
-)
-def test_what_cannot_be_used_is_said_in_a_sentence(tmp_path, arguments, words):
-    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 and no more")
-    command = [sys.executable, str(ROOT / "grade.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "test_weighted_sum.py::test_forward_speed",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("speed", "test_flash_forward.py::test_triton_speed")),
-    ],
-)
-def test_speed_alone_is_not_graded_here(submission, name):
-    got = grade(submission, "--only", name)
-    assert got.status == 0, got.err
-    assert got.report
-    assert (got.report["score"], got.report["gradable"], got.report["max_score"]) == (0, 0, 20)
-
-
 def test_a_kernel_that_is_still_a_stub_is_to_do(submission):
     code = "import triton\n@triton.jit\ndef _stub(x_ptr):\n    raise NotImplementedError('write the kernel')\n"
     append(submission, "rmsnorm.py", code + "def rmsnorm_forward(x, weight, eps=1e-5):\n    _stub[(1,)](x)")
     got = grade(submission, "--only", "test_rmsnorm.py::test_forward_values")
     assert got.check("test_rmsnorm.py::test_forward_values")["status"] == "todo"
     assert got.check("test_rmsnorm.py::test_forward_values")["message"] == "write the kernel"
-
-
-def test_an_interrupted_run_ends_at_once(submission, tmp_path):
-    """Ctrl-C during a hanging call: no score, no traceback, no process left"""
-    append(submission, "weighted_sum.py", "def weighted_sum_forward(*args):\n    while True:\n        pass")
-    command = [sys.executable, str(ROOT / "grade.py"), str(submission), "--only", "weighted_sum"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=mine(tmp_path))
-    time.sleep(5)  # the workers are loaded, the judges wait for the hanging function
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert error == "grade.py: interrupted, no score\n"
-    assert not list(tmp_path.glob("grade-*"))
-    assert str(tmp_path / "grade-") not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-
-
-def mine(tmp_path: Path) -> dict[str, str]:
-    """An environment whose temporary folders are told apart from everybody else's."""
-    return os.environ | {"TMPDIR": str(tmp_path)}
-
-
-def test_the_list_needs_no_submission(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "grade.py"), "--list"], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 0
-    assert "flash_backward_triton: FlashAttention-2 backward, Triton, 15 points" in done.stdout
-    assert "speed" in done.stdout

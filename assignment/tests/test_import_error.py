@@ -1,8 +1,6 @@
 """What kept a package from being imported is told, once and first; its files are graded all the same."""
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -15,20 +13,19 @@ from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
 from assignment.tests.forked import python
+from assignment.tests.graded import ROOT
 from tests.operators import called
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME = "test_weighted_sum.py::test_forward_values"
 SYNTAX = "x = 1\ndef weighted_sum(:\n"
 SAID = "SyntaxError: invalid syntax\n  at cs336_kernels/__init__.py:2: def weighted_sum(:"
 
 
 @pytest.fixture
-def submission(tmp_path):
+def submission(submission):
     """The reference with an __init__.py that has a syntax error."""
-    shutil.copytree(ROOT / "assignment/reference/cs336_kernels", tmp_path / "work/cs336_kernels")
-    (tmp_path / "work/cs336_kernels/__init__.py").write_text(SYNTAX)
-    return tmp_path / "work"
+    (submission / "cs336_kernels/__init__.py").write_text(SYNTAX)
+    return submission
 
 
 def grade(submission, *arguments):

@@ -346,24 +346,44 @@ def test_a_release_goes_somewhere(repository, capsys):
     assert "--to DIR, --branch NAME" in capsys.readouterr().err
 
 
-def imported_modules(source: str) -> set[str]:
+def imported_modules(source: str, path: str) -> set[str]:
+    """The modules that a file imports, dotted, relative ones in full."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = Path(path).parts[: -node.level] if node.level else ()
+            base = ".".join([*package, *filter(None, [node.module])])
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
     return found
 
 
-def test_nothing_that_students_get_imports_what_they_do_not_get():
+def test_a_relative_import_is_read_in_full():
+    assert "assignment.tests.frames" in imported_modules("from ..tests import frames", "assignment/judge/pool.py")
+    assert "assignment.judge.score" in imported_modules("from .score import OK", "assignment/judge/pool.py")
+
+
+def student_release_of_this_repository() -> release.Tree:
     listed = git(release.ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
-    tree = {path: release.File((release.ROOT / path).read_bytes()) for path in listed if (release.ROOT / path).exists()}
+    return release.student_tree(
+        {path: release.File((release.ROOT / path).read_bytes()) for path in listed if (release.ROOT / path).exists()}
+    )
+
+
+def test_nothing_that_students_get_imports_what_they_do_not_get():
     dropped = tuple(path.removesuffix(".py").rstrip("/").replace("/", ".") + "." for path in release.STAFF_ONLY)
-    student = release.student_tree(tree)
+    student = student_release_of_this_repository()
     assert {"grade.py", "pyproject.toml", "cs336_kernels/rmsnorm.py"} <= set(student)
     for path, file in student.items():
         assert not path.startswith(release.STAFF_ONLY)
         if path.endswith(".py"):
-            imported = {f"{name}." for name in imported_modules(file.data.decode())}
+            imported = {f"{name}." for name in imported_modules(file.data.decode(), path)}
             assert not [name for name in imported if name.startswith(dropped)], path
+
+
+def test_students_do_not_get_what_the_simulator_is_compared_by():
+    """Neither the table of constructs and what a GPU answered, nor a word of it"""
+    student = student_release_of_this_repository()
+    assert not [path for path in student if "constructs" in path]
+    assert b"constructs/" not in student["README.md"].data

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from assignment import text
-from assignment.commands import collector, report, run
+from assignment.commands import collector, files, report
 from assignment.diagnosis import matching
 from assignment.judge import causes, score
 from assignment.judge.checks import Check, declared
@@ -64,7 +64,7 @@ def printed(data, **terminal):
     console = Console(highlight=False, soft_wrap=True, file=io.StringIO(), color_system=None, **terminal)
     report.print_failures(console, score.entries_of(data))
     report.print_notes(console, data)
-    report.print_summary(console, data)
+    report.print_summary(console, data, [], report.next_step(data))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -90,10 +90,10 @@ def test_a_text_writes_no_line_of_the_report(said, terminal):
 @hostile
 def test_the_files_are_legal_whatever_is_said(said):
     data = report_of(said)
-    as_json = report.as_json(data)
+    as_json = files.as_json(data)
     assert json.loads(as_json, parse_constant=pytest.fail) == data
     assert re.fullmatch(r"[^\x00-\x09\x0b-\x1f\x7f-\x9f]*", as_json.decode())
-    root = ElementTree.fromstring(report.junit(data))
+    root = ElementTree.fromstring(files.junit(data))
     assert {element.tag for element in root.iter()} <= {"testsuites", "testsuite", "testcase", "failure", "skipped"}
     assert len(root.findall(".//testcase")) == 13
 
@@ -106,8 +106,8 @@ def test_the_files_stay_small(char):
     )
     results = [CheckResult(check, cases, 2) for check in declared()]
     data = score.report(SESSION, results)
-    assert len(report.as_json(data)) < 3_000_000
-    assert len(report.junit(data)) < 3_000_000
+    assert len(files.as_json(data)) < 3_000_000
+    assert len(files.junit(data)) < 3_000_000
 
 
 def test_what_is_said_stays_readable():
@@ -158,14 +158,14 @@ def test_the_next_step_is_the_first_stub():
 
 
 def test_junit_is_well_formed_and_counts_checks(data):
-    root = ElementTree.fromstring(report.junit(data))
+    root = ElementTree.fromstring(files.junit(data))
     suite = next(suite for suite in root if suite.get("name") == "rmsnorm")
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "3", "1")
     assert sum(case.find("failure") is not None for case in suite) == 3
 
 
 def write(tmp_path, data, json_name="report.json", junit_name="report.xml"):
-    return run.write_reports(Namespace(json=tmp_path / json_name, junit=tmp_path / junit_name), data)
+    return files.write(Namespace(json=tmp_path / json_name, junit=tmp_path / junit_name), data)
 
 
 def test_both_files_are_written_and_nothing_else(tmp_path, data):

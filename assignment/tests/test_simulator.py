@@ -1,4 +1,9 @@
-"""The simulator's promises. They are checked in a process of their own, for it changes what `triton` is."""
+"""The simulator's promises: each is a function check_* in a file of data/simulator, whose docstring is its claim.
+
+A file is run in a process of its own, for the simulator changes what `triton` is:
+
+    python assignment/tests/data/simulator/bounds.py        # prints one JSON object: check → traceback, or null
+"""
 
 import ast
 import functools
@@ -11,13 +16,12 @@ import pytest
 
 from assignment.tests.forked import python
 
-DATA = Path(__file__).parent / "data"
-FILES = ("simulated.py", "members.py", "watched.py", "counted.py")
+DATA = Path(__file__).parent / "data" / "simulator"
 ROOT = Path(__file__).parents[2]
 CHECKS = [
-    (file, node.name)
-    for file in FILES
-    for node in ast.parse((DATA / file).read_text()).body
+    (file.name, node.name)
+    for file in sorted(DATA.glob("*.py"))
+    for node in ast.parse(file.read_text()).body
     if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
 ]
 

@@ -1,6 +1,6 @@
 """The simulator against an H200: each construct of the table, on the inputs that the H200 had, or its definition.
 
-The GPU's answers are in data/h200_constructs.safetensors; see assignment/simulator/constructs for how to renew them.
+The GPU's answers are in data/h200_constructs.safetensors; see assignment/tests/constructs for how to renew them.
 """
 
 import json
@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from assignment.simulator.constructs import record
+from assignment.tests.constructs import record
 from assignment.tests.forked import python
 
 GPU = Path(__file__).parent / "data" / "h200_constructs.safetensors"
@@ -36,7 +36,7 @@ DEFINED = {name: construct for name, construct in record.TABLE.items() if constr
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of the same constructs, run in the simulator in a process of its own."""
     path = tmp_path_factory.mktemp("simulator") / "constructs.safetensors"
-    command = "-W", "error", "-m", "assignment.simulator.constructs", "--device", "cpu"
+    command = "-W", "error", "-m", "assignment.tests.constructs", "--device", "cpu"
     done = python(*command, "--inputs", GPU, "--out", path, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr[-4000:]
     return path

@@ -109,13 +109,6 @@ def test_a_lock_that_a_killed_judge_held_stops_nobody(pool):
     assert pool.given_up(FUNCTIONS[0]) is None
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A copy of the reference."""
-    shutil.copytree(ROOT / "assignment" / "reference" / "cs336_kernels", tmp_path / "work" / "cs336_kernels")
-    return tmp_path / "work"
-
-
 def save(path: Path, content: str) -> None:
     """As editors do, by rename."""
     part = path.with_name(".part")
@@ -123,36 +116,36 @@ def save(path: Path, content: str) -> None:
     part.replace(path)
 
 
-def test_a_save_is_seen_also_of_the_same_text(folder):
-    file = folder / "cs336_kernels" / "rmsnorm.py"
-    before = watch.look(folder)
-    assert watch.settled(folder, before) == before
+def test_a_save_is_seen_also_of_the_same_text(submission):
+    file = submission / "cs336_kernels" / "rmsnorm.py"
+    before = watch.look(submission)
+    assert watch.settled(submission, before) == before
     save(file, file.read_text())
-    after = watch.settled(folder, before)
+    after = watch.settled(submission, before)
     assert after.changes(before) == {"cs336_kernels/rmsnorm.py"}
-    assert watch.look(folder / "cs336_kernels") == after
-    (folder / "cs336_kernels" / "notes.txt").write_text("no kernel")
-    assert watch.look(folder) == after
-    (folder / "cs336_kernels" / "helpers.py").write_text("")
-    assert watch.look(folder).changes(after) == {"cs336_kernels/helpers.py"}
+    assert watch.look(submission / "cs336_kernels") == after
+    (submission / "cs336_kernels" / "notes.txt").write_text("no kernel")
+    assert watch.look(submission) == after
+    (submission / "cs336_kernels" / "helpers.py").write_text("")
+    assert watch.look(submission).changes(after) == {"cs336_kernels/helpers.py"}
 
 
-def test_a_folder_that_is_gone_is_told_and_comes_back(folder):
-    before = watch.look(folder)
-    (folder / "cs336_kernels").rename(folder / "away")
-    gone = watch.settled(folder, before)
+def test_a_folder_that_is_gone_is_told_and_comes_back(submission):
+    before = watch.look(submission)
+    (submission / "cs336_kernels").rename(submission / "away")
+    gone = watch.settled(submission, before)
     assert gone.submission is None
     assert "holds no cs336_kernels" in gone.why
-    (folder / "away").rename(folder / "cs336_kernels")
-    assert watch.settled(folder, gone) == before
+    (submission / "away").rename(submission / "cs336_kernels")
+    assert watch.settled(submission, gone) == before
 
 
-def test_what_is_still_being_written_is_waited_for(folder, monkeypatch):
+def test_what_is_still_being_written_is_waited_for(submission, monkeypatch):
     """Two looks while an editor writes, two after it"""
     before, half, more, whole = (watch.Seen(None, why) for why in ("before", "half", "more", "whole"))
     looks = iter([half, more, whole, whole])
     monkeypatch.setattr(watch, "look", lambda path: next(looks))
-    assert watch.settled(folder, before) == whole
+    assert watch.settled(submission, before) == whole
 
 
 @pytest.mark.parametrize(
@@ -217,11 +210,11 @@ class Watching:
 
 
 @pytest.fixture
-def watching(folder):
+def watching(submission):
     started: list[Watching] = []
 
     def start(*arguments: str) -> Watching:
-        started.append(Watching(folder, *arguments))
+        started.append(Watching(submission, *arguments))
         return started[0]
 
     yield start
@@ -235,9 +228,9 @@ CLAIM = "weighted_sum_forward returns Σ_j"
 
 
 @pytest.mark.slow
-def test_a_watch_answers_every_save_and_nothing_but_an_interrupt_ends_it(watching, folder):
+def test_a_watch_answers_every_save_and_nothing_but_an_interrupt_ends_it(watching, submission):
     """Good code, code that does not parse, a hang that is mended, no folder, and Ctrl-C at last"""
-    file = folder / "cs336_kernels" / "weighted_sum.py"
+    file = submission / "cs336_kernels" / "weighted_sum.py"
     right = file.read_text()
     its = watching("--only", "test_weighted_sum.py::test_forward_values")
     assert "ok" in its.wait_for(CLAIM, PATIENCE_S)
@@ -254,20 +247,20 @@ def test_a_watch_answers_every_save_and_nothing_but_an_interrupt_ends_it(watchin
     save(file, right)
     assert "ok" in its.wait_for(CLAIM, PATIENCE_S)
     its.wait_for("Watching", PATIENCE_S)
-    file.parent.rename(folder / "away")
+    file.parent.rename(submission / "away")
     its.wait_for("holds no cs336_kernels", PATIENCE_S)
-    (folder / "away").rename(file.parent)
+    (submission / "away").rename(file.parent)
     assert "ok" in its.wait_for(CLAIM, PATIENCE_S)
     assert its.stop() == 130
     its.wait_for("no longer watching", 5)
     assert not [line for line in its.seen if "Traceback" in line or "\x1b" in line]
-    assert not list((folder.parent / "tmp").glob("grade-*"))
+    assert not list((submission.parent / "tmp").glob("grade-*"))
 
 
 @pytest.mark.slow
-def test_next_is_watched_at_the_check_where_it_stopped(watching, folder):
+def test_next_is_watched_at_the_check_where_it_stopped(watching, submission):
     """It is told first after each save, and what comes after it once it passes"""
-    file = folder / "cs336_kernels" / "weighted_sum.py"
+    file = submission / "cs336_kernels" / "weighted_sum.py"
     right = file.read_text()
     todo = "\n\ndef {}(*arguments):\n    raise NotImplementedError('write it')\n"
     file.write_text(right + todo.format("weighted_sum_backward") + todo.format("weighted_sum"))
@@ -294,10 +287,10 @@ def test_next_is_watched_at_the_check_where_it_stopped(watching, folder):
         (["--watch", "--explain", "test_flash_forward.py::test_triton_speed"], "--watch times nothing"),
     ],
 )
-def test_options_that_do_not_fit_are_refused_in_a_sentence(folder, arguments, words):
-    shutil.make_archive(str(folder / "submission"), "zip", folder)
+def test_options_that_do_not_fit_are_refused_in_a_sentence(submission, arguments, words):
+    shutil.make_archive(str(submission / "submission"), "zip", submission)
     command = [sys.executable, str(ROOT / "grade.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=submission, timeout=60)
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr

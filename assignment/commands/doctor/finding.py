@@ -1,4 +1,4 @@
-"""One line of the answer."""
+"""One line of the doctor's answer."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ OK, WARN, FAIL = "ok", "warn", "FAIL"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the answer, and where it is not ok what to do."""
+    """What was found of one item and, where it is not ok, what to do."""
 
     status: str
     item: str

@@ -1,98 +1,68 @@
-"""What is to be said of the GPU, and of the C compiler that Triton needs for it."""
+"""What is to be said of an NVIDIA GPU, its driver, and what PyTorch and Triton make of them."""
 
-from __future__ import annotations
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
 
-from assignment.commands.doctor.facts import Facts, Library
+from assignment.commands.doctor import processes
 from assignment.commands.doctor.finding import FAIL, OK, WARN, Finding
-from assignment.commands.doctor.installed import again, by_uv, numbers
 
+ITEM = "GPU"
+NONE = Finding(OK, ITEM, "none, and none is needed: kernels run in the simulator")
+DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # as pool.pick_device looks for them
 BFLOAT16 = (8, 0)  # the compute capability that has it
-OLDEST_DRIVERS = {11: 450, 12: 525, 13: 580}  # by the CUDA that PyTorch is built for
-SIMULATE = "uv run grade.py --device cpu"
+NVIDIA_SMI_TIMEOUT_S = 30
+SIMULATE = "meanwhile take the simulator: uv run grade.py --device cpu"
+CURE = (
+    "nvidia-smi should list it: if not, install or update NVIDIA's driver (580 or newer) and restart, or start the "
+    "container with --gpus all; until then kernels are simulated"
+)
+ASK_TORCH = """import torch
+torch.cuda.init()
+print(torch.cuda.get_device_name(), *torch.cuda.get_device_capability(), torch.version.cuda, sep="\\n")"""
 
 
-def is_usable(facts: Facts) -> bool:
-    return facts.gpu.capability is not None and facts.gpu.capability >= BFLOAT16
+def gpu() -> Finding:
+    """One that the grader would choose, and on which a kernel then fails, keeps it from working; no other does."""
+    name, problem = nvidia_smi()
+    if not any(Path(device).exists() for device in DEVICES):
+        return Finding(WARN, ITEM, f"{name}, but no {DEVICES[0]}", CURE) if name else NONE
+    told, why_not = processes.python("-c", ASK_TORCH)
+    if why_not:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        advice = CURE if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden} may hide it: unset it; {CURE}"
+        found = f"{name or 'a driver'}, but PyTorch cannot use it: {why_not}"
+        return Finding(WARN, ITEM, f"{found}; {problem}" if problem else found, advice)
+    name, major, minor, cuda = told.splitlines()[-4:]
+    if (int(major), int(minor)) < BFLOAT16:
+        found = f"{name} has no bf16: its compute capability is {major}.{minor}; expected 8.0 or more"
+        return Finding(WARN, ITEM, found, "take the simulator: uv run grade.py --device cpu")
+    if problem := processes.first_kernel():
+        return Finding(FAIL, ITEM, f"{name}, but a small kernel fails on it: {problem}", f"{cure()}; {SIMULATE}")
+    return Finding(OK, ITEM, f"{name}, compute capability {major}.{minor}, CUDA {cuda}")
 
 
-def gpu(facts: Facts) -> Finding:
-    """Only one that the grader would choose, and that then fails, keeps it from working."""
-    gpu = facts.gpu
-    name = gpu.name or "an NVIDIA GPU"
-    if not gpu.is_there:
-        return Finding(OK, "GPU", "none, and none is needed: kernels run in the simulator")
-    if gpu.capability is None:
-        return Finding(
-            WARN, "GPU", f"{name}, but {why_unusable(facts)}", f"{cure(facts)}; until then kernels are simulated"
-        )
-    version = ".".join(map(str, gpu.capability))
-    if gpu.capability < BFLOAT16:
-        found = f"{name} has no bf16: its compute capability is {version}; expected 8.0 or more"
-        return Finding(WARN, "GPU", found, f"take the simulator: {SIMULATE}")
-    if gpu.kernel_problem and compiler(facts).status == OK:
-        found = f"{name}, but a small kernel does not run on it: {gpu.kernel_problem}"
-        return Finding(FAIL, "GPU", found, f"show this line to the staff; meanwhile take the simulator: {SIMULATE}")
-    return Finding(
-        OK, "GPU", f"{name}, compute capability {version}, driver {gpu.driver or 'unknown'}, CUDA {gpu.cuda}"
-    )
+def nvidia_smi() -> tuple[str, str]:
+    """The first GPU with its driver, "" for none; and why nvidia-smi tells of none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "", "nvidia-smi is not installed"
+    command = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"nvidia-smi does not run: {error}"
+    first = next(iter((done.stdout + done.stderr).splitlines()), "no answer")
+    name, comma, driver = first.rpartition(", ")
+    return (f"{name}, driver {driver}", "") if not done.returncode and comma else ("", first)
 
 
-def is_old_driver(facts: Facts) -> bool:
-    driver, needed = numbers(facts.gpu.driver), oldest_driver(facts)
-    return bool(driver) and bool(needed) and driver[0] < needed
-
-
-def oldest_driver(facts: Facts) -> int:
-    """The driver that PyTorch's CUDA needs; 0 if that is not known."""
-    return OLDEST_DRIVERS.get(next(iter(numbers(facts.gpu.cuda or "")), 0), 0)
-
-
-def why_unusable(facts: Facts) -> str:
-    gpu = facts.gpu
-    if not gpu.has_device and gpu.driver:
-        return f"not to be reached from here, though its driver {gpu.driver} is loaded"
-    if not gpu.has_device:
-        return f"no driver for it ({gpu.driver_problem or 'no /dev/nvidiactl'})"
-    if facts.libraries.get("torch", Library(problem="not installed")).problem:
-        return "torch, which would use it, does not work"
-    if gpu.cuda == "":
-        return "this torch is built without CUDA"
-    if is_old_driver(facts):
-        return f"its driver is {gpu.driver}; torch's CUDA {gpu.cuda} needs {oldest_driver(facts)} or newer"
-    said = gpu.problem or "torch does not see it"
-    return f"{said}; {gpu.driver_problem}" if gpu.driver_problem else said
-
-
-def cure(facts: Facts) -> str:
-    """What to do about a GPU that cannot be used."""
-    gpu = facts.gpu
-    if not gpu.has_device and gpu.driver:
-        return "in a container: start it with --gpus all"
-    if not gpu.has_device:
-        newest = max(OLDEST_DRIVERS.values())
-        return f"install NVIDIA's driver, {newest} or newer (Ubuntu: sudo ubuntu-drivers install), and restart"
-    if facts.libraries.get("torch", Library(problem="not installed")).problem:
-        return "first see to torch"
-    if gpu.cuda == "":
-        return again(facts, "torch")
-    if is_old_driver(facts):
-        needed = oldest_driver(facts)
-        return f"update NVIDIA's driver (Ubuntu: sudo apt install nvidia-driver-{needed}), and restart"
-    if "CUDA_VISIBLE_DEVICES" in facts.environment:
-        return f"it may be hidden by CUDA_VISIBLE_DEVICES={facts.environment['CUDA_VISIBLE_DEVICES']}: unset it"
-    if "mismatch" in gpu.driver_problem:
-        return "the driver was updated while it ran: restart the machine"
-    return "restart the machine; in a container, start it with --gpus all"
-
-
-def compiler(facts: Facts) -> Finding:
+def cure() -> str:
     """Triton builds its launcher on a GPU with a C compiler and Python's headers."""
-    if not facts.gpu.works:
-        return Finding(OK, "C compiler", f"{facts.compiler or 'none'}; needed only with a GPU")
-    meanwhile = f"until then take the simulator: {SIMULATE}"
-    if not facts.compiler:
-        return Finding(FAIL, "C compiler", "none, and Triton needs one on a GPU", f"apt install gcc; {meanwhile}")
-    if not facts.has_headers:
-        found = f"{facts.compiler}, but Python.h is missing, which Triton needs on a GPU"
-        return Finding(FAIL, "C compiler", found, f"apt install python3-dev, or {by_uv(facts)}; {meanwhile}")
-    return Finding(OK, "C compiler", facts.compiler)
+    if not any(map(shutil.which, filter(None, (os.environ.get("CC"), "gcc", "clang")))):
+        return "Triton needs a C compiler there: apt install gcc"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return "Triton needs Python.h there: apt install python3-dev, or uv sync --managed-python"
+    return "show this line to the staff"

@@ -1,97 +1,69 @@
-"""Gathers the facts, on any machine.
+"""What is to be said of the system, the sandbox, memory and room for temporary files."""
 
-What is imported at the top of these modules needs no package, and no more than Python 3.9.
-"""
-
-from __future__ import annotations
-
-import os
 import platform
 import re
 import shutil
-import sys
-import sysconfig
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
-from assignment.commands.doctor.facts import LIBRARIES, Facts, Folder, fits
-from assignment.commands.doctor.nvidia import contents, nvidia
-from assignment.commands.doctor.packages import ROOT, in_words, library, run_first_kernel
+from assignment.commands.doctor.finding import FAIL, OK, WARN, Finding
 from assignment.sandbox import rungs
 
-TELLING = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+MB, GB = 10**6, 10**9
+MEMORY_GB, MEMORY_OF_A_JOB_GB = 0.8, 0.45  # as measured on the reference
+CONTAINER = "open this folder in its dev container, .devcontainer/ (VS Code offers it), and run this there"
+UBUNTUS_SETTING = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 
 
-def gather(path: Path) -> Facts:
-    """The facts, for a submission at path. Takes the seconds that PyTorch takes to load."""
-    facts = basics()
-    if not fits(facts):
-        return facts
-    with ThreadPoolExecutor(os.cpu_count()) as several:
-        libraries = dict(zip(LIBRARIES, several.map(library, LIBRARIES)))  # noqa: B905
-    gpu = nvidia(can_ask_torch=not libraries["torch"].problem)
-    device = "cuda" if gpu.works else "cpu"
-    can_run = not facts.temporary.problem and not any(libraries[name].problem for name in LIBRARIES[:3])
-    facts = replace(
-        facts,
-        libraries=libraries,
-        simulator=run_first_kernel("-m", "assignment.simulator") if can_run else None,
-        gpu=replace(gpu, kernel_problem=run_first_kernel()) if gpu.works and can_run else gpu,
-        compiler=next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "gcc", "clang"))), ""),
-        has_headers=Path(sysconfig.get_paths()["include"], "Python.h").exists(),
-        rungs={rung: rungs.problem(rung, device) for rung in rungs.order(device)},
-        forbids_namespaces=contents("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1",
-        memory=free_memory(),
-    )
-    return with_points(with_submission(facts, path))
+def system() -> Finding:
+    name, python = platform.system(), platform.python_version()
+    if name == "Linux":
+        return Finding(OK, "system", f"Linux, Python {python}")
+    advice = f"{CONTAINER}; WSL 2 works too" if name == "Windows" else CONTAINER
+    return Finding(FAIL, "system", f"{name.replace('Darwin', 'macOS')}, for which there is no Triton", advice)
 
 
-def basics() -> Facts:
-    """What can be found out on any system and by any Python."""
-    project = Path(os.environ.get("UV_PROJECT_ENVIRONMENT") or ".venv")
-    return Facts(
-        python=sys.version_info[:3],
-        implementation=platform.python_implementation(),
-        executable=sys.executable,
-        is_projects=Path(sys.prefix).resolve() == (ROOT / project).resolve(),
-        is_managed=Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").exists() and sys.prefix == sys.base_prefix,
-        has_uv=bool(shutil.which("uv")),
-        system=platform.system(),
-        machine=platform.machine(),
-        libc=platform.libc_ver(),
-        temporary=temporary_folder(),
-        cache=cache_folder(),
-        here=folder(ROOT),
-        environment={name: os.environ[name] for name in TELLING if name in os.environ},
-    )
-
-
-# Folders and memory.
-
-
-def temporary_folder() -> Folder:
+def temporary() -> Finding:
+    """Room for what is compiled, and for the submission's processes."""
+    advice = "name a folder of yours: export TMPDIR=FOLDER"
     try:
-        return folder(Path(tempfile.gettempdir()))
+        folder = tempfile.gettempdir()
     except FileNotFoundError as error:  # it tries several, by writing to them
-        return Folder(os.environ.get("TMPDIR", "/tmp"), problem=str(error.strerror or error))
+        return Finding(FAIL, "temporary", f"no folder for temporary files: {error.strerror}", advice)
+    free = shutil.disk_usage(folder).free
+    found = f"{folder}: {free / GB:.1f} GB free"
+    if free >= 2 * GB:
+        return Finding(OK, "temporary", found)
+    return Finding(WARN if free >= 200 * MB else FAIL, "temporary", found, f"make room there, or {advice}")
 
 
-def cache_folder() -> Folder:
-    try:
-        return folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
-    except RuntimeError as error:  # a user whom the system does not know, as in some containers
-        return Folder("~/.cache", problem=str(error))
+def sandbox() -> Finding:
+    problems = {rung: rungs.problem(rung, "cpu") for rung in rungs.order("cpu")}
+    best = next(rung for rung, problem in problems.items() if not problem)
+    worse = "; ".join(f"not {rung}: {problem}" for rung, problem in problems.items() if problem)
+    if best not in rungs.UNSAFE:
+        return Finding(OK, "sandbox", f"{best}; {worse}" if worse else best)
+    advice = "take a machine, or start the container, with user name spaces or Landlock allowed"
+    if "not installed" in problems[rungs.BUBBLEWRAP]:
+        advice = "apt install bubblewrap"
+    elif contents(UBUNTUS_SETTING).strip() == "1":
+        advice = f"allow user name spaces: sudo sysctl kernel.{UBUNTUS_SETTING.name}=0"
+    return Finding(WARN, "sandbox", f"none but limits ({worse})", f"enough for your own code; for others', {advice}")
 
 
-def folder(path: Path) -> Folder:
-    """What is true of path, or of the nearest folder above it that can be seen."""
-    there = next((there for there in (path, *path.parents) if os.access(there, os.F_OK)), Path("/"))
-    if not there.is_dir():
-        return Folder(str(path), problem=f"{there} is no folder")
-    problem = "" if os.access(there, os.W_OK | os.X_OK) else "it cannot be written to"
-    return Folder(str(path), shutil.disk_usage(there).free, problem)
+def memory() -> Finding:
+    """Whether what is free is enough for a process that judges on each core."""
+    from assignment.judge.pool import default_jobs
+
+    free, wanted = free_memory() / GB, default_jobs("cpu")
+    found = f"{free:.1f} GB free, for {'1 core' if wanted == 1 else f'{wanted} cores'}"
+    jobs = int((free - MEMORY_GB) / MEMORY_OF_A_JOB_GB)
+    if jobs >= wanted:
+        return Finding(OK, "memory", found)
+    if jobs < 1:
+        needed = f"{MEMORY_GB + MEMORY_OF_A_JOB_GB:.1f} GB"
+        return Finding(FAIL, "memory", f"{found}; a grade takes {needed}", "end other programs")
+    return Finding(WARN, "memory", f"{found} is little", f"take fewer processes: uv run grade.py --jobs {jobs}")
 
 
 def free_memory() -> int:
@@ -108,25 +80,9 @@ def free_memory() -> int:
     return min(free, default=0)
 
 
-# What is graded. These modules need the Python that fits() asks for.
-
-
-def with_submission(facts: Facts, path: Path) -> Facts:
-    from assignment.submission import UnusableSubmission, read
-
+def contents(path: str | Path) -> str:
+    """A file's; nothing if it cannot be read."""
     try:
-        return replace(facts, files=len(read(path.absolute()).files))
-    except UnusableSubmission as error:
-        return replace(facts, submission=str(error))
-
-
-def with_points(facts: Facts) -> Facts:
-    from assignment.judge import checks, pool
-
-    facts = replace(facts, jobs=pool.default_jobs("cpu"))
-    try:
-        declared = checks.without_practice(checks.declared())
-    except (OSError, SyntaxError, LookupError, AssertionError) as error:
-        return replace(facts, points_problem=in_words(error))
-    speed = sum(check.points for check in declared if check.problem == checks.SPEED)
-    return replace(facts, points=sum(check.points for check in declared) - speed, speed=speed)
+        return Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,7 +1,7 @@
 """A table of Triton constructs, each a tiny kernel, run on a GPU and in the simulator.
 
-    python -m assignment.simulator.constructs --device cuda --out h200.safetensors
-    python -m assignment.simulator.constructs --device cpu --inputs h200.safetensors --out cpu.safetensors
+    python -m assignment.tests.constructs --device cuda --out h200.safetensors
+    python -m assignment.tests.constructs --device cpu --inputs h200.safetensors --out cpu.safetensors
 
 The file holds every construct's inputs and outputs, and the tolerance for the simulator. The file
 from an H200 is committed as test data, so that the simulator can be compared with the GPU on

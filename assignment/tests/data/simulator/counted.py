@@ -1,4 +1,4 @@
-"""Costs against hand counts on kernels small enough to count: run by test_simulator.py, like simulated.py."""
+"""Costs against hand counts on kernels small enough to count: run by test_simulator.py."""
 
 # mypy: disable-error-code="attr-defined"
 
@@ -14,7 +14,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from assignment.simulator import calls
 from assignment.simulator.costs import HostTraffic, summary
-from assignment.tests.data.simulated import run_checks
+from assignment.simulator.trace import Traffic
+from assignment.tests.data.simulator.common import run_checks
 
 
 def counted(launch, *expected: dict) -> None:
@@ -28,10 +29,15 @@ def counted(launch, *expected: dict) -> None:
                 "loaded": traffic.loaded,
                 "stored": traffic.stored,
                 "updated": traffic.updated,
-                "loaded_once": traffic.distinct("loaded"),
-                "stored_once": traffic.distinct("stored"),
+                "loaded_once": distinct(traffic, "loaded"),
+                "stored_once": distinct(traffic, "stored"),
             }
             assert got == {name: wanted.get(name, 0) for name in got}, (traffic.name, got, wanted)
+
+
+def distinct(traffic: Traffic, action: str) -> int:
+    """Bytes touched at least once."""
+    return int((traffic.counts[action] > 0).sum()) * traffic.itemsize if action in traffic.counts else 0
 
 
 def read(nbytes: int, once: int | None = None) -> dict[str, int]:

@@ -11,7 +11,7 @@ def main() -> int:
         from assignment.simulator import install
 
         install()
-    from assignment.simulator.constructs.record import record
+    from assignment.tests.constructs.record import record
 
     failures = record(arguments.device, arguments.out, arguments.inputs, arguments.only)
     for name, error in failures.items():
@@ -20,10 +20,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m assignment.simulator.constructs",
-        description=__doc__,
-    )
+    parser = argparse.ArgumentParser(prog="python -m assignment.tests.constructs", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--out", type=Path, required=True, help="the safetensors file to write")
     parser.add_argument(

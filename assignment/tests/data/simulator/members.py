@@ -26,7 +26,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from assignment.tests.data.simulated import raised, run_checks
+from assignment.tests.data.simulator.common import raised, run_checks
 
 # x: 16 float32 numbers, n: 16 integers, m: 16 × 16 float32, s: a scalar; at: 0 to 15. Of methods the first is `self`.
 ARGUMENTS = {

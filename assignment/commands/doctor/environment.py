@@ -1,0 +1,77 @@
+"""What is to be said of Python's packages, of the simulator and of Triton's compiler."""
+
+import importlib.machinery
+import importlib.metadata
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from assignment.commands.doctor import processes
+from assignment.commands.doctor.finding import FAIL, OK, WARN, Finding
+
+BY_UV = "run it by uv, which brings the packages of pyproject.toml: uv run grade.py --doctor (first: pip install uv)"
+ANEW = "install the packages again: uv sync --reinstall; if it stays, show this line to the staff"
+
+
+def wanted() -> dict[str, str]:
+    """The packages that pyproject.toml asks for, by the name that is imported; the version of those that it pins."""
+    project = tomllib.loads((processes.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    parts = [re.fullmatch(r"([\w-]+)(?:==)?(.*)", line) for line in project["dependencies"]]
+    return {part[1].replace("-", "_"): part[2] if "==" in part[0] else "" for part in parts if part}
+
+
+def origin(name: str) -> Path | None:
+    """The file that `import name` would load; None if there is none."""
+    spec = importlib.machinery.PathFinder.find_spec(name)
+    return Path(spec.origin) if spec and spec.origin else None
+
+
+def packages() -> Finding:
+    """Whether all are installed, and none is hidden by a file of its name."""
+    missing = [name for name in wanted() if origin(name) is None]
+    if missing:
+        return Finding(FAIL, "packages", f"not installed: {', '.join(missing)}", BY_UV)
+    for name in wanted():
+        file = origin(name)
+        if file and not {"site-packages", "dist-packages"} & {*file.parts}:
+            found = f"{file} stands in the way of the package {name}"
+            return Finding(FAIL, "packages", found, "rename it, or take its folder off PYTHONPATH")
+    return Finding(OK, "packages", ", ".join(wanted()))
+
+
+def versions() -> Iterator[Finding]:
+    """Of those that pyproject.toml pins: whether they are this environment's, and what the class uses."""
+    for name, pinned in wanted().items():
+        if not pinned:
+            continue
+        version, file = importlib.metadata.version(name), origin(name)
+        if file and not file.is_relative_to(sys.prefix):
+            found = f"{version}, of another Python: {file.parent}"
+            yield Finding(WARN, name, found, f"unset PYTHONPATH, or {BY_UV}")
+        elif version.partition("+")[0] != pinned:
+            yield Finding(WARN, name, f"{version}; the class uses {pinned}", BY_UV)
+        else:
+            yield Finding(OK, name, version)
+
+
+def simulator() -> Finding:
+    """Whether it runs a kernel: for that torch, triton and numpy must load, too."""
+    return _runs("simulator", "a small kernel gives the right result", "assignment.simulator")
+
+
+def compiler() -> Finding:
+    """Whether Triton and NVIDIA's assembler, which comes with it, make machine code; no GPU is needed."""
+    return _runs("compiler", "Triton compiles a small kernel for GPUs", "assignment.compiling")
+
+
+def _runs(item: str, good: str, module: str) -> Finding:
+    problem = processes.first_kernel("-m", module)
+    if not problem:
+        return Finding(OK, item, good)
+    advice = ANEW
+    if "LD_LIBRARY_PATH" in os.environ:
+        advice = f"other libraries may come first: unset LD_LIBRARY_PATH; if that does not help, {ANEW}"
+    return Finding(FAIL, item, f"a small kernel fails: {problem}", advice)

@@ -1,0 +1,61 @@
+"""The report as JSON and as JUnit XML, and how both are written."""
+
+import argparse
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+from assignment import text
+from assignment.commands.report import short
+from assignment.judge import score
+
+
+def write(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
+    """Write the files that were asked for; returns what could not be written, and why."""
+    unwritten = []
+    for path, form in ((options.json, as_json), (options.junit, junit)):
+        try:
+            if path:
+                _replace(path, form(data))
+        except Exception as error:
+            unwritten.append(text.line(f"{path} was not written: {error}"))
+    return unwritten
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """By rename, so that a reader never sees half a file; into what is no file, such as /dev/null, directly."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def as_json(report: dict[str, Any]) -> bytes:
+    return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def junit(report: dict[str, Any]) -> bytes:
+    """One test case a check, in the JUnit XML that continuous-integration servers read."""
+    suites = ElementTree.Element("testsuites", name="cs336_kernels")
+    for problem in (*report["problems"], *report["practice"]):
+        checks = problem["checks"]
+        lost = [check for check in checks if check["status"] not in (*score.KEEPS_POINTS, score.NOT_GRADED)]
+        skipped = sum(check["status"] == score.NOT_GRADED for check in checks)
+        counts = {"tests": len(checks), "failures": len(lost), "skipped": skipped}
+        attributes = {"name": problem["name"], **{key: str(value) for key, value in counts.items()}}
+        suite = ElementTree.SubElement(suites, "testsuite", attributes)
+        for check in checks:
+            case = ElementTree.SubElement(suite, "testcase", classname=problem["name"], name=check["name"])
+            if check["status"] == score.NOT_GRADED:
+                ElementTree.SubElement(case, "skipped", message=check["claim"])
+            elif check in lost:
+                failure = ElementTree.SubElement(case, "failure", message=f"{check['status']}: {check['claim']}")
+                failure.text = short(check["message"])
+    return ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)

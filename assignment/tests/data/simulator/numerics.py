@@ -1,0 +1,334 @@
+"""Numbers as a GPU has them: conversions, products, reductions, atomics."""
+
+# mypy: disable-error-code="attr-defined"
+# (in a kernel a loop variable is a tensor)
+
+if __name__ == "__main__":
+    from assignment.simulator import install
+
+    install()
+
+import torch
+import triton
+import triton.language as tl
+
+from assignment.tests.data.simulator.common import cast_kernel, converted, raised, run_checks
+
+
+def check_all_16_bit_patterns() -> None:
+    """Every bf16 and fp16 number goes to float32 and back unchanged, every NaN becomes the GPU's."""
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    for dtype in (torch.bfloat16, torch.float16):
+        x = every.view(dtype)
+        wide = converted(x, torch.float32)
+        assert torch.equal(wide.nan_to_num(7.0), x.float().nan_to_num(7.0))
+        back = converted(wide, dtype).view(torch.int16)
+        assert torch.equal(back, torch.where(x.isnan(), 0x7FFF, every).to(torch.int16))
+
+
+def check_8_bit_floats() -> None:
+    """All 256 of either kind go to float32, bf16 and fp16 as what they are, and back; bytes are copied as they are."""
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        every = torch.arange(256, dtype=torch.uint8).view(dtype)
+        number = ~every.isnan()
+        for wide in (torch.float32, torch.bfloat16, torch.float16):
+            result = converted(every, wide)
+            assert torch.equal(result[number], every.to(wide)[number])
+            assert result[~number].isnan().all()
+            back = converted(result, dtype).view(torch.uint8)
+            assert back[~number].eq(0x7F).all()
+            finite = number & every.float().isfinite()
+            assert torch.equal(back[finite], every.view(torch.uint8)[finite])
+        assert torch.equal(converted(every, dtype).view(torch.uint8), every.view(torch.uint8))
+
+
+def check_rounding_to_8_bits() -> None:
+    """To nearest even; what is too large, infinity included, becomes the largest finite number."""
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        every = torch.arange(256, dtype=torch.uint8).view(dtype).float()
+        every = every[every.isfinite()].sort().values
+        between = torch.cat([every, (every[1:] + every[:-1]) / 2, every * (1 + 2**-12)])
+        inside = between[between.abs() <= torch.finfo(dtype).max]
+        for wide in (torch.float32, torch.float16):
+            values = inside.to(wide)
+            assert torch.equal(converted(values, dtype).float(), values.to(dtype).float())
+        huge = torch.tensor([1e6, -1e6, torch.inf, -torch.inf])
+        limit = torch.finfo(dtype).max
+        assert converted(huge, dtype).float().tolist() == [limit, -limit, limit, -limit]
+
+
+def check_tensors_that_triton_has_no_type_for() -> None:
+    """Scales of microscaling formats go to a kernel as bytes, and it is said so."""
+    for dtype, words in ((torch.float8_e8m0fnu, "float8_e8m0fnu: pass x.view(torch.uint8)"), (torch.complex64, "64")):
+        x = torch.ones(4).to(dtype)
+        assert str(raised(TypeError, cast_kernel[(1,)], x, x, 4, SIZE=4)).endswith(words)
+
+
+@triton.jit
+def rtz_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at).to(y_ptr.dtype.element_ty, fp_downcast_rounding="rtz"))
+
+
+def check_rounding_to_8_bits_towards_zero() -> None:
+    """Triton cuts fp8e5 out of an fp16, and has no such conversion to fp8e4nv."""
+    x = torch.tensor([1.0, 1.2499, -1.2499, 1.9, 57344.0, 1e30, torch.inf, torch.nan])
+    y = torch.empty(8, dtype=torch.float8_e5m2)
+    rtz_kernel[(1,)](x, y, 8)
+    assert y.float().tolist()[:-1] == [1.0, 1.0, -1.0, 1.75, 57344.0, 57344.0, torch.inf]
+    assert y[-1].isnan()
+    assert "rtz" in str(raised(ValueError, rtz_kernel[(1,)], x, torch.empty(8, dtype=torch.float8_e4m3fn), 8))
+
+
+@triton.jit
+def chosen_kernel(x_ptr, y_ptr, USE: tl.constexpr):
+    at = tl.arange(0, 4)
+    x = tl.load(x_ptr + at, mask=at < 3, other=0.0)
+    if USE == "max":
+        y = tl.maximum(x, tl.zeros((4,), x.dtype))
+    elif USE == "add":
+        y = x + x
+    else:
+        y = x < x
+    tl.store(y_ptr + at, y.to(tl.float32))
+
+
+def check_8_bit_floats_are_not_computed_with() -> None:
+    """The larger of two is found by their values; the compiler adds and compares none."""
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        x, y = torch.tensor([-2.0, 3.0, -0.5, 7.0]).to(dtype), torch.empty(4)
+        chosen_kernel[(1,)](x, y, "max")
+        assert y.tolist() == [0, 3, 0, 0]
+        for use in ("add", "less"):
+            assert "convert to float32" in str(raised(ValueError, chosen_kernel[(1,)], x, y, use))
+
+
+@triton.jit
+def scaled_kernel(
+    a_ptr, s_ptr, y_ptr, FORMAT: tl.constexpr, GROUPS: tl.constexpr, K_PACK: tl.constexpr, OUT: tl.constexpr
+):
+    i = tl.arange(0, 64)
+    a = tl.load(a_ptr + i[:, None] * 64 + i[None, :])
+    s = tl.load(s_ptr + i[:, None] * GROUPS + tl.arange(0, GROUPS)[None, :])
+    y = tl.dot_scaled(a, s, FORMAT, a, None, "e4m3", lhs_k_pack=K_PACK, out_dtype=OUT)
+    tl.store(y_ptr + i[:, None] * 64 + i[None, :], y)
+
+
+def check_scaled_products_that_are_refused() -> None:
+    """In Triton's words, where Triton has some."""
+
+    def refused(error: type[Exception], a=torch.float8_e4m3fn, s=torch.uint8, *given, y=torch.float32) -> str:
+        given = (*given, *("e4m3", 2, True, tl.float32)[len(given) :])
+        tensors = torch.zeros(64, 64).to(a), torch.zeros(64, 4).to(s), torch.empty(64, 64, dtype=y)
+        return str(raised(error, scaled_kernel[(1,)], *tensors, *given))
+
+    fp8, byte = torch.float8_e4m3fn, torch.uint8
+    assert "Invalid float format: e9m9" in refused(ValueError, fp8, byte, "e9m9")
+    assert "NYI: lhs_format e3m2" in refused(AssertionError, fp8, byte, "e3m2")
+    assert "e2m1 format must be packed as uint8. Got fp8e4nv" in refused(AssertionError, fp8, byte, "e2m1")
+    assert "Unexpected dtype for bf16. Got fp8e4nv" in refused(AssertionError, fp8, byte, "bf16")
+    assert "Unexpected dtype for e4m3. Got int8" in refused(AssertionError, torch.int8)
+    assert "64, 2]. Got ['64', '4']" in refused(AssertionError, fp8, byte, "e4m3", 4)
+    assert "only mxfp4 inputs can be packed" in refused(AssertionError, fp8, byte, "e4m3", 2, False)
+    assert "Only float32 is supported" in refused(AssertionError, fp8, byte, "e4m3", 2, True, tl.float16)
+    assert "must be e8m0 in uint8, or fp8e4nv, got int32" in refused(ValueError, fp8, torch.int32)
+    assert "must be e8m0 in uint8, or fp8e4nv, got fp32" in refused(ValueError, fp8, torch.float32)
+
+
+@triton.jit
+def scaled_batch_kernel(a_ptr, b_ptr, s_ptr, y_ptr, A: tl.constexpr, B: tl.constexpr, HAS_BATCH: tl.constexpr):
+    i = tl.arange(0, 32)
+    a = tl.load(a_ptr + tl.arange(0, A)[:, None, None] * 1024 + i[None, :, None] * 32 + i[None, None, :])
+    b = tl.load(b_ptr + tl.arange(0, B)[:, None, None] * 1024 + i[None, :, None] * 32 + i[None, None, :])
+    s = tl.load(s_ptr + i[:, None])
+    if HAS_BATCH:
+        s = tl.load(s_ptr + tl.arange(0, A)[:, None, None] * 32 + i[None, :, None])
+    y = tl.dot_scaled(a, s, "e4m3", b, None, "e4m3")
+    tl.store(y_ptr + tl.arange(0, A)[:, None, None] * 1024 + i[None, :, None] * 32 + i[None, None, :], y)
+
+
+def check_scaled_batches() -> None:
+    """Operands and their scales have the same batches: nothing is broadcast. Before Triton 3.7 scales had none."""
+    if triton.__version__ < "3.7":
+        return
+    a, s, y = torch.zeros(4, 32, 32).to(torch.float8_e4m3fn), torch.zeros(4, 32).byte(), torch.empty(4, 32, 32)
+    scaled_batch_kernel[(1,)](a, a, s, y, 4, 4, True)
+    assert y.eq(0).all()
+    assert "[4, 32, 1], got [32, 1]" in str(raised(ValueError, scaled_batch_kernel[(1,)], a, a, s, y, 4, 4, False))
+    assert "batches (4,) and (1,)" in str(raised(ValueError, scaled_batch_kernel[(1,)], a, a, s, y, 4, 1, True))
+
+
+def check_rounding_to_16_bits() -> None:
+    """float32 and float64 round to the nearest even 16-bit number, once."""
+    bits = torch.randint(-(2**31), 2**31 - 1, (2**16,), generator=torch.Generator().manual_seed(0))
+    x = bits.to(torch.int32).view(torch.float32)
+    for dtype in (torch.bfloat16, torch.float16):
+        got, expected = converted(x, dtype), x.to(dtype)
+        assert torch.equal(got.nan_to_num(7.0), expected.nan_to_num(7.0))
+    halfway = torch.tensor([1 + 2**-8, 1 + 2**-8 + 2**-40, 1 + 3 * 2**-8 - 2**-40, 1 + 3 * 2**-8], dtype=torch.float64)
+    assert converted(halfway, torch.bfloat16).tolist() == [1.0, 1 + 2**-7, 1 + 2**-7, 1 + 2**-6]
+
+
+def check_integers_round_once() -> None:
+    """An integer too long for a 16-bit float is rounded once, not by way of float32 or float64."""
+    x = torch.tensor([2**24 + 2**16 + 1, -(2**24 + 2**16 + 1), 2**61 + 2**53 + 1, -(2**61 + 2**53 + 1), 2**24 + 2**16])
+    expected = [2**24 + 2**17, -(2**24 + 2**17), 2**61 + 2**54, -(2**61 + 2**54), 2**24]
+    assert converted(x, torch.bfloat16).tolist() == expected
+    assert converted(torch.tensor([65519, 65520, -65519, 2**40]), torch.float16).tolist() == [
+        65504.0,
+        float("inf"),
+        -65504.0,
+        float("inf"),
+    ]
+
+
+@triton.jit
+def dot_kernel(a_ptr, b_ptr, y_ptr, PRECISION: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(y_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at), input_precision=PRECISION))
+
+
+def check_tf32_truncates() -> None:
+    """tl.dot drops 13 mantissa bits of float32 operands unless it is told otherwise."""
+    a, b = torch.randn(32, 32), torch.randn(32, 32)
+    cut = lambda x: (x.view(torch.int32) & -8192).view(torch.float32).double()  # noqa: E731
+    y = torch.empty(32, 32)
+    for precision in (None, "tf32"):
+        dot_kernel[(1,)](a, b, y, precision, 32)
+        assert (y - cut(a) @ cut(b)).abs().max() < 1e-5
+    dot_kernel[(1,)](a, b, y, "ieee", 32)
+    assert (y - a.double() @ b.double()).abs().max() < 1e-5
+
+
+def check_bf16_dot() -> None:
+    """bf16 products are exact and summed in float32."""
+    a, b = torch.randn(32, 32).bfloat16(), torch.randn(32, 32).bfloat16()
+    y = torch.empty(32, 32)
+    dot_kernel[(1,)](a, b, y, None, 32)
+    assert (y - a.double() @ b.double()).abs().max() < 1e-5
+
+
+def check_smallest_tile() -> None:
+    """A tile that the GPU's tl.dot refuses is refused."""
+    a = torch.randn(8, 8).half()
+    raised(AssertionError, dot_kernel[(1,)], a, a, torch.empty(8, 8), None, 8)
+
+
+@triton.jit
+def typed_kernel(x_ptr, y_ptr, scale, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at)
+    tl.static_assert((x * 2.0).dtype == tl.bfloat16)
+    tl.static_assert((x * scale).dtype == tl.float32)
+    tl.static_assert((x + x.to(tl.float32)).dtype == tl.float32)
+    tl.static_assert(tl.sum(x, 0).dtype == tl.bfloat16)
+    tl.static_assert((x / x).dtype == tl.float32)
+    tl.store(y_ptr + at, x * 1.1)
+
+
+def check_bf16_types() -> None:
+    """bf16 meets Python numbers as bf16, float arguments as float32."""
+    x = torch.randn(64).bfloat16()
+    y = torch.empty(64)
+    typed_kernel[(1,)](x, y, 0.5, 64)
+    assert torch.equal(y, (x.float() * torch.tensor(1.1).bfloat16().float()).bfloat16().float())
+
+
+@triton.jit
+def accumulate_kernel(x_ptr, y_ptr, old_ptr, BINS: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    old = tl.atomic_add(y_ptr + at % BINS, tl.load(x_ptr + at), mask=at != 3)
+    tl.store(old_ptr + at, old)
+
+
+def check_atomics_in_order() -> None:
+    """Lanes that share an address add one after the other, each rounding, and see the sum before them."""
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int32, torch.int64):
+        x = (torch.randn(16) * 40).to(dtype)
+        y, old = torch.ones(4, dtype=dtype), torch.ones(16, dtype=dtype)
+        accumulate_kernel[(1,)](x, y, old, 4, 16)
+        expected, seen = torch.ones(4, dtype=dtype), torch.zeros(16, dtype=dtype)
+        for i in range(16):
+            if i != 3:
+                seen[i] = expected[i % 4]
+                expected[i % 4] += x[i]
+        assert torch.equal(y, expected)
+        assert torch.equal(old, seen)
+
+
+@triton.jit
+def _farther_from_zero(a, b):
+    if tl.abs(a) > tl.abs(b):
+        return a
+    return b
+
+
+@triton.jit
+def reductions_kernel(x_ptr, y_ptr, R: tl.constexpr, C: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :])
+    at = tl.arange(0, R)
+    tl.store(y_ptr + at, tl.reduce(x, 1, _farther_from_zero))
+    tl.store(y_ptr + R + at, tl.max(x, 1))
+    tl.store(y_ptr + 2 * R + at, tl.argmin(x, -1))
+    tl.store(y_ptr + 3 * R + at, tl.sum(x, axis=1, keep_dims=True).reshape(R))
+    tl.store(y_ptr + 4 * R + tl.arange(0, 2), tl.join(tl.sum(x), tl.max(x)))
+
+
+def check_reductions() -> None:
+    """Reductions with branching functions; max skips NaN, sum does not."""
+    x = torch.randn(8, 16)
+    x[2, 3] = float("nan")
+    y = torch.empty(5 * 8)
+    reductions_kernel[(1,)](x, y, 8, 16)
+    rows = y[:32].reshape(4, 8)
+    for r in range(8):
+        if r != 2:
+            assert rows[0, r] == x[r][x[r].abs().argmax()]
+            assert rows[2, r] == x[r].argmin()
+    assert torch.equal(rows[1], x.nan_to_num(-99).amax(1))
+    assert rows[3].isnan().tolist() == [r == 2 for r in range(8)]
+    assert y[33] == x.nan_to_num(-99).max()
+
+
+@triton.jit
+def sum_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    tl.store(y_ptr, tl.sum(tl.load(x_ptr + tl.arange(0, SIZE)), 0))
+
+
+def check_bf16_sum_rounds() -> None:
+    """A sum of bf16 rounds at every step of a tree."""
+    x = torch.full((256,), 1.0, dtype=torch.bfloat16)
+    y = torch.empty(1)
+    sum_kernel[(1,)](x, y, 256)
+    assert y.item() == 256.0  # exact in a tree; adding one by one stays at 256 too, but at 512 it would not grow
+    x = torch.full((1024,), 1.0, dtype=torch.bfloat16)
+    sum_kernel[(1,)](x, y, 1024)
+    assert y.item() == 1024.0
+    x = torch.randn(256).bfloat16()
+    sum_kernel[(1,)](x, y, 256)
+    assert y.item() == y.bfloat16().item()
+
+
+@triton.jit
+def _selu(x, alpha):
+    if x > 0:
+        return x
+    else:
+        return alpha * (tl.exp(x) - 1)
+
+
+@triton.jit
+def map_kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.map_elementwise(_selu, tl.load(x_ptr + at), tl.full((SIZE,), 2.0, tl.float32)))
+
+
+def check_map_elementwise() -> None:
+    """tl.map_elementwise with branches."""
+    x, y = torch.randn(16), torch.empty(16)
+    map_kernel[(1,)](x, y, 16)
+    assert torch.allclose(y, torch.where(x > 0, x, 2 * (x.exp() - 1)))
+
+
+if __name__ == "__main__":
+    run_checks(globals())

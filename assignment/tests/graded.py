@@ -1,0 +1,44 @@
+"""Whole submissions, graded through `grade.py`: the reference, broken on purpose."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assignment.tests.forked import python
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "assignment" / "reference"
+
+
+@dataclass(frozen=True)
+class Grade:
+    status: int
+    out: str
+    err: str
+    report: dict[str, Any] | None
+
+    def check(self, name: str) -> dict[str, Any]:
+        assert self.report, self.err
+        return next(c for problem in self.report["problems"] for c in problem["checks"] if c["name"] == name)
+
+    def statuses(self) -> dict[str, str]:
+        assert self.report, self.err
+        return {c["name"]: c["status"] for problem in self.report["problems"] for c in problem["checks"]}
+
+    def lost(self) -> set[str]:
+        """The names of the checks that earned nothing."""
+        assert self.report, self.err
+        return {c["name"] for problem in self.report["problems"] for c in problem["checks"] if not c["score"]}
+
+
+def grade(path: Path, *arguments: str, cwd: Path | None = None) -> Grade:
+    file = (cwd or path.parent) / "report.json"
+    done = python(ROOT / "grade.py", path, "--json", file, *arguments, cwd=cwd)
+    report = json.loads(file.read_text()) if file.exists() else None
+    return Grade(done.returncode, done.stdout, done.stderr, report)
+
+
+def append(submission: Path, file: str, code: str) -> None:
+    path = submission / "cs336_kernels" / file
+    path.write_text(path.read_text() + "\n\n" + code + "\n")

@@ -1,0 +1,86 @@
+"""Calls that do not come to their end: a recorder and a player are stopped in time, by their own time."""
+
+import multiprocessing
+import os
+import time
+
+import pytest
+import torch
+
+from assignment.sandbox import worker_client
+from assignment.sandbox.worker_client import WorkerDied
+from assignment.tests.pairs import F, X, defined, result_of
+
+SPIN = "@triton.jit\ndef _spin(x_ptr):\n    i = 0\n    while tl.load(x_ptr) == tl.load(x_ptr):\n        i += 1\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "before", "role"),
+    [
+        (("while True:", "    pass"), "", "record"),
+        (("import time", "time.sleep(99)"), "", "record"),
+        (("_spin[(1,)](x)", "return copied(x)"), SPIN, "play"),
+    ],
+    ids=["computes for ever", "sleeps for ever", "a kernel that never ends"],
+)
+def test_a_call_without_end_is_stopped(at, lines, before, role, monkeypatch):
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, role, 2.0)
+    at.take(defined(*lines, before=before))
+    began = time.monotonic()
+    with pytest.raises(WorkerDied, match="no answer within 2 s") as caught:
+        at.ask(F, X)
+    assert caught.value.status == "timeout"
+    assert time.monotonic() - began < 20
+    at.take(defined("return copied(x)"))
+    assert torch.equal(result_of(at), X)
+
+
+HALF_A_REPLY = """
+import os, stat, time
+
+def weighted_sum_forward(x):
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.write(number, b"K33")
+        except OSError:
+            pass
+    time.sleep(99)
+"""
+
+
+def test_a_reply_that_has_begun_has_to_end(at, monkeypatch):
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "record", 2.0)
+    at.take(HALF_A_REPLY)
+    began = time.monotonic()
+    with pytest.raises(WorkerDied, match="no answer within 2 s"):
+        at.ask(F, X)
+    assert time.monotonic() - began < 20
+
+
+def busy(until):
+    os.setsid()  # the kernel shares the processor out by sessions
+    while time.monotonic() < until:
+        pass
+
+
+@pytest.mark.slow
+def test_a_busy_neighbour_changes_nothing(at, monkeypatch):
+    """The processor's time counts, so a call that takes most of its own takes long by the clock"""
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "record", 2.0)
+    spend = ("import time", "began = time.process_time()", "while time.process_time() - began < 1.2:", "    pass")
+    at.take(defined(*spend, "return copied(x)"))
+    at.record(F, X)  # it is connected
+    context = multiprocessing.get_context("fork")
+    neighbours = [context.Process(target=busy, args=(time.monotonic() + 20,), daemon=True) for _ in range(6)]
+    for neighbour in neighbours:
+        neighbour.start()
+    try:
+        began = time.monotonic()
+        said, _ = at.record(F, X)
+        took = time.monotonic() - began
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+    assert said.ended is None
+    assert took > 2.0, "the neighbours were not busy enough to tell"

@@ -1,0 +1,73 @@
+"""Kernels that are right are built: those of every corpus, and every style of Triton."""
+
+import ast
+import functools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from assignment.attacks import bugs
+from assignment.submission import Submission, read
+from assignment.tests.forked import python
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(__file__).parent / "data" / "player"
+
+
+def run(script, *arguments, **environment):
+    """What a script of data/player prints, as JSON."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **environment}
+    warnings = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # torch has some of its own
+    done = python(*warnings, DATA / script, *arguments, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def variants() -> dict[str, bytes]:
+    """The correct variants of all operators, each a module."""
+    paths = (ROOT / "assignment/operators").glob("*/staff/variants/[!_]*.py")
+    return {path.name: path.read_bytes() for path in paths}
+
+
+CORPORA = {
+    "reference": lambda: read(ROOT / "assignment/reference").files,
+    "variants": variants,
+    "base": bugs.base,
+}
+
+
+@pytest.mark.parametrize("way", ["simulated", "compiled"])
+@pytest.mark.parametrize("files", CORPORA.values(), ids=CORPORA)
+def test_every_kernel_that_is_right_is_described_and_built(files, way, tmp_path):
+    Submission(files()).stage(tmp_path)
+    told = run("every.py", way, tmp_path)
+    assert told["refused"] == []
+    assert told["built"] >= 7
+
+
+@functools.cache
+def styles():
+    return run("styles.py")
+
+
+STYLES = [
+    node.name
+    for node in ast.parse((DATA / "styles.py").read_text(encoding="utf-8")).body
+    if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
+]
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_in_the_simulator(name):
+    assert styles()[name] is None, styles()[name]
+
+
+def test_a_kernel_compiles_as_the_decorated_one_does():
+    told = run("compiles.py")
+    assert told["ours"] == told["theirs"]
+    assert told["lines"]
+    assert {name for name, error in told["bombs"].items() if "too large" in error or "cannot format" in error} == {
+        *told["bombs"]
+    }

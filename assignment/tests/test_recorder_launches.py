@@ -1,0 +1,102 @@
+"""What a recorder writes down of launches: tuned ones, heuristics, warm-ups, and those that cannot be."""
+
+import pytest
+import torch
+
+from assignment.judge.replies import Raised
+from assignment.tests.pairs import defined, names, of
+
+X = torch.arange(12.0).view(3, 4)
+TUNED = """
+@triton.autotune([triton.Config({{"SIZE": 64}}{hook}), triton.Config({{"SIZE": 128}}, num_warps=8)], key=["n"]{more})
+@triton.jit
+def tuned(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+def weighted_sum_forward(x):
+    y = torch.empty_like(x)
+    for _ in range(2):
+        tuned[lambda meta: (triton.cdiv(12, meta["SIZE"]),)](x, y, 12)
+    return y
+"""
+
+
+def launches(told):
+    return [(given, options, others) for _, _, given, options, others, _, _ in of(told, "launch")]
+
+
+def test_autotuned_kernels_bring_all_configurations(at):
+    """And run once more for a new key, as the tuner's trial"""
+    told = at.steps(TUNED.format(hook="", more=""), X)
+    assert len(launches(told)) == 3
+    for given, _, others in launches(told):
+        assert given["SIZE"] == 64
+        assert [other["SIZE"] for other in others] == [64, 128]
+        assert others[1]["num_warps"] == 8
+
+
+def test_pruned_configurations_are_none(at):
+    prune = ", prune_configs_by={'early_config_prune': lambda configs, named, **_: configs[1:]}"
+    told = at.steps(TUNED.format(hook="", more=prune), X)
+    assert [len(others) for _, _, others in launches(told)] == [1] * 3
+    assert all(given["SIZE"] == 128 for given, _, _ in launches(told))
+
+
+def test_hooks_of_tuning_are_steps(at):
+    """reset_to_zero before and after a trial alone; a configuration's pre_hook before each launch"""
+    told = at.steps(TUNED.format(hook="", more=", reset_to_zero=['y_ptr']"), X)
+    assert names(told) == ["empty_like", "zero_", "launch", "zero_", "launch", "launch"]
+    hook = ", pre_hook=lambda given: given['y_ptr'].fill_(3.0)"
+    told = at.steps(TUNED.format(hook=hook, more=""), X)
+    assert names(told)[1:] == ["fill_", "launch", "fill_", "launch", "fill_", "launch"]
+
+
+def test_heuristics_give_constants(at):
+    code = """
+@triton.heuristics({"SIZE": lambda given: triton.next_power_of_2(given["n"])})
+@triton.jit
+def heuristic(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+def weighted_sum_forward(x):
+    y = torch.empty_like(x)
+    heuristic[(1,)](x, y, 12)
+    return y
+"""
+    ((given, _, _),) = launches(at.steps(code, X))
+    assert given["SIZE"] == 16
+
+
+def test_a_warmups_stand_in_has_figures_and_can_be_launched(at):
+    code = """
+def weighted_sum_forward(x):
+    y = torch.empty_like(x)
+    compiled = _copy.warmup(x, y, 12, SIZE=64, grid=(1,))
+    compiled._init_handles()
+    assert compiled.n_regs > 0 and compiled.n_spills == 0 and compiled.metadata.shared > 0
+    compiled[(1, 1, 1)](x, y, 12)
+    return y
+"""
+    told = at.steps(code, X)
+    assert names(told) == ["empty_like", "launch"]
+    ((given, _, _),) = launches(told)
+    assert (given["n"], given["SIZE"]) == (12, 64)
+
+
+@pytest.mark.parametrize(
+    ("launch", "words"),
+    [
+        ("_copy[(1,)](x, y, 12, 64, num_wraps=4)", "num_wraps was specified but unrecognised"),
+        ("_copy[(1, 70000)](x, y, 12, 64)", "grid y is 70000"),
+        ("_copy[(1.5,)](x, y, 12, 64)", "expected a grid of one to three integers"),
+        ("_copy[(1,)](x, y, [12], 64)", "numbers, strings, None, dtypes"),
+        ("_copy[(1,)](x, y)", "missing a required argument"),
+    ],
+)
+def test_launches_that_cannot_be_are_refused(at, launch, words):
+    at.take(defined("y = torch.empty_like(x)", launch, "return y"))
+    said, told = at.record("weighted_sum_forward", X)
+    assert (type(said.ended), names(told)) == (Raised, ["empty_like"])
+    assert words in said.ended.message
