@@ -61,9 +61,7 @@ class Submission:
         except (OSError, ValueError) as error:
             why = f"cannot be copied to the temporary folder: {_reason(error)}"
             raise refusal(
-                name,
-                why,
-                "expected to write files there: make room, or name another one in TMPDIR",
+                name, why, "expected to write files there: make room, or name another one in TMPDIR"
             ) from error
 
 
@@ -196,19 +194,12 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
         if place := _place(info):
             packages.setdefault(place[0], []).append((place[1], info))
     if len(packages) > 1 and "" not in packages:
-        raise refusal(
-            path,
-            f"holds more than one {PACKAGE}/, in {' and '.join(sorted(packages)[:2])}",
-        )
+        raise refusal(path, f"holds more than one {PACKAGE}/, in {' and '.join(sorted(packages)[:2])}")
     chosen = packages.get("") or next(iter(packages.values()), [])
     return _contents(path, archive, chosen)
 
 
-def _contents(
-    path: Path,
-    archive: zipfile.ZipFile,
-    chosen: list[tuple[str, zipfile.ZipInfo]],
-) -> dict[str, bytes]:
+def _contents(path: Path, archive: zipfile.ZipFile, chosen: list[tuple[str, zipfile.ZipInfo]]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     total = 0
     for name, info in chosen:

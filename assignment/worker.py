@@ -46,11 +46,7 @@ def main() -> None:
     confinement.limit(setup["device"])
     sys.dont_write_bytecode = True
     control = socket.socket(fileno=setup["control"])
-    supervisor.Supervisor(
-        control,
-        Path(setup["scratch"]),
-        lambda *arguments: child(setup, *arguments),
-    ).run()
+    supervisor.Supervisor(control, Path(setup["scratch"]), lambda *arguments: child(setup, *arguments)).run()
     os._exit(0)  # to tidy PyTorch away would take half a second
 
 
@@ -68,11 +64,7 @@ def prepare(role: str) -> None:
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     # Of Triton's, for each kernel anew: it would hide what the submission prints.
-    warnings.filterwarnings(
-        "ignore",
-        message=r"tl\.make_block_ptr is deprecated",
-        category=UserWarning,
-    )
+    warnings.filterwarnings("ignore", message=r"tl\.make_block_ptr is deprecated", category=UserWarning)
     # PyTorch looks for the GPU that host code hears of, and its sandbox has none
     if role == "record":
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)

@@ -39,11 +39,7 @@ def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[r
 
 
 def start(
-    options: argparse.Namespace,
-    mode: run.Mode,
-    selected: list[checks.Check],
-    submission: Submission,
-    console: Console,
+    options: argparse.Namespace, mode: run.Mode, selected: list[checks.Check], submission: Submission, console: Console
 ) -> int:
     """Do it, once or until Ctrl-C; returns the exit status. Raises UnusableSubmission."""
     try:

@@ -42,24 +42,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--target",
-        metavar="NAMES",
-        type=_targets,
-        default=list(TARGETS.values()),
-        help=f"of {','.join(TARGETS)} (all)",
+        "--target", metavar="NAMES", type=_targets, default=list(TARGETS.values()), help=f"of {','.join(TARGETS)} (all)"
     )
-    parser.add_argument(
-        "--ptx",
-        metavar="DIR",
-        type=Path,
-        help="write PTX and SASS there, with the source beside them",
-    )
-    parser.add_argument(
-        "path",
-        metavar="PATH",
-        type=Path,
-        help="a script, or a folder with cs336_kernels/",
-    )
+    parser.add_argument("--ptx", metavar="DIR", type=Path, help="write PTX and SASS there, with the source beside them")
+    parser.add_argument("path", metavar="PATH", type=Path, help="a script, or a folder with cs336_kernels/")
     own, rest = list(arguments), list[str]()
     if "--" in arguments:
         own, rest = own[: own.index("--")], own[own.index("--") + 1 :]
@@ -73,9 +59,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def _targets(text: str) -> list[Target]:
     names = text.split(",")
     if unknown := [name for name in names if name not in TARGETS]:
-        raise argparse.ArgumentTypeError(
-            f"expected some of {', '.join(TARGETS)}, got {unknown[0]!r}",
-        )
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(TARGETS)}, got {unknown[0]!r}")
     return [TARGETS[name] for name in dict.fromkeys(names)]
 
 
@@ -120,10 +104,7 @@ def _reported(options: argparse.Namespace, folder: Path) -> tuple[int, str]:
     try:
         package = calls.load(folder)
     except Exception as error:
-        print(
-            f"{options.path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}",
-            file=sys.stderr,
-        )
+        print(f"{options.path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
         return 2, ""
     noted = [
         calls.noted(call, getattr(package, call.function, report.missing), target)

@@ -16,10 +16,7 @@ REMEDIES = (  # what the compiler says, and what to do about it
         "a tile's shape must be known when the kernel is compiled: declare the parameter as `NAME: tl.constexpr`, pass "
         "a power of two that covers the row, such as triton.next_power_of_2(n), and mask what lies beyond",
     ),
-    (
-        r"power of (?:2|two)",
-        "tiles are powers of two: take triton.next_power_of_2(n) and mask what lies beyond n",
-    ),
+    (r"power of (?:2|two)", "tiles are powers of two: take triton.next_power_of_2(n) and mask what lies beyond n"),
     (
         r"[Ii]nput shapes should have|K >= \d+|minimum.*dot",
         "tl.dot takes tiles of a least size: make the tile larger, such as max(16, triton.next_power_of_2(d)), and "
@@ -38,10 +35,7 @@ REMEDIES = (  # what the compiler says, and what to do about it
         "a variable keeps its type and its shape through a loop and both branches of an if: make it with the right "
         "ones before, or cast with .to(…)",
     ),
-    (
-        r"is not defined",
-        "a kernel sees its arguments, other kernels, and globals that are tl.constexpr",
-    ),
+    (r"is not defined", "a kernel sees its arguments, other kernels, and globals that are tl.constexpr"),
     (
         r"[Cc]annot access global variable",
         "pass the value as an argument, or make the global a tl.constexpr: NAME = tl.constexpr(64)",

@@ -29,17 +29,8 @@ Row = dict[str, Any]  # "call", "kernel", and what is compared
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m assignment.compiling.agreement",
-        description="See its source.",
-    )
-    parser.add_argument(
-        "path",
-        nargs="?",
-        type=Path,
-        default=Path(),
-        help="a folder that holds cs336_kernels/ (here)",
-    )
+    parser = argparse.ArgumentParser(prog="python -m assignment.compiling.agreement", description="See its source.")
+    parser.add_argument("path", nargs="?", type=Path, default=Path(), help="a folder that holds cs336_kernels/ (here)")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--target", choices=TARGETS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -50,10 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return print_side(options.side, options.path, TARGETS[options.target])
     target = of_gpu()
     if target is None:
-        print(
-            f"there is no GPU here of the kinds {', '.join(t.title for t in TARGETS.values())}",
-            file=sys.stderr,
-        )
+        print(f"there is no GPU here of the kinds {', '.join(t.title for t in TARGETS.values())}", file=sys.stderr)
         return 2
     without, with_gpu = (side(name, options.path, target) for name in SIDES)
     if without is None or with_gpu is None:
@@ -67,10 +55,7 @@ def of_gpu() -> Target | None:
     if not torch.cuda.is_available():
         return None
     major, minor = torch.cuda.get_device_capability()
-    return next(
-        (target for target in TARGETS.values() if target.capability == 10 * major + minor),
-        None,
-    )
+    return next((target for target in TARGETS.values() if target.capability == 10 * major + minor), None)
 
 
 def print_side(name: str, path: Path, target: Target) -> int:
@@ -88,10 +73,7 @@ def side(name: str, path: Path, target: Target) -> list[Row] | None:
     """Return the rows of one side, from a new process; None if it failed, and has said why."""
     command = [sys.executable, "-m", "assignment.compiling.agreement", str(path.resolve())]
     done = subprocess.run(
-        [*command, "--side", name, "--target", target.name],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+        [*command, "--side", name, "--target", target.name], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
 
@@ -108,11 +90,7 @@ def compiled(path: Path, target: Target) -> Iterator[Row]:
     for one in noted:
         for launch in one.launches:
             (kernel,) = build.kernels([launch])
-            yield {
-                "call": one.call.title,
-                "kernel": kernel.name,
-                **{name: getattr(kernel, name) for name in COMPARED},
-            }
+            yield {"call": one.call.title, "kernel": kernel.name, **{name: getattr(kernel, name) for name in COMPARED}}
 
 
 def on_gpu(path: Path) -> Iterator[Row]:
@@ -133,11 +111,7 @@ def on_gpu(path: Path) -> Iterator[Row]:
         getattr(package, call.function)(*(tensor.cuda() for tensor in call.tensors), **call.options)
         torch.cuda.synchronize()
         for name, kernel in launched:
-            numbers = {
-                "shared": kernel.metadata.shared,
-                "registers": kernel.n_regs,
-                "spills": kernel.n_spills,
-            }
+            numbers = {"shared": kernel.metadata.shared, "registers": kernel.n_regs, "spills": kernel.n_spills}
             yield {"call": call.title, "kernel": name, **numbers}
 
 
@@ -154,13 +128,9 @@ def tell(without: Sequence[Row], with_gpu: Sequence[Row]) -> int:
             print(last := ours["call"])
         cells = [f"{ours[name]}, {theirs[name]}" for name in COMPARED]
         is_same = ours == theirs
-        print(
-            f"  {ours['kernel']:<30}{cells[0]:>20}{cells[1]:>18}{cells[2]:>16}{'' if is_same else '  DIFFERENT'}",
-        )
+        print(f"  {ours['kernel']:<30}{cells[0]:>20}{cells[1]:>18}{cells[2]:>16}{'' if is_same else '  DIFFERENT'}")
         differ |= not is_same
-    print(
-        f"{len(without)} launches compiled, {len(with_gpu)} on the GPU: {'different' if differ else 'they agree'}",
-    )
+    print(f"{len(without)} launches compiled, {len(with_gpu)} on the GPU: {'different' if differ else 'they agree'}")
     return int(differ)
 
 

@@ -27,11 +27,7 @@ _known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
 _kept: list[Any] = []  # kernels whose ids are in the keys
 
 
-def kernels(
-    launches: Sequence[Launch],
-    is_brief: bool = False,
-    processes: int | None = None,
-) -> list[Kernel]:
+def kernels(launches: Sequence[Launch], is_brief: bool = False, processes: int | None = None) -> list[Kernel]:
     """Return the compiled kernels of the launches, each distinct one once, in their order.
 
     If brief, an autotuned kernel is compiled until a configuration fits, and the line that spills
@@ -73,11 +69,7 @@ def _compiled(launches: list[Launch], is_brief: bool, n: int) -> list[Kernel]:
 
 def _lost(launch: Launch, how: str) -> dict[str, Any]:
     is_crash = how in CRASHES and not has_assembly(launch)
-    return {
-        **_nothing(launch),
-        "error": f"the compiler itself crashed ({how})",
-        "is_crash": is_crash,
-    }
+    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})", "is_crash": is_crash}
 
 
 def has_assembly(launch: Launch) -> bool:
@@ -118,20 +110,11 @@ def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
         except Exception as error:
             said.seek(0)
             code = launch.kernel.fn.__code__
-            why = errors.described(
-                error,
-                said.read(),
-                errors.at(code.co_filename, errors.first_line(launch.kernel)),
-            )
+            why = errors.described(error, said.read(), errors.at(code.co_filename, errors.first_line(launch.kernel)))
             why = why[:MAX_TEXT]
             is_skipped = isinstance(error, errors.SKIPPED)
             is_crash = errors.is_crash(error) and not has_assembly(launch)
-            return {
-                **_nothing(launch),
-                "error": why,
-                "is_skipped": is_skipped,
-                "is_crash": is_crash,
-            }
+            return {**_nothing(launch), "error": why, "is_skipped": is_skipped, "is_crash": is_crash}
         return {**_nothing(launch), **figures(launch, compiled, is_brief)}
 
 
@@ -162,10 +145,7 @@ def assembled(launch: Launch) -> Any:
 
 def figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
     """Return the resources and instructions of a compiled kernel, cached beside Triton's files."""
-    cache, name = (
-        get_cache_manager(compiled.hash),
-        f"{_version()}{'-brief' if is_brief else ''}.json",
-    )
+    cache, name = (get_cache_manager(compiled.hash), f"{_version()}{'-brief' if is_brief else ''}.json")
     if path := cache.get_file(name):
         with contextlib.suppress(OSError, ValueError):
             return json.loads(Path(path).read_text(encoding="utf-8"))

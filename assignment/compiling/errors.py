@@ -68,10 +68,7 @@ def _place(error: CompilationError) -> tuple[str, int] | None:
 
 def first_line(function: Any) -> int:
     """Return the line of a kernel's `def`, in its file."""
-    decorators = next(
-        (i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def ")),
-        0,
-    )
+    decorators = next((i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def ")), 0)
     return function.starting_line_number + decorators
 
 

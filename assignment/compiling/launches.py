@@ -107,9 +107,7 @@ def tuned(config: str, tuning: int) -> Iterator[None]:
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     """Launch: `kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
     if _notes is None:
-        raise RuntimeError(
-            f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?",
-        )
+        raise RuntimeError(f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?")
     kwargs["debug"] = kwargs.get("debug", self.debug) or knobs.runtime.debug
     kwargs["instrumentation_mode"] = knobs.compilation.instrumentation_mode
     for hook in self.pre_run_hooks:
@@ -117,26 +115,11 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     *_, backend, bind = self.device_caches[driver.active.get_current_device()]
     try:
         bound, specialization, given = bind(*args, **kwargs)
-        options, signature, constants, attributes = self._pack_args(
-            backend,
-            kwargs,
-            bound,
-            specialization,
-            given,
-        )
+        options, signature, constants, attributes = self._pack_args(backend, kwargs, bound, specialization, given)
     except Exception as error:
         raise LaunchRefused(f"{type(error).__name__}: {error}") from error
     _notes.launches.append(
-        Launch(
-            self,
-            _notes.target,
-            signature,
-            constants,
-            attributes,
-            options,
-            _notes.config,
-            _notes.tuning,
-        )
+        Launch(self, _notes.target, signature, constants, attributes, options, _notes.config, _notes.tuning)
     )
 
 
@@ -150,9 +133,7 @@ def tune(self: Any, *args: Any, **kwargs: Any) -> None:
     try:
         for config in configs:
             if conflicts := kwargs.keys() & config.kwargs.keys():
-                raise ValueError(
-                    f"both the launch and a configuration to be tuned give {', '.join(sorted(conflicts))}",
-                )
+                raise ValueError(f"both the launch and a configuration to be tuned give {', '.join(sorted(conflicts))}")
             if config.pre_hook:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
             _notes.config = described(config)

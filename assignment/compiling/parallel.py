@@ -22,12 +22,7 @@ def processes() -> int:
     return min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
 
 
-def results(
-    work: Callable[[Any], Any],
-    items: Sequence[Any],
-    died: Callable[[Any, str], Any],
-    n: int,
-) -> list[Any]:
+def results(work: Callable[[Any], Any], items: Sequence[Any], died: Callable[[Any, str], Any], n: int) -> list[Any]:
     """Return work(item) for each item, in order.
 
     Results must be JSON. If the process dies, the result is died(item, how).
@@ -43,11 +38,7 @@ def results(
 
 
 def _some(
-    work: Callable[[Any], Any],
-    items: Sequence[Any],
-    waiting: list[int],
-    n: int,
-    done: dict[int, Any],
+    work: Callable[[Any], Any], items: Sequence[Any], waiting: list[int], n: int, done: dict[int, Any]
 ) -> dict[int, str]:
     """Run waiting items in processes; returns those begun and not ended, with how they died."""
     turn, todo = os.pipe()  # each process takes the number of its next item from here

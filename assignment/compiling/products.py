@@ -115,9 +115,7 @@ def why(product: Product, target: Target, warps: int) -> str:
     """Return why a product cannot use the target's best instruction, as far as is known."""
     if product.dtype == "float32" and product.precision == "ieee":
         return 'tensor cores have no IEEE float32; input_precision="tf32" would use them'
-    if product.dtype not in ("float32", "float16", "bfloat16") and not product.dtype.startswith(
-        "f8",
-    ):
+    if product.dtype not in ("float32", "float16", "bfloat16") and not product.dtype.startswith("f8"):
         return f"{target.best} does not take {product.dtype}"
     if target.best == "wgmma" and warps % 4:
         return f"four warps issue a wgmma together; num_warps is {warps}"

@@ -20,10 +20,7 @@ def rows(title: str, kernels: Sequence[Kernel]) -> Iterator[str]:
     yield title
     kinds = {(kernel.name, kernel.constants, kernel.config) for kernel in kernels}
     several = [name for name, count in Counter(name for name, *_ in kinds).items() if count > 1]
-    for (name, constants, config), some in groupby(
-        kernels,
-        lambda one: (one.name, one.constants, one.config),
-    ):
+    for (name, constants, config), some in groupby(kernels, lambda one: (one.name, one.constants, one.config)):
         for i, kernel in enumerate(some):
             yield f"  {'' if i else short(name, NAME):<{NAME}} {row(kernel)}"
         if name in several:
@@ -70,9 +67,4 @@ def wrapped(text: str, base: Path) -> Iterator[str]:
         if line.lstrip().startswith("at "):  # a line of source is cut, so that it stays one
             yield short(indent + line.lstrip(), WIDTH)
         else:
-            yield from textwrap.wrap(
-                line.strip(),
-                WIDTH,
-                initial_indent=indent,
-                subsequent_indent="    ",
-            )
+            yield from textwrap.wrap(line.strip(), WIDTH, initial_indent=indent, subsequent_indent="    ")

@@ -12,18 +12,8 @@ import platform
 import struct
 
 FORBIDDEN = {  # number on x86_64, on aarch64 (None: not there)
-    **{
-        "ptrace": (101, 117),
-        "process_vm_readv": (310, 270),
-        "process_vm_writev": (311, 271),
-        "kcmp": (312, 272),
-    },
-    **{
-        "pidfd_open": (434, 434),
-        "pidfd_getfd": (438, 438),
-        "pidfd_send_signal": (424, 424),
-        "tkill": (200, 130),
-    },
+    **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272)},
+    **{"pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "tkill": (200, 130)},
     **{"process_madvise": (440, 440), "move_pages": (279, 239), "migrate_pages": (256, 238)},
     **{
         "mount": (165, 40),
@@ -32,89 +22,27 @@ FORBIDDEN = {  # number on x86_64, on aarch64 (None: not there)
         "chroot": (161, 51),
         "move_mount": (429,) * 2,
     },
-    **{
-        "open_tree": (428, 428),
-        "fsopen": (430, 430),
-        "fsconfig": (431, 431),
-        "fsmount": (432, 432),
-    },
-    **{
-        "fspick": (433, 433),
-        "mount_setattr": (442, 442),
-        "unshare": (272, 97),
-        "setns": (308, 268),
-    },
+    **{"open_tree": (428, 428), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432)},
+    **{"fspick": (433, 433), "mount_setattr": (442, 442), "unshare": (272, 97), "setns": (308, 268)},
     **{"bpf": (321, 280), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218)},
     **{"userfaultfd": (323, 282), "perf_event_open": (298, 241), "fanotify_init": (300, 262)},
     **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)},
-    **{
-        "open_by_handle_at": (304, 265),
-        "quotactl": (179, 60),
-        "quotactl_fd": (443, 443),
-        "acct": (163, 89),
-    },
-    **{
-        "init_module": (175, 105),
-        "finit_module": (313, 273),
-        "delete_module": (176, 106),
-        "kexec_load": (246, 104),
-    },
-    **{
-        "kexec_file_load": (320, 294),
-        "reboot": (169, 142),
-        "swapon": (167, 224),
-        "swapoff": (168, 225),
-    },
-    **{
-        "sethostname": (170, 161),
-        "setdomainname": (171, 162),
-        "syslog": (103, 116),
-        "settimeofday": (164, 170),
-    },
-    **{
-        "clock_settime": (227, 112),
-        "clock_adjtime": (305, 266),
-        "adjtimex": (159, 171),
-        "vhangup": (153, 58),
-    },
+    **{"open_by_handle_at": (304, 265), "quotactl": (179, 60), "quotactl_fd": (443, 443), "acct": (163, 89)},
+    **{"init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104)},
+    **{"kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225)},
+    **{"sethostname": (170, 161), "setdomainname": (171, 162), "syslog": (103, 116), "settimeofday": (164, 170)},
+    **{"clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171), "vhangup": (153, 58)},
     # would stay
     **{"shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180)},
     # Landlock knows contents, not metadata: without these a submission could make its owner's files unreadable.
-    **{
-        "chmod": (90, None),
-        "fchmod": (91, 52),
-        "fchmodat": (268, 53),
-        "chown": (92, None),
-        "lchown": (94, None),
-    },
-    **{
-        "fchown": (93, 55),
-        "fchownat": (260, 54),
-        "setxattr": (188, 5),
-        "lsetxattr": (189, 6),
-        "fsetxattr": (190, 7),
-    },
-    **{
-        "removexattr": (197, 14),
-        "lremovexattr": (198, 15),
-        "fremovexattr": (199, 16),
-        "truncate": (76, 45),
-    },
-    **{
-        "utime": (132, None),
-        "utimes": (235, None),
-        "futimesat": (261, None),
-        "utimensat": (280, 88),
-    },
+    **{"chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "chown": (92, None), "lchown": (94, None)},
+    **{"fchown": (93, 55), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7)},
+    **{"removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "truncate": (76, 45)},
+    **{"utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88)},
 }
 CLONE, CLONE3, FORK, VFORK = (56, 220), (435, 435), (57, None), (58, None)
 SOCKET, SOCKETPAIR, PRCTL, FCNTL = (41, 198), (53, 199), (157, 167), (72, 25)
-SIGNALS = {
-    "kill": (62, 129),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-}
+SIGNALS = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
 SETSID, SETPGID = (112, 157), (109, 154)
 OWN_OR_ZERO = {  # system calls whose first argument names a process, 0 being the caller
     **{"prlimit64": (302, 261), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119)},
@@ -160,12 +88,7 @@ def install(has_processes: bool, has_sockets: bool) -> None:
 def assemble(has_processes: bool, has_sockets: bool) -> list[Instruction]:
     """Return the filter for the calling process: it, and its parent, are named in it."""
     column, architecture = MACHINES[platform.machine()]
-    code = [
-        (LOAD, 0, 0, ARCHITECTURE),
-        (EQUAL, 1, 0, architecture),
-        (RETURN, 0, 0, KILLED),
-        (LOAD, 0, 0, NUMBER),
-    ]
+    code = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILLED), (LOAD, 0, 0, NUMBER)]
     # on x86_64 also the x32 calls, from 2**30 on
     code += [(AT_LEAST, 0, 1, LAST + 1), failing(errno.ENOSYS)]
     for numbers, body in rules(has_processes, has_sockets):
@@ -179,12 +102,7 @@ def rules(has_processes: bool, has_sockets: bool) -> list[tuple[tuple, list[Inst
     refused = [failing(errno.EPERM)]
     own, parent = os.getpid(), os.getppid()
     only_own = [argument(0), *allowed_if(own), *refused]
-    not_the_parent = [
-        argument(0),
-        *refused_if(parent),
-        *refused_if(0xFFFFFFFF),
-        (RETURN, 0, 0, ALLOWED),
-    ]
+    not_the_parent = [argument(0), *refused_if(parent), *refused_if(0xFFFFFFFF), (RETURN, 0, 0, ALLOWED)]
     signals = not_the_parent if has_processes else only_own
     return [
         *((numbers, refused) for numbers in FORBIDDEN.values()),
@@ -192,22 +110,9 @@ def rules(has_processes: bool, has_sockets: bool) -> list[tuple[tuple, list[Inst
         *((numbers, [argument(0), *allowed_if(0, own), *refused]) for numbers in OWN_OR_ZERO.values()),
         *((numbers, [argument(1), *allowed_if(0, own), *refused]) for numbers in OWN_OR_ZERO_SECOND.values()),
         (FCNTL, [argument(1), *refused_if(F_SETOWN, F_SETOWN_EX), (RETURN, 0, 0, ALLOWED)]),
-        (
-            PRCTL,
-            [
-                argument(0),
-                *refused_if(PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_PTRACER),
-                (RETURN, 0, 0, ALLOWED),
-            ],
-        ),
-        (
-            SOCKET,
-            [argument(0), *(allowed_if(AF_UNIX) if has_sockets else []), failing(errno.EACCES)],
-        ),
-        (
-            SOCKETPAIR,
-            [argument(1), (AND, 0, 0, SOCK_TYPE), *allowed_if(SOCK_STREAM), failing(errno.EACCES)],
-        ),
+        (PRCTL, [argument(0), *refused_if(PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_PTRACER), (RETURN, 0, 0, ALLOWED)]),
+        (SOCKET, [argument(0), *(allowed_if(AF_UNIX) if has_sockets else []), failing(errno.EACCES)]),
+        (SOCKETPAIR, [argument(1), (AND, 0, 0, SOCK_TYPE), *allowed_if(SOCK_STREAM), failing(errno.EACCES)]),
         *process_rules(has_processes),
     ]
 
@@ -224,10 +129,7 @@ def process_rules(has_processes: bool) -> list[tuple[tuple, list[Instruction]]]:
     not_found, allowed = failing(errno.ENOENT), (RETURN, 0, 0, ALLOWED)
     clone3 = (CLONE3, [failing(errno.ENOSYS)])
     if has_processes:
-        clone = (
-            CLONE,
-            [argument(0), (ANY_BIT, 0, 1, NEW_NAMESPACES), failing(errno.EPERM), allowed],
-        )
+        clone = (CLONE, [argument(0), (ANY_BIT, 0, 1, NEW_NAMESPACES), failing(errno.EPERM), allowed])
         return [clone3, clone, (SETSID, pretended), (SETPGID, pretended)]
     thread_only = [argument(0), (ANY_BIT, 0, 1, CLONE_THREAD), allowed, not_found]
     return [clone3, (CLONE, thread_only), (VFORK, [not_found]), (FORK, [not_found])]

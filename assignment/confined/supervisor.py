@@ -31,12 +31,7 @@ TO_END_S = 5.0
 
 
 class Supervisor:
-    def __init__(
-        self,
-        control: socket.socket,
-        scratch: Path,
-        child: Callable[[socket.socket, str], None],
-    ) -> None:
+    def __init__(self, control: socket.socket, scratch: Path, child: Callable[[socket.socket, str], None]) -> None:
         """Set up the supervisor.
 
         `child` takes the socket of a conversation and a name for its caches, and does not return.
@@ -52,12 +47,7 @@ class Supervisor:
         prctl(4, 0)  # not dumpable: other processes of this user cannot trace or read it
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., dict[str, Any]]]
-        handlers = {
-            "fork": self._fork,
-            "bury": self._bury,
-            "interrupt": self._interrupt,
-            "strays": self._strays,
-        }
+        handlers = {"fork": self._fork, "bury": self._bury, "interrupt": self._interrupt, "strays": self._strays}
         handlers |= {"wipe": self._wipe, "used": self._used}
         while received := self._next():
             message, descriptors = received
@@ -116,10 +106,7 @@ class Supervisor:
         """
         self._reap()
         figures = [figure for pid in self._living() if (figure := usage_of(pid))]
-        used = {
-            "processor_s": sum(seconds for seconds, _ in figures),
-            "is_idle": all(idle for _, idle in figures),
-        }
+        used = {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
         return {**used, "grown": mapped_by(self._child) - mapped_by(os.getpid())}
 
     def _strays(self) -> dict[str, Any]:

@@ -39,11 +39,7 @@ def calls(asked: dict[str, Any]) -> list[Call]:
 
     They are calls of the functions that have models.
     """
-    function, tensors, options = (
-        functions().get(asked["function"]),
-        list(asked["tensors"]),
-        asked["options"],
-    )
+    function, tensors, options = (functions().get(asked["function"]), list(asked["tensors"]), asked["options"])
     if function is None:
         return []
     if asked["kind"] == "gradients":
@@ -60,12 +56,7 @@ class Interleaved(Call):
     others: Sequence[Tensor] = ()
 
 
-def gradients_of(
-    function: Function,
-    tensors: list[Tensor],
-    options: dict[str, Any],
-    asked: dict[str, Any],
-) -> Call:
+def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, Any], asked: dict[str, Any]) -> Call:
     """Return the backward pass that asking for gradients amounts to."""
     inputs = tensors[:-1] if asked["has_grad"] else tensors
     backward, dtype = functions()[function.gradients].oracle, inputs[0].dtype
@@ -81,12 +72,7 @@ def gradients_of(
     return Interleaved(call.function, call.tensors, call.options, call.outputs, others=others)
 
 
-def intermediates(
-    function: str,
-    inputs: Sequence[Tensor],
-    options: dict[str, Any],
-    dtype: torch.dtype,
-) -> list[Tensor]:
+def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
     """Return what forward saves besides inputs: its result in that dtype, the rest in float32."""
     backward = of_oracle(function)
     forward = functions()[backward.forward]
@@ -94,11 +80,7 @@ def intermediates(
     return [x.to(dtype) if name == forward.outputs[0] else x.float() for name, x in came if name in backward.left]
 
 
-def outputs_of(
-    function: str,
-    tensors: Sequence[Tensor],
-    options: dict[str, Any],
-) -> Sequence[Tensor]:
+def outputs_of(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> Sequence[Tensor]:
     """Return the oracle's outputs."""
     came = oracle(function)(*tensors, **options)
     return came if isinstance(came, tuple) else (came,)
@@ -162,11 +144,7 @@ def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Te
         for between in itertools.product(*zip(others_computed, computed, strict=True)):
             for options in (call.options, flipped):
                 if tensors is call.others or any(map(operator.is_, between, others_computed)) or options is flipped:
-                    yield right(
-                        function,
-                        replace(call, options=options),
-                        [grad, *tensors, *between],
-                    )
+                    yield right(function, replace(call, options=options), [grad, *tensors, *between])
 
 
 def misplaced(function: str, call: Call) -> Iterator[Sequence[Tensor]]:

@@ -15,11 +15,7 @@ NEAR = 0.03
 HUGE, NEAR_HUGE = 1e3, 0.3
 
 
-def distance(
-    got: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    expected: dict[str, Expected],
-) -> float:
+def distance(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> float:
     """Return the largest error of a model over its bound; infinite if its shape differs."""
     if len(got) != len(outputs):
         return math.inf
@@ -42,25 +38,14 @@ def error_over_bound(got: Tensor, model: Tensor, want: Expected) -> float:
         return math.inf
     largest = row_max(torch.where(finite, model, 0.0).abs(), want.rows)
     wider = (largest / row_max(want.value.abs(), want.rows)).nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0)
-    allowed = torch.where(
-        wider > FAR,
-        torch.maximum(want.allowed * wider, ROUGHLY * largest),
-        want.allowed * wider,
-    )
+    allowed = torch.where(wider > FAR, torch.maximum(want.allowed * wider, ROUGHLY * largest), want.allowed * wider)
     return torch.where(finite, (theirs - model).abs() / allowed, 0.0).max().item()
 
 
-def are_near(
-    got: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    expected: dict[str, Expected],
-) -> bool:
+def are_near(got: Sequence[Tensor], outputs: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
     """Return whether all agree within the check's bound or a part of the row's maximum."""
     for ours, theirs, want in zip(got, outputs, expected.values(), strict=True):
-        error, largest = (
-            (ours.double() - theirs).abs(),
-            row_max(theirs.nan_to_num().abs(), want.rows),
-        )
+        error, largest = ((ours.double() - theirs).abs(), row_max(theirs.nan_to_num().abs(), want.rows))
         near = torch.where(largest > HUGE * row_max(want.value.abs(), want.rows), NEAR_HUGE, NEAR)
         if ((error > want.allowed) & (error > near * largest)).any():
             return False

@@ -81,11 +81,7 @@ def causes(
     return [hint for hint, error in found.items() if error <= max(CLOSE, FARTHER * least)]
 
 
-def told_at_once(
-    calls: Sequence[Call],
-    got: Sequence[Tensor],
-    expected: dict[str, Expected],
-) -> str:
+def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> str:
     """Return what a result shows by itself: NaN of an empty sum, or two calls' results added."""
     if calls and is_nan_of_nothing(got, expected):
         return OF_AN_EMPTY_BATCH.format(section=MODELS[calls[0].function].section)
@@ -101,11 +97,7 @@ def is_nan_of_nothing(got: Sequence[Tensor], expected: dict[str, Expected]) -> b
     return is_of_nothing and any(ours.isnan().all() for ours, _ in together)
 
 
-def is_added_to(
-    calls: Sequence[Call],
-    got: Sequence[Tensor],
-    expected: dict[str, Expected],
-) -> bool:
+def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
     """Return whether what is wrong is the sum of both calls' results."""
     if any(call.function not in MODELS or too_large(call) for call in calls):
         return False
@@ -155,11 +147,7 @@ class Wrong:
         part.call = replace(self.call, tensors=[tensor[at] for tensor in self.call.tensors])
         part._got = [got[at] for got in self._got]
         part._expected = {
-            name: replace(
-                want,
-                value=want.value[at],
-                allowed=want.allowed.expand_as(want.value)[at],
-            )
+            name: replace(want, value=want.value[at], allowed=want.allowed.expand_as(want.value)[at])
             for name, want in self._expected.items()
         }
         return part

@@ -23,10 +23,7 @@ def misread(call: Call, names: Sequence[str], n_inner: int) -> Iterator[tuple[st
     if (n_batch := main.ndim - n_inner) > 1:
         flat = [t.flatten(0, n_batch - 1) if t.shape[:n_batch] == main.shape[:n_batch] else t for t in call.tensors]
         for words, tensors in _misread(replace(call, tensors=flat), names):
-            yield (
-                words,
-                [seen.reshape(t.shape) for seen, t in zip(tensors, call.tensors, strict=True)],
-            )
+            yield (words, [seen.reshape(t.shape) for seen, t in zip(tensors, call.tensors, strict=True)])
 
 
 def _misread(call: Call, names: Sequence[str]) -> Iterator[tuple[str, list[Tensor]]]:
@@ -42,11 +39,7 @@ def _misread(call: Call, names: Sequence[str]) -> Iterator[tuple[str, list[Tenso
                 yield words.format(name), [*call.tensors[:i], seen, *call.tensors[i + 1 :]]
 
 
-def wrong_strides(
-    i: int,
-    names: Sequence[str],
-    tensors: Sequence[Tensor],
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def wrong_strides(i: int, names: Sequence[str], tensors: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...]]]:
     tensor = tensors[i]
     right, packed = tensor.stride(), contiguous(tensor.shape)
     yield "{} is read as if it were contiguous", packed
@@ -58,19 +51,10 @@ def wrong_strides(
             (*right[:-2], packed[-2], right[-1]),
         )
         yield "{}'s last two strides are swapped", (*right[:-2], right[-1], right[-2])
-        yield (
-            "{} is read as if its batch stride were that of a contiguous tensor",
-            (*packed[:-2], *right[-2:]),
-        )
-        yield (
-            "{}'s batch stride is taken for that of a contiguous tensor",
-            (*packed[:-1], right[-1]),
-        )
+        yield ("{} is read as if its batch stride were that of a contiguous tensor", (*packed[:-2], *right[-2:]))
+        yield ("{}'s batch stride is taken for that of a contiguous tensor", (*packed[:-1], right[-1]))
     if tensor.ndim > 2:
-        yield (
-            "{}'s strides of batch and row are swapped",
-            (*right[:-3], right[-2], right[-3], right[-1]),
-        )
+        yield ("{}'s strides of batch and row are swapped", (*right[:-3], right[-2], right[-3], right[-1]))
     others = zip(tensors, names, strict=True)
     # q's strides may be grad_o's too
     for other, name in sorted(others, key=lambda pair: pair[1].startswith("grad")):

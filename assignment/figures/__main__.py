@@ -9,17 +9,8 @@ FOLDER = Path(__file__).parents[2] / "handout" / "figures"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m assignment.figures",
-        description="Draw the handout's figures.",
-    )
-    parser.add_argument(
-        "names",
-        nargs="*",
-        choices=[[], *FIGURES],
-        metavar="NAME",
-        help=", ".join(FIGURES),
-    )
+    parser = argparse.ArgumentParser(prog="python -m assignment.figures", description="Draw the handout's figures.")
+    parser.add_argument("names", nargs="*", choices=[[], *FIGURES], metavar="NAME", help=", ".join(FIGURES))
     names = parser.parse_args(arguments).names or list(FIGURES)
     FOLDER.mkdir(exist_ok=True)
     for name in names:

@@ -12,11 +12,7 @@ SQUARE = HEADS * TOKENS * TOKENS * BF16
 
 def traffic() -> Drawing:
     """Draw what crosses between HBM and the chip: three operators, and one kernel."""
-    drawing = Drawing(
-        720,
-        430,
-        "Traffic of attention written as three operators, and as one kernel",
-    )
+    drawing = Drawing(720, 430, "Traffic of attention written as three operators, and as one kernel")
     three = [
         ("S = Q Kᵀ", "reads Q, K", "writes S", SQUARE),
         ("P = softmax(S)", "reads S", "writes P", 2 * SQUARE),
@@ -45,13 +41,7 @@ def traffic() -> Drawing:
     drawing.box(504, 240, 60, 36, "HBM", "blue")
     drawing.text(578, 263, "none", size=12, colour="green-line")
 
-    drawing.text(
-        20,
-        320,
-        "bytes in all, to scale (16 heads, 16,384 tokens, d = 128, bf16)",
-        size=12,
-        colour="soft",
-    )
+    drawing.text(20, 320, "bytes in all, to scale (16 heads, 16,384 tokens, d = 128, bf16)", size=12, colour="soft")
     for row, (name, n_bytes, colour) in enumerate(
         [("three operators", QKVO + 4 * SQUARE, "orange"), ("one kernel", QKVO, "green")]
     ):
@@ -84,11 +74,7 @@ def steps() -> list[tuple[float, float, list[float], float, float]]:
 
 def online_softmax() -> Drawing:
     """Draw a query with three tiles of three keys: every number of the recurrence."""
-    drawing = Drawing(
-        720,
-        366,
-        "The online softmax on three tiles of three keys, with every number",
-    )
+    drawing = Drawing(720, 366, "The online softmax on three tiles of three keys, with every number")
     columns = {"S": 82, "m": 186, "α": 246, "P = exp(S − m)": 362, "l": 512, "acc": 640}
     for name, x in columns.items():
         drawing.text(x, 30, name, anchor="middle", bold=True)
@@ -107,35 +93,16 @@ def online_softmax() -> Drawing:
         drawing.text(columns["α"], y + 48, f"{alpha:.3f}", anchor="middle", bold=grew,
                      colour="red-line" if grew else "ink")  # fmt: skip
         for key, a in enumerate(p):
-            drawing.text(
-                columns["P = exp(S − m)"] + 56 * (key - 1),
-                y + 48,
-                f"{a:.3f}",
-                anchor="middle",
-            )
+            drawing.text(columns["P = exp(S − m)"] + 56 * (key - 1), y + 48, f"{a:.3f}", anchor="middle")
         drawing.text(columns["l"], y + 36, f"{total:.3f}", anchor="middle", bold=True)
         drawing.text(columns["acc"], y + 36, f"{acc:.3f}", anchor="middle", bold=True)
         drawing.text(columns["l"], y + 56, f"α · {previous[0]} + ΣP", anchor="middle", size=11, colour="soft")
-        drawing.text(
-            columns["acc"],
-            y + 56,
-            f"α · {previous[1]} + ΣPv",
-            anchor="middle",
-            size=11,
-            colour="soft",
-        )
+        drawing.text(columns["acc"], y + 56, f"α · {previous[1]} + ΣPv", anchor="middle", size=11, colour="soft")
         previous = (f"{total:.3f}", f"{acc:.3f}")
     m, _, _, total, acc = steps()[-1]
     drawing.text(16, 352, f"o = acc / l = {acc / total:.4f}", bold=True)
     drawing.text(176, 352, f"lse = m + ln l = {m + log(total):.4f}", bold=True)
-    drawing.text(
-        704,
-        352,
-        "orange: a new maximum; red: α < 1, old sums shrink",
-        anchor="end",
-        size=12,
-        colour="soft",
-    )
+    drawing.text(704, 352, "orange: a new maximum; red: α < 1, old sums shrink", anchor="end", size=12, colour="soft")
     return drawing
 
 
@@ -152,11 +119,7 @@ def kind_of_tile(query_tile: int, key_tile: int) -> str:
 
 def causal_tiles() -> Drawing:
     """Draw the tiles that a causal kernel visits, for as many, fewer and more queries than keys."""
-    drawing = Drawing(
-        720,
-        320,
-        "Causal tiles: full, on the diagonal, skipped; for three pairs of lengths",
-    )
+    drawing = Drawing(720, 320, "Causal tiles: full, on the diagonal, skipped; for three pairs of lengths")
     unit, x, colours = 1.28, 34.0, {"full": "green", "diagonal": "orange", "skipped": "none"}
     for n_queries, n_keys in ((112, 112), (80, 144), (144, 80)):
         n_rows, n_cols, side = -(-n_queries // TILE), -(-n_keys // TILE), TILE * unit
@@ -165,30 +128,12 @@ def causal_tiles() -> Drawing:
         visited = sum(kind != "skipped" for kind in kinds.values())
         drawing.text(x, 42, f"{visited} of {len(kinds)} tiles visited", size=12, colour="soft")
         for (i, j), kind in kinds.items():
-            drawing.rect(
-                x + j * side,
-                52 + i * side,
-                side,
-                side,
-                colours[kind],
-                "grey-line",
-                dash=kind == "skipped",
-            )
-            bottom, right = (
-                max(0, (i + 1) * TILE - n_queries) * unit,
-                max(0, (j + 1) * TILE - n_keys) * unit,
-            )
+            drawing.rect(x + j * side, 52 + i * side, side, side, colours[kind], "grey-line", dash=kind == "skipped")
+            bottom, right = (max(0, (i + 1) * TILE - n_queries) * unit, max(0, (j + 1) * TILE - n_keys) * unit)
             if right:
                 drawing.rect(x + (j + 1) * side - right, 52 + i * side, right, side, "hatch", "none")
             if bottom:
-                drawing.rect(
-                    x + j * side,
-                    52 + (i + 1) * side - bottom,
-                    side - right,
-                    bottom,
-                    "hatch",
-                    "none",
-                )
+                drawing.rect(x + j * side, 52 + (i + 1) * side - bottom, side - right, bottom, "hatch", "none")
         drawing.rect(x, 52, n_keys * unit, n_queries * unit, "none", "ink", thick=2)
         n = min(n_queries, n_keys) * unit
         drawing.line(x, 52, x + n, 52 + n, "ink")
@@ -227,11 +172,7 @@ def recomputation() -> Drawing:
     drawing.arrow(420, 144, 482, 118)
     words = "16 heads, 16,384 tokens, d = 128, bf16; lse in float32. One matrix product and one exponential a tile"
     drawing.text(
-        20,
-        250,
-        f"{words}\nbring P back: no maximum and no sum, since lse holds both.",
-        size=12,
-        colour="soft",
+        20, 250, f"{words}\nbring P back: no maximum and no sum, since lse holds both.", size=12, colour="soft"
     )
     return drawing
 
@@ -251,11 +192,7 @@ def walk(drawing: Drawing, x: float, y: float, owned: int, by_column: bool) -> N
 
 def backward_walks() -> Drawing:
     """Draw two kernels: a program per column of tiles, and a program per row."""
-    drawing = Drawing(
-        720,
-        372,
-        "The two kernels of backward: which tile each program owns, and which it visits",
-    )
+    drawing = Drawing(720, 372, "The two kernels of backward: which tile each program owns, and which it visits")
     drawing.text(60, 26, "kernel 1: dK and dV", bold=True)
     drawing.text(400, 26, "kernel 2: dQ", bold=True)
     for x in (60, 400):
@@ -266,18 +203,8 @@ def backward_walks() -> Drawing:
     walk(drawing, 400, 56, owned=2, by_column=False)
     drawing.text(276, 150, "loads Q, dO,\nlse, D\nin each step", size=12, colour="soft")
     drawing.text(616, 150, "loads K, V\nin each step", size=12, colour="soft")
-    drawing.text(
-        60,
-        292,
-        "owns: K, V of tile 3; in registers dK, dV\nfour products a tile: S, dV, dP, dK",
-        size=12,
-    )
-    drawing.text(
-        400,
-        292,
-        "owns: Q, dO, lse, D of tile 2; in registers dQ\nthree products a tile: S, dP, dQ",
-        size=12,
-    )
+    drawing.text(60, 292, "owns: K, V of tile 3; in registers dK, dV\nfour products a tile: S, dV, dP, dK", size=12)
+    drawing.text(400, 292, "owns: Q, dO, lse, D of tile 2; in registers dQ\nthree products a tile: S, dP, dQ", size=12)
     drawing.text(60, 344, "Together seven products instead of five, and no cell that two programs write to.", size=12,
                  colour="soft")  # fmt: skip
     return drawing
@@ -285,17 +212,8 @@ def backward_walks() -> Drawing:
 
 def lost_update() -> Drawing:
     """Draw load, add, store by two programs at once: one addition is lost."""
-    drawing = Drawing(
-        720,
-        300,
-        "Two programs add to one cell of dQ without an atomic: one addition is lost",
-    )
-    drawing.text(
-        20,
-        28,
-        "dQ[0, 0] is 10. Program A adds 1, program B adds 2. Right: 13.",
-        bold=True,
-    )
+    drawing = Drawing(720, 300, "Two programs add to one cell of dQ without an atomic: one addition is lost")
+    drawing.text(20, 28, "dQ[0, 0] is 10. Program A adds 1, program B adds 2. Right: 13.", bold=True)
     rows = {"program A": 66, "the cell": 136, "program B": 206}
     for name, y in rows.items():
         drawing.text(112, y + 20, name, anchor="end", size=12)

@@ -12,21 +12,9 @@ BF16_PEAK = 700e12  # operations per second, tensor cores
 
 MEMORIES = [  # name, bytes in all, in words, how fast, colour
     ("registers", 132 * 256e3, "132 × 256 KB", "one cycle", "green"),
-    (
-        "shared memory, L1",
-        132 * 256e3,
-        "132 × 256 KB",
-        "tens of cycles; one program has up to 227 KB",
-        "green",
-    ),
+    ("shared memory, L1", 132 * 256e3, "132 × 256 KB", "tens of cycles; one program has up to 227 KB", "green"),
     ("L2 cache", 50e6, "50 MB", "a few times the bandwidth of HBM", "orange"),
-    (
-        "HBM, “global memory”",
-        141e9,
-        "141 GB",
-        "4.28 TB/s, after hundreds of cycles of delay",
-        "blue",
-    ),
+    ("HBM, “global memory”", 141e9, "141 GB", "4.28 TB/s, after hundreds of cycles of delay", "blue"),
 ]
 
 
@@ -65,13 +53,7 @@ def roofline() -> Drawing:
         y = y_of(10**power * 1e12)
         drawing.line(left, y, right, y, "grid", thick=1)
         drawing.text(left - 8, y + 4, f"{10**power:g}", anchor="end", size=12, colour="soft")
-    drawing.text(
-        (left + right) / 2,
-        bottom + 40,
-        "operations per byte moved to or from HBM",
-        anchor="middle",
-        size=12,
-    )
+    drawing.text((left + right) / 2, bottom + 40, "operations per byte moved to or from HBM", anchor="middle", size=12)
     drawing.text(14, 22, "TFLOP/s, bf16", size=12)
 
     corner = BF16_PEAK / BANDWIDTH
@@ -122,13 +104,7 @@ def stages() -> Drawing:
     left, unit, y = 130, 23, 40
     drawing.box(left, 8, 3 * unit, 20, "load", "blue", size=12)
     drawing.box(left + 3 * unit + 8, 8, 50, 20, "product", "orange", size=12)
-    drawing.text(
-        left + 3 * unit + 70,
-        23,
-        "number: the step; row: a buffer in shared memory",
-        size=12,
-        colour="soft",
-    )
+    drawing.text(left + 3 * unit + 70, 23, "number: the step; row: a buffer in shared memory", size=12, colour="soft")
     for n_stages in (1, 2, 4):
         steps = schedule(n_stages)
         drawing.text(14, y + 18, f"{n_stages} stage{'s' if n_stages > 1 else ''}", bold=True)
@@ -137,21 +113,8 @@ def stages() -> Drawing:
             top = y + 32 * (step % n_stages)
             drawing.box(left + load * unit, top, LOAD * unit, 26, str(step), "blue", size=12)
             if product > load + LOAD:
-                drawing.rect(
-                    left + (load + LOAD) * unit,
-                    top + 8,
-                    (product - load - LOAD) * unit,
-                    10,
-                    "hatch",
-                    "none",
-                )
+                drawing.rect(left + (load + LOAD) * unit, top + 8, (product - load - LOAD) * unit, 10, "hatch", "none")
             drawing.box(left + product * unit, top, (end - product) * unit, 26, str(step), "orange", size=12)
         y += 32 * n_stages + 24
-    drawing.text(
-        left,
-        y + 8,
-        "hatched: loaded, and waiting for the products before it",
-        size=12,
-        colour="soft",
-    )
+    drawing.text(left, y + 8, "hatched: loaded, and waiting for the products before it", size=12, colour="soft")
     return drawing

@@ -49,11 +49,7 @@ def spacing(value: float, mantissa: int) -> float:
 
 def number_line() -> Drawing:
     """Draw every number from 252 to 264 in bfloat16, and in TF32 and float16."""
-    drawing = Drawing(
-        720,
-        236,
-        "The numbers between 252 and 264 that bfloat16, TF32 and float16 have",
-    )
+    drawing = Drawing(720, 236, "The numbers between 252 and 264 that bfloat16, TF32 and float16 have")
     low, high, left, unit = 252, 264, 130, 47
 
     def x_of(value: float) -> float:
@@ -74,20 +70,8 @@ def number_line() -> Drawing:
     drawing.dot(x_of(257), 74, "red-line")
     drawing.text(x_of(257), 36, "256 + 1 = 257 is no bfloat16", size=12, colour="red-line", anchor="middle")
     drawing.arrow(x_of(257) - 2, 48, x_of(256) + 3, 62, "red-line")
-    drawing.text(
-        x_of(257) + 100,
-        36,
-        "a tie goes to the even neighbour:\n256 again",
-        size=12,
-        colour="soft",
-    )
-    drawing.text(
-        left,
-        222,
-        "From each power of two on, the gaps are twice as wide.",
-        size=12,
-        colour="soft",
-    )
+    drawing.text(x_of(257) + 100, 36, "a tie goes to the even neighbour:\n256 again", size=12, colour="soft")
+    drawing.text(left, 222, "From each power of two on, the gaps are twice as wide.", size=12, colour="soft")
     return drawing
 
 
@@ -129,11 +113,7 @@ def pairwise(x: np.ndarray, tile: int) -> np.ndarray:
 
 def sum_error() -> Drawing:
     """Draw the relative error of a sum against its length."""
-    drawing = Drawing(
-        720,
-        380,
-        "Relative error of a sum, by its length and the format of the accumulator",
-    )
+    drawing = Drawing(720, 380, "Relative error of a sum, by its length and the format of the accumulator")
     left, bottom = 76, 320
 
     def x_of(n: int) -> float:
@@ -155,18 +135,8 @@ def sum_error() -> Drawing:
         for n, error in points:
             drawing.dot(x_of(n), y_of(error), colour, 2.5)
         drawing.text(
-            x_of(LONGEST) + 8,
-            y_of(points[-1][1]) + (12 if name == "float16" else 2),
-            name,
-            size=12,
-            colour=colour,
+            x_of(LONGEST) + 8, y_of(points[-1][1]) + (12 if name == "float16" else 2), name, size=12, colour=colour
         )
-    drawing.text(
-        (left + x_of(LONGEST)) / 2,
-        bottom + 40,
-        "numbers added, each from [0, 1)",
-        anchor="middle",
-        size=12,
-    )
+    drawing.text((left + x_of(LONGEST)) / 2, bottom + 40, "numbers added, each from [0, 1)", anchor="middle", size=12)
     drawing.text(14, 18, "relative error", size=12)
     return drawing

@@ -47,70 +47,26 @@ class Drawing:
             + self.paint(fill, stroke, dash=dash, thick=thick)
         )
 
-    def path(
-        self,
-        points: list[tuple[float, float]],
-        stroke="ink",
-        fill="none",
-        *,
-        dash=False,
-        thick=1.5,
-    ) -> None:
+    def path(self, points: list[tuple[float, float]], stroke="ink", fill="none", *, dash=False, thick=1.5) -> None:
         """Draw a line through points."""
         d = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
         self.elements.append(f'<path d="{d}"' + self.paint(fill, stroke, dash=dash, thick=thick))
 
-    def line(
-        self,
-        x1: float,
-        y1: float,
-        x2: float,
-        y2: float,
-        stroke="ink",
-        *,
-        dash=False,
-        thick=1.5,
-    ) -> None:
+    def line(self, x1: float, y1: float, x2: float, y2: float, stroke="ink", *, dash=False, thick=1.5) -> None:
         self.path([(x1, y1), (x2, y2)], stroke, dash=dash, thick=thick)
 
-    def arrow(
-        self,
-        x1: float,
-        y1: float,
-        x2: float,
-        y2: float,
-        stroke="soft",
-        *,
-        dash=False,
-        thick=1.5,
-    ) -> None:
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, stroke="soft", *, dash=False, thick=1.5) -> None:
         """Draw a line with its head at (x2, y2)."""
         length = hypot(x2 - x1, y2 - y1)
         ux, uy = (x2 - x1) / length, (y2 - y1) / length
         bx, by = x2 - 8 * ux, y2 - 8 * uy
         self.line(x1, y1, bx, by, stroke, dash=dash, thick=thick)
-        self.path(
-            [(x2, y2), (bx - 4 * uy, by + 4 * ux), (bx + 4 * uy, by - 4 * ux), (x2, y2)],
-            "none",
-            stroke,
-        )
+        self.path([(x2, y2), (bx - 4 * uy, by + 4 * ux), (bx + 4 * uy, by - 4 * ux), (x2, y2)], "none", stroke)
 
     def dot(self, x: float, y: float, fill: str, radius: float = 4) -> None:
-        self.elements.append(
-            f'<circle cx="{number(x)}" cy="{number(y)}" r="{number(radius)}" class="{fill}"/>',
-        )
+        self.elements.append(f'<circle cx="{number(x)}" cy="{number(y)}" r="{number(radius)}" class="{fill}"/>')
 
-    def text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        *,
-        anchor="start",
-        size=13,
-        colour="ink",
-        bold=False,
-    ) -> None:
+    def text(self, x: float, y: float, words: str, *, anchor="start", size=13, colour="ink", bold=False) -> None:
         """Write text on the base line y; anchor is start, middle or end.
 
         Several lines are joined by line breaks.
@@ -123,26 +79,12 @@ class Drawing:
                 + f">{escape(line, quote=False)}</text>"
             )
 
-    def box(
-        self,
-        x: float,
-        y: float,
-        width: float,
-        height: float,
-        words: str,
-        colour="grey",
-        *,
-        size=13,
-    ) -> None:
+    def box(self, x: float, y: float, width: float, height: float, words: str, colour="grey", *, size=13) -> None:
         """Draw a filled rectangle with text in its middle."""
         self.rect(x, y, width, height, colour, f"{colour}-line", radius=3)
         lines = words.count("\n")
         self.text(
-            x + width / 2,
-            y + height / 2 + 0.36 * size - lines * (size + 4) / 2,
-            words,
-            anchor="middle",
-            size=size,
+            x + width / 2, y + height / 2 + 0.36 * size - lines * (size + 4) / 2, words, anchor="middle", size=size
         )
 
     def paint(self, fill: str, stroke: str, *, dash: bool, thick: float) -> str:

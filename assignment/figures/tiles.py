@@ -8,11 +8,7 @@ COLOURS = ["blue", "orange", "green", "red"]
 
 def programs_and_tiles() -> Drawing:
     """Draw 37 × 100 elements in tiles of 16 × 64: three programs, two steps each."""
-    drawing = Drawing(
-        720,
-        366,
-        "A matrix of 37 × 100 in tiles of 16 × 64: three programs, each with two steps",
-    )
+    drawing = Drawing(720, 366, "A matrix of 37 × 100 in tiles of 16 × 64: three programs, each with two steps")
     left, top, unit = 108, 62, 4.3
     n_programs, n_steps = -(-ROWS // ROWS_TILE_SIZE), -(-COLS // COLS_TILE_SIZE)
     height, width = ROWS_TILE_SIZE * unit, COLS_TILE_SIZE * unit
@@ -27,12 +23,7 @@ def programs_and_tiles() -> Drawing:
             drawing.rect(x, y, real_cols * unit, real_rows * unit, COLOURS[program], "none")
             drawing.rect(x, y, width, height, "none", f"{COLOURS[program]}-line")
             share = f"{real_rows} × {real_cols} of {ROWS_TILE_SIZE * COLS_TILE_SIZE} lanes"
-            drawing.text(
-                x + 8,
-                y + 17,
-                share if real_rows * real_cols < 1024 else "all 1024 lanes",
-                size=11,
-            )
+            drawing.text(x + 8, y + 17, share if real_rows * real_cols < 1024 else "all 1024 lanes", size=11)
     drawing.rect(left, top, COLS * unit, ROWS * unit, "none", "ink", thick=2.5)
     for step in range(n_steps):
         drawing.arrow(left + step * width + 8, top - 12, left + (step + 1) * width - 8, top - 12)
@@ -42,12 +33,7 @@ def programs_and_tiles() -> Drawing:
     drawing.rect(left, y, 26, 16, "none", "ink", thick=2.5)
     drawing.text(left + 34, y + 13, "the matrix: 37 × 100", size=12)
     drawing.rect(left + 190, y, 26, 16, "hatch", "grey-line", dash=True)
-    drawing.text(
-        left + 224,
-        y + 13,
-        "masked off: not read, not stored; these lanes hold `other`",
-        size=12,
-    )
+    drawing.text(left + 224, y + 13, "masked off: not read, not stored; these lanes hold `other`", size=12)
     drawing.text(left, y + 42, "row_mask ends the tiles of program 2 after row 36; col_mask those of step 1 after"
                  " column 99.", size=12, colour="soft")  # fmt: skip
     return drawing
@@ -80,21 +66,8 @@ def strides() -> Drawing:
         for i in range(shape[0]):
             for j in range(shape[1]):
                 address = offset + i * row_stride + j * col_stride
-                drawing.rect(
-                    x + j * cell,
-                    174 + i * cell,
-                    cell,
-                    cell,
-                    colours[address],
-                    f"{colours[address]}-line",
-                )
-                drawing.text(
-                    x + (j + 0.5) * cell,
-                    193 + i * cell,
-                    str(address),
-                    anchor="middle",
-                    size=12,
-                )
+                drawing.rect(x + j * cell, 174 + i * cell, cell, cell, colours[address], f"{colours[address]}-line")
+                drawing.text(x + (j + 0.5) * cell, 193 + i * cell, str(address), anchor="middle", size=12)
         x += max(shape[1] * cell, 112) + 72
     drawing.text(20, 306, "element (i, j) is number: offset + i · stride_row + j · stride_col. A stride of 0 reads the"
                  " same number again.", size=12, colour="soft")  # fmt: skip
@@ -104,9 +77,7 @@ def strides() -> Drawing:
 def weighted_sum() -> Drawing:
     """Draw a tile of x with its pieces of w and of grad_y, in forward and backward."""
     drawing = Drawing(
-        720,
-        318,
-        "One tile of x in the weighted sum: forward adds along rows, backward serves both gradients",
+        720, 318, "One tile of x in the weighted sum: forward adds along rows, backward serves both gradients"
     )
     for x, title in ((30, "forward"), (448, "backward: one reading of x")):
         drawing.text(x, 26, title, bold=True)
@@ -132,11 +103,7 @@ def weighted_sum() -> Drawing:
 
 def partial_sums() -> Drawing:
     """Draw three programs that stride over rows of x, and the sum of their partial sums."""
-    drawing = Drawing(
-        720,
-        356,
-        "Three programs stride over row tiles; each writes one row of partial column sums",
-    )
+    drawing = Drawing(720, 356, "Three programs stride over row tiles; each writes one row of partial column sums")
     n_programs, n_tiles, height = 3, 8, 30
     drawing.text(20, 28, "grad_y and x: eight tiles of rows", bold=True)
     for tile in range(n_tiles):

@@ -56,11 +56,7 @@ class Submission:
         folder = self.folder / PACKAGE
         init = folder / "__init__.py"
         if init.is_file():
-            spec = importlib.util.spec_from_file_location(
-                PACKAGE,
-                init,
-                submodule_search_locations=[str(folder)],
-            )
+            spec = importlib.util.spec_from_file_location(PACKAGE, init, submodule_search_locations=[str(folder)])
         else:
             spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
             spec.submodule_search_locations = [str(folder)]

@@ -15,12 +15,7 @@ from .syntax import MAX_INT
 View = Callable[[int], torch.Tensor]
 FORMATS = {
     str(form).removeprefix("torch."): form
-    for form in (
-        torch.contiguous_format,
-        torch.preserve_format,
-        torch.channels_last,
-        torch.channels_last_3d,
-    )
+    for form in (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 }
 
 

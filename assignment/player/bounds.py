@@ -48,9 +48,7 @@ class TooLarge(ValueError):
     """A constant that a kernel cannot compute with."""
 
     def __init__(self) -> None:
-        super().__init__(
-            f"a constant of more than {MAX_BITS} bits or {MAX_LENGTH} items is too large for a kernel",
-        )
+        super().__init__(f"a constant of more than {MAX_BITS} bits or {MAX_LENGTH} items is too large for a kernel")
 
 
 _LIMITED = frozenset((int, bool, *_SEQUENCES))
@@ -92,11 +90,7 @@ class _Unnamed(ast.NodeTransformer):
         if not isinstance(node.left, ast.NamedExpr) or not isinstance(node.right, ast.Call):
             return node
         operation, _, right = node.right.args
-        call = ast.Call(
-            node.right.func,
-            [operation, node.left.value, right, ast.Constant(True)],
-            [],
-        )
+        call = ast.Call(node.right.func, [operation, node.left.value, right, ast.Constant(True)], [])
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
 

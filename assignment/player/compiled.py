@@ -35,11 +35,7 @@ def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
                 stopped[name] = f"{type(error).__name__}: {error}"
         noted += of_target
     built = build.kernels(noted, is_brief=True, processes=header["processes"])[:MAX_KERNELS]
-    return {
-        "status": "compiled",
-        "kernels": [kernel.as_json() for kernel in built],
-        "stopped": stopped,
-    }, []
+    return {"status": "compiled", "kernels": [kernel.as_json() for kernel in built], "stopped": stopped}, []
 
 
 def _launch_all(program: dict[str, Any], kernels: Kernels, sources: dict[str, str]) -> None:
@@ -50,9 +46,7 @@ def _launch_all(program: dict[str, Any], kernels: Kernels, sources: dict[str, st
             try:
                 _launch(memory, kernels, rest)
             except launches.LaunchRefused as error:
-                raise launches.LaunchRefused(
-                    f"{error}\n{told(sources, program['lines'][rest[-1]])}",
-                ) from error
+                raise launches.LaunchRefused(f"{error}\n{told(sources, program['lines'][rest[-1]])}") from error
 
 
 def _launch(memory: "_Memory", kernels: Kernels, launch: list[Any]) -> None:
@@ -60,20 +54,11 @@ def _launch(memory: "_Memory", kernels: Kernels, launch: list[Any]) -> None:
     number, grid, given, options, others, *_ = launch
     tuning = next(launches.tunings) if others else -1
     for configuration in others or [{}]:
-        values = {
-            **given,
-            **{name: value for name, value in configuration.items() if name in given},
-        }
-        settings = {
-            **options,
-            **{name: value for name, value in configuration.items() if name not in given},
-        }
+        values = {**given, **{name: value for name, value in configuration.items() if name in given}}
+        settings = {**options, **{name: value for name, value in configuration.items() if name not in given}}
         decoded = {name: arguments.of_launch(v, memory.view, kernels) for name, v in {**values, **settings}.items()}
         kernel = kernels[number]  # which may use the fields of its arguments
-        with launches.tuned(
-            ", ".join(f"{name}={value}" for name, value in configuration.items()),
-            tuning,
-        ):
+        with launches.tuned(", ".join(f"{name}={value}" for name, value in configuration.items()), tuning):
             kernel[tuple(grid)](**decoded)
 
 
@@ -94,9 +79,4 @@ class _Memory:
         if storage not in self._held:
             self._held[storage] = torch.UntypedStorage(self._sizes[storage])
         check_fits(view, self._held[storage].nbytes())
-        return torch.empty(0, dtype=getattr(torch, dtype)).set_(
-            self._held[storage],
-            offset,
-            sizes,
-            strides,
-        )
+        return torch.empty(0, dtype=getattr(torch, dtype)).set_(self._held[storage], offset, sizes, strides)

@@ -12,48 +12,19 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_map
 
-from .labels import (
-    CONSTANT,
-    DELTA,
-    FIRST_SOURCE,
-    FOREIGN,
-    FRESH,
-    INPUT,
-    KERNEL,
-    PRODUCT,
-    STALE,
-    SUM,
-    Memory,
-)
+from .labels import CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
 
 Labels = torch.Tensor  # uint8, in the shape of the values
 Rule = Callable[..., Any]
 
-FRESH_MEMORY = (
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "empty_permuted",
-    "resize",
-)
+FRESH_MEMORY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize")
 _SHAPED = tuple(  # of a tensor that they take, only its shape counts
     f"{form}{name}{end}"
     for name in ("zeros", "ones", "full", "rand", "randn", "randint")
     for form, end in (("new_", ""), ("", "_like"))
 )
 _OVERWRITTEN = ("fill", "zero", "uniform", "normal", "random", "bernoulli", "exponential")
-_SAME_SHAPE = (
-    "clone",
-    "_to_copy",
-    "copy",
-    "lift_fresh",
-    "lift_fresh_copy",
-    "contiguous",
-    "positive",
-    "alias_copy",
-)
+_SAME_SHAPE = ("clone", "_to_copy", "copy", "lift_fresh", "lift_fresh_copy", "contiguous", "positive", "alias_copy")
 _MOVED = (  # run on the labels as on the values
     *("cat", "stack", "constant_pad_nd", "index_select", "gather", "index", "take", "flip"),
     *("roll", "repeat"),
@@ -143,10 +114,7 @@ class Operation:
 
 
 def derive(
-    operation: Operation,
-    call: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
+    operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Labels | list[Labels] | int | Computed:
     """Return the labels of an operation's result, or of each of several.
 
@@ -164,11 +132,7 @@ def derive(
         is_cast = source.is_floating_point() == operation.result.is_floating_point()
         # `!= 0`, a whole part, or bits as a number
         return operation.labels(source) if is_cast else Computed()
-    rules: list[tuple[tuple[str, ...], Rule]] = [
-        (_MOVED, _moved),
-        (_ADDED_UP, _added_up),
-        (_SCALED, _scaled),
-    ]
+    rules: list[tuple[tuple[str, ...], Rule]] = [(_MOVED, _moved), (_ADDED_UP, _added_up), (_SCALED, _scaled)]
     for names, rule in [*rules, (_SUMMED, _summed), (_ADDED, _added), (_PRODUCTS, _multiplied)]:
         if name in names and (found := rule(operation, call, args, kwargs)) is not None:
             return found
@@ -176,12 +140,7 @@ def derive(
     return Computed(is_doubt=is_clean and name in _CLEANING)
 
 
-def _moved(
-    operation: Operation,
-    call: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-) -> Labels | list[Labels] | None:
+def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | list[Labels] | None:
     choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
     if operation.of(choosing) - {CONSTANT} or any(operation.arguments.get(key) for key in _ADDING):
         return None

@@ -23,27 +23,12 @@ _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh de
 _OF_VALUES = """shape dtype type value numel scalar element_ty itemsize primitive_bitwidth name int_bitwidth
     int_signedness fp_mantissa_width exponent_bias address_space block_shape strides T start end stop step fields types
     ALL NONE SIGNED UNSIGNED BOOLEAN INTEGRAL FLOATING bit_length is_ptr is_block get_block_shapes"""
-_NOT_FOR_KERNELS = {
-    "to_ir",
-    "mangle",
-    "cache_key_part",
-    "codegen_name",
-    "handle",
-    "with_element_ty",
-}
+_NOT_FOR_KERNELS = {"to_ir", "mangle", "cache_key_part", "codegen_name", "handle", "with_element_ty"}
 _INTERNAL = """handle data fn builder semantic format format_map mro run rewrite rewriter kwargs rewritten_fn src
     raw_src signature used_global_vals module version launch_metadata params device_caches compile hash repr parse
     cache_key arg_names constexprs pre_run_hooks func keywords desc ljust rjust center zfill expandtabs replace
     translate encode"""
-_REACHABLE = (
-    type,
-    FunctionType,
-    GeneratorType,
-    CodeType,
-    JITCallable,
-    InterpretedFunction,
-    triton.JITFunction,
-)
+_REACHABLE = (type, FunctionType, GeneratorType, CodeType, JITCallable, InterpretedFunction, triton.JITFunction)
 
 
 def _is_jit(value: Any) -> bool:
@@ -106,15 +91,7 @@ def resolved(dotted: str) -> Any:
 @functools.cache
 def attributes() -> frozenset[str]:
     """Return the attributes that kernels can use, on any object."""
-    types = (
-        tl.tensor,
-        tl.dtype,
-        tl.constexpr,
-        tl.pointer_type,
-        tl.block_type,
-        tl.tensor_descriptor,
-        tl.tuple,
-    )
+    types = (tl.tensor, tl.dtype, tl.constexpr, tl.pointer_type, tl.block_type, tl.tensor_descriptor, tl.tuple)
     names = {*_OF_VALUES.split(), *(name for cls in types for name in dir(cls))}
     names |= {name for facade in facades().values() for name in vars(facade)}
     return frozenset(name for name in names - _NOT_FOR_KERNELS if not name.startswith("_"))
@@ -126,10 +103,5 @@ def internal() -> frozenset[str]:
 
     No field or namespace may have such a name.
     """
-    names = {
-        *_INTERNAL.split(),
-        *_NOT_FOR_KERNELS,
-        *(name for cls in _REACHABLE for name in dir(cls)),
-        *dir(tl.sum),
-    }
+    names = {*_INTERNAL.split(), *_NOT_FOR_KERNELS, *(name for cls in _REACHABLE for name in dir(cls)), *dir(tl.sum)}
     return frozenset(name for name in names - attributes() if not name.startswith("_"))

@@ -28,11 +28,7 @@ def for_compiler(definition: Definition) -> ast.Module:
     return ast.increment_lineno(tree, 1 - definition.tree.lineno)
 
 
-def compiled(
-    definition: Definition,
-    namespace: dict[str, Any],
-    is_plain: bool,
-) -> types.FunctionType:
+def compiled(definition: Definition, namespace: dict[str, Any], is_plain: bool) -> types.FunctionType:
     tree = _bare(definition)
     if is_plain:
         tree = bounds.Bounder().visit(tree)
@@ -44,19 +40,13 @@ def compiled(
     return function
 
 
-def set_defaults(
-    function: types.FunctionType,
-    definition: Definition,
-    values: dict[str, Any],
-) -> None:
+def set_defaults(function: types.FunctionType, definition: Definition, values: dict[str, Any]) -> None:
     arguments = definition.tree.args
     named = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
     optional = named[len(named) - len(arguments.defaults) :]
     only = [a.arg for a, node in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if node]
     if {*optional, *only} != values.keys():
-        raise Unknown(
-            "the default values are not those of the parameters: write them in the function's definition",
-        )
+        raise Unknown("the default values are not those of the parameters: write them in the function's definition")
     function.__defaults__ = tuple(values[name] for name in optional) or None
     function.__kwdefaults__ = {name: values[name] for name in only} or None
 

@@ -65,19 +65,10 @@ class Session:
         *inputs, data = tensors
         program = parse(bytearray(data.numpy()))
         if header["kind"] in ON_SLOTS:
-            return {
-                "status": "ok",
-                "groups": [],
-                "bare": False,
-                **ON_SLOTS[header["kind"]](self, player, program),
-            }, []
+            return {"status": "ok", "groups": [], "bare": False, **ON_SLOTS[header["kind"]](self, player, program)}, []
         groups = player.play(program, moved(inputs, DEVICE))
         results = moved([tensor for group in groups for tensor in group], "cpu")
-        return {
-            "status": "ok",
-            "groups": [len(group) for group in groups],
-            "bare": program["bare"],
-        }, results
+        return {"status": "ok", "groups": [len(group) for group in groups], "bare": program["bare"]}, results
 
     def _warm_up(self, player: "OnGpu", program: Program) -> dict[str, Any]:
         """Play a program on the first slot, so that its one-time allocations are made."""
@@ -149,15 +140,7 @@ class _TurnOnGpu(Turn):
     # seconds of the launches that have alternatives, where they are timed
     tuned: list[float] | None = None
 
-    def _launch(
-        self,
-        kernel: int,
-        grid: list[int],
-        given: Any,
-        options: Any,
-        alternatives: Any,
-        *more: Any,
-    ) -> None:
+    def _launch(self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, *more: Any) -> None:
         if self.tuned is None or len(alternatives or ()) < 2:
             super()._launch(kernel, grid, given, options, alternatives, *more)
             return

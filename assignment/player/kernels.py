@@ -74,9 +74,7 @@ class Kernels:
         if number in self._built:
             return self._built[number]
         if number not in self._being_built:
-            raise Unknown(
-                "a default value refers to a kernel that is not built before it: pass it as an argument",
-            )
+            raise Unknown("a default value refers to a kernel that is not built before it: pass it as an argument")
         return self._being_built[number]
 
     def _build(self, number: int) -> None:
@@ -86,13 +84,7 @@ class Kernels:
             entry = self._table.entry(n)
             definition = self._definition(entry)
             namespace = _namespace(entry)
-            self._being_built[n] = self._guarded(
-                definition,
-                self._function,
-                entry,
-                definition,
-                namespace,
-            )
+            self._being_built[n] = self._guarded(definition, self._function, entry, definition, namespace)
             made.append((entry, definition, namespace))
         for entry, definition, namespace in made:
             self._guarded(definition, self._bind, entry["names"], namespace)
@@ -103,7 +95,7 @@ class Kernels:
         source = self._sources.get(entry["file"])
         if source is None:
             raise Refused(
-                f"a kernel must stand in a file of the submission\n  at {entry['file'][:200]}:{entry['line']}",
+                f"a kernel must stand in a file of the submission\n  at {entry['file'][:200]}:{entry['line']}"
             )
         if source.sha256 != entry["sha256"]:
             raise source.refused(
@@ -127,37 +119,21 @@ class Kernels:
         except Unknown as error:
             raise definition.refused(str(error), _use(definition, error)) from error
         except Exception as error:
-            raise definition.refused(
-                f"the kernel cannot be built: {type(error).__name__}: {error}",
-            ) from error
+            raise definition.refused(f"the kernel cannot be built: {type(error).__name__}: {error}") from error
 
-    def _function(
-        self,
-        entry: dict[str, Any],
-        definition: Definition,
-        namespace: dict[str, Any],
-    ) -> Any:
+    def _function(self, entry: dict[str, Any], definition: Definition, namespace: dict[str, Any]) -> Any:
         """Return the jit function, with its names not yet bound."""
         early = {name: binding for name, binding in entry["names"].items() if not any(kernels_in(binding))}
         used = _used(definition)
-        self._bind(
-            {name: binding for name, binding in early.items() if "unknown" not in binding},
-            namespace,
-        )
+        self._bind({name: binding for name, binding in early.items() if "unknown" not in binding}, namespace)
         for name in early.keys() & used:
             self._values.bound(name, early[name])
         is_plain = entry["kind"] == "constexpr_function"
         function = functions.compiled(definition, namespace, is_plain)
-        functions.set_defaults(
-            function,
-            definition,
-            {k: self._values.value(v) for k, v in entry["defaults"].items()},
-        )
+        functions.set_defaults(function, definition, {k: self._values.value(v) for k, v in entry["defaults"].items()})
         function.__annotations__ = functions.annotations(definition, namespace)
         if not definition.is_source_of(function):
-            raise ValueError(
-                "its lines cannot be told from those around it: leave an empty line after it",
-            )
+            raise ValueError("its lines cannot be told from those around it: leave an empty line after it")
         if not is_plain and entry["kind"] != "jit":
             raise ValueError(f"expected a @triton.jit function, got {entry['kind'][:50]}")
         wrap = triton.constexpr_function if is_plain else functools.partial(self._jit, **options(entry["options"]))

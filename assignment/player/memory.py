@@ -26,7 +26,7 @@ class Storages:
     def __getitem__(self, number: int) -> torch.UntypedStorage:
         if number not in self._held:
             raise CannotFollow(
-                "memory is used that no operation was seen to make, or that is gone: keep the tensor that holds it",
+                "memory is used that no operation was seen to make, or that is gone: keep the tensor that holds it"
             )
         return self._held[number]
 
@@ -38,7 +38,7 @@ class Storages:
         storage = tensor.untyped_storage()
         if self._held.setdefault(number, storage)._cdata != storage._cdata:
             raise CannotFollow(
-                "an operation returned a copy on stand-ins and a view here, or the reverse: use clone() for a copy",
+                "an operation returned a copy on stand-ins and a view here, or the reverse: use clone() for a copy"
             )
 
     def free(self, number: int) -> int:
@@ -90,9 +90,7 @@ def check_fits(view: list[Any], nbytes: int) -> None:
     _, dtype, offset, sizes, strides = view
     last = offset + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
     if all(sizes) and (last + 1) * getattr(torch, dtype).itemsize > nbytes:
-        raise CannotFollow(
-            "a tensor reaches beyond its memory: expected a view inside of it; look at as_strided",
-        )
+        raise CannotFollow("a tensor reaches beyond its memory: expected a view inside of it; look at as_strided")
 
 
 def describe(tensor: torch.Tensor) -> list[Any]:

@@ -87,10 +87,7 @@ def misplaced(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
     """Return the name of a number argument that is a tensor, or "": its value would decide."""
     types = {argument.name: str(argument.type) for argument in operation._schema.arguments}
     named = {**dict(zip(types, args, strict=False)), **kwargs}
-    return next(
-        (n for n, value in named.items() if "Tensor" not in types.get(n, "") and _holds_tensor(value)),
-        "",
-    )
+    return next((n for n, value in named.items() if "Tensor" not in types.get(n, "") and _holds_tensor(value)), "")
 
 
 def _holds_tensor(value: Any) -> bool:

@@ -23,13 +23,7 @@ from .work import Work
 Program = dict[str, Any]
 MAX_POISON = 1 << 30  # bytes
 MAX_NOTE = 1_000  # characters of a message
-FUSED = (
-    "scaled_dot_product",
-    "_flash_attention",
-    "_efficient_attention",
-    "_cudnn_attention",
-    "multi_head_attention",
-)
+FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 
 
 class InKernel(Exception):
@@ -81,23 +75,12 @@ class Player:
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
 
     def play(
-        self,
-        program: Program,
-        header: dict[str, Any],
-        tensors: Sequence[torch.Tensor],
+        self, program: Program, header: dict[str, Any], tensors: Sequence[torch.Tensor]
     ) -> tuple[Played, calls.Call]:
         """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
         is_backward = header["kind"] in ("gradients", "kept", "forward", "backward")
         inputs = self._inputs = self._inputs if header["kind"] == "backward" else tensors
-        with (
-            calls.call(
-                inputs,
-                header.get("order", 0),
-                header["kind"] == "costs",
-                self.work,
-            ) as seen,
-            torch.no_grad(),
-        ):
+        with calls.call(inputs, header.get("order", 0), header["kind"] == "costs", self.work) as seen, torch.no_grad():
             if header["kind"] == "backward":  # of the call before
                 self.work.go_on()
             else:
@@ -111,13 +94,7 @@ class Player:
 class Turn:
     """One program being played."""
 
-    def __init__(
-        self,
-        player: Player,
-        program: Program,
-        tensors: Sequence[torch.Tensor],
-        seen: calls.Call,
-    ) -> None:
+    def __init__(self, player: Player, program: Program, tensors: Sequence[torch.Tensor], seen: calls.Call) -> None:
         self._player, self._program, self._tensors, self._seen = player, program, tensors, seen
         self._lines = [told(player.sources, text) for text in program["lines"]]
         self._views: dict[int, torch.Tensor] = {}
@@ -147,7 +124,7 @@ class Turn:
             storage, *described = self._program["views"][number]
             if described != describe(tensor):
                 raise CannotFollow(
-                    "expected inputs in their own shapes and strides, got others: leave inputs as they are",
+                    "expected inputs in their own shapes and strides, got others: leave inputs as they are"
                 )
             self._player.storages.bind(storage, tensor)
             self.played.inputs.add(storage)
@@ -173,7 +150,7 @@ class Turn:
     def _fused(self, name: str, line: int) -> None:
         if not self._player.work.needs_kernels and any(part in name for part in FUSED):
             self._player.work.accuse(
-                f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}",
+                f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}"
             )
 
     def _constant(self, number: int, content: str, line: int) -> None:
@@ -198,16 +175,11 @@ class Turn:
             return
         if not self._player.work.needs_kernels and not operations.is_usual(func):
             self._player.work.doubt(
-                f"{func._schema.name} is not what this problem is about: staff will look at it\n{self._lines[line]}",
+                f"{func._schema.name} is not what this problem is about: staff will look at it\n{self._lines[line]}"
             )
-        args, kwargs = (
-            self._decode(args),
-            {key: self._decode(value) for key, value in kwargs.items()},
-        )
+        args, kwargs = (self._decode(args), {key: self._decode(value) for key, value in kwargs.items()})
         if wrong := operations.misplaced(func, args, kwargs):
-            raise CannotFollow(
-                f"{func._schema.name} is given a tensor for the number {wrong}\n{self._lines[line]}",
-            )
+            raise CannotFollow(f"{func._schema.name} is given a tensor for the number {wrong}\n{self._lines[line]}")
         written = operations.written_by(func, args, kwargs)
         places = [place_of(tensor) for tensor in written]
         try:
@@ -220,9 +192,7 @@ class Turn:
                 f"  let nothing depend on values but what kernels and operations compute\n{self._lines[line]}"
             ) from error
         if any(size and (at, size) != place_of(t) for (at, size), t in zip(places, written, strict=True)):
-            raise CannotFollow(
-                f"{func._schema.name} gives memory another size\n{self._lines[line]}",
-            )
+            raise CannotFollow(f"{func._schema.name} gives memory another size\n{self._lines[line]}")
         outputs = strided(result)
         self._bind(outputs, views, line)
         if "empty" in func._schema.name:
@@ -267,15 +237,13 @@ class Turn:
             spoil(target.untyped_storage())
         self._player.work.computed(name.rpartition(".")[0], self._lines[line], targets)
         if not self._player.work.needs_kernels and targets:
-            self.played.reads.append(
-                f"{name} is not played: its results are NaN here\n{self._lines[line]}",
-            )
+            self.played.reads.append(f"{name} is not played: its results are NaN here\n{self._lines[line]}")
 
     def _poison(self, nbytes: int) -> torch.Tensor:
         """Return memory of NaN."""
         if nbytes > MAX_POISON:
             raise CannotFollow(
-                f"{nbytes >> 20} MiB of memory that no operation was seen to make: use torch.empty or torch.zeros",
+                f"{nbytes >> 20} MiB of memory that no operation was seen to make: use torch.empty or torch.zeros"
             )
         return torch.full((nbytes,), 0xFF, dtype=torch.uint8, device=self._player.storages.device)
 
@@ -285,14 +253,7 @@ class Turn:
     # launches
 
     def _launch(
-        self,
-        kernel: int,
-        grid: list[int],
-        given: Any,
-        options: Any,
-        alternatives: Any,
-        has_allocator: bool,
-        line: int,
+        self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, has_allocator: bool, line: int
     ) -> None:
         try:
             values, settings = self._arguments(given), self._arguments(options)

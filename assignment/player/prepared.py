@@ -53,21 +53,14 @@ class Prepared:
         """
         self._player, self._program = player, program
         makers: dict[str, Callable[..., Callable[[_Registers], None]]]
-        makers = {
-            "op": self._op,
-            "launch": self._launch,
-            "free": self._free,
-            "constant": self._constant,
-        }
+        makers = {"op": self._op, "launch": self._launch, "free": self._free, "constant": self._constant}
         self._inputs: list[int] = []
         self._steps: list[Callable[[_Registers], None]] = []
         for name, *rest in program["steps"]:
             if name == "inputs":
                 (self._inputs,) = rest
             elif name == "foreign":
-                raise CannotFollow(
-                    "memory that no operation was seen to make cannot be timed: use torch.empty",
-                )
+                raise CannotFollow("memory that no operation was seen to make cannot be timed: use torch.empty")
             elif name in makers:
                 self._steps.append(makers[name](*rest))
 
@@ -82,24 +75,14 @@ class Prepared:
         results = tuple(registers.view(number) for number in self._program["results"][0])
         return results[0] if self._program["bare"] else results
 
-    def _op(
-        self,
-        operation: int,
-        args: Any,
-        kwargs: Any,
-        views: list[int],
-        line: int,
-    ) -> Callable[[_Registers], None]:
+    def _op(self, operation: int, args: Any, kwargs: Any, views: list[int], line: int) -> Callable[[_Registers], None]:
         name = self._program["operations"][operation]
         func = operations.find(name)
         if func is None:
             raise CannotFollow(f"{name} is not played, and cannot be timed")
         get_args, get_kwargs = self._getter(args), self._getter(kwargs)
         is_made_of_nothing = not _holds_tensors([args, kwargs])
-        described, is_in_place = (
-            [self._program["views"][number] for number in views],
-            func._schema.is_mutable,
-        )
+        described, is_in_place = ([self._program["views"][number] for number in views], func._schema.is_mutable)
         device = {"device": self._player.storages.device} if is_made_of_nothing and "device" in _names(func) else {}
 
         def step(registers: _Registers) -> None:
@@ -111,14 +94,7 @@ class Prepared:
         return step
 
     def _launch(
-        self,
-        kernel: int,
-        grid: list[int],
-        given: Any,
-        options: Any,
-        others: Any,
-        has_allocator: bool,
-        line: int,
+        self, kernel: int, grid: list[int], given: Any, options: Any, others: Any, has_allocator: bool, line: int
     ) -> Callable[[_Registers], None]:
         constants: dict[str, Any] = {}
         getters: dict[str, Get] = {}
@@ -154,10 +130,9 @@ class Prepared:
         return lambda registers: registers.free(numbers)
 
     def _constant(self, number: int, content: str, line: int) -> Callable[[_Registers], None]:
-        data = torch.frombuffer(
-            bytearray(base64.b64decode(content) or b"\0"),
-            dtype=torch.uint8,
-        ).to(self._player.storages.device)
+        data = torch.frombuffer(bytearray(base64.b64decode(content) or b"\0"), dtype=torch.uint8).to(
+            self._player.storages.device
+        )
         return lambda registers: registers.hold(number, data.clone())
 
 

@@ -43,13 +43,7 @@ class Session:
             text = f"the program cannot be played: {type(error).__name__}: {error}"
             return {"status": "failed", "message": text[:MAX_NOTE]}, []
 
-    def _play(
-        self,
-        player: Player,
-        program: Any,
-        header: dict[str, Any],
-        inputs: list[torch.Tensor],
-    ) -> Reply:
+    def _play(self, player: Player, program: Any, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
         before = Inputs(inputs)
         try:
             played, seen = player.play(program, header, inputs)
@@ -83,10 +77,7 @@ class Session:
             "groups": [len(group) for group in groups],
             "bare": program["bare"],
             "notes": told(
-                [
-                    *never_stored(header["about"]["results"], judged, seen.empty_grids, inputs),
-                    *seen.warnings,
-                ]
+                [*never_stored(header["about"]["results"], judged, seen.empty_grids, inputs), *seen.warnings]
             ),
             "nans": told(seen.nans.values()),
             "evidence": told(player.work.evidence),

@@ -41,9 +41,7 @@ class Source:
         found = [node for qualified, node in self._functions if qualified == name and line in _first_lines(node)]
         if len(found) != 1:
             raise self.refused(
-                f"expected one function {name} there, got {len(found)}: define kernels with `def` in a file",
-                line,
-                name,
+                f"expected one function {name} there, got {len(found)}: define kernels with `def` in a file", line, name
             )
         if isinstance(found[0], ast.AsyncFunctionDef):
             raise self.refused("a kernel cannot be async: write `def`", line, name)
@@ -54,9 +52,7 @@ class Source:
     def refused(self, sentence: str, line: int, name: str) -> Refused:
         """Return the exception for something at this line."""
         text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        return Refused(
-            f"{sentence}\n  at {self.path}:{line} in {name.rpartition('.')[2]}: {text[:200]}",
-        )
+        return Refused(f"{sentence}\n  at {self.path}:{line} in {name.rpartition('.')[2]}: {text[:200]}")
 
     @functools.cached_property
     def _functions(self) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -67,21 +63,13 @@ class Source:
             raise self.refused("the file is not UTF-8: save it as UTF-8", 1, self.path) from error
         cookies = [match.group(1) for line in self.lines[:2] if (match := _COOKIE.match(line))]
         if any(cookie.lower().replace("_", "-") not in ("utf-8", "utf8", "utf-8-sig") for cookie in cookies):
-            raise self.refused(
-                f"the file says that it is in {cookies[0]}: save it as UTF-8",
-                1,
-                self.path,
-            )
+            raise self.refused(f"the file says that it is in {cookies[0]}: save it as UTF-8", 1, self.path)
         return list(_functions(self._tree))
 
     @functools.cached_property
     def _tree(self) -> ast.Module:
         if len(self.text) > MAX_TEXT:
-            raise self.refused(
-                f"the file has more than {MAX_TEXT} characters: divide it",
-                1,
-                self.path,
-            )
+            raise self.refused(f"the file has more than {MAX_TEXT} characters: divide it", 1, self.path)
         try:
             return _parsed(self.text)
         except _BROKEN as error:
@@ -98,19 +86,11 @@ class Source:
         """Return the function as Triton and the simulator will parse it, from its own lines."""
         last = node.end_lineno or node.lineno
         if _size(node) > MAX_NODES or _depth(node) > MAX_DEPTH:
-            raise self.refused(
-                "the kernel is too large or too deeply nested: divide it",
-                node.lineno,
-                name,
-            )
+            raise self.refused("the kernel is too large or too deeply nested: divide it", node.lineno, name)
         try:
             alone = _parsed_alone(self.lines[node.lineno - 1 : last], node.lineno)
         except _BROKEN as error:
-            raise self.refused(
-                f"the kernel cannot be parsed by itself: {error}",
-                node.lineno,
-                name,
-            ) from error
+            raise self.refused(f"the kernel cannot be parsed by itself: {error}", node.lineno, name) from error
         bare = copy.copy(node)
         bare.decorator_list = []
         if not re.match(r"\s*def[ \t]+\w+[ \t]*\(", self.lines[node.lineno - 1]) or ast.dump(bare) != ast.dump(alone):
@@ -182,8 +162,5 @@ def _size(node: ast.AST) -> int:
 def _depth(node: ast.AST) -> int:
     depth, level = 0, [node]
     while level:
-        depth, level = (
-            depth + 1,
-            [child for parent in level for child in ast.iter_child_nodes(parent)],
-        )
+        depth, level = (depth + 1, [child for parent in level for child in ast.iter_child_nodes(parent)])
     return depth

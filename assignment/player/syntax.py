@@ -60,8 +60,7 @@ def check(definition: Definition, attributes: Set[str]) -> None:
         kind = type(node).__name__
         if kind not in ALLOWED:
             raise definition.refused(
-                f"a kernel cannot have {_shown(node)}: {_INSTEAD.get(kind, 'write it without')}",
-                node,
+                f"a kernel cannot have {_shown(node)}: {_INSTEAD.get(kind, 'write it without')}", node
             )
         if why := _RULES.get(type(node), _fine)(node, attributes):
             raise definition.refused(why, node)
@@ -184,10 +183,7 @@ def _check_parameters(definition: Definition) -> None:
     if arguments.vararg or arguments.kwarg or getattr(definition.tree, "type_params", None):
         raise definition.refused("a kernel cannot take `*` or `**` parameters: name each of them")
     annotated = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    for node, name in [
-        (definition.tree, definition.tree.name),
-        *((arg, arg.arg) for arg in annotated),
-    ]:
+    for node, name in [(definition.tree, definition.tree.name), *((arg, arg.arg) for arg in annotated)]:
         if why := name_refused(name):
             raise definition.refused(why, node)
     for annotation in [*(arg.annotation for arg in annotated), definition.tree.returns]:
@@ -209,10 +205,7 @@ def _check_lookups(definition: Definition, attributes: Set[str]) -> None:
     called = {id(call.func) for call in calls}
     for node in nodes:
         if _is_lookup(node) and id(node) not in called:
-            raise definition.refused(
-                "getattr and hasattr can only be called: write getattr(x, 'name')",
-                node,
-            )
+            raise definition.refused("getattr and hasattr can only be called: write getattr(x, 'name')", node)
     for call in calls:
         if why := _lookup_refused(call, attributes):
             raise definition.refused(why, call)

@@ -34,15 +34,11 @@ class Table:
     def entry(self, number: int) -> dict[str, Any]:
         """Return the entry of this number, with every key; raises Refused if it is malformed."""
         if type(number) is not int or not 0 <= number < len(self.entries):
-            raise Refused(
-                f"there is no kernel number {str(number)[:20]}\n  at the table of kernels",
-            )
+            raise Refused(f"there is no kernel number {str(number)[:20]}\n  at the table of kernels")
         entry = self.entries[number]
         given = {"kind": "jit", "options": {}, "defaults": {}, "names": {}, **entry} if isinstance(entry, dict) else {}
         if given.keys() != _ENTRY.keys() or any(type(given[key]) is not kind for key, kind in _ENTRY.items()):
-            raise Refused(
-                f"kernel number {number} is not described as kernels are\n  at the table of kernels",
-            )
+            raise Refused(f"kernel number {number} is not described as kernels are\n  at the table of kernels")
         return given
 
     def reached(self, number: int, built: Container[int]) -> list[int]:
@@ -65,9 +61,7 @@ def options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the checked options of @triton.jit in an entry."""
     for name, value in given.items():
         if not isinstance(value, _OPTIONS.get(name, ())):
-            raise Unknown(
-                f"a kernel cannot have the option {name[:50]} of @triton.jit: leave it out",
-            )
+            raise Unknown(f"a kernel cannot have the option {name[:50]} of @triton.jit: leave it out")
         if isinstance(value, list) and not all(type(item) in (int, str) for item in value):
             raise Unknown(f"{name} takes names and numbers of parameters")
     return {name: value for name, value in given.items() if value is not None}

@@ -42,12 +42,7 @@ def never_stored(
     return lines
 
 
-def cause(
-    name: str,
-    result: torch.Tensor,
-    empty_grids: Sequence[str],
-    inputs: Sequence[torch.Tensor],
-) -> str:
+def cause(name: str, result: torch.Tensor, empty_grids: Sequence[str], inputs: Sequence[torch.Tensor]) -> str:
     """Return a likely cause of unwritten elements, after a colon; "" if there is none."""
     unwritten = undefined.are_unwritten(result)
     if unwritten is None:

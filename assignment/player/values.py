@@ -58,9 +58,7 @@ class Values:
             values = self._values(value["values"], depth)
             cls = self._class(value["namedtuple"])
             if len(values) != len(cls._fields):  # type: ignore[attr-defined]
-                raise Unknown(
-                    f"expected a value for each field of {cls.__name__}, got {len(values)}",
-                )
+                raise Unknown(f"expected a value for each field of {cls.__name__}, got {len(values)}")
             return cls(*values)
         kind, inner = _only(value, "a constant", depth)
         match kind:
@@ -72,32 +70,22 @@ class Values:
                 return _dtype(inner)
             case "kernel" if type(inner) is int:
                 return self._kernel(inner)
-        raise Unknown(
-            f"a constant cannot be {str(value)[:100]}: use numbers, strings, dtypes, or tuples of them",
-        )
+        raise Unknown(f"a constant cannot be {str(value)[:100]}: use numbers, strings, dtypes, or tuples of them")
 
     def _values(self, values: Any, depth: int) -> tuple:
         if not isinstance(values, list) or len(values) > MAX_ITEMS:
-            raise Unknown(
-                f"expected a tuple of at most {MAX_ITEMS} constants, got {str(values)[:100]}",
-            )
+            raise Unknown(f"expected a tuple of at most {MAX_ITEMS} constants, got {str(values)[:100]}")
         return tuple(self.value(value, depth + 1) for value in values)
 
     def _namespace(self, name: str, members: Any, depth: int) -> ModuleType:
         module = ModuleType(name)
         for attribute in _fields(list(members) if isinstance(members, dict) else members):
-            vars(module)[attribute] = self.bound(
-                f"{name}.{attribute}",
-                members[attribute],
-                depth + 1,
-            )
+            vars(module)[attribute] = self.bound(f"{name}.{attribute}", members[attribute], depth + 1)
         return module
 
     def _class(self, described: Any) -> type:
         if not isinstance(described, dict) or described.keys() != {"name", "fields"}:
-            raise Unknown(
-                f"expected the name and the fields of a NamedTuple, got {str(described)[:100]}",
-            )
+            raise Unknown(f"expected the name and the fields of a NamedTuple, got {str(described)[:100]}")
         (name,), fields = _fields([described["name"]]), tuple(_fields(described["fields"]))
         if (name, fields) not in self._classes:
             self._classes[name, fields] = namedtuple(name, fields)
@@ -124,10 +112,7 @@ def attributes_in(bindings: Any) -> Iterator[str]:
         match todo.pop():
             case dict() as members:
                 for key in ("namespace", "fields"):
-                    yield from filter(
-                        _is_field,
-                        members[key] if isinstance(members.get(key), (dict, list)) else (),
-                    )
+                    yield from filter(_is_field, members[key] if isinstance(members.get(key), (dict, list)) else ())
                 todo += members.values()
             case list() as items:
                 todo += items
@@ -155,9 +140,7 @@ def _fields(names: Any) -> list[str]:
         raise Unknown("expected a list of names")
     for name in names:
         if not _is_field(name):
-            raise Unknown(
-                f"a kernel cannot use an attribute {str(name)[:100]}: give it another name",
-            )
+            raise Unknown(f"a kernel cannot use an attribute {str(name)[:100]}: give it another name")
     return names
 
 
@@ -183,16 +166,10 @@ def _dtype(name: Any) -> Any:
     element = str(name).lstrip("*")
     found = getattr(tl, element, None) if element in tl.__all__ else None
     n_pointers = len(str(name)) - len(element)
-    if not isinstance(found, tl.dtype) and element in {
-        *tl.dtype.SINT_TYPES,
-        *tl.dtype.UINT_TYPES,
-        *tl.dtype.FP_TYPES,
-    }:
+    if not isinstance(found, tl.dtype) and element in {*tl.dtype.SINT_TYPES, *tl.dtype.UINT_TYPES, *tl.dtype.FP_TYPES}:
         found = tl.dtype(element)
     if not isinstance(found, tl.dtype) or n_pointers > MAX_POINTERS:
-        raise Unknown(
-            f"there is no dtype {str(name)[:100]}: use one of Triton's, such as tl.float32",
-        )
+        raise Unknown(f"there is no dtype {str(name)[:100]}: use one of Triton's, such as tl.float32")
     for _ in range(n_pointers):
         found = tl.pointer_type(found)
     return found

@@ -68,12 +68,7 @@ class Work:
         self._max_delta = self._delta = 0
         self._has_short_rows = False
 
-    def begin(
-        self,
-        about: dict[str, Any],
-        has_gradients: bool,
-        inputs: Sequence[torch.Tensor],
-    ) -> None:
+    def begin(self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor]) -> None:
         """Begin a call on these tensors; what earlier calls left is stale.
 
         Args:
@@ -146,14 +141,7 @@ class Work:
         for target in targets:
             self._write(target, label, line)
 
-    def operation(
-        self,
-        func: Any,
-        args: Any,
-        kwargs: Any,
-        targets: list[torch.Tensor],
-        line: str,
-    ) -> None:
+    def operation(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
         """Work out and record the labels of what an operation is going to write."""
         if not self.needs_kernels:
             self._outline(func, args, kwargs, targets, line)
@@ -161,10 +149,7 @@ class Work:
         if not targets:
             return
         name = func._schema.name.removeprefix("aten::").rstrip("_")
-        arguments = {
-            **dict(zip([a.name for a in func._schema.arguments], args, strict=False)),
-            **kwargs,
-        }
+        arguments = {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **kwargs}
         arguments.pop("out", None)
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
@@ -180,14 +165,7 @@ class Work:
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
-    def _outline(
-        self,
-        func: Any,
-        args: Any,
-        kwargs: Any,
-        targets: list[torch.Tensor],
-        line: str,
-    ) -> None:
+    def _outline(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
         """Label PyTorch's work in its own problem, as far as kernel problems may ask later."""
         memories = [self.memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         is_constant = all(memory is None or memory.is_constant() for memory in memories)
@@ -219,12 +197,7 @@ class Work:
         return _NOT_LOADABLE if self._allows_sums else _NOT_LOADABLE_FORWARD
 
     def loaded(
-        self,
-        memory: Memory,
-        offsets: np.ndarray,
-        width: int,
-        kernel: str,
-        element: Callable[[int], str],
+        self, memory: Memory, offsets: np.ndarray, width: int, kernel: str, element: Callable[[int], str]
     ) -> None:
         """Handle a kernel's load of `width` bytes at these offsets, from suspect memory."""
         labels = memory.at(offsets.ravel(), width)
@@ -242,10 +215,7 @@ class Work:
             return
         for number, result in enumerate(results, start=1):
             if result.numel():
-                self._judge(
-                    result,
-                    f"result {number} of {len(results)}" if len(results) > 1 else "the result",
-                )
+                self._judge(result, f"result {number} of {len(results)}" if len(results) > 1 else "the result")
 
     def _judge(self, result: torch.Tensor, name: str) -> None:
         memory = self.memory(result)

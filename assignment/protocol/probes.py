@@ -21,10 +21,7 @@ class Inputs:
     def written_to(self) -> int | None:
         """Return the position of the first input whose memory, padding included, has changed."""
         pairs = zip(self._tensors, self._before, strict=True)
-        return next(
-            (i for i, (tensor, before) in enumerate(pairs) if not torch.equal(_bytes_of(tensor), before)),
-            None,
-        )
+        return next((i for i, (tensor, before) in enumerate(pairs) if not torch.equal(_bytes_of(tensor), before)), None)
 
     def shares_memory(self, results: Sequence[torch.Tensor]) -> bool:
         """Return whether a result lies in the memory of an input."""

@@ -27,11 +27,7 @@ class WrongReturn(Exception):
 
 
 def answer(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list,
-    device: str,
-    folder: Path,
+    function: Callable, header: dict[str, Any], tensors: list, device: str, folder: Path
 ) -> tuple[dict[str, Any], list]:
     """Return the reply of a process that runs host code and kernels: on a GPU, or for a debugger.
 
@@ -69,9 +65,7 @@ def refuse_shared_memory(inputs: Inputs, results: list) -> None:
     if inputs.shares_memory(results):
         raise WrongReturn("a result shares its memory with an input: return memory of your own")
     if _returned.holds(results):
-        raise WrongReturn(
-            "a result lies in the memory of an earlier call's result: make new memory in each call",
-        )
+        raise WrongReturn("a result lies in the memory of an earlier call's result: make new memory in each call")
     _returned.add(results)
 
 
@@ -93,23 +87,13 @@ def told(texts: Iterable[str], folder: Path) -> list[str]:
     return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
 
 
-def call(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list,
-    seen: Any,
-) -> tuple[list[list], bool]:
+def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
     """Return the results."""
     outputs, bare = results(function(*tensors, **header["options"]))
     return [outputs], bare
 
 
-def again(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list,
-    seen: Any,
-) -> tuple[list[list], bool]:
+def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
     """Call, overwrite the inputs in place with a second problem, call again.
 
     Returns the first results as they are after the second call, the inputs after the first call,
@@ -128,12 +112,7 @@ def again(
     return [first, after_first, second, inputs], bare
 
 
-def gradients(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list,
-    seen: Any,
-) -> tuple[list[list], bool]:
+def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
     """Return the gradients for the inputs in "wrt", of the result or of its sum.
 
     They are computed as many times as asked.
@@ -164,18 +143,11 @@ def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> 
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
-        raise WrongReturn(
-            "returned a tensor without a gradient: it must come from a torch.autograd.Function",
-        )
+        raise WrongReturn("returned a tensor without a gradient: it must come from a torch.autograd.Function")
     return outputs[0]
 
 
-def kept(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list,
-    seen: Any,
-) -> tuple[list[list], bool]:
+def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
     """Return the gradients, and the bytes of tensors that live on after the call.
 
     Its inputs and its result are not counted.
@@ -193,12 +165,7 @@ def kept(
     return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False
 
 
-def costs(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list,
-    seen: Any,
-) -> tuple[list[list], bool]:
+def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
     """Return the bytes that the call reads of each input and writes of each result.
 
     The last group holds the figures. The second call is measured: tuning, and workspaces that are
@@ -215,12 +182,7 @@ def costs(
     return [outputs, [torch.tensor(row, dtype=torch.int64) for row in numbers]], bare
 
 
-def largest(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list,
-    seen: Any,
-) -> tuple[list[list], bool]:
+def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
     """Return the results, and the elements of the largest tensor that PyTorch makes in the call."""
     from assignment.simulator.costs import HostTraffic
 
@@ -257,19 +219,13 @@ def results(returned: Any) -> tuple[list, bool]:
     for output in outputs:
         if type(output) is not torch.Tensor:
             name = "None" if output is None else type(output).__name__
-            raise WrongReturn(
-                f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor",
-            )
+            raise WrongReturn(f"returned {name}{'' if bare else ' in a tuple'}, expected a torch.Tensor")
         if output.device.type not in ("cpu", "cuda"):
-            raise WrongReturn(
-                f"returned a tensor on {output.device}, expected the device of the inputs",
-            )
+            raise WrongReturn(f"returned a tensor on {output.device}, expected the device of the inputs")
         if output.layout != torch.strided:
             raise WrongReturn(f"returned a {output.layout} tensor, expected a strided one")
         if output.dtype not in wire.DTYPES.values():
-            raise WrongReturn(
-                f"returned a tensor of {output.dtype}, expected the dtype of the inputs, or float32",
-            )
+            raise WrongReturn(f"returned a tensor of {output.dtype}, expected the dtype of the inputs, or float32")
     return outputs, bare
 
 

@@ -48,11 +48,7 @@ def placed(memory: Any, offset: int, dtype: str, shape: list[int]) -> Any:
     A caller's inputs look like that. It is valid as long as the memory is.
     """
     size = DTYPES[dtype].itemsize * math.prod(shape)
-    own = torch._C._construct_storage_from_data_pointer(
-        memory.data_ptr() + offset,
-        memory.device,
-        size,
-    )
+    own = torch._C._construct_storage_from_data_pointer(memory.data_ptr() + offset, memory.device, size)
     return torch.empty(0, dtype=DTYPES[dtype], device=memory.device).set_(own).view(shape)
 
 
@@ -93,9 +89,7 @@ def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
         for i, (tensor, output) in enumerate(zip(tensors, outputs, strict=True), 1):
             if (tensor.shape, tensor.dtype) != (output.shape, output.dtype):
                 came = f"{tensor.dtype} {tuple(tensor.shape)}"
-                raise WrongReturn(
-                    f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}",
-                )
+                raise WrongReturn(f"result {i} is {came}, expected {output.dtype} {tuple(output.shape)}")
             output.copy_(tensor)
     torch.cuda.synchronize()
     return {}

@@ -64,10 +64,7 @@ class DeadlineExceeded(Exception):
 
 
 def exchange(
-    connection: socket.socket,
-    request: dict[str, Any],
-    tensors: list[Tensor],
-    timeout_s: float,
+    connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], timeout_s: float
 ) -> tuple[dict[str, Any], list[Tensor]]:
     """Send one request and return its one reply.
 
@@ -81,12 +78,7 @@ def exchange(
     return answer_to(ask(connection, request, tensors, deadline), connection, deadline)
 
 
-def ask(
-    connection: socket.socket,
-    request: dict[str, Any],
-    tensors: list[Tensor],
-    deadline: float,
-) -> str:
+def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], deadline: float) -> str:
     """Send a request; returns its id."""
     expect_silence(connection)
     number = secrets.token_hex(16)
@@ -94,18 +86,10 @@ def ask(
     return number
 
 
-def answer_to(
-    number: str,
-    connection: socket.socket,
-    deadline: float,
-) -> tuple[dict[str, Any], list[Tensor]]:
+def answer_to(number: str, connection: socket.socket, deadline: float) -> tuple[dict[str, Any], list[Tensor]]:
     """Return the answer to the request of that id; refuse anything after it."""
     answer = receive(
-        connection,
-        deadline,
-        max_header=MAX_REPLY_HEADER,
-        max_payload=MAX_REPLY_PAYLOAD,
-        is_reply_to=number,
+        connection, deadline, max_header=MAX_REPLY_HEADER, max_payload=MAX_REPLY_PAYLOAD, is_reply_to=number
     )
     expect_silence(connection)
     return answer
@@ -122,10 +106,7 @@ def expect_silence(connection: socket.socket) -> None:
 
 
 def send(
-    connection: socket.socket,
-    header: dict[str, Any],
-    tensors: list[Tensor],
-    deadline: float | None = None,
+    connection: socket.socket, header: dict[str, Any], tensors: list[Tensor], deadline: float | None = None
 ) -> None:
     """Write one frame, until `deadline` on time.monotonic(); raises as exchange() does."""
     specs, storages, payload = encode(tensors)
@@ -159,13 +140,7 @@ def receive(
         header = parse(text)
         if is_reply_to is not None and header.get("id") != is_reply_to:
             raise ProtocolError("an answer to another question")
-        return header, decode(
-            header["tensors"],
-            header["storages"],
-            payload,
-            largest_storage,
-            guard,
-        )
+        return header, decode(header["tensors"], header["storages"], payload, largest_storage, guard)
     except ProtocolError:
         raise
     except Exception as error:  # of three parsers at once; its text is the sender's, its type is not
@@ -210,11 +185,7 @@ def remaining(deadline: float | None) -> float | None:
 def parse(text: bytearray) -> dict[str, Any]:
     """Parse standard JSON: no NaN, no infinite or endless number, no duplicate key."""
     header = json.loads(
-        text.decode(),
-        object_pairs_hook=_object,
-        parse_int=_integer,
-        parse_float=_finite,
-        parse_constant=_refuse,
+        text.decode(), object_pairs_hook=_object, parse_int=_integer, parse_float=_finite, parse_constant=_refuse
     )
     if not isinstance(header, dict):
         raise ProtocolError("a header that is no object")
@@ -262,11 +233,7 @@ def encode(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[dict[str, 
         flat = torch.tensor([], dtype=torch.uint8).set_(storage)
         parts[str(index)] = torch.cat([flat[start:stop] for start, stop in runs]) if runs else flat[:0]
         storages.append({"nbytes": storage.nbytes(), "runs": runs})
-    return (
-        specs,
-        storages,
-        safetensors.torch.save({name: part.clone() for name, part in parts.items()}),
-    )
+    return (specs, storages, safetensors.torch.save({name: part.clone() for name, part in parts.items()}))
 
 
 def _storage_key(tensor: Tensor) -> int:
@@ -296,9 +263,7 @@ def _touched(view: Tensor) -> list[tuple[int, int]]:
     outer = [range(0, int(n * stride), int(stride)) for n, stride in sizes]
     spans = [(start, int(start + inner)) for start in map(sum, itertools.product([int(view.storage_offset())], *outer))]
     if len(spans) > MAX_RUNS:
-        raise ValueError(
-            f"a view of {len(spans)} separate runs over more than {WHOLE_STORAGE_UP_TO} bytes",
-        )
+        raise ValueError(f"a view of {len(spans)} separate runs over more than {WHOLE_STORAGE_UP_TO} bytes")
     return [(start * view.itemsize, stop * view.itemsize) for start, stop in spans]
 
 
@@ -380,12 +345,7 @@ def _view(spec: dict[str, Any], storages: list[torch.UntypedStorage], guard: int
         math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_PAYLOAD
     ):  # strides of 0 make any number of elements out of one
         raise ProtocolError("a tensor beyond the limit")
-    return torch.tensor([], dtype=dtype).set_(
-        storage,
-        offset + guard // dtype.itemsize,
-        shape,
-        strides,
-    )
+    return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)
 
 
 def _is_natural(n: Any) -> bool:

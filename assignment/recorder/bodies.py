@@ -31,10 +31,7 @@ def following(modes: Sequence[Any], function: Callable[..., Any]) -> Callable[..
 def followed(modes: Sequence[Any], operation: Any) -> Iterator[None]:
     """Record the body of an operation defined by torch.library.custom_op or triton_op."""
     bodies = OPDEFS[operation._schema.name]._backend_fns
-    with mock.patch.dict(
-        bodies,
-        {device: following(modes, body) for device, body in bodies.items()},
-    ):
+    with mock.patch.dict(bodies, {device: following(modes, body) for device, body in bodies.items()}):
         yield
 
 
@@ -53,11 +50,7 @@ def everywhere(modes: Sequence[Any]) -> Iterator[None]:
         on.enter_context(_disable_current_modes())  # one that was left on would answer
         for mode in modes:
             on.enter_context(mode)
-        on.callback(
-            _take_off,
-            torch._C._len_torch_dispatch_stack(),
-            torch._C._len_torch_function_stack(),
-        )
+        on.callback(_take_off, torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack())
         yield
 
 

@@ -17,22 +17,12 @@ from assignment.simulator.host import Driver, answer_as
 
 from .tape import Tape
 
-FUSED = (
-    "scaled_dot_product",
-    "_flash_attention",
-    "_efficient_attention",
-    "_cudnn_attention",
-    "multi_head_attention",
-)
+FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 _device: Any = torch.Tensor.device.__get__
 _is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 _is_cpu = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
-_LEAVING = {
-    torch.Tensor.tolist: "tolist",
-    torch.Tensor.numpy: "numpy",
-    torch.Tensor.__array__: "__array__",
-}
+_LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Tensor.__array__: "__array__"}
 
 
 class Answers(Mapping):
@@ -203,11 +193,7 @@ def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
     cuda.is_bf16_supported = lambda *_, **__: True
     pytorch: Any = torch
     pytorch.compile = _as_it_is
-    pytorch.set_default_device = lambda device: setattr(
-        tape,
-        "default_device",
-        _kind(device) or "cpu",
-    )
+    pytorch.set_default_device = lambda device: setattr(tape, "default_device", _kind(device) or "cpu")
     pytorch.Tensor.record_stream = lambda tensor, stream: None
     pytorch.Tensor.pin_memory = lambda tensor, device=None: tensor
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = lambda *_, **__: 1.0

@@ -20,12 +20,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
 _BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.libdevice extra.libdevice"
-_MODULES = [
-    "triton",
-    "triton.language",
-    *(f"triton.language.{name}" for name in _BELOW_TL.split()),
-    "math",
-]
+_MODULES = ["triton", "triton.language", *(f"triton.language.{name}" for name in _BELOW_TL.split()), "math"]
 _KERNELS = (JITFunction, InterpretedFunction, ConstexprFunction)
 _OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 _DTYPES = [name for name in tl.__all__ if isinstance(getattr(tl, name), tl.dtype)]

@@ -101,27 +101,14 @@ class Launcher:
         described = arguments, options, self._alternatives, has_allocator
         self._tape.step("launch", number, sizes, *described, self._tape.line())
 
-    def _described(
-        self,
-        kernel: Any,
-        values: dict[str, Any],
-        kwargs: dict[str, Any],
-    ) -> tuple[Json, Json]:
+    def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Json, Json]:
         """Return the arguments and the options of a launch as JSON."""
         options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
         return {name: self.encode(name, value) for name, value in values.items()}, options
 
     def ask_for(self, key: str, kernel: Any, arguments: Json, options: Json) -> None:
         """Tell the judge that the call depends on figures of this kernel that are not known yet."""
-        self._tape.step(
-            "warmup",
-            self._kernels.number(kernel),
-            [1, 1, 1],
-            arguments,
-            options,
-            key,
-            self._tape.line(),
-        )
+        self._tape.step("warmup", self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line())
 
     @property
     def chunk(self) -> int:
@@ -135,9 +122,7 @@ class Launcher:
     def encode(self, name: str, value: Any, depth: int = 0) -> Json:
         """Return an argument of a launch as JSON; raises TypeError if a kernel cannot take it."""
         if depth > MAX_DEPTH:
-            raise TypeError(
-                f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one",
-            )
+            raise TypeError(f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one")
         if isinstance(value, torch.Tensor):
             return {"t": self._pointer(name, value)}
         if isinstance(value, tl.constexpr):
@@ -152,10 +137,7 @@ class Launcher:
             fields = getattr(value, "_fields", None)
             if fields is None:
                 return {"tuple": items}
-            return {
-                "namedtuple": {"name": type(value).__name__, "fields": list(fields)},
-                "values": items,
-            }
+            return {"namedtuple": {"name": type(value).__name__, "fields": list(fields)}, "values": items}
         # of an Enum's, or NumPy's
         if isinstance(value, int | float) and type(value) not in (int, float, bool):
             value = int(value) if isinstance(value, int) else float(value)
@@ -227,13 +209,9 @@ def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
     if callable(grid):
         grid = grid(values)
     if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
-        raise TypeError(
-            f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}",
-        )
+        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
     sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
         if size > limit:
-            raise RuntimeError(
-                f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed",
-            )
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
     return sizes

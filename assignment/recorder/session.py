@@ -83,11 +83,7 @@ class Session:
     def _answer_as(self, target: str | dict[str, Any]) -> None:
         """Stand in for another GPU; reimport a submission that asked for the GPU on import."""
         properties = target if isinstance(target, dict) else TARGETS[target].properties
-        gpu = GPUTarget(
-            "cuda",
-            10 * properties["major"] + properties["minor"],
-            properties["warp_size"],
-        )
+        gpu = GPUTarget("cuda", 10 * properties["major"] + properties["minor"], properties["warp_size"])
         self._target = target
         self._answers = device.install(self._tape, gpu, properties)
         self._launcher.target = target
@@ -103,11 +99,7 @@ class Session:
         with bodies.everywhere(self._tape.modes):
             yield
 
-    def _call(
-        self,
-        header: dict[str, Any],
-        tensors: list[torch.Tensor],
-    ) -> tuple[list[list[torch.Tensor]], bool]:
+    def _call(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
         if header["kind"] == "sweep":  # tells of memory that is gone
             return [], False
         function = self._submission.function(header["function"], header["about"]["file"])
@@ -128,10 +120,7 @@ def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:
 
 
 def forward(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list[torch.Tensor],
-    session: Session,
+    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: Session
 ) -> tuple[list[list[torch.Tensor]], bool]:
     """Make a differentiable call, and keep its graph for the next request."""
     inputs = [tensor.requires_grad_() for tensor in tensors]
@@ -142,10 +131,7 @@ def forward(
 
 
 def backward(
-    function: Callable,
-    header: dict[str, Any],
-    tensors: list[torch.Tensor],
-    session: Session,
+    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: Session
 ) -> tuple[list[list[torch.Tensor]], bool]:
     """Return the gradients of the sum of what was returned last."""
     output, inputs = session.graph

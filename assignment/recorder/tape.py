@@ -236,13 +236,7 @@ class Tape(TorchDispatchMode):
         self._write(func, before, inputs, outputs)
         return result
 
-    def _write(
-        self,
-        func: Any,
-        arguments: Json,
-        inputs: list[torch.Tensor],
-        outputs: list[torch.Tensor],
-    ) -> None:
+    def _write(self, func: Any, arguments: Json, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         for tensor in outputs:
             number, is_new = self._number(tensor)
             if is_new:

@@ -17,12 +17,7 @@ class Wanted:
     In the first recording of the call, figures are those of an ordinary kernel.
     """
 
-    def __init__(
-        self,
-        launcher: "Launcher",
-        kernel: Any,
-        described: tuple[Json, Json] | None,
-    ) -> None:
+    def __init__(self, launcher: "Launcher", kernel: Any, described: tuple[Json, Json] | None) -> None:
         self._launcher, self._kernel, self._chunk = launcher, kernel, launcher.chunk
         self._described, self._key = described, ""
 
@@ -41,8 +36,7 @@ class Wanted:
         given = {name: value if name in constant else self._kind(value) for name, value in arguments.items()}
         code = self._kernel.fn.__code__
         text = json.dumps(
-            [code.co_filename, code.co_firstlineno, given, options, self._launcher.target],
-            sort_keys=True,
+            [code.co_filename, code.co_firstlineno, given, options, self._launcher.target], sort_keys=True
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -51,10 +45,7 @@ class Wanted:
         if isinstance(value, dict):
             view = value.get("t", value.get("descriptor"))
             known = {} if view is None else {"t": self._launcher.dtype(view)}
-            return {
-                **{name: self._kind(inner) for name, inner in value.items() if inner is not view},
-                **known,
-            }
+            return {**{name: self._kind(inner) for name, inner in value.items() if inner is not view}, **known}
         if isinstance(value, list):
             return [self._kind(item) for item in value]
         return [value == 1, value % 16 == 0] if type(value) is int else str(type(value))

@@ -94,11 +94,7 @@ class Nursery:
         self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten
 
     def bear(
-        self,
-        setup: dict[str, Any],
-        environment: dict[str, str],
-        folder: Path,
-        descriptors: Sequence[int],
+        self, setup: dict[str, Any], environment: dict[str, str], folder: Path, descriptors: Sequence[int]
     ) -> None:
         """Start a worker; its first message on the control socket is its pid."""
         order = json.dumps({"setup": setup, "environment": environment, "folder": str(folder)}).encode()

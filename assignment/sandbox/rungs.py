@@ -111,11 +111,7 @@ def problem(rung: str, device: str) -> str:
         return "bwrap is not installed (apt install bubblewrap)"
     try:
         done = subprocess.run(
-            [*bubblewrap(device), "true"],
-            env={},
-            capture_output=True,
-            text=True,
-            timeout=PROBE_TIMEOUT_S,
+            [*bubblewrap(device), "true"], env={}, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bwrap does not run: {error}"
@@ -136,26 +132,13 @@ def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
     return {"rung": rung, "device": device, "readable": can_read, **asdict(seen(rung, folders))}
 
 
-def command(
-    rung: str,
-    device: str,
-    folders: Folders,
-    control: int,
-    env: dict[str, str],
-) -> list[str]:
+def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:
     """Return the command line of a worker in a rung."""
     names, told = seen(rung, folders), {**setup(rung, device, folders), "control": control}
     worker = [sys.executable, "-I", f"{names.runtime}/assignment/worker.py", json.dumps(told)]
     if rung != BUBBLEWRAP:
         return [*FIRST_TO_GO, *worker]
-    stage = [
-        "--ro-bind",
-        folders.runtime,
-        names.runtime,
-        "--ro-bind",
-        folders.submission,
-        names.submission,
-    ]
+    stage = ["--ro-bind", folders.runtime, names.runtime, "--ro-bind", folders.submission, names.submission]
     stage += ["--bind", folders.scratch, names.scratch, "--chdir", names.scratch]
     stage += [word for folder in folders.packages for word in ("--ro-bind", folder, folder)]
     if folders.compiled:
@@ -173,47 +156,21 @@ def bubblewrap(device: str) -> list[str]:
 
     Everything writable, /tmp included, must be the scratch space, which the supervisor watches.
     """
-    spaces = [
-        "--unshare-user-try",
-        "--unshare-pid",
-        "--unshare-net",
-        "--unshare-uts",
-        "--unshare-cgroup-try",
-    ]
-    mounts = [
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
-        "--ro-bind-try",
-        "/sys/devices/system",
-        "/sys/devices/system",
-    ]
+    spaces = ["--unshare-user-try", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    mounts = ["--proc", "/proc", "--dev", "/dev", "--ro-bind-try", "/sys/devices/system", "/sys/devices/system"]
     for path in map(Path, readable(device)):
         # /lib is usr/lib
         is_link = path.is_symlink() and (path.parent == Path("/") or not path.is_dir())
         mounts += ["--symlink", str(path.readlink()), str(path)] if is_link else ["--ro-bind", str(path), str(path)]
     if device in ON_GPU:
         devices = [*map(str, Path("/dev").glob("nvidia*")), "/dev/dxg"]
-        mounts += [
-            "--ro-bind",
-            "/sys",
-            "/sys",
-            *(word for name in devices for word in ("--dev-bind-try", name, name)),
-        ]
+        mounts += ["--ro-bind", "/sys", "/sys", *(word for name in devices for word in ("--dev-bind-try", name, name))]
         # CUDA writes below /proc
         mounts += [word for name in ROOTS_OWN for word in ("--ro-bind-try", name, name)]
     else:
         spaces += ["--unshare-ipc"]
         mounts += ["--remount-ro", "/dev", "--remount-ro", "/proc"]
-    return [
-        shutil.which("bwrap") or "bwrap",
-        "--die-with-parent",
-        "--new-session",
-        "--as-pid-1",
-        *spaces,
-        *mounts,
-    ]
+    return [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--new-session", "--as-pid-1", *spaces, *mounts]
 
 
 def readable(device: str) -> list[str]:
@@ -239,10 +196,7 @@ def interpreter() -> Iterator[Path]:
 def compilers() -> Iterator[Path]:
     """Yield where a C compiler may lie, which Triton needs on a GPU."""
     yield Path("/opt")
-    for program in filter(
-        None,
-        map(shutil.which, (os.environ.get("CC", ""), "gcc", "clang", "cc")),
-    ):
+    for program in filter(None, map(shutil.which, (os.environ.get("CC", ""), "gcc", "clang", "cc"))):
         prefix = Path(program).resolve().parents[1]
         if prefix not in (Path("/"), Path.home()) and prefix not in Path.home().parents:
             yield prefix

@@ -48,12 +48,7 @@ class Stage:
         self._nothing, self._compiled = self._root / "nothing", self._root / "compiled"
         self._spent_s = multiprocessing.get_context("fork").Value("d", 0.0)
         try:
-            for role in (
-                "record",
-                "play",
-                "compile",
-                *(["gpu", "cuda"] if device == "cuda" else []),
-            ):
+            for role in ("record", "play", "compile", *(["gpu", "cuda"] if device == "cuda" else [])):
                 for name in (*COMMON, *RUNTIME[role]):
                     copy(OURS / name, self.runtime(role) / OURS.name / name)
             for folder in (self._scratch, self._nothing, self._compiled):
@@ -131,11 +126,7 @@ def copy(source: Path, target: Path) -> None:
         copied = target / module.relative_to(source)
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(module, copied)  # with its time, which the compiled form remembers
-        compiled = Path(
-            module.parent,
-            "__pycache__",
-            f"{module.stem}.{sys.implementation.cache_tag}.pyc",
-        )
+        compiled = Path(module.parent, "__pycache__", f"{module.stem}.{sys.implementation.cache_tag}.pyc")
         if compiled.exists():
             (copied.parent / "__pycache__").mkdir(exist_ok=True)
             with contextlib.suppress(OSError):  # replaced by another run at this moment

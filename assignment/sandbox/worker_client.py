@@ -62,23 +62,13 @@ class WorkerUnavailable(Exception):
 class Worker:
     """One worker process and the conversation with it."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        device: str,
-        rung: str | None = None,
-        packages: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, stage: Stage, device: str, rung: str | None = None, packages: Sequence[str] = ()) -> None:
         """Start the process, in the best sandbox or this one; it loads its libraries meanwhile.
 
         Args:
             packages: folders of more packages that it may import.
         """
-        self._stage, self._device, self._rung = (
-            stage,
-            device,
-            rung or rungs.choose(rungs.AUTO, device),
-        )
+        self._stage, self._device, self._rung = (stage, device, rung or rungs.choose(rungs.AUTO, device))
         self._packages = tuple(packages)
         self._channel: socket.socket | None = None
         self._isolated = False
@@ -113,11 +103,7 @@ class Worker:
     def _start_process(self, control: int, output: int) -> None:
         stage, role = self._stage, self._device
         folders = rungs.Folders(
-            str(stage.runtime(role)),
-            str(stage.seen_by(role)),
-            str(self._scratch),
-            stage.compiled(role),
-            self._packages,
+            str(stage.runtime(role)), str(stage.seen_by(role)), str(self._scratch), stage.compiled(role), self._packages
         )
         env = self._environment(rungs.seen(self._rung, folders).scratch)
         if self._rung != rungs.BUBBLEWRAP and self._device not in ON_GPU:
@@ -142,12 +128,7 @@ class Worker:
     def _environment(self, scratch: str) -> dict[str, str]:
         names = PASSED_ON + (FOR_CUDA if self._device in ON_GPU else ())
         env = {name: os.environ[name] for name in names if name in os.environ}
-        env |= {
-            "HOME": scratch,
-            "TMPDIR": scratch,
-            "PYTHONHASHSEED": "0",
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
+        env |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         if self._device not in ON_GPU:
             env |= {
                 "PATH": "/usr/bin:/bin",
@@ -167,27 +148,15 @@ class Worker:
         """The bytes that the child has mapped since it was forked; 0 if there is none."""
         return self._supervisor("used").get("grown", 0) if self.is_connected else 0
 
-    def ask(
-        self,
-        request: dict[str, Any],
-        tensors: list["Tensor"],
-    ) -> tuple[dict[str, Any], list["Tensor"]]:
+    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
         """Send a request and return its reply; raises WorkerDied, and the next call restarts."""
         if self._stage.is_over:
-            raise WorkerDied(
-                "timeout",
-                "not run: the time for the whole submission is over",
-                ran=False,
-            )
+            raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
         if self._channel is None:
             self._connect()
         return self._exchange(request, tensors)
 
-    def _exchange(
-        self,
-        request: dict[str, Any],
-        tensors: list["Tensor"],
-    ) -> tuple[dict[str, Any], list["Tensor"]]:
+    def _exchange(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
         # loads PyTorch, which a worker's start must not wait for
         from assignment.protocol import wire
 
@@ -203,10 +172,7 @@ class Worker:
         except wire.DeadlineExceeded:
             where = self._interrupt()
             self._bury(patience_s=0)
-            raise WorkerDied(
-                "timeout",
-                f"no answer within {timeout_s:.0f} s; the call was stopped{where}",
-            ) from None
+            raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
         except wire.ConnectionLost:
             raise WorkerDied("crashed", self._bury() + self._place()) from None
         except wire.ProtocolError as error:
@@ -286,29 +252,18 @@ class Worker:
         for attempt in range(1, MAX_STARTS + 1):
             ours, theirs = socket.socketpair()
             with theirs:
-                started = self._supervisor(
-                    "fork",
-                    START_TIMEOUT_S,
-                    [theirs.fileno()],
-                    caches=self._stage.caches,
-                )
+                started = self._supervisor("fork", START_TIMEOUT_S, [theirs.fileno()], caches=self._stage.caches)
             if started:
                 break
             ours.close()
             # it says why: another will say the same
             if attempt == MAX_STARTS or (attempt > 1 and self._last_words):
-                raise WorkerUnavailable(
-                    f"the worker process did not start: {self._last_words or 'it was killed'}",
-                )
+                raise WorkerUnavailable(f"the worker process did not start: {self._last_words or 'it was killed'}")
         self._channel = ours
         self._has_had_child = True
 
     def _supervisor(
-        self,
-        do: str,
-        timeout_s: float = SUPERVISOR_TIMEOUT_S,
-        descriptors: Sequence[int] = (),
-        **more: Any,
+        self, do: str, timeout_s: float = SUPERVISOR_TIMEOUT_S, descriptors: Sequence[int] = (), **more: Any
     ) -> dict[str, Any]:
         """Return the answer of the worker's first process.
 
@@ -317,11 +272,7 @@ class Worker:
         try:
             self._control.settimeout(timeout_s)
             number = time.monotonic_ns()
-            socket.send_fds(
-                self._control,
-                [json.dumps({"do": do, "number": number, **more}).encode()],
-                descriptors,
-            )
+            socket.send_fds(self._control, [json.dumps({"do": do, "number": number, **more}).encode()], descriptors)
             return self._answer_to(number, timeout_s)
         except (OSError, ValueError) as error:  # no answer at all is no JSON
             if isinstance(error, TimeoutError) and not self._pid.value:  # it was never born

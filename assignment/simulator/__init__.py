@@ -55,9 +55,7 @@ def install() -> None:
     from triton.runtime.interpreter import InterpretedFunction
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
-        raise RuntimeError(
-            "install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that",
-        )
+        raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
 
     from . import autotune, device, language, launch
 

@@ -30,12 +30,7 @@ def main() -> int:
 
     control.let_stop()
 
-    done = script.run(
-        options.script,
-        options.args,
-        options.seed,
-        bool(options.report or options.plot),
-    )
+    done = script.run(options.script, options.args, options.seed, bool(options.report or options.plot))
     if options.report:
         from assignment.simulator.show import report
 
@@ -58,36 +53,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--report",
-        action="store_true",
-        help="print what each launch loaded, stored and computed",
-    )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE.png",
-        type=_png,
-        help="draw which program touched which element",
-    )
-    parser.add_argument(
-        "--launch",
-        metavar="N",
-        type=_count,
-        help="the launch to draw, as numbered by --report (1)",
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="another order of the programs (0)",
-    )
+    parser.add_argument("--report", action="store_true", help="print what each launch loaded, stored and computed")
+    parser.add_argument("--plot", metavar="FILE.png", type=_png, help="draw which program touched which element")
+    parser.add_argument("--launch", metavar="N", type=_count, help="the launch to draw, as numbered by --report (1)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
     parser.add_argument("script", metavar="SCRIPT")
-    parser.add_argument(
-        "args",
-        nargs=argparse.REMAINDER,
-        help="what comes after SCRIPT belongs to the script",
-    )
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="what comes after SCRIPT belongs to the script")
     options = parser.parse_args(arguments)
     if options.launch and not options.plot:
         parser.error("--launch says which launch --plot draws: expected --plot FILE.png as well")

@@ -44,9 +44,7 @@ def _typed(value: Any, specialize: bool, address_of: Callable[[Any], np.uint64])
         return _descriptor(value, address_of)
     if value is None or callable(value) or isinstance(value, tl.dtype):
         return value
-    raise TypeError(
-        f"a kernel takes tensors and numbers, and tl.constexpr parameters; got a {type(value).__name__}",
-    )
+    raise TypeError(f"a kernel takes tensors and numbers, and tl.constexpr parameters; got a {type(value).__name__}")
 
 
 def _scalar(value: Any, ty: Any) -> Any:

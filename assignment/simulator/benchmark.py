@@ -15,11 +15,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SHAPES = {
-    "512 tokens, d = 64": (2, 512, 64),
-    "512 tokens, d = 128": (2, 512, 128),
-    "77 tokens, d = 40": (3, 77, 40),
-}
+SHAPES = {"512 tokens, d = 64": (2, 512, 64), "512 tokens, d = 128": (2, 512, 128), "77 tokens, d = 40": (3, 77, 40)}
 DTYPES = ("float32", "bfloat16")
 ENGINES = ("interpreter", "simulator")
 RUNS = 5
@@ -36,9 +32,7 @@ def main() -> None:
     for case in runs["simulator"][0]:
         theirs, ours = (sorted(times[case] for times in runs[engine]) for engine in ENGINES)
         ratio = statistics.median(theirs) / statistics.median(ours)
-        print(
-            f"{case:32} interpreter {_spread(theirs)}   simulator {_spread(ours)}   {ratio:4.1f} times as fast",
-        )
+        print(f"{case:32} interpreter {_spread(theirs)}   simulator {_spread(ours)}   {ratio:4.1f} times as fast")
 
 
 def _spread(times: list[float]) -> str:
@@ -47,12 +41,7 @@ def _spread(times: list[float]) -> str:
 
 def _in_a_process(engine: str, folder: Path) -> dict[str, float]:
     path = os.pathsep.join([str(folder.resolve()), str(ROOT)])
-    environment = {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONPATH": path,
-    }
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}
     command = [sys.executable, "-c", f"from {__spec__.name} import measure; measure({engine!r})"]
     times: dict[str, float] = json.loads(subprocess.check_output(command, env=environment, text=True, cwd=folder))
     return times

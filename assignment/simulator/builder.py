@@ -60,14 +60,7 @@ class Builder(Elementwise):
 
     # matrix product
 
-    def create_dot(
-        self,
-        a: Handle,
-        b: Handle,
-        d: Handle,
-        input_precision: Any,
-        max_num_imprecise_acc: Any,
-    ) -> Handle:
+    def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any) -> Handle:
         lhs, rhs = self._operand(a, input_precision), self._operand(b, input_precision)
         self.watch.dot(lhs, rhs, _operand_type(a, input_precision))
         return Handle((np.matmul(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
@@ -89,14 +82,9 @@ class Builder(Elementwise):
         e2m1 = ir.ScaleDotElemTypeTY.E2M1
         a = scaled.operand(lhs.data, lhs_scale, lhs_format == e2m1, bool(lhs_k_pack))
         columns = rhs.data.swapaxes(-1, -2)
-        b = scaled.operand(columns, rhs_scale, rhs_format == e2m1, bool(rhs_k_pack)).swapaxes(
-            -1,
-            -2,
-        )
+        b = scaled.operand(columns, rhs_scale, rhs_format == e2m1, bool(rhs_k_pack)).swapaxes(-1, -2)
         if a.shape[:-2] != b.shape[:-2]:
-            raise ValueError(
-                f"tl.dot_scaled: the operands have batches {a.shape[:-2]} and {b.shape[:-2]}",
-            )
+            raise ValueError(f"tl.dot_scaled: the operands have batches {a.shape[:-2]} and {b.shape[:-2]}")
         formats = dict.fromkeys((lhs_format.name.lower(), rhs_format.name.lower()))
         self.watch.dot(a, b, " × ".join(formats))
         return Handle((np.matmul(a, b) + acc.data).astype(acc.data.dtype), acc.dtype)
@@ -137,12 +125,7 @@ class Builder(Elementwise):
         return Handle(remember(values, acquired), ty)
 
     def create_masked_store(
-        self,
-        ptrs: Handle,
-        value: Handle,
-        mask: Any,
-        cache_modifier: Any,
-        eviction_policy: Any,
+        self, ptrs: Handle, value: Handle, mask: Any, cache_modifier: Any, eviction_policy: Any
     ) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
         memory.store(self.watch, ptrs.data, values, _array(mask))
@@ -150,53 +133,23 @@ class Builder(Elementwise):
     def create_barrier(self) -> None:
         self.watch.barrier()
 
-    def create_atomic_cas(
-        self,
-        ptr: Handle,
-        cmp: Handle,
-        val: Handle,
-        sem: Any,
-        scope: Any,
-    ) -> Handle:
+    def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         types = [ptr.get_element_ty(), cmp.get_element_ty(), val.get_element_ty()]
         if len({(ty.primitive_bitwidth, ty.is_floating()) for ty in types}) > 1:
-            raise TypeError(
-                f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}",
-            )
+            raise TypeError(f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}")
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
         old = memory.update(
-            self.watch,
-            ptr.data,
-            None,
-            _exchange_if_equal,
-            new,
-            expected,
-            order=_order(sem, scope, True),
+            self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=_order(sem, scope, True)
         )
         return Handle(old.view(val.data.dtype), val.dtype)
 
-    def create_atomic_rmw(
-        self,
-        op: Any,
-        ptr: Handle,
-        val: Handle,
-        mask: Handle,
-        sem: Any,
-        scope: Any,
-    ) -> Handle:
+    def create_atomic_rmw(self, op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
         return Handle(
-            memory.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)),
-            val.dtype,
+            memory.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)), val.dtype
         )
 
-    def create_descriptor_reduce(
-        self,
-        kind: Any,
-        desc: Any,
-        value: Handle,
-        indices: list[Handle],
-    ) -> None:
+    def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
         ptrs, mask = desc.materialize_pointers(indices)
         memory.update(self.watch, ptrs.data, mask, _DESCRIPTOR_REDUCE[kind], value.data)
 
@@ -217,13 +170,7 @@ class Builder(Elementwise):
         return Handle(np.bincount(values, minlength=bins).astype(np.int32), tl.int32)
 
     def create_extern_elementwise(
-        self,
-        lib_name: str,
-        lib_path: str,
-        symbol: str,
-        args: list[Handle],
-        ret_type: Any,
-        is_pure: bool,
+        self, lib_name: str, lib_path: str, symbol: str, args: list[Handle], ret_type: Any, is_pure: bool
     ) -> Handle:
         result = extern_function(symbol)(*(a.data for a in args))
         return Handle(np.asarray(result).astype(numpy_type(ret_type)), ret_type.scalar)

@@ -18,14 +18,7 @@ class Follower(Protocol):
     def is_suspect(self, memory: Any) -> bool:
         """Return whether the memory holds a value that no kernel may load."""
 
-    def loaded(
-        self,
-        memory: Any,
-        offsets: Any,
-        width: int,
-        kernel: str,
-        element: Callable[[int], str],
-    ) -> None:
+    def loaded(self, memory: Any, offsets: Any, width: int, kernel: str, element: Callable[[int], str]) -> None:
         """Handle a kernel's load of suspect memory, of elements at these offsets in bytes."""
 
 
@@ -80,10 +73,7 @@ def current() -> Call:
 
 @contextlib.contextmanager
 def call(
-    inputs: Sequence[Any] = (),
-    seed: int = 0,
-    is_traced: bool = False,
-    follower: Follower | None = None,
+    inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False, follower: Follower | None = None
 ) -> Iterator[Call]:
     """Make the launches inside belong to this call.
 

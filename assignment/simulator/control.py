@@ -53,9 +53,7 @@ def bind(value: Any) -> Any:
         return semantic.to_tensor(value)
     if value is None or isinstance(value, (tl.dtype, tl.core.base_value)):
         return value
-    raise TypeError(
-        f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes",
-    )
+    raise TypeError(f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes")
 
 
 def parts(value: Any, count: int) -> Any:
@@ -144,11 +142,7 @@ def negate(value: Any) -> Any:
 
 
 def choose(
-    condition: Any,
-    if_true: Callable[[], Any],
-    if_false: Callable[[], Any],
-    true_is_plain: bool,
-    false_is_plain: bool,
+    condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any], true_is_plain: bool, false_is_plain: bool
 ) -> Any:
     """Evaluate `a if condition else b`.
 
@@ -160,10 +154,7 @@ def choose(
     taken = truth(condition)
     if_true_is, if_false_is = (
         _operand(way()) if is_taken or is_plain else None
-        for way, is_taken, is_plain in (
-            (if_true, taken, true_is_plain),
-            (if_false, not taken, false_is_plain),
-        )
+        for way, is_taken, is_plain in ((if_true, taken, true_is_plain), (if_false, not taken, false_is_plain))
     )
     if if_true_is is not None and if_false_is is not None and if_true_is.type != if_false_is.type:
         types = f"{if_true_is.type} and {if_false_is.type}"
@@ -259,9 +250,7 @@ def _is_triton_code(function: Any) -> bool:
 def _number(ty: Any, *args: Any, **kwargs: Any) -> Any:
     """Evaluate `float(x)` or `int(x)`."""
     if any(isinstance(value, tensor) for value in args):
-        raise TypeError(
-            f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)",
-        )
+        raise TypeError(f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)")
     return ty(*map(static, args), **kwargs)
 
 
@@ -269,9 +258,7 @@ def _of_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a function of Triton's that Python runs: triton.cdiv or triton.next_power_of_2."""
     if any(isinstance(value, tensor) for value in (*args, *kwargs.values())):
         name = function.__name__
-        raise TypeError(
-            f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv",
-        )
+        raise TypeError(f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv")
     return function(*args, **kwargs)
 
 
@@ -293,9 +280,7 @@ def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
     values = [static(value) for value in (*args, *kwargs.values())]
     name = getattr(function, "__name__", repr(function))
     if not all(_is_constant(value) for value in values):
-        raise TypeError(
-            f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it",
-        )
+        raise TypeError(f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it")
     key = function, repr(args), repr(kwargs)
     if key not in _called_before:
         _called_before[key] = function(*args, **kwargs)
@@ -312,8 +297,7 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
     is_library = _root(type(value)) in ("torch", "numpy") and not isinstance(
-        value,
-        (torch.dtype, torch.finfo, torch.iinfo),
+        value, (torch.dtype, torch.finfo, torch.iinfo)
     )
     return not isinstance(value, tensor) and not is_library
 
@@ -355,19 +339,10 @@ def let_stop() -> None:
 
 def unknown(name: str) -> NoReturn:
     """Raise for a Python builtin that the compiler does not know."""
-    raise NameError(
-        f"{name} is not defined: of Python's functions Triton's compiler knows {', '.join(BUILTINS)}",
-    )
+    raise NameError(f"{name} is not defined: of Python's functions Triton's compiler knows {', '.join(BUILTINS)}")
 
 
-BUILTINS = (
-    *(function.__name__ for function in _PYTHONS),
-    "range",
-    "getattr",
-    "print",
-    "min",
-    "max",
-)
+BUILTINS = (*(function.__name__ for function in _PYTHONS), "range", "getattr", "print", "min", "max")
 
 
 def forbidden_global(name: str) -> NoReturn:

@@ -69,17 +69,11 @@ class HostTraffic(TorchDispatchMode):
 
     def copies_of(self, storage: int) -> set[int]:
         """Return the storage, and the storages of its size that were made from it."""
-        return self._closure(
-            storage,
-            lambda found: [t for t, sources in self.made_from.items() if found & sources],
-        )
+        return self._closure(storage, lambda found: [t for t, sources in self.made_from.items() if found & sources])
 
     def sources_of(self, storage: int) -> set[int]:
         """Return the storage, and the storages that it was made from."""
-        return self._closure(
-            storage,
-            lambda found: [s for t in found for s in self.made_from.get(t, ())],
-        )
+        return self._closure(storage, lambda found: [s for t in found for s in self.made_from.get(t, ())])
 
     @staticmethod
     def _closure(start: int, step: Any) -> set[int]:
@@ -93,11 +87,7 @@ _FILLS = ("zeros", "ones", "full", "scalar_tensor", "zero_", "fill_")
 _OVERWRITING = ("copy_",)  # what was there before is not read
 
 
-def _changed(
-    func: Any,
-    inputs: list[torch.Tensor],
-    outputs: list[torch.Tensor],
-) -> list[torch.Tensor]:
+def _changed(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors that an operation writes to in place."""
     if not func._schema.is_mutable:
         return []
@@ -134,12 +124,7 @@ def held(tensor: torch.Tensor) -> int:
     return min(tensor.numel(), tensor.untyped_storage().nbytes() // max(tensor.itemsize, 1))
 
 
-def summary(
-    call: Call,
-    host: HostTraffic,
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-) -> dict[str, Any]:
+def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
     """Return the bytes read of each input and written of each output, copies included.
 
     "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched.
@@ -158,11 +143,7 @@ def summary(
 
 
 def _moved(
-    tensor: torch.Tensor,
-    storages: set[int],
-    traffics: list[Traffic],
-    action: str,
-    by_host: list[tuple[Window, int]],
+    tensor: torch.Tensor, storages: set[int], traffics: list[Traffic], action: str, by_host: list[tuple[Window, int]]
 ) -> int:
     """Return the bytes moved of a tensor's part of its storage, and of its other storages."""
     storage, start, end = window(tensor)

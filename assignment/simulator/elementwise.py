@@ -64,27 +64,19 @@ def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
 
     def checked(self: Any, lhs: Handle, *others: Handle) -> Handle:
         if lhs.data.dtype.itemsize == 1:
-            raise ValueError(
-                f"there is no arithmetic of {lhs.dtype} and no comparison: convert to float32 before",
-            )
+            raise ValueError(f"there is no arithmetic of {lhs.dtype} and no comparison: convert to float32 before")
         return create(self, lhs, *others)
 
     return checked
 
 
-def _of_floats(
-    name: str,
-    function: Callable,
-    precise: bool = False,
-) -> Callable[[Any, Handle], Handle]:
+def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[[Any, Handle], Handle]:
     """Make an operation that the compiler has for floats alone; 16-bit ones use float32."""
 
     def create(self: Any, arg: Handle) -> Handle:
         is_short = arg.data.dtype.itemsize == 2
         if not arg.dtype.is_floating() or (precise and is_short):
-            raise ValueError(
-                f"{name} expects {'float32' if precise else 'floating point'} numbers, got {arg.dtype}",
-            )
+            raise ValueError(f"{name} expects {'float32' if precise else 'floating point'} numbers, got {arg.dtype}")
         if is_short:
             return Handle(convert(function(arg.data.astype(np.float32)), arg.data.dtype), arg.dtype)
         return Handle(function(arg.data), arg.dtype)
@@ -140,9 +132,7 @@ class Elementwise(interpreter.InterpreterBuilder):
             return super().create_fp_to_fp(src, dst_type, rounding_mode)
         if rounding_mode == ir.ROUNDING_MODE.RTZ:
             if numpy_type(dst) == numerics.FP8E4NV:
-                raise ValueError(
-                    f"fp_downcast_rounding='rtz' is not supported for {dst}, only for fp8e5 and 16 bits",
-                )
+                raise ValueError(f"fp_downcast_rounding='rtz' is not supported for {dst}, only for fp8e5 and 16 bits")
             return Handle(numerics.truncate(src.data, numpy_type(dst)), dst)
         return self.cast_impl(src, dst_type)
 
@@ -202,10 +192,7 @@ class Elementwise(interpreter.InterpreterBuilder):
         """Round once: the product of two floats of up to 32 bits is exact in float64."""
         wide = np.longdouble if x.data.dtype == np.float64 else np.float64
         exact = x.data.astype(wide) * y.data.astype(wide) + z.data.astype(wide)
-        return Handle(
-            convert(exact, x.data.dtype) if wide is np.float64 else exact.astype(np.float64),
-            z.dtype,
-        )
+        return Handle(convert(exact, x.data.dtype) if wide is np.float64 else exact.astype(np.float64), z.dtype)
 
     def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
         propagate = propagate_nans == tl.PropagateNan.ALL
@@ -213,10 +200,7 @@ class Elementwise(interpreter.InterpreterBuilder):
         return Handle(high(low(arg.data, lo.data), hi.data), arg.dtype)
 
     def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
-        return Handle(
-            np.where(cond.data, lhs.data, rhs.data.astype(lhs.data.dtype, copy=False)),
-            lhs.dtype,
-        )
+        return Handle(np.where(cond.data, lhs.data, rhs.data.astype(lhs.data.dtype, copy=False)), lhs.dtype)
 
 
 _RELATIONS = {

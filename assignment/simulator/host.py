@@ -72,11 +72,7 @@ def answer_as(properties: Mapping[str, Any]) -> None:
 
     This holds for the rest of the process, or until the next call.
     """
-    stream = types.SimpleNamespace(
-        cuda_stream=0,
-        synchronize=lambda: None,
-        wait_stream=lambda other: None,
-    )
+    stream = types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda other: None)
     answers: dict[str, Any] = {
         "get_device_properties": lambda device=None: types.SimpleNamespace(**properties),
         "get_device_capability": lambda device=None: (properties["major"], properties["minor"]),

@@ -30,14 +30,7 @@ def install() -> None:
     for ty in (tl.dtype, tl.pointer_type, tl.block_type):
         ty.to_ir = _type_itself
     _patch_special_functions()
-    for namespace in (
-        tl,
-        tl.core,
-        tl.math,
-        tl.tensor,
-        tl.core.tensor_descriptor_base,
-        tl.core.tensor_descriptor,
-    ):
+    for namespace in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base, tl.core.tensor_descriptor):
         _bind_builtins(namespace)
     _bind_libdevice()
     _bind_hardware()
@@ -50,9 +43,7 @@ def _type_itself(self: Any, builder: Any) -> Any:
     """Return the type itself in place of its IR type; raises ValueError if a GPU lacks it."""
     name, known = self.scalar.name, builder.options.supported_fp8_dtypes
     if name.startswith("fp8") and name not in known:
-        raise ValueError(
-            f"type {name} not supported in this architecture. The supported fp8 dtypes are {known}",
-        )
+        raise ValueError(f"type {name} not supported in this architecture. The supported fp8 dtypes are {known}")
     return self
 
 
@@ -149,18 +140,12 @@ def _bind_hardware() -> None:
             elif name.startswith("gdc_"):
                 setattr(module, name, lambda: None)
             else:
-                setattr(
-                    module,
-                    name,
-                    _unsupported(f"tl.extra.{module.__name__.rpartition('.')[2]}.{name}"),
-                )
+                setattr(module, name, _unsupported(f"tl.extra.{module.__name__.rpartition('.')[2]}.{name}"))
 
 
 def _unsupported(name: str) -> Callable:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(
-            f"{name} is not supported by the simulator, run with --device cuda",
-        )
+        raise NotImplementedError(f"{name} is not supported by the simulator, run with --device cuda")
 
     return refuse
 
@@ -181,9 +166,7 @@ def _without_body(name: str) -> Callable:
     """Stand in for a method that Triton declares without a body: it returns None."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(
-            f"x.{name}() is not supported by Triton, which gives None: call tl.{name}(x)",
-        )
+        raise NotImplementedError(f"x.{name}() is not supported by Triton, which gives None: call tl.{name}(x)")
 
     return refuse
 
@@ -199,19 +182,7 @@ def _truth(self: Any) -> bool:
 
 def _patch_constexpr() -> None:
     """Make `constexpr * tensor` call the tensor's operator, as the compiler does."""
-    arithmetic = (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "and",
-        "or",
-        "xor",
-        "lshift",
-        "rshift",
-    )
+    arithmetic = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
     for name in (*arithmetic, "lt", "le", "gt", "ge", "eq", "ne"):
         method = f"__{name}__"
         setattr(tl.constexpr, method, _unless_tensor(getattr(tl.constexpr, method)))

@@ -55,7 +55,7 @@ def install() -> None:
 def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
     """Refuse what is compiled even where Triton interprets: Gluon."""
     raise NotImplementedError(
-        f"{self.__name__} is written in Gluon, not supported by the simulator, run with --device cuda",
+        f"{self.__name__} is written in Gluon, not supported by the simulator, run with --device cuda"
     )
 
 
@@ -70,18 +70,10 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     _run_programs(self, kernel, values, _grid_sizes(grid, values), kwargs)
 
 
-def _run_programs(
-    self: Any,
-    kernel: _Kernel,
-    values: dict[str, Any],
-    sizes: Program,
-    options: dict[str, Any],
-) -> None:
+def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Program, options: dict[str, Any]) -> None:
     call = calls.current()
     if 0 in sizes:
-        call.empty_grids.append(
-            f"{self.__name__} was launched with the grid {sizes}, which is 0 programs",
-        )
+        call.empty_grids.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
     watch = Watch(self.__name__, sizes, kernel.waits, call)
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch
@@ -91,11 +83,7 @@ def _run_programs(
         builder.grid_dim = sizes
         body = functools.partial(kernel.function, **arguments)
         try:
-            _run_each(
-                _programs(sizes, kernel, call),
-                kernel.waits,
-                functools.partial(watch.run, body=body),
-            )
+            _run_each(_programs(sizes, kernel, call), kernel.waits, functools.partial(watch.run, body=body))
         except MemoryFault as fault:
             call.faults.append(fault)
             raise
@@ -144,20 +132,12 @@ def _kernel(self: Any) -> _Kernel:
     if kernel is None:
         signature = inspect.signature(self.fn)
         kernel = self._simulated = _Kernel(
-            rewrite(self.fn),
-            signature,
-            _params(signature, self.kwargs),
-            has_while(self.fn),
-            _constants(self.fn),
+            rewrite(self.fn), signature, _params(signature, self.kwargs), has_while(self.fn), _constants(self.fn)
         )
     for name, value in kernel.constants.items():
-        if (now := self.fn.__globals__.get(name, value)) is not value and getattr(
-            now,
-            "value",
-            now,
-        ) != value.value:
+        if (now := self.fn.__globals__.get(name, value)) is not value and getattr(now, "value", now) != value.value:
             raise RuntimeError(
-                f"Global variable {name} has changed since we compiled this kernel, from {value} to {now}",
+                f"Global variable {name} has changed since we compiled this kernel, from {value} to {now}"
             )
     return kernel
 
@@ -192,15 +172,11 @@ def _grid_sizes(grid: Any, values: dict[str, Any]) -> Program:
     if callable(grid):
         grid = grid(values)
     if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
-        raise TypeError(
-            f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}",
-        )
+        raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
     x, y, z = (size.__index__() for size in (*grid[:3], 1, 1)[:3])
     for axis, size, limit in zip("xyz", (x, y, z), _MAX_GRID, strict=True):
         if size > limit:
-            raise RuntimeError(
-                f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed",
-            )
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
     return x, y, z
 
 

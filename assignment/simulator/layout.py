@@ -96,10 +96,7 @@ class Layout:
         if not self.shape:
             return (offset // self.itemsize,) if offset else ()
         index, rest = [0] * len(self.shape), offset // self.itemsize
-        by_stride = sorted(
-            (i for i, size in enumerate(self.shape) if size > 1),
-            key=lambda i: -self.strides[i],
-        )
+        by_stride = sorted((i for i, size in enumerate(self.shape) if size > 1), key=lambda i: -self.strides[i])
         for i in by_stride or range(len(self.shape) - 1, len(self.shape)):
             if self.strides[i]:
                 index[i], rest = divmod(rest, self.strides[i])
@@ -112,8 +109,7 @@ class Layout:
         dimensions with a size above 1 and a stride.
         """
         moving = sorted(
-            (i for i, size in enumerate(self.shape) if size > 1 and self.strides[i]),
-            key=self.strides.__getitem__,
+            (i for i, size in enumerate(self.shape) if size > 1 and self.strides[i]), key=self.strides.__getitem__
         )
         if len(moving) < 3 or offset < self.nbytes:
             return None

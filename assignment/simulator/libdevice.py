@@ -90,7 +90,7 @@ def extern_function(symbol: str) -> Callable[..., np.ndarray]:
     function = next((_FUNCTIONS[short] for short in _short(name) if short in _FUNCTIONS), None)
     if function is None:
         raise NotImplementedError(
-            f"libdevice.{_as_called(name)} is not supported by the simulator, run with --device cuda",
+            f"libdevice.{_as_called(name)} is not supported by the simulator, run with --device cuda"
         )
     return function
 
@@ -102,8 +102,4 @@ def _as_called(name: str) -> str:
 
 def _short(name: str) -> tuple[str, ...]:
     """Return the names of a function that libdevice has per type: "sinf", "fsqrt_rn", "fmaf_rn"."""
-    return (
-        name,
-        name.removesuffix("f"),
-        *((name.replace("f_", "_"), name[1:]) if "_r" in name else ()),
-    )
+    return (name, name.removesuffix("f"), *((name.replace("f_", "_"), name[1:]) if "_r" in name else ()))

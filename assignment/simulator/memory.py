@@ -15,11 +15,7 @@ from .watch import Order, Watch
 
 
 def load(
-    watch: Watch,
-    addresses: np.ndarray,
-    mask: np.ndarray | None,
-    other: np.ndarray | None,
-    dtype: np.dtype,
+    watch: Watch, addresses: np.ndarray, mask: np.ndarray | None, other: np.ndarray | None, dtype: np.dtype
 ) -> np.ndarray:
     """Return the elements at `addresses`; `other` (zero without one) where the mask is false."""
     addresses, mask = watch.choose(addresses, mask)

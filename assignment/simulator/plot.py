@@ -64,9 +64,7 @@ def _figure(launch: LaunchCost, number: int, panels: list[_Panel]) -> Any:
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, panel in itertools.zip_longest(axes, panels):
         _draw(figure, ax, panel) if panel else ax.set_axis_off()
-    figure.suptitle(
-        f"launch {number}: {launch.kernel}, grid {launch.grid}, programs: {launch.programs}",
-    )
+    figure.suptitle(f"launch {number}: {launch.kernel}, grid {launch.grid}, programs: {launch.programs}")
     _add_legend(figure, launch)
     return figure
 
@@ -86,10 +84,7 @@ def _draw(figure: Any, ax: Any, panel: _Panel) -> None:
         extent=(-0.5, n_cols - 0.5, n_rows - 0.5, -0.5),
         **colours,
     )
-    ax.set_title(
-        f"{tensor.name} {tensor.shape}\n{'times ' if panel.is_count else ''}{_TITLES[action]}",
-        fontsize=9,
-    )
+    ax.set_title(f"{tensor.name} {tensor.shape}\n{'times ' if panel.is_count else ''}{_TITLES[action]}", fontsize=9)
     for axis, size in ((ax.xaxis, n_cols), (ax.yaxis, n_rows)):
         axis.set_major_locator(MaxNLocator(min(size, 6), integer=True) if size > 1 else NullLocator())
     ax.tick_params(labelsize=7)
@@ -107,10 +102,7 @@ def _matrix(tensor: Traffic, touched: np.ndarray) -> tuple[np.ndarray, tuple[int
     rows, cols = _spread(n_rows), _spread(n_cols)
     leading = np.unravel_index(rows, shape[:-1]) if len(shape) > 1 else ()
     strides = tensor.strides or (1,)
-    starts = sum(
-        (i * s for i, s in zip(leading, strides, strict=False)),
-        np.zeros(len(rows), np.int64),
-    )
+    starts = sum((i * s for i, s in zip(leading, strides, strict=False)), np.zeros(len(rows), np.int64))
     places = starts[:, None] + cols * strides[-1]
     return touched[_index(tensor, places, touched.size)], (n_rows, n_cols)
 
@@ -132,10 +124,7 @@ def _index(tensor: Traffic, places: np.ndarray, size: int) -> np.ndarray:
 def _add_legend(figure: Any, launch: LaunchCost) -> None:
     """Add the program ids by colour, where every program has its own colour."""
     if launch.programs > _COLOURS:
-        figure.supxlabel(
-            f"one colour a program, repeating every {_COLOURS} programs; white: untouched",
-            fontsize=8,
-        )
+        figure.supxlabel(f"one colour a program, repeating every {_COLOURS} programs; white: untouched", fontsize=8)
         return
     from matplotlib import colormaps
     from matplotlib.patches import Patch
@@ -143,10 +132,4 @@ def _add_legend(figure: Any, launch: LaunchCost) -> None:
     colour = colormaps["tab20"]
     ids = [(x, y, z) for z, y, x in itertools.product(*map(range, reversed(launch.grid)))]
     handles = [Patch(color=colour(number), label=str(program)) for number, program in enumerate(ids)]
-    figure.legend(
-        handles=handles,
-        loc="outside right upper",
-        title="last program",
-        fontsize=7,
-        title_fontsize=8,
-    )
+    figure.legend(handles=handles, loc="outside right upper", title="last program", fontsize=7, title_fontsize=8)

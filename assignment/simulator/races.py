@@ -86,23 +86,9 @@ class Races:
         if is_foreign.any():
             shadow.of("load again")[index[is_foreign]] = self._event("loaded")
 
-    def store(
-        self,
-        shadow: Shadow,
-        index: np.ndarray,
-        name: Name,
-        is_same: np.ndarray,
-        lanes: Lanes | None,
-    ) -> None:
+    def store(self, shadow: Shadow, index: np.ndarray, name: Name, is_same: np.ndarray, lanes: Lanes | None) -> None:
         """Check and record a write; `is_same` marks the elements that had these values already."""
-        self._check(
-            shadow,
-            index,
-            ("store", "same", "load", "load again", "atomic"),
-            "stores to",
-            name,
-            is_same,
-        )
+        self._check(shadow, index, ("store", "same", "load", "load again", "atomic"), "stores to", name, is_same)
         event = self._event("stored to")
         shadow.of("store")[index[~is_same]] = event
         self._recent[event] = shadow.unit, index, lanes
@@ -162,12 +148,7 @@ class Races:
                 self._settle(events, foreign, action, name, is_same)
 
     def _settle(
-        self,
-        events: np.ndarray,
-        foreign: np.ndarray,
-        action: str,
-        name: Name,
-        is_same: np.ndarray | None,
+        self, events: np.ndarray, foreign: np.ndarray, action: str, name: Name, is_same: np.ndarray | None
     ) -> None:
         """Raise, unless atomics order the events; where the values stay the same, only warn."""
         unordered = [number for number in np.unique(events[foreign]).tolist() if not self._is_ordered(number)]

@@ -40,12 +40,7 @@ _ARG = [
 
 
 def reduce(
-    input: Any,
-    axis: Any,
-    combine_fn: Any,
-    keep_dims: Any = False,
-    _semantic: Any = None,
-    _generator: Any = None,
+    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None, _generator: Any = None
 ) -> Any:
     """Evaluate `tl.reduce`: `combine_fn` over the elements along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
@@ -58,23 +53,14 @@ def reduce(
         arrays = [x.reshape(-1) for x in arrays]
     elif not -rank <= axis < rank:
         raise ValueError(f"reduction axis {axis} does not exist in a block of rank {rank}")
-    results = _reduce(
-        [np.moveaxis(x, axis or 0, 0) for x in arrays],
-        combine_fn,
-        [t.dtype for t in blocks],
-    )
+    results = _reduce([np.moveaxis(x, axis or 0, 0) for x in arrays], combine_fn, [t.dtype for t in blocks])
     if keep_dims:
         results = [x.reshape((1,) * rank) if axis is None else np.expand_dims(x, axis) for x in results]
     return _as_tensors(results, blocks, input)
 
 
 def associative_scan(
-    input: Any,
-    axis: Any,
-    combine_fn: Any,
-    reverse: Any = False,
-    _semantic: Any = None,
-    _generator: Any = None,
+    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None, _generator: Any = None
 ) -> Any:
     """Evaluate `tl.associative_scan`: the running `combine_fn` along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
@@ -92,13 +78,7 @@ def associative_scan(
     return _as_tensors([np.moveaxis(x, 0, axis) for x in arrays], blocks, input)
 
 
-def map_elementwise(
-    scalar_fn: Any,
-    *args: Any,
-    pack: Any = 1,
-    _semantic: Any = None,
-    _generator: Any = None,
-) -> Any:
+def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None, _generator: Any = None) -> Any:
     """Evaluate `tl.map_elementwise`: a function of scalars on blocks, `pack` elements a call."""
     pack, types = _plain(pack), [t.dtype for t in args]
     arrays = np.broadcast_arrays(*(t.handle.data for t in args))
@@ -111,8 +91,7 @@ def map_elementwise(
         calls.append([result] if isinstance(result, tl.tensor) else list(result))
     outputs = [
         _tensor(
-            np.concatenate([_array(c[k + i]) for c in calls for i in range(pack)]).reshape(arrays[0].shape),
-            first.dtype,
+            np.concatenate([_array(c[k + i]) for c in calls for i in range(pack)]).reshape(arrays[0].shape), first.dtype
         )
         for k, first in list(enumerate(calls[0]))[::pack]
     ]

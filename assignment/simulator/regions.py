@@ -114,22 +114,14 @@ class Regions:
             if region.shadow_origin >= 0:
                 on_it = [r for r in [region, *self] if r.shadow_origin == region.shadow_origin]
                 unit = min(r.itemsize for r in on_it)
-                region.shadow = self._shadows.setdefault(
-                    region.shadow_origin,
-                    Shadow(storage.nbytes(), unit),
-                )
+                region.shadow = self._shadows.setdefault(region.shadow_origin, Shadow(storage.nbytes(), unit))
             else:
                 key = region.start, region.reach.dims
                 own = Shadow(region.reach.numel * region.itemsize, region.itemsize)
                 region.shadow = self._shadows.setdefault(key, own)
         return region.shadow
 
-    def find(
-        self,
-        addresses: np.ndarray,
-        width: int,
-        action: str,
-    ) -> tuple[Region, np.ndarray] | None:
+    def find(self, addresses: np.ndarray, width: int, action: str) -> tuple[Region, np.ndarray] | None:
         """Return the region of all the addresses, and their offsets; None if there are several.
 
         Raises OutOfBounds.
@@ -192,10 +184,7 @@ class Regions:
         is_strict = region.number > 0 and (known is not None or not self._call.inputs)
         for tensor in others:
             if (is_strict and not _is_part(region.tensor, tensor)) or not _holds(
-                tensor,
-                region,
-                addresses,
-                width,
+                tensor, region, addresses, width
             ).all():
                 continue
             outside = ~_holds(region.tensor, region, addresses, width)
@@ -217,11 +206,7 @@ class Regions:
         if int(outside[0]) >= 0 and (row := region.layout.beyond(int(outside[0]))):
             index += f", or {element(region.name, row)}"
         in_kernel = place()
-        reason = _wrapped(region.layout, outside[:1], width) or self._suspect(
-            region,
-            offsets,
-            in_kernel,
-        )
+        reason = _wrapped(region.layout, outside[:1], width) or self._suspect(region, offsets, in_kernel)
         reason = reason or _beside(region.layout, int(outside[0]))
         return OutOfBounds(
             f"{OutOfBounds.kind}: program {self.program} of {self._kernel} {action} {index}, "

@@ -114,19 +114,12 @@ class Rewriter(ast.NodeTransformer):
         """Return whether `name` is Python's own, not the student's."""
         if name in self.locals:
             return False
-        return self.globals.get(name, getattr(builtins, name, None)) is getattr(
-            builtins,
-            name,
-            None,
-        )
+        return self.globals.get(name, getattr(builtins, name, None)) is getattr(builtins, name, None)
 
     def visit(self, node: ast.AST) -> Any:
         """Rewrite a node; one that the compiler does not know is refused."""
         name = type(node).__name__
-        is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(
-            node,
-            (ast.Starred, ast.FormattedValue),
-        )
+        is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(node, (ast.Starred, ast.FormattedValue))
         is_known = is_part or hasattr(CodeGenerator, f"visit_{name}") or isinstance(node, ast.Raise)
         return super().visit(node) if is_known else self._unsupported(node)
 
@@ -152,11 +145,7 @@ class Rewriter(ast.NodeTransformer):
             return self._unsupported(node)
         value = self._call("bind", [self.visit(node.value)], node.value)
         if isinstance(node.targets[0], ast.Tuple):
-            value = self._call(
-                "parts",
-                [value, ast.Constant(len(node.targets[0].elts))],
-                node.value,
-            )
+            value = self._call("parts", [value, ast.Constant(len(node.targets[0].elts))], node.value)
         node.targets, node.value = [self.visit(node.targets[0])], value
         return node
 
@@ -260,10 +249,7 @@ class Rewriter(ast.NodeTransformer):
             again = [self._assign(name, value, at), self._if(is_unbound, [_delete(name)], at)]
             is_restored = ast.Compare(ast.Constant(name), [ast.In()], [ast.Name(way, ast.Load())])
             restore.append(self._if(is_restored, again, at))
-        return [
-            self._assign(way, self._join(way, in_both, at), at),
-            self._if(ast.Name(way, ast.Load()), restore, at),
-        ]
+        return [self._assign(way, self._join(way, in_both, at), at), self._if(ast.Name(way, ast.Load()), restore, at)]
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
         if node.orelse:
@@ -292,11 +278,7 @@ class Rewriter(ast.NodeTransformer):
         loop.body = self._visit_all(loop.body)
         self._loops -= 1
 
-    def _with_constant_types(
-        self,
-        loop: ast.For | ast.While,
-        names: frozenset[str],
-    ) -> list[ast.stmt]:
+    def _with_constant_types(self, loop: ast.For | ast.While, names: frozenset[str]) -> list[ast.stmt]:
         """Return the loop, with a check after each turn that its variables keep their types.
 
         Names that its body alone binds are unknown to the compiler after the turn.
@@ -313,13 +295,7 @@ class Rewriter(ast.NodeTransformer):
             end = [self._do(self._call(f"turned{how}", [loaded, values], loop), loop)]
             for name in open_ones:
                 is_inner = self._call("is_inner", [ast.Constant(name), loaded], loop)
-                end.append(
-                    self._if(
-                        is_inner,
-                        [self._assign(name, ast.Constant(None), loop), _delete(name)],
-                        loop,
-                    )
-                )
+                end.append(self._if(is_inner, [self._assign(name, ast.Constant(None), loop), _delete(name)], loop))
         for name in inner:
             end += [self._assign(name, ast.Constant(None), loop), _placed(_delete(name), loop)]
         control.OF_LOOPS.update(open_ones, inner)
@@ -437,10 +413,7 @@ def _delete(name: str) -> ast.stmt:
 def _is_readable(value: Any) -> bool:
     """Return whether the compiler lets a kernel read this global."""
     return (
-        isinstance(
-            value,
-            (types.ModuleType, JITCallable, InterpretedFunction, tl.constexpr, tl.dtype),
-        )
+        isinstance(value, (types.ModuleType, JITCallable, InterpretedFunction, tl.constexpr, tl.dtype))
         or getattr(value, "__triton_builtin__", False)
         or getattr(value, "__triton_aggregate__", False)
         or str(getattr(value, "__module__", "")).startswith(("triton.", "assignment.simulator."))

@@ -41,14 +41,7 @@ class Semantic(TritonSemantic):
             self._operands_of_one_operation = False
 
     def dot_scaled(
-        self,
-        lhs: Any,
-        lhs_scale: Any,
-        lhs_format: Any,
-        rhs: Any,
-        rhs_scale: Any,
-        rhs_format: Any,
-        *more: Any,
+        self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *more: Any
     ) -> Any:
         """Pass the formats as the compiler has them: constants."""
         formats = tl.constexpr(lhs_format), tl.constexpr(rhs_format)
@@ -103,8 +96,5 @@ def _init_tensor(self: Any, handle: Any, type: Any) -> None:
         self.shape, self.numel = type.shape_of_tensors
     except AttributeError:
         dims = type.shape if type.is_block() else ()
-        type.shape_of_tensors = (
-            tl.tuple([tl.constexpr(s) for s in dims]),
-            tl.constexpr(math.prod(dims)),
-        )
+        type.shape_of_tensors = (tl.tuple([tl.constexpr(s) for s in dims]), tl.constexpr(math.prod(dims)))
         self.shape, self.numel = type.shape_of_tensors

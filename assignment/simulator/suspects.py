@@ -137,10 +137,7 @@ def _indices(offsets: np.ndarray, shape: Sequence[int], strides: Strides) -> np.
     indices, rest = np.zeros((offsets.size, len(shape)), np.int64), offsets.copy()
     if (rest < 0).any():
         return None
-    for i in sorted(
-        (i for i, size in enumerate(shape) if size > 1 and strides[i]),
-        key=lambda i: -strides[i],
-    ):
+    for i in sorted((i for i, size in enumerate(shape) if size > 1 and strides[i]), key=lambda i: -strides[i]):
         indices[:, i] = np.minimum(rest // strides[i], shape[i] - 1)
         rest -= indices[:, i] * strides[i]
     return None if rest.any() else indices

@@ -58,23 +58,13 @@ class LaunchCost:
         x, y, z = program
         self.program = 1 + x + self.grid[0] * (y + self.grid[1] * z)
 
-    def touch(
-        self,
-        traffic: Traffic,
-        action: str,
-        index: np.ndarray,
-        size: int,
-        nbytes: int,
-    ) -> None:
+    def touch(self, traffic: Traffic, action: str, index: np.ndarray, size: int, nbytes: int) -> None:
         """Count an access to the elements `index` of a map of `size` elements."""
         setattr(traffic, action, getattr(traffic, action) + nbytes)
         missing = size - len(traffic.counts.get(action, ()))
         if missing > 0:  # the first access, or one that reaches a larger tensor than those before
             for maps in (traffic.counts, traffic.last):
-                maps[action] = np.append(
-                    maps.get(action, np.zeros(0, np.int32)),
-                    np.zeros(missing, np.int32),
-                )
+                maps[action] = np.append(maps.get(action, np.zeros(0, np.int32)), np.zeros(missing, np.int32))
         index = np.unique(index)  # lanes that ask for one element together move it once
         traffic.counts[action][index] += 1
         traffic.last[action][index] = self.program

@@ -52,11 +52,7 @@ _Everything: Any = ctypes.c_char * 2**47  # one type for memory of any length: m
 
 def _scatter(addresses: np.ndarray, values: np.ndarray) -> None:
     first, last = int(addresses.min()), int(addresses.max())
-    memory = np.frombuffer(
-        _Everything.from_address(first),
-        values.dtype,
-        (last - first) // values.itemsize + 1,
-    )
+    memory = np.frombuffer(_Everything.from_address(first), values.dtype, (last - first) // values.itemsize + 1)
     memory[(addresses - np.uint64(first)).view(np.int64) // values.itemsize] = values
 
 
@@ -147,14 +143,7 @@ class Undefined:
         """Start the next program."""
         self.met = {}
 
-    def meet(
-        self,
-        text: str,
-        where: Place,
-        values: np.ndarray,
-        lanes: np.ndarray,
-        is_unwritten: bool,
-    ) -> None:
+    def meet(self, text: str, where: Place, values: np.ndarray, lanes: np.ndarray, is_unwritten: bool) -> None:
         """Record an undefined value in these lanes; in a trial of this line, replace it."""
         about = where[:1], is_unwritten
         if self._probe is None:
@@ -173,13 +162,7 @@ class Undefined:
             self._tried[about] = tried + 1
         return found
 
-    def _changes(
-        self,
-        first: list[Write],
-        again: Callable[[], list[Write]],
-        about: Any,
-        value: float,
-    ) -> bool:
+    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Any, value: float) -> bool:
         self._probe = about, value
         try:
             second = again()

@@ -24,16 +24,7 @@ from .layout import Layout
 from .undefined import unwritten_in
 
 KIND = "never stored"
-_SELECTING = (
-    "index",
-    "index_select",
-    "gather",
-    "masked_select",
-    "take",
-    "where",
-    "masked_fill",
-    "embedding",
-)
+_SELECTING = ("index", "index_select", "gather", "masked_select", "take", "where", "masked_fill", "embedding")
 _MAKING = ("_like", "new_")  # of a tensor's shape, not of its elements
 
 
@@ -131,11 +122,7 @@ def _before(owner: Any, name: str, first: Callable[[Any], None]) -> None:
     setattr(owner, name, both)
 
 
-def _argument(
-    output: _Output,
-    tensor: torch.Tensor,
-    index: tuple[int, ...],
-) -> tuple[str, tuple[int, ...]]:
+def _argument(output: _Output, tensor: torch.Tensor, index: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     """Return the launch argument that holds an element of `tensor`, and its index there."""
     steps = sum(i * stride for i, stride in zip(index, tensor.stride(), strict=True))
     address = tensor.data_ptr() + steps * tensor.itemsize
@@ -151,10 +138,7 @@ def _read_by(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tenso
         return []
     arguments = func._schema.arguments
     named = {argument.name: argument for argument in arguments}
-    given = [
-        *zip(arguments, args, strict=False),
-        *((named[name], value) for name, value in kwargs.items()),
-    ]
+    given = [*zip(arguments, args, strict=False), *((named[name], value) for name, value in kwargs.items())]
     return tensors_in(
         [value for argument, value in given if not (argument.alias_info and argument.alias_info.is_write)]
     )

@@ -32,9 +32,7 @@ def truth(condition: Any) -> bool:
         return bool(condition)
     data = condition.handle.data
     if data.size != 1:
-        raise BlockTruthError(
-            f"a block of shape {data.shape} has no single truth value; use & | or tl.where",
-        )
+        raise BlockTruthError(f"a block of shape {data.shape} has no single truth value; use & | or tl.where")
     semantic.builder.watch.decide(data)
     return bool(data.item())
 
@@ -59,13 +57,9 @@ def holds(condition: Any) -> bool:
     if isinstance(condition, tl.condition):  # with a hint for the compiler
         condition = condition.condition
     if not isinstance(condition, tensor):
-        raise TypeError(
-            "the condition of a `while` must be a tensor: the compiler cannot decide it, nor unroll a loop",
-        )
+        raise TypeError("the condition of a `while` must be a tensor: the compiler cannot decide it, nor unroll a loop")
     if condition.type != tl.int1:
-        raise TypeError(
-            f"the condition of a `while` must be an int1, got {condition.type}: compare it, or reduce it",
-        )
+        raise TypeError(f"the condition of a `while` must be an int1, got {condition.type}: compare it, or reduce it")
     return truth(condition)
 
 
@@ -136,9 +130,7 @@ def _same_as_before(name: str, taken: bool, before: Any, after: Any) -> None:
 
 def _same_in_both(name: str, way: Branch, after: Any, where: Any) -> None:
     if not _is_triton(after):
-        raise TypeError(
-            f"'{type(after).__name__}' object has no attribute 'type': `{name}` cannot come out of an `if`",
-        )
+        raise TypeError(f"'{type(after).__name__}' object has no attribute 'type': `{name}` cannot come out of an `if`")
     known = semantic.builder.watch.branch_types.setdefault((where, name, way.situation), {})
     known[way.taken] = after
     if len(known) == 2 and kind(known[True]) != kind(known[False]):
@@ -204,10 +196,7 @@ def returned(value: Any, function: str, arguments: tuple[Any, ...]) -> Any:
     Raises TypeError if another one gave a different type for arguments of the same kinds.
     """
     value = value.value if isinstance(value, tl.constexpr) else value
-    known = semantic.builder.watch.branch_types.setdefault(
-        (function, tuple(map(kind, arguments))),
-        value,
-    )
+    known = semantic.builder.watch.branch_types.setdefault((function, tuple(map(kind, arguments))), value)
     kinds = [kind(known), kind(value)]
     if kinds[0] != kinds[1] and kind(_as_tensor(known)) != kind(_as_tensor(value)):
         raise TypeError(f"Return type mismatch: {shown(known)} and {shown(value)}.")

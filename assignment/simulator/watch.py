@@ -120,11 +120,7 @@ class Watch:
         """Record that a branch or a loop depends on this value."""
         self._races.look(locks_in(condition))
 
-    def choose(
-        self,
-        addresses: np.ndarray,
-        mask: np.ndarray | None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def choose(self, addresses: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the addresses and the mask of the next access, as plain arrays."""
         self._races.look_for_now(locks_in(addresses) | locks_in(mask))
         return plain(addresses), plain(mask)
@@ -135,20 +131,11 @@ class Watch:
 
     # accesses: addresses of active lanes only, at least one
 
-    def read(
-        self,
-        addresses: np.ndarray,
-        dtype: np.dtype,
-        lanes: Lanes | None = None,
-    ) -> np.ndarray:
+    def read(self, addresses: np.ndarray, dtype: np.dtype, lanes: Lanes | None = None) -> np.ndarray:
         """Return a new array of the elements at `addresses`; `lanes` numbers the active lanes."""
         found = self._regions.find(addresses, dtype.itemsize, "loads")
         if found is None:
-            return self._by_tensor(
-                addresses,
-                lambda lanes: self.read(addresses[lanes], dtype),
-                dtype,
-            )
+            return self._by_tensor(addresses, lambda lanes: self.read(addresses[lanes], dtype), dtype)
         region, offsets = found
         values = region.memory(dtype).take(_index(offsets, dtype.itemsize))
         if not self.is_rehearsal:
@@ -169,13 +156,7 @@ class Watch:
             assert region.origins is not None
             place_in_storage = flat + (region.start - region.origins.address)
             name_of: Callable[[int], str] = lambda lane: region.name_at(int(flat[lane]))  # noqa: E731
-            self._call.follower.loaded(
-                region.origins,
-                place_in_storage,
-                width,
-                self.kernel,
-                name_of,
-            )
+            self._call.follower.loaded(region.origins, place_in_storage, width, self.kernel, name_of)
 
     def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
         if not region.is_followed:
@@ -183,13 +164,7 @@ class Watch:
         if region.origins and not self.is_rehearsal:
             region.origins.kernel_wrote(offsets + (region.start - region.origins.address), values)
 
-    def _note_load(
-        self,
-        region: Region,
-        offsets: np.ndarray,
-        dtype: np.dtype,
-        lanes: Lanes | None,
-    ) -> None:
+    def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype, lanes: Lanes | None) -> None:
         if not region.is_input:
             shadow = self._regions.shadow(region)
             pieces = shadow.pieces(region.shadow_offsets(offsets), dtype.itemsize)
@@ -207,11 +182,7 @@ class Watch:
         """Store; of several lanes at one address the last is kept. `lanes` as for `read`."""
         found = self._regions.find(addresses, values.dtype.itemsize, "stores to")
         if found is None:
-            self._by_tensor(
-                addresses,
-                lambda lanes: self.write(addresses[lanes], values[lanes]),
-                None,
-            )
+            self._by_tensor(addresses, lambda lanes: self.write(addresses[lanes], values[lanes]), None)
             return
         region, offsets = found
         self._refuse_inputs(region, offsets, "stores to")
@@ -225,12 +196,7 @@ class Watch:
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
-        self._record(
-            region,
-            addresses,
-            memory.take(index) if self._journal is not None else values,
-            values,
-        )
+        self._record(region, addresses, memory.take(index) if self._journal is not None else values, values)
         memory[index] = values
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
@@ -239,11 +205,7 @@ class Watch:
         """Check an atomic on these elements before it runs; returns what it acquires."""
         found = self._regions.find(addresses, dtype.itemsize, "updates")
         if found is None:
-            self._by_tensor(
-                addresses,
-                lambda lanes: self.begin_update(addresses[lanes], dtype, order),
-                None,
-            )
+            self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], dtype, order), None)
             return frozenset()
         region, offsets = found
         self._refuse_inputs(region, offsets, "updates")
@@ -280,28 +242,18 @@ class Watch:
             )
 
     def update(
-        self,
-        addresses: np.ndarray,
-        operation: Callable[..., np.ndarray],
-        operands: tuple[np.ndarray, ...],
+        self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
     ) -> np.ndarray:
         """Replace elements, all distinct, by operation(old, *operands); returns the old ones."""
         found = self._regions.find(addresses, operands[0].dtype.itemsize, "updates")
         if found is None:
             return self._by_tensor(
                 addresses,
-                lambda lanes: self.update(
-                    addresses[lanes],
-                    operation,
-                    tuple(x[lanes] for x in operands),
-                ),
+                lambda lanes: self.update(addresses[lanes], operation, tuple(x[lanes] for x in operands)),
                 operands[0].dtype,
             )
         region, offsets = found
-        memory, index = (
-            region.memory(operands[0].dtype),
-            _index(offsets, operands[0].dtype.itemsize),
-        )
+        memory, index = (region.memory(operands[0].dtype), _index(offsets, operands[0].dtype.itemsize))
         old = memory.take(index)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
@@ -337,41 +289,20 @@ class Watch:
         if region.is_input:
             remark = f"which is argument {self._call.position(region.tensor)} of the call, the caller's own"
             text = self._says(InputWritten, action, region, int(offsets.item(0)), remark)
-            raise InputWritten(
-                f"{text}\n{at(place())}\n  store to memory that your function has made: torch.empty",
-            )
+            raise InputWritten(f"{text}\n{at(place())}\n  store to memory that your function has made: torch.empty")
 
-    def _refuse_lost_values(
-        self,
-        region: Region,
-        offsets: np.ndarray,
-        stored: np.ndarray,
-        values: np.ndarray,
-    ) -> None:
+    def _refuse_lost_values(self, region: Region, offsets: np.ndarray, stored: np.ndarray, values: np.ndarray) -> None:
         lost = _bits(stored) != _bits(values)
         if lost.any():
             name = region.name_at(int(offsets.ravel()[np.flatnonzero(lost)[0]]))
             text = f"{Race.kind}: two lanes of program {self._regions.program} of {self.kernel} store different values"
             raise Race(f"{text} to {name}\n{at(place())}\n  which of them stays is luck on a GPU")
 
-    def _says(
-        self,
-        kind: type[MemoryFault],
-        action: str,
-        region: Region,
-        offset: int,
-        remark: str,
-    ) -> str:
+    def _says(self, kind: type[MemoryFault], action: str, region: Region, offset: int, remark: str) -> str:
         who = f"program {self._regions.program} of {self.kernel}"
         return f"{kind.kind}: {who} {action} {region.name_at(offset)}, {remark}"
 
-    def _record(
-        self,
-        region: Region,
-        addresses: np.ndarray,
-        old: np.ndarray,
-        new: np.ndarray,
-    ) -> None:
+    def _record(self, region: Region, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
         if self._journal is not None:
             self._journal.append(Write(addresses & ADDRESS, old, np.array(new), region.began_fresh))
 
@@ -387,10 +318,7 @@ class Watch:
         self.cost.touch(region.traffic, action, index, size, offsets.size * width)
 
     def _by_tensor(
-        self,
-        addresses: np.ndarray,
-        access: Callable[[np.ndarray], Any],
-        dtype: np.dtype | None,
+        self, addresses: np.ndarray, access: Callable[[np.ndarray], Any], dtype: np.dtype | None
     ) -> np.ndarray:
         """Make the same access once per tensor, for its lanes."""
         out = np.zeros(addresses.shape, dtype or np.int8)
@@ -426,9 +354,7 @@ def _index(offsets: np.ndarray, width: int) -> np.ndarray:
     if width == 1:
         return offsets
     if (offsets & (width - 1)).any():
-        raise ValueError(
-            f"pointers of one block are not a whole number of {width}-byte elements apart",
-        )
+        raise ValueError(f"pointers of one block are not a whole number of {width}-byte elements apart")
     return offsets >> (width.bit_length() - 1)
 
 

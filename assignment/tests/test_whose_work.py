@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from assignment.judge.replies import Ok
+
 RNG = torch.Generator().manual_seed(5)
 X = torch.randn(4, 50, generator=RNG)
 PAIRS = tuple(torch.randn(2, 2, 3, 20, 16, generator=RNG))

@@ -78,12 +78,7 @@ class Bench:
     """The contestants of one session."""
 
     def __init__(self, submitted: Submitted, peers: Peers, memory: Memory, roof: Roof) -> None:
-        self._submission, self._peers, self._memory, self._roof = (
-            submitted.contestant(),
-            peers,
-            memory,
-            roof,
-        )
+        self._submission, self._peers, self._memory, self._roof = (submitted.contestant(), peers, memory, roof)
         # contestant and function: why it is not there
         self.missing: dict[tuple[str, str], str] = {}
 
@@ -149,30 +144,15 @@ def first_line(error: BaseException) -> str:
 
 
 def run(
-    console: Console,
-    submitted: Submitted,
-    peers: Peers,
-    memory: Memory,
-    roof: Roof,
-    only: Sequence[str],
+    console: Console, submitted: Submitted, peers: Peers, memory: Memory, roof: Roof, only: Sequence[str]
 ) -> Iterator[list[Row]]:
     """Time the whole sweep, with a table for each function as soon as it is done."""
     bench = Bench(submitted, peers, memory, roof)
     found: list[Row] = []  # of the function that is at it
     works = sweep(only)
-    bar = (
-        TextColumn("  timing {task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    bar = (TextColumn("  timing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(
-            *bar,
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        ) as progress:
+        with Progress(*bar, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("", total=len(works))
             for i, work in enumerate(works):
                 progress.update(task, description=work.function)

@@ -65,12 +65,7 @@ class Race:
     ratios: dict[str, tuple[float, float, float]]
 
 
-def race(
-    workload: Workload,
-    contestants: Sequence[Contestant],
-    memory: Memory,
-    rounds: int,
-) -> Race:
+def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, rounds: int) -> Race:
     """Time the contestants in turns.
 
     Raises:
@@ -100,10 +95,7 @@ def judged(records: dict[str, Record]) -> Race:
     first = next(iter(records.values())).calls
     ratios = {}
     for name, record in records.items():
-        low, middle, high = statistics.quantiles(
-            [b / a for a, b in zip(first, record.calls, strict=True)],
-            n=4,
-        )
+        low, middle, high = statistics.quantiles([b / a for a, b in zip(first, record.calls, strict=True)], n=4)
         ratios[name] = (middle, low, high)
     return Race(timings, ratios)
 
@@ -120,17 +112,11 @@ class Track:
         slot_nbytes, outputs_nbytes = (sum(aligned(spec.nbytes) for spec in specs) for specs in (slot, outputs))
         room = (memory.nbytes - LOOKED_AT * outputs_nbytes) // slot_nbytes
         wanted = min(
-            MAX_SLOTS,
-            max(
-                USUAL_SLOTS,
-                int(TAKE_S / ROUGHLY.least_seconds(workload.nbytes, workload.operations)),
-            ),
+            MAX_SLOTS, max(USUAL_SLOTS, int(TAKE_S / ROUGHLY.least_seconds(workload.nbytes, workload.operations)))
         )
         self.n_slots = n_slots or min(wanted, room)
         if self.n_slots < (n_slots or MIN_SLOTS):
-            raise ValueError(
-                f"{workload.function}: {MIN_SLOTS} slots of {slot_nbytes:,} bytes do not fit",
-            )
+            raise ValueError(f"{workload.function}: {MIN_SLOTS} slots of {slot_nbytes:,} bytes do not fit")
         tensors, places = memory.lay_out([slot] * self.n_slots + [outputs] * LOOKED_AT)
         self.slots, self._outputs = tensors[: self.n_slots], tensors[self.n_slots :]
         self._slot_places, self._output_places = places[: self.n_slots], places[self.n_slots :]
@@ -145,11 +131,7 @@ class Track:
     def hold(self, contestant: Contestant) -> None:
         """Have the worker map the slots, which hold some values."""
         self.fill()
-        held = {
-            "memory": self._memory.handle(),
-            "slots": self._slot_places,
-            "outputs": self._output_places,
-        }
+        held = {"memory": self._memory.handle(), "slots": self._slot_places, "outputs": self._output_places}
         contestant.ask("hold", self._workload, held)
 
     def fill(self) -> None:
@@ -174,21 +156,12 @@ class Track:
         strict = self._chance.randrange(len(positions)) if self._chance.random() < STRICT else None
         record.margins.append(self.check(given, [order[position] for position in positions], strict))
 
-    def check(
-        self,
-        given: Sequence[Sequence[Tensor]],
-        slots: Sequence[int],
-        strict: int | None = None,
-    ) -> float:
+    def check(self, given: Sequence[Sequence[Tensor]], slots: Sequence[int], strict: int | None = None) -> float:
         """Check the results given for slots, one closely; returns the largest margin."""
         # where no contestant sees them
         inputs = [torch.empty_like(tensor) for tensor in self.slots[0]]
         margins = []
         for i, (slot, results) in enumerate(zip(slots, given, strict=True)):
-            self._workload.fill(
-                inputs,
-                self._memory,
-                torch.Generator().manual_seed(self._seeds[slot]),
-            )
+            self._workload.fill(inputs, self._memory, torch.Generator().manual_seed(self._seeds[slot]))
             margins.append(self._workload.pick(inputs, self._chance, is_strict=i == strict)(results))
         return max(margins)

@@ -18,10 +18,7 @@ from assignment.timing.clock import Contestant
 from assignment.timing.steps import Found, examined
 from tests import operators
 
-PEERS, OPERATORS = (
-    Path(__file__).parent / "peers",
-    Path(__file__).resolve().parents[1] / "operators",
-)
+PEERS, OPERATORS = (Path(__file__).parent / "peers", Path(__file__).resolve().parents[1] / "operators")
 ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = replies.Failed(replies.UNREADABLE)
 
@@ -79,11 +76,7 @@ class Submitted:
 
     def _record(self, workload: Workload, configurations: int | list[int]) -> Tensor:
         made = [[str(spec.dtype).removeprefix("torch."), list(spec.shape)] for spec in workload.inputs.values()]
-        request = {
-            "kind": "call",
-            **operators.called(workload.function),
-            "options": workload.options,
-        }
+        request = {"kind": "call", **operators.called(workload.function), "options": workload.options}
         request["target"] = self._gpu
         said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
         reply = replies.recorded(said) if is_program(came) else None
@@ -145,10 +138,7 @@ class Peers:
             try:
                 return ask(self._worker, f"{name}__{workload.function}", kind, workload, more or {})
             except (Failed, WorkerDied) as error:
-                raise PeerFailed(
-                    name,
-                    (str(error) or type(error).__name__).splitlines()[0][:100],
-                ) from error
+                raise PeerFailed(name, (str(error) or type(error).__name__).splitlines()[0][:100]) from error
 
         return Contestant(name, ask_peer, is_trusted=True)
 

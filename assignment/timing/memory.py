@@ -37,10 +37,7 @@ class Memory:
         """Return what a worker needs to map the memory, as JSON."""
         return [part.hex() if isinstance(part, bytes) else part for part in self._shared]
 
-    def lay_out(
-        self,
-        groups: Sequence[Sequence[Spec]],
-    ) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
+    def lay_out(self, groups: Sequence[Sequence[Spec]]) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
         """Return tensors for the specs of each group, and their places for a worker.
 
         A place is an offset, a dtype and a shape.

@@ -28,11 +28,7 @@ def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:
                 panels.append(functools.partial(against_size, rows=own, panel=panel))
     n_columns, n_rows = min(2, len(panels)), -(-len(panels) // 2)
     figure, axes = pyplot.subplots(
-        n_rows,
-        n_columns,
-        figsize=(7.5 * n_columns, 5.5 * n_rows),
-        layout="constrained",
-        squeeze=False,
+        n_rows, n_columns, figsize=(7.5 * n_columns, 5.5 * n_rows), layout="constrained", squeeze=False
     )
     figure.suptitle(f"{gpu}, bfloat16: {TITLES[SUBMISSION]} and its peers")
     for panel, axis in zip(panels, axes.flat, strict=False):
@@ -55,35 +51,13 @@ def roofline(axis: Axes, rows: list[Row], roof: Roof) -> None:
     """Draw each function's largest size under the limits of memory and tensor cores."""
     ridge = roof.operations_per_s / roof.bytes_per_s
     reach = [0.2, ridge, 2e4]
-    axis.plot(
-        reach,
-        [min(x * roof.bytes_per_s, roof.operations_per_s) / 1e12 for x in reach],
-        "k-",
-        linewidth=1,
-    )
-    memory, products = (
-        f"{roof.bytes_per_s / 1e12:.2f} TB/s",
-        f"{roof.operations_per_s / 1e12:.0f} TFLOP/s",
-    )
-    axis.annotate(
-        memory,
-        (1, roof.bytes_per_s / 1e12),
-        (-8, 8),
-        textcoords="offset points",
-        ha="right",
-    )
-    axis.annotate(
-        products,
-        (ridge, roof.operations_per_s / 1e12),
-        (8, 8),
-        textcoords="offset points",
-    )
+    axis.plot(reach, [min(x * roof.bytes_per_s, roof.operations_per_s) / 1e12 for x in reach], "k-", linewidth=1)
+    memory, products = (f"{roof.bytes_per_s / 1e12:.2f} TB/s", f"{roof.operations_per_s / 1e12:.0f} TFLOP/s")
+    axis.annotate(memory, (1, roof.bytes_per_s / 1e12), (-8, 8), textcoords="offset points", ha="right")
+    axis.annotate(products, (ridge, roof.operations_per_s / 1e12), (8, 8), textcoords="offset points")
     own = [row for row in rows if row.contestant == SUBMISSION and row.dtype == "bfloat16"]
     for i, function in enumerate(dict.fromkeys(row.function for row in own)):
-        row = max(
-            (row for row in own if row.function == function),
-            key=lambda row: row.n * row.d * (1 + row.tflops),
-        )
+        row = max((row for row in own if row.function == function), key=lambda row: row.n * row.d * (1 + row.tflops))
         axis.plot(
             row.intensity, row.intensity * row.tb_per_s, "os^vDP"[i % 6], color=f"C{i}", markersize=10, alpha=0.8,
             label=f"{function.removesuffix('_triton').replace('_', ' ')}: {row.roof:.0%}",
@@ -111,13 +85,7 @@ def against_size(axis: Axes, rows: list[Row], panel: Panel) -> None:
             )
             if own:
                 label = None if is_second else TITLES[name]
-                axis.plot(
-                    *zip(*own, strict=True),
-                    style,
-                    marker=MARKERS[name],
-                    color=COLOURS[name],
-                    label=label,
-                )
+                axis.plot(*zip(*own, strict=True), style, marker=MARKERS[name], color=COLOURS[name], label=label)
     axis.set(xlabel=panel.size_in_words, ylabel=panel.value_in_words, title=panel.title)
     axis.set(yscale="log") if panel.value == "microseconds" else axis.set(ylim=(0, None))
     axis.set_xscale("log", base=2)

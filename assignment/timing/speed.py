@@ -82,20 +82,11 @@ class Session:
         self.peers.close()
 
 
-def bench(
-    session: Session,
-    console: Console,
-    only: Sequence[str],
-    table: Path | None,
-    picture: Path | None,
-) -> None:
+def bench(session: Session, console: Console, only: Sequence[str], table: Path | None, picture: Path | None) -> None:
     """Time a sweep, and write the files that were asked for."""
     from assignment.timing import bench, plots
 
-    memory, roof = (
-        Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))),
-        session.roof(torch.bfloat16),
-    )
+    memory, roof = (Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))), session.roof(torch.bfloat16))
     rows: list[bench.Row] = []
     try:
         for more in bench.run(console, session.submitted, session.peers, memory, roof, only):
@@ -121,13 +112,7 @@ class Speed:
         self.ratio = 0.0  # of the peer's time to that of the submission
 
     def __call__(
-        self,
-        function: str,
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        against: str,
-        reach: float,
-        **options: Any,
+        self, function: str, shape: Sequence[int], dtype: torch.dtype, against: str, reach: float, **options: Any
     ) -> None:
         """Assert that the function is right, its own work, and `reach` times its peer's speed."""
         workload = self._workload(function, shape, dtype, options)
@@ -144,26 +129,14 @@ class Speed:
         found = self._session.submitted.found
         self.doubts += found.doubts
         if found.evidence:
-            raise SubmissionError(
-                score.FAIL,
-                "\n".join(["what is timed is not your kernels' work:", *found.evidence]),
-            )
+            raise SubmissionError(score.FAIL, "\n".join(["what is timed is not your kernels' work:", *found.evidence]))
 
-    def _workload(
-        self,
-        function: str,
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        options: dict[str, Any],
-    ) -> Workload:
+    def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
         if self._session.deaths[function] >= MAX_DEATHS:
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(score.CRASHED, message, ran=False)
         if dtype == torch.bfloat16 and torch.cuda.get_device_capability() < (8, 0):
-            raise SubmissionError(
-                score.NOT_GRADED,
-                f"{torch.cuda.get_device_name()} has no bfloat16",
-            )
+            raise SubmissionError(score.NOT_GRADED, f"{torch.cuda.get_device_name()} has no bfloat16")
         workload = built(function, shape, dtype, options)
         if not workload.operations and self._session.total < FULL_SIZES_FROM:
             workload = built(function, (shape[0] // 4, *shape[1:]), dtype, options)
@@ -180,32 +153,21 @@ class Speed:
             return
         except contestants.PeerFailed as error:
             name, why = error.args
-            told: BaseException = SubmissionError(
-                score.NOT_GRADED,
-                f"{PEER_NAMES[name]} does not run here: {why}",
-            )
+            told: BaseException = SubmissionError(score.NOT_GRADED, f"{PEER_NAMES[name]} does not run here: {why}")
         except contestants.Failed as error:
             told = meant_by(error.reply)
         except WorkerDied as error:
             self._session.deaths[function] += 1
             told = SubmissionError(error.status, str(error), error.ran)
         except torch.OutOfMemoryError:
-            told = SubmissionError(
-                score.FAIL,
-                "no memory is left on the GPU: results and workspaces take all of it",
-            )
+            told = SubmissionError(score.FAIL, "no memory is left on the GPU: results and workspaces take all of it")
         except ValueError as error:  # a slot does not fit
             told = SubmissionError(score.NOT_GRADED, f"this GPU is too small: {error}")
         self._session.submitted.begin_anew()
         torch.cuda.empty_cache()
         raise told
 
-    def _refuse_impossible(
-        self,
-        timing: clock.Timing,
-        workload: Workload,
-        dtype: torch.dtype,
-    ) -> None:
+    def _refuse_impossible(self, timing: clock.Timing, workload: Workload, dtype: torch.dtype) -> None:
         least = self._session.roof(dtype).least_seconds(workload.nbytes, workload.operations) / BEYOND_ROOF
         if timing.seconds < least:
             raise SubmissionError(
@@ -214,14 +176,7 @@ class Speed:
                 "to move or multiply what the function has to",
             )
 
-    def _judge(
-        self,
-        raced: clock.Race,
-        workload: Workload,
-        dtype: torch.dtype,
-        against: str,
-        reach: float,
-    ) -> None:
+    def _judge(self, raced: clock.Race, workload: Workload, dtype: torch.dtype, against: str, reach: float) -> None:
         """Raise TooSlow below `reach` times the peer's speed.
 
         Bytes are compared where the peer only stands in for them.
@@ -245,17 +200,10 @@ class Speed:
         )
         if middle < reach:
             raise TooSlow(
-                "\n".join([self.measured, *(f"needs review: {doubt}" for doubt in self.doubts)]),
-                middle / reach,
+                "\n".join([self.measured, *(f"needs review: {doubt}" for doubt in self.doubts)]), middle / reach
             )
 
-    def memory(
-        self,
-        function: str,
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        **options: Any,
-    ) -> None:
+    def memory(self, function: str, shape: Sequence[int], dtype: torch.dtype, **options: Any) -> None:
         """Assert that a call makes no matrix of all scores, by leaving no room for one."""
         workload = self._workload(function, shape, dtype, options)
         allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())

@@ -474,10 +474,7 @@ MISCONCEPTIONS = [
         several(
             *(
                 one(recompute_scale=way, scale=way)
-                for way in (
-                    lambda d: 1 / math.sqrt(padded_width(d)),
-                    lambda d: 1 / math.sqrt(max(16, padded_width(d))),
-                )
+                for way in (lambda d: 1 / math.sqrt(padded_width(d)), lambda d: 1 / math.sqrt(max(16, padded_width(d))))
             )
         ),
     ),

@@ -269,10 +269,7 @@ MISCONCEPTIONS = [
         "Your result equals attention in which the maximum of the last tile replaces the running one",
         "The running maximum never falls: what has it to be compared with?",
         ONLINE,
-        several(
-            each(maximum=local),
-            each(maximum=local, keep_acc=ones, keep_sum=ones),
-        ),
+        several(each(maximum=local), each(maximum=local, keep_acc=ones, keep_sum=ones)),
     ),
     Misconception(
         "no-maximum",

@@ -111,9 +111,7 @@ FORWARD = [
         "Your result equals RMSNorm with eps as the least mean instead of added to it",
         "rstd = 1/√(mean + eps).",
         MATH,
-        with_rstds(
-            lambda x, eps: x.square().mean(-1, keepdim=True).clamp(min=eps).rsqrt(),
-        ),
+        with_rstds(lambda x, eps: x.square().mean(-1, keepdim=True).clamp(min=eps).rsqrt()),
     ),
     Misconception(
         "eps-fixed",
@@ -153,10 +151,7 @@ FORWARD = [
         ALGORITHM,
         lambda call: (
             Forward(rstd=mean_of(count))(call)
-            for count in (
-                padded_width,
-                *(lambda d, w=width: -(-d // w) * w for width in WIDTHS),
-            )
+            for count in (padded_width, *(lambda d, w=width: -(-d // w) * w for width in WIDTHS))
         ),
     ),
     Misconception(
@@ -186,7 +181,7 @@ FORWARD = [
                     lambda x, rstd, weight: (x - x.mean(-1, keepdim=True)) * rstd * weight,
                     lambda x, rstd, weight: x * rstd * weight,
                 )
-            ),
+            )
         ),
     ),
     Misconception(
@@ -204,8 +199,7 @@ FORWARD = [
         several(
             *(
                 several(
-                    forward(rstd=way),
-                    lambda call, way=way: iter([(Forward()(call)[0], Forward(rstd=way)(call)[1])]),
+                    forward(rstd=way), lambda call, way=way: iter([(Forward()(call)[0], Forward(rstd=way)(call)[1])])
                 )
                 for way in (
                     lambda x, eps: 1 / usual_rstd(x, eps),
@@ -259,10 +253,7 @@ FORWARD = [
         with_rstds(
             *(
                 lambda x, eps, low=low, high=high: usual_rstd(x, eps).clamp(low, high)
-                for low, high in (
-                    *((10.0**-i, math.inf) for i in range(1, 9)),
-                    *((0.0, 10.0**i) for i in range(1, 9)),
-                )
+                for low, high in (*((10.0**-i, math.inf) for i in range(1, 9)), *((0.0, 10.0**i) for i in range(1, 9)))
             ),
             *(
                 lambda x, eps, most=most: (x.square().mean(-1, keepdim=True).clamp(max=most) + eps).rsqrt()
@@ -489,7 +480,4 @@ def y_of(call: Call) -> Tensor:
     return x * rstd.unsqueeze(-1) * weight
 
 
-MODELS = {
-    "rmsnorm_forward": Models(FORWARD, NUMBERS),
-    "rmsnorm_backward": Models(BACKWARD, NUMBERS),
-}
+MODELS = {"rmsnorm_forward": Models(FORWARD, NUMBERS), "rmsnorm_backward": Models(BACKWARD, NUMBERS)}

@@ -179,7 +179,4 @@ BACKWARD = [
 ]
 
 
-MODELS = {
-    "weighted_sum_forward": Models(FORWARD, NUMBERS),
-    "weighted_sum_backward": Models(BACKWARD, NUMBERS),
-}
+MODELS = {"weighted_sum_forward": Models(FORWARD, NUMBERS), "weighted_sum_backward": Models(BACKWARD, NUMBERS)}

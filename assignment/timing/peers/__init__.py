@@ -16,11 +16,7 @@ def __getattr__(name):
         raise AttributeError(name)
     for operator in (module.name for module in pkgutil.iter_modules(__path__) if module.ispkg):
         if Path(__path__[0], operator, f"{peer}.py").is_file():
-            found = getattr(
-                importlib.import_module(f"{__name__}.{operator}.{peer}"),
-                function,
-                None,
-            )
+            found = getattr(importlib.import_module(f"{__name__}.{operator}.{peer}"), function, None)
             if found is not None:
                 return found
     raise AttributeError(name)

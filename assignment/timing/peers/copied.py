@@ -13,13 +13,7 @@ NUM_WARPS = 8
 
 def copied(x):
     y = torch.empty_like(x)
-    _copy_kernel[(triton.cdiv(x.numel(), BLOCK_SIZE),)](
-        x,
-        y,
-        x.numel(),
-        BLOCK_SIZE,
-        num_warps=NUM_WARPS,
-    )
+    _copy_kernel[(triton.cdiv(x.numel(), BLOCK_SIZE),)](x, y, x.numel(), BLOCK_SIZE, num_warps=NUM_WARPS)
     return y
 
 
