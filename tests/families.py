@@ -318,7 +318,7 @@ def compiles(points: float, claim: str, subjects: Sequence[Subject], cases: Case
             if problems := run.compiled(subject.function, *tensors, right=right, **case.options):
                 raise Mismatch("\n".join(problems))
 
-    return check_of(points, claim, "", test)
+    return pytest.mark.lengthy(check_of(points, claim, "", test))
 
 
 def speed(points: float, claim: str, cases: Cases, against: str, reach: float, memory: Cases | None = None) -> Test:

@@ -93,7 +93,14 @@ class Run:
             raise SubmissionError(score.TIMEOUT, message, ran=False)
         self.asked = {"kind": "call", "function": function, "options": options, "tensors": tensors}
         try:
-            reply = compiled.ask(self._pool, function, tensors, options, functools.partial(self._judged, right))
+            reply = compiled.ask(
+                self._pool,
+                function,
+                tensors,
+                options,
+                functools.partial(self._judged, right),
+                has_said=lambda: bool(self.evidence or self.doubts or self.notes),
+            )
         except WorkerDied as error:
             self._pool.uncompiled[function] += 1
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error

@@ -4,7 +4,7 @@ Only the grader remembers: workers neither read nor write what it keeps.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -24,11 +24,17 @@ REFUSED = "LaunchRefused: "
 
 
 def ask(
-    pool: "Pool", function: str, tensors: Sequence[Tensor], options: dict[str, Any], right: "Judgement"
+    pool: "Pool",
+    function: str,
+    tensors: Sequence[Tensor],
+    options: dict[str, Any],
+    right: "Judgement",
+    has_said: Callable[[], bool],
 ) -> Reply | None:
     """The reply of a worker that compiles, or one like it from before; None where there is none to be read.
 
-    `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.
+    `right` judges the results of what is compiled; nothing is remembered of a call of which there was something to say.
+    Raises WorkerDied, and what `right` raises.
     """
     request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
     specs, _, _ = wire.encode(list(tensors))
@@ -38,7 +44,7 @@ def ask(
     share = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
     asked = {**request, "processes": share}
     reply = pool.pair().compile(asked, list(tensors), pool.compiler(), pool.stage.sources, right)
-    if isinstance(reply, Compiled) and _is_success(reply):
+    if isinstance(reply, Compiled) and _is_success(reply) and not has_said():
         memory.remember(key, reply.as_json())
     return reply
 

@@ -23,6 +23,7 @@ from _pytest.runner import runtestprotocol
 
 from assignment.plugin.fixtures import SPEED, is_judged, pool_of, uses_submission
 
+MANY = 8  # judges, of which the last ones would wait for a long test
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
 WAKE_EVERY_S = 5.0  # what somebody has stopped
 STALL_S = 600.0  # without any verdict: longer than the calls of a test can take together
@@ -88,7 +89,7 @@ def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
         numbers.put(number)
     executor = ProcessPoolExecutor(pool.jobs, fork, become_judge, (session, numbers))
     with executor:
-        pending = {executor.submit(judge, i): i for i in judged}
+        pending = {executor.submit(judge, i): i for i in in_turn(session, judged, pool.jobs)}
         try:
             while pending:
                 for future in sorted(first_of(pending, executor), key=lambda future: future.exception() is not None):
@@ -101,6 +102,13 @@ def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
             end(executor)
             raise
     return []
+
+
+def in_turn(session: pytest.Session, judged: list[int], jobs: int) -> list[int]:
+    """Return the tests in the order in which they are begun: with many judges the longest first, else as they stand."""
+    if jobs < MANY:
+        return judged
+    return sorted(judged, key=lambda i: session.items[i].get_closest_marker("lengthy") is None)
 
 
 def first_of(pending: Iterable[Future], executor: ProcessPoolExecutor) -> set[Future]:

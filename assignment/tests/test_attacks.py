@@ -175,7 +175,7 @@ def test_the_table_of_defects_takes_its_place_on_the_page(monkeypatch, tmp_path)
     text = page.PAGE.read_text()
     assert text.startswith("# Top\n\n## Single defects\n")
     assert text.endswith("\n\n## Right submissions\n\n| base |\n")
-    assert text.count("n-queries-and-n-keys-must-be-equal | 2.75 of 20 | ragged | flash forward traffic |") == 1
+    assert text.count("n-queries-and-n-keys-must-be-equal | 2.75 of 20 | ragged | traffic |") == 1
 
 
 def test_the_yardstick_is_run_by_all_checks_on_one_seed():

@@ -94,6 +94,15 @@ def test_wrong_results_are_not_compiled():
     assert not compiler.asked
 
 
+@pytest.mark.parametrize("said", ["evidence", "doubts", "notes"])
+def test_what_a_player_says_is_heard_every_time(said, monkeypatch):
+    monkeypatch.setitem(PLAYED, said, ["computed by aten::sum"])
+    for _ in range(2):  # nothing is remembered
+        run, _ = run_with(REPLY)
+        assert run.compiled("weighted_sum_forward", torch.ones(3)) == []
+        assert "computed by aten::sum" in str((run.evidence, run.doubts, run.notes))
+
+
 def test_kernels_that_do_not_fit_are():
     large = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "a100", shared=300 << 10)
     run, _ = run_with({**REPLY, "kernels": [*REPLY["kernels"], large.as_json()]})
