@@ -44,7 +44,7 @@ LISTED = [
         + "def flash_forward_triton(q, k, v, is_causal=False):\n"
         + "    return RIGHT(q, k, values(q, k, v), is_causal=is_causal)\n",
         LOSES,
-        (*ATTENTION_CHECKS, "test_attention_value", "flash_forward_traffic", "_memory", "_compiles"),
+        (*ATTENTION_CHECKS, "test_attention_value", "test_triton_traffic", "_memory", "_compiles"),
         WRONG,
     ),
     Cheat(
@@ -55,7 +55,7 @@ LISTED = [
         + "def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):\n"
         + "    return RIGHT(grad_o, q, k, values(q, k, v), o, lse, is_causal=is_causal)\n",
         LOSES,
-        (*ATTENTION_CHECKS, "attention_gradients", "backward_traffic", "_memory", "_compiles"),
+        (*ATTENTION_CHECKS, "attention_gradients", "test_triton_traffic", "_memory", "_compiles"),
         WRONG,
     ),
     *(
