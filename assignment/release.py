@@ -40,6 +40,7 @@ STAFF_ONLY = (
     ".ci/",
     "assignment/README.md",
     "assignment/attacks/",
+    "assignment/classroom/",
     "assignment/reference/",
     "assignment/release.py",
     "assignment/tests/",

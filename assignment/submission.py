@@ -86,6 +86,11 @@ def read(path: Path) -> Submission:
         files = _from_folder(path) if path.is_dir() else _from_zip(path)
     except OSError as error:
         raise refusal(error.filename or path, f"cannot be read: {_reason(error)}") from error
+    return checked(path, files)
+
+
+def checked(path: Path, files: dict[str, bytes]) -> Submission:
+    """Return files that came from a path as a submission; raises UnusableSubmission where they cannot be graded."""
     if not files:
         raise refusal(path, f"holds no {PACKAGE}/*.py")
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:

@@ -1,6 +1,7 @@
 """What has become of each check of a run: a pytest plugin that gathers the outcomes of their cases."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -39,10 +40,14 @@ class Judge:
         self.import_error = ""  # what kept the package from being imported
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            self._expected[plugin.check_name(item)] += 1
-        self._progress.update(self._task, total=len(session.items))
+        self.expect(session.items)
         self._progress.start()
+
+    def expect(self, items: Sequence[pytest.Item]) -> None:
+        """Count the cases of each check."""
+        for item in items:
+            self._expected[plugin.check_name(item)] += 1
+        self._progress.update(self._task, total=len(items))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -81,14 +81,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     judge = Judge(selected, console, command)
     if not judged(judge, selected, pool):
         return INTERRUPTED
-    session = replace(
-        session_of(options, only, pool.submission, pool.seed, device_name(pool.device), pool.rung), jobs=pool.jobs
-    )
-    results = judge.results()
-    with failure.kept(judge.problems):
-        results = score.settled(score.without_cheated(results))
-    session = replace(session, seconds=time.monotonic() - start, import_error=judge.import_error)
-    data = score.report(session, results, judge.problems)
+    data, results = reported(options, only, judge, pool, start)
     unwritten = files.write(options, data)  # before the screen: that may be a pipe which nobody reads any more
     with failure.kept(judge.problems):
         show(options, data, pool, console)
@@ -99,6 +92,19 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     if unwritten or any(result.status == score.GRADER_ERROR for result in results):
         return BROKEN
     return BELOW if options.fail_under is not None and data["score"] < options.fail_under else GRADED
+
+
+def reported(
+    options: argparse.Namespace, only: list[str], judge: Judge, pool: Pool, start: float
+) -> tuple[dict[str, Any], list[score.CheckResult]]:
+    """Return the report on what a judge has gathered, as plain data, and its results."""
+    session = session_of(options, only, pool.submission, pool.seed, device_name(pool.device), pool.rung)
+    results = judge.results()
+    with failure.kept(judge.problems):
+        results = score.settled(score.without_cheated(results))
+    seconds = time.monotonic() - start
+    session = replace(session, jobs=pool.jobs, seconds=seconds, import_error=judge.import_error)
+    return score.report(session, results, judge.problems), results
 
 
 def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console) -> None:

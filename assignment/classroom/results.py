@@ -1,0 +1,153 @@
+"""What has been graded: a folder of reports and logs, one a submission, written whole or not at all.
+
+class.toml         the seed, and what every submission is graded with
+reports/NAME.json  as `grade.py --json` writes it, with who handed in what under "classroom"
+logs/NAME.txt      what `grade.py` prints
+grades.csv         a row a student
+"""
+
+import datetime
+import hashlib
+import json
+import subprocess
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from assignment.classroom.handed_in import Handed
+from assignment.judge import streams
+from assignment.submission import Submission, UnusableSubmission
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = "class.toml"
+JUDGED_BY = ("tests", "assignment")  # what a verdict depends on, beside the submission and the settings
+NOT_JUDGED_BY = ("assignment/attacks", "assignment/classroom", "assignment/figures", "assignment/tests")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a class is graded with: a seed that is drawn once and published nowhere, and options of grade.py."""
+
+    seed: int
+    device: str = "auto"
+    sandbox: str = "auto"
+    only: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options of a grade."""
+        only = ["--only", *self.only] if self.only else []
+        return ["--seed", str(self.seed), "--device", self.device, "--sandbox", self.sandbox, *only]
+
+    def text(self) -> str:
+        """Return the settings as TOML."""
+        only = ", ".join(json.dumps(name) for name in self.only)
+        return (
+            "# Who knows the seed knows the inputs: keep it until the grades are final.\n"
+            f"seed = {self.seed}\ndevice = {json.dumps(self.device)}\nsandbox = {json.dumps(self.sandbox)}\n"
+            f"only = [{only}]\n"
+        )
+
+
+def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> Settings:
+    """Return the settings of a folder of results, which is made where there is none.
+
+    Raises:
+        UnusableSubmission: the folder holds other things, or results of other options.
+    """
+    path = folder / SETTINGS
+    asked = Settings(streams.new_seed(), device, sandbox, only)
+    if not path.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise UnusableSubmission(f"{folder}: not empty, and no results; expected a new folder")
+        for name in ("reports", "logs"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        write(path, asked.text().encode())
+        return asked
+    try:
+        kept = tomllib.loads(path.read_text(encoding="utf-8"))
+        known = Settings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise UnusableSubmission(f"{path} cannot be read: {error}; mend it, or take a new folder") from error
+    if (known.device, known.sandbox, known.only) != (device, sandbox, only):
+        options = " ".join(known.arguments[2:])
+        raise UnusableSubmission(f"{path}: these results are of {options}; give the same options, or a new folder")
+    return known
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file by rename, so that a reader never sees half of it."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+def commit() -> str:
+    """Return the grader's commit, with a + where files have changed since; "" outside of a repository."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def grader() -> str:
+    """Return a digest of everything that decides verdicts, beside the submission and the settings."""
+    digest = hashlib.sha256()
+    for folder in JUDGED_BY:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(NOT_JUDGED_BY) and "/staff/" not in name:
+                digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def key(submission: Submission, settings: Settings, graded_by: str) -> str:
+    """Return what a report is of: it is graded anew where the submission, the grader or the settings have changed."""
+    return hashlib.sha256(" ".join([submission.sha256, graded_by, *settings.arguments]).encode()).hexdigest()[:32]
+
+
+class Results:
+    """The reports of a class."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder, self.settings = folder, settings
+        self._commit = commit()
+
+    def _report(self, handed: Handed) -> Path:
+        return self.folder / "reports" / f"{handed.name}.json"
+
+    def of(self, handed: Handed) -> dict[str, Any] | None:
+        """Return the report of a submission; None where there is none that can be read."""
+        try:
+            found = json.loads(self._report(handed).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and isinstance(found.get("classroom"), dict) else None
+
+    def is_done(self, handed: Handed, of: str) -> bool:
+        """Return whether a submission has a report under this key."""
+        report = self.of(handed)
+        return report is not None and report["classroom"].get("key") == of
+
+    def keep(self, handed: Handed, of: str, report: dict[str, Any], log: str) -> None:
+        """Write the report of a submission, after its log."""
+        about = {
+            "key": of,
+            "student": handed.student,
+            "attempt": handed.attempt,
+            "people": [asdict(person) for person in handed.people],
+            "submitted": handed.submitted.isoformat() if handed.submitted else "",
+            "is_late": handed.is_late,
+            "source": str(handed.path),
+            "grader": self._commit,
+            "graded": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+        write(self.folder / "logs" / f"{handed.name}.txt", log.encode(errors="replace"))
+        write(self._report(handed), json.dumps({**report, "classroom": about}, indent=1).encode())
+
+
+def failed(message: str) -> dict[str, Any]:
+    """Return the report of a submission that got no grade, shaped as others are."""
+    return {"score": None, "max_score": None, "problems": [], "practice": [], "failed": message}

@@ -1,0 +1,111 @@
+"""A process that grades one submission after the other: checks are collected once, and its workers stay warm.
+
+`python -m assignment.classroom.worker OPTIONS` reads a job a line from stdin, as JSON, and writes a line for each: the
+report that `grade.py --json` would write, and what it would print. What a submission prints reaches neither.
+"""
+
+import argparse
+import io
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from assignment import plugin
+from assignment.commands import cli, report, run
+from assignment.commands.collector import Judge
+from assignment.judge import checks, practice
+from assignment.judge.pool import Pool
+from assignment.submission import PACKAGE, Submission
+
+COLUMNS = 100  # of a log
+
+
+class Serve:
+    """A pytest plugin that runs the collected checks on the submissions that it is given."""
+
+    def __init__(self, options: argparse.Namespace, selected: list[checks.Check], pool: Pool, out: TextIO) -> None:
+        self._options, self._selected, self._pool, self._out = options, selected, pool, out
+        self.problems: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.problems.append(report.longreprtext)
+
+    def pytest_internalerror(self, excrepr: Any) -> None:
+        self.problems.append(str(excrepr))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._say({"ready": True})
+        for line in sys.stdin:
+            job = json.loads(line)
+            files = {name: text.encode() for name, text in job["files"].items()}
+            self._say(self._graded(Path(job["name"]), Submission(files), session.items))
+        return True
+
+    def _say(self, what: dict[str, Any]) -> None:
+        self._out.write(json.dumps(what) + "\n")
+        self._out.flush()
+
+    def _graded(self, name: Path, submission: Submission, items: Sequence[pytest.Item]) -> dict[str, Any]:
+        """Return the report on a submission, and what is printed of it."""
+        start = time.monotonic()
+        options = argparse.Namespace(**{**vars(self._options), "path": name})
+        self._pool.replace(submission, self._pool.seed)
+        plugin.forget_hints(items[0].config)
+        selected = practice.chosen(self._selected, submission, is_asked=bool(options.only or options.practice))
+        log = io.StringIO()
+        console = report.Screen(file=log, width=COLUMNS, highlight=False, soft_wrap=True)
+        run.introduce(options, self._pool, console)
+        judge = Judge(selected, console, run.command_for(options, self._pool.seed))
+        wanted = {check.name for check in selected}
+        chosen = [item for item in items if plugin.check_name(item) in wanted]
+        judge.expect(chosen)
+        for item in chosen:
+            item.user_properties.clear()  # those of the submission before
+            for told in runtestprotocol(item, log=False, nextitem=None):
+                judge.pytest_runtest_logreport(told)
+        judge.pytest_unconfigure()
+        data, _ = run.reported(options, options.only, judge, self._pool, start)
+        run.show(options, data, self._pool, console)
+        return {"report": data, "log": log.getvalue()}
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Have pytest stop, and the pool be closed."""
+    raise KeyboardInterrupt
+
+
+def main(arguments: list[str]) -> int:
+    """Grade what stdin says; returns an exit status."""
+    import torch
+
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")  # what others print goes to stderr
+    os.dup2(2, 1)
+    torch.set_num_threads(1)
+    options = cli.parse_arguments([*arguments, "--json", "report.json"])
+    declared = checks.select(checks.declared(), options.only) if options.only else checks.declared()
+    options.jobs = 1
+    signal.signal(signal.SIGTERM, _interrupt)
+    pool = run.new_pool(options, Submission({f"{PACKAGE}/__init__.py": b""}))
+    selected = run.runnable(options, declared, pool)
+    serve = Serve(options, selected, pool, out)
+    try:
+        status = run.run_pytest(selected, [plugin.Starter(pool), serve])
+    finally:
+        pool.close()
+    if status != pytest.ExitCode.OK:
+        print(f"pytest ended with {status!r}: {serve.problems}", file=sys.stderr)
+    return int(status)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

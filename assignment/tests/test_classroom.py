@@ -1,0 +1,334 @@
+"""A class's submissions: found in every form, graded once each, none lost."""
+
+import csv
+import datetime
+import io
+import json
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from assignment.classroom import __main__ as classroom
+from assignment.classroom import batch, grades, handed_in, results
+from assignment.classroom.handed_in import Handed, Person, found, safe
+from assignment.submission import Submission, UnusableSubmission
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNEL = "def weighted_sum_forward(x, weight):\n    raise NotImplementedError\n"
+METADATA = """---
+submission_11:
+  :submitters:
+  - :name: Ada Lovelace
+    :sid: '77'
+    :email: ada@uni.example
+  :created_at: 2026-11-20 10:00:00.000000000 Z
+submission_12:
+  :submitters:
+  - :name: Ada Lovelace
+    :sid: '77'
+    :email: ada@uni.example
+  :created_at: 2026-11-22 10:00:00.000000000 Z
+submission_13:
+  :submitters:
+  - :name: Grace
+    :email: grace@uni.example
+  - :name: Alan
+    :email: alan@uni.example
+  :created_at: 2026-11-21 10:00:00.000000000 Z
+submission_14:
+  :submitters: []
+"""
+DUE = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
+
+
+def package(folder: Path, text: str = KERNEL) -> None:
+    (folder / "cs336_kernels").mkdir(parents=True)
+    (folder / "cs336_kernels" / "__init__.py").write_text("")
+    (folder / "cs336_kernels" / "weighted_sum.py").write_text(text)
+
+
+# what was handed in
+
+
+def test_an_export_of_gradescope(tmp_path):
+    (tmp_path / "submission_metadata.yml").write_text(METADATA)
+    for number in (11, 12, 13):
+        package(tmp_path / f"submission_{number}")
+    ada, again, group, without = sorted(found(tmp_path, due=DUE), key=lambda one: one.path.name)
+    assert [one.name for one in (ada, again, group)] == ["ada", "ada.2", "alan+grace"]
+    assert [one.is_late for one in (ada, again, group)] == [False, True, True]
+    assert [person.name for person in group.people] == ["Grace", "Alan"]
+    assert ada.read().sources["cs336_kernels/weighted_sum.py"] == KERNEL
+    with pytest.raises(UnusableSubmission, match="no such folder"):
+        without.read()
+
+
+@pytest.mark.parametrize("text", ["", "- a list", "a: &x [*x", "? " * 5000, "!!python/object/apply:os.system [ls]"])
+def test_metadata_that_cannot_be_read(tmp_path, text):
+    (tmp_path / "submission_metadata.yml").write_text(text)
+    with pytest.raises(UnusableSubmission, match=r"submission_metadata.yml|no folder"):
+        found(tmp_path)
+
+
+def test_a_download_of_canvas(tmp_path):
+    with zipfile.ZipFile(tmp_path / "doejane_LATE_12_345_work.zip", "w") as archive:
+        archive.writestr("cs336_kernels/weighted_sum.py", KERNEL)
+    (tmp_path / "roeric_13_346_weighted_sum-2.py").write_text(KERNEL)
+    (tmp_path / "roeric_13_346_rmsnorm.py").write_text("x = 1\n")
+    (tmp_path / "poemax_14_347_essay.pdf").write_bytes(b"%PDF")
+    jane, max_, eric = found(tmp_path)
+    assert (jane.student, jane.is_late, jane.people[0].sid) == ("doejane-12", True, "12")
+    assert set(jane.read().files) == {"cs336_kernels/weighted_sum.py"}
+    assert {"cs336_kernels/weighted_sum.py", "cs336_kernels/rmsnorm.py"} < set(eric.read().files)
+    with pytest.raises(UnusableSubmission, match="neither a zip nor a Python file"):
+        max_.read()
+
+
+def git(folder, *command, when="2026-11-20T12:00:00+00:00"):
+    names = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+    subprocess.run(
+        ["git", *command], cwd=folder, check=True, capture_output=True, env={"PATH": "/usr/bin:/bin"} | names | dates
+    )
+
+
+def test_repositories_are_read_at_a_tag_or_before_a_time(tmp_path):
+    """And nothing that they configure is run"""
+    work = tmp_path / "class" / "ada"
+    package(work)
+    git(work, "init", "-q")
+    git(work, "add", ".")
+    git(work, "commit", "-qm", "first")
+    git(work, "tag", "handed-in")
+    (work / "cs336_kernels" / "weighted_sum.py").write_text("late = 1\n")
+    git(work, "commit", "-qam", "late", when="2026-11-25T12:00:00+00:00")
+    (work / "cs336_kernels" / "weighted_sum.py").write_text("never committed\n")
+    with (work / ".git" / "config").open("a") as config:
+        config.write(f"[core]\n\tfsmonitor = touch {tmp_path}/ran\n\tpager = touch {tmp_path}/ran\n")
+    name = "cs336_kernels/weighted_sum.py"
+
+    def text(**options):
+        (one,) = found(tmp_path / "class", **options)
+        return one.read().sources[name]
+
+    assert text(tag="handed-in") == KERNEL
+    assert text(before=DUE) == KERNEL
+    assert text(before=DUE + datetime.timedelta(days=9)) == "late = 1\n"
+    assert text() == "never committed\n"
+    with pytest.raises(UnusableSubmission, match="git"):
+        text(tag="--output=x")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc", "a/b", ".", "", "x" * 300, "a\nb", "=1+1", "Zoë", "名前", "-rf", "\udcff"]
+)
+def test_a_name_is_safe(name):
+    made = safe(name)
+    assert made.isascii()
+    assert 0 < len(made) <= handed_in.MAX_NAME
+    assert not set(made) & set("/\\\0\n=")
+    assert made[0] not in ".-"
+
+
+def test_two_students_never_share_a_name(tmp_path):
+    for name in ("a b", "a_b", "A_b"):
+        package(tmp_path / name)
+    assert len({one.name.casefold() for one in found(tmp_path)}) == 3
+
+
+# grading
+
+
+class Scripted(batch.Grader):
+    """Answers with a student's name; some are lost, at first or always, and one takes longer."""
+
+    lost: ClassVar[dict[str, int]] = {}
+    log: ClassVar[list[str]] = []
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def grade(self, job, limit_s):
+        with Scripted.lock:
+            Scripted.running += 1
+            Scripted.most = max(Scripted.most, Scripted.running)
+        time.sleep(0.02)
+        with Scripted.lock:
+            Scripted.running -= 1
+        name = job.handed.name
+        self.log.append(name)
+        if Scripted.lost.get(name, 0) > 0:
+            Scripted.lost[name] -= 1
+            raise batch.Lost("the grader ended")
+        return {"report": {"score": 1.0}, "log": name}
+
+    def close(self):
+        pass
+
+
+def jobs(*names):
+    return [batch.Job(Handed(name, Path(name)), Submission({}), name) for name in names]
+
+
+def test_every_job_has_one_answer_whatever_becomes_of_the_others():
+    Scripted.lost, Scripted.log[:] = {"once": 1, "never": 9}, []
+    names = ["a", "once", "b", "never", "c", "d"]
+    answers = {job.key: answer for job, answer in batch.grade_all(jobs(*names), [], 3, new=Scripted)}
+    assert sorted(answers) == sorted(names)
+    assert [name for name, answer in answers.items() if isinstance(answer, Exception)] == ["never"]
+    assert Scripted.log.count("once") == Scripted.log.count("never") == 2
+    assert set(Scripted.log[-2:]) == {"once", "never"}  # alone, when the others are through
+    assert Scripted.most > 1
+
+
+def test_a_grader_that_ends_or_hangs_is_lost(monkeypatch, tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text("import sys, time\nprint('{}', flush=True)\nline = sys.stdin.readline()\n"
+                      "print('last words', file=sys.stderr)\ntime.sleep(60 if 'slow' in line else 0)\n")  # fmt: skip
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: start([sys.executable, script], **more))
+    grader = batch.Grader([])
+    with pytest.raises(batch.Lost, match=r"(?s)the grader ended, with exit status 0.*last words"):
+        grader.grade(jobs("quick")[0], 20)
+    with pytest.raises(batch.Lost, match="no report within 1 s"):
+        grader.grade(jobs("slow")[0], 1)
+
+
+# results
+
+
+def report(score, **statuses):
+    checks = [{"name": name, "status": status} for name, status in statuses.items()]
+    return {
+        "score": score,
+        "gradable": 80.0,
+        "seconds": 1,
+        "problems": [{"name": "rmsnorm", "score": score, "checks": checks}],
+    }
+
+
+def test_a_report_is_of_a_submission_a_grader_and_settings(tmp_path):
+    settings = results.opened(tmp_path / "r", "cpu", "auto", ())
+    assert results.opened(tmp_path / "r", "cpu", "auto", ()) == settings
+    with pytest.raises(UnusableSubmission, match="give the same options"):
+        results.opened(tmp_path / "r", "cpu", "auto", ("rmsnorm",))
+    one, other = Submission({"a.py": b"1"}), Submission({"a.py": b"2"})
+    keys = [results.key(one, settings, "g"), results.key(other, settings, "g"), results.key(one, settings, "h")]
+    assert len(set(keys)) == 3
+    kept, ada = results.Results(tmp_path / "r", settings), Handed("ada", Path("ada"))
+    kept.keep(ada, keys[0], report(3.0), "log")
+    assert kept.is_done(ada, keys[0])
+    assert not kept.is_done(ada, keys[1])
+    (tmp_path / "r" / "reports" / "ada.json").write_text('{"score": ')  # half of a file, which no run of ours writes
+    assert not kept.is_done(ada, keys[0])
+
+
+@pytest.mark.parametrize("text", ["", "seed = 'x'", "[", "seed = 1"])
+def test_settings_that_cannot_be_read(tmp_path, text):
+    (tmp_path / results.SETTINGS).write_text(text)
+    with pytest.raises(UnusableSubmission, match="cannot be read"):
+        results.opened(tmp_path, "cpu", "auto", ())
+
+
+def test_another_folder_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(UnusableSubmission, match="not empty"):
+        results.opened(tmp_path, "cpu", "auto", ())
+
+
+def test_grades():
+    late = Handed("ada", Path("b"), attempt=2, submitted=DUE + datetime.timedelta(hours=25))
+    pair = Handed("bo+cy", Path("c"), people=(Person("Bo", "2"), Person("=cmd()", "3")))
+    graded = [
+        (Handed("ada", Path("a")), report(30.0)),
+        (late, report(50.0, x="needs review")),
+        (pair, {"score": None, "problems": [], "failed": "?"}),
+    ]
+    best, last = grades.rows(graded, "best", DUE), grades.rows(graded, "last", DUE)
+    assert [(row["student"], row["attempt"], row["score"], row["late"], row["state"]) for row in best] == [
+        ("ada", 2, 50.0, 2, "needs review"),
+        ("bo+cy", 1, 0.0, 0, "not graded"),
+        ("bo+cy", 1, 0.0, 0, "not graded"),
+    ]
+    assert last[0]["attempt"] == 2
+    assert best[0]["rmsnorm"] == 50.0
+    rows = list(csv.DictReader(io.StringIO(grades.as_csv(best).decode())))
+    assert rows[2]["name"] == "'=cmd()"
+    assert grades.canvas(best, "Lab").decode().splitlines()[0] == "Student,ID,Section,Lab"
+    assert grades.gradescope(best).decode().splitlines()[0] == "Name,SID,Email,Score"
+
+
+# the command
+
+
+@pytest.fixture
+def small_class(tmp_path):
+    folder = tmp_path / "class"
+    package(folder / "ada", (ROOT / "assignment/reference/cs336_kernels/weighted_sum.py").read_text())
+    package(folder / "bo")
+    (folder / "cy.zip").write_bytes(b"PK nonsense")
+    return folder
+
+
+def run(*arguments):
+    return classroom.main(["grade", *map(str, arguments), "--only", "weighted_sum", "--jobs", "1", "--device", "cpu"])
+
+
+def test_a_class_is_graded_once(small_class, tmp_path, capsys, monkeypatch):
+    """As alone, and again only what is missing"""
+    to = tmp_path / "results"
+    assert run(small_class, "--to", to) == classroom.INCOMPLETE
+    said = capsys.readouterr().out
+    assert "ada: 10 of 10" in said
+    assert "1 got no grade: cy" in said
+    table = {row["student"]: row for row in csv.DictReader(io.StringIO((to / "grades.csv").read_text()))}
+    assert [table[name]["score"] for name in ("ada", "bo", "cy")] == ["10.0", "0.0", "0.0"]
+    assert table["cy"]["state"] == "not graded"
+    told = json.loads((to / "reports" / "ada.json").read_text())
+    alone = subprocess.run(
+        [sys.executable, ROOT / "grade.py", small_class / "ada", "--only", "weighted_sum", "--jobs", "1",
+         "--seed", str(told["seed"]), "--device", "cpu", "--json", tmp_path / "alone.json"],
+        capture_output=True, timeout=200, cwd=tmp_path,
+    )  # fmt: skip
+    assert alone.returncode == 0
+    same = json.loads((tmp_path / "alone.json").read_text())
+    keys = ("name", "status", "score", "cases", "passed", "message", "hint")
+
+    def verdicts(data):
+        return [{key: check[key] for key in keys} for problem in data["problems"] for check in problem["checks"]]
+
+    assert verdicts(told) == verdicts(same)
+    asked: list[list[str]] = []
+
+    def grade_all(jobs, *more):
+        asked.append([job.handed.name for job in jobs])
+        return iter(())
+
+    monkeypatch.setattr(batch, "grade_all", grade_all)
+    run(small_class, "--to", to)
+    run(small_class, "--to", to, "--again", "bo")
+    (small_class / "bo" / "cs336_kernels" / "weighted_sum.py").write_text("x = 1\n")
+    run(small_class, "--to", to)
+    assert asked == [[], ["bo"], ["bo"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "expected a folder of submissions"),
+        (["class", "--again", "nobody"], "nobody of that name"),
+        (["empty"], "no folder and no zip"),
+    ],
+)
+def test_what_cannot_be_graded_is_said_in_a_sentence(small_class, tmp_path, capsys, arguments, words):
+    (tmp_path / "empty").mkdir()
+    assert run(tmp_path / arguments[0], *arguments[1:], "--to", tmp_path / "r") == classroom.UNUSABLE
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
