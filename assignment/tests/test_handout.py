@@ -28,6 +28,7 @@ import triton
 
 from assignment.attacks import __main__ as attacks
 from assignment.attacks import devices, faults, gpu_memory, load, races
+from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.judge import checks
@@ -323,9 +324,18 @@ def test_commands_have_a_known_form(command, pytest_help):
             simulator.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.compiling", *arguments]:
             compiling.parse_arguments(arguments)
+        case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.classroom", *arguments]:
+            classroom.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.compiling.agreement", path]:
             assert (ROOT / path).is_dir()
-        case ["uv", "run", "python", "-m", "assignment.simulator.benchmark" | "assignment.attacks.memory", *verbs]:
+        case [
+            "uv",
+            "run",
+            "python",
+            "-m",
+            "assignment.operators.flash_attention.staff.benchmark" | "assignment.attacks.memory",
+            *verbs,
+        ]:
             assert set(verbs) <= {"sanitize"}
         case ["uv", "run", "python", "-m", "assignment.attacks.sandbox_cost"]:
             pass

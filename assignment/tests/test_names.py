@@ -10,7 +10,6 @@ from tests import operators
 OURS = Path(__file__).resolve().parents[1]
 STAFFS = {"figures", "operators", "reference", "tests"}
 EXEMPT = (
-    "simulator/benchmark.py",  # times the reference's kernels
     "attacks/cheats/",  # are about the grader, by the functions that are there
     "attacks/__main__.py",  # in the help, for an example
     "attacks/faults.py",  # grades one of them, meanwhile

@@ -1,8 +1,8 @@
 """Time a FlashAttention-2 forward in the simulator, all checks on, against Triton's interpreter.
 
-    python -m assignment.simulator.benchmark [FOLDER]
+    python -m assignment.operators.flash_attention.staff.benchmark [FOLDER]
 
-FOLDER holds the cs336_kernels/ to run: by default the reference's, or yours where there is none.
+FOLDER holds the cs336_kernels/ to run: by default the reference's.
 Both run in turns in separate processes; the medians of five runs are compared, with their range.
 """
 
@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 SHAPES = {"512 tokens, d = 64": (2, 512, 64), "512 tokens, d = 128": (2, 512, 128), "77 tokens, d = 40": (3, 77, 40)}
 DTYPES = ("float32", "bfloat16")
 ENGINES = ("interpreter", "simulator")
@@ -23,8 +23,7 @@ RUNS = 5
 
 def main() -> None:
     """Print both times in milliseconds and their ratio, one line per shape and type."""
-    reference = ROOT / "assignment" / "reference"
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else reference if reference.is_dir() else ROOT
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "assignment" / "reference"
     runs: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
     for _ in range(RUNS):
         for engine in ENGINES:
