@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,6 +80,18 @@ class Serve:
         return {"report": data, "log": log.getvalue()}
 
 
+def end_with_parent() -> None:
+    """End this process when the one that has started it is gone, whatever it is at."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _interrupt(number: int, frame: object) -> None:
     """Have pytest stop, and the pool be closed."""
     raise KeyboardInterrupt
@@ -95,6 +108,7 @@ def main(arguments: list[str]) -> int:
     declared = checks.select(checks.declared(), options.only) if options.only else checks.declared()
     options.jobs = 1
     signal.signal(signal.SIGTERM, _interrupt)
+    end_with_parent()
     pool = run.new_pool(options, Submission({f"{PACKAGE}/__init__.py": b""}))
     selected = run.runnable(options, declared, pool)
     serve = Serve(options, selected, pool, out)

@@ -332,3 +332,26 @@ def test_what_cannot_be_graded_is_said_in_a_sentence(small_class, tmp_path, caps
     said = capsys.readouterr().err
     assert words in said
     assert "Traceback" not in said
+
+
+PARENT = """
+import time
+from assignment.classroom import batch
+
+grader = batch.Grader(["--only", "weighted_sum", "--device", "cpu"])
+print(grader._start().pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_grader_ends_with_the_process_that_has_started_it():
+    """Even if that is killed"""
+    with subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        parent.kill()
+    until = time.monotonic() + 30
+    while Path(f"/proc/{pid}/environ").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < until
+        time.sleep(0.2)
