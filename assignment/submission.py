@@ -147,11 +147,10 @@ def _is_source(name: str) -> bool:
 
 
 def _from_folder(path: Path) -> dict[str, bytes]:
-    is_link = path.is_symlink()
+    is_ours = _is_reference(path)
     if path.resolve().name == PACKAGE and not (path / PACKAGE).is_dir():
         path = path.resolve().parent
     root = path / PACKAGE
-    is_ours = path.resolve() == REFERENCE and not is_link
     if root.is_symlink():
         raise refusal(root, "a symbolic link", "expected a folder: copy the files to it")
     files: dict[str, bytes] = {}
@@ -164,6 +163,14 @@ def _from_folder(path: Path) -> dict[str, bytes]:
             raise _too_large(path)
         files[file.relative_to(path).as_posix()] = content
     return files
+
+
+def _is_reference(path: Path) -> bool:
+    """Return whether a path names the reference by its own name: a submission may have a link to it."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links
+    named = path.parent if path.name == PACKAGE else path
+    last = (path, named, named.parent)
+    return named.resolve() == REFERENCE and named.name == REFERENCE.name and not any(part.is_symlink() for part in last)
 
 
 def _sources(root: Path, through_links: bool) -> Iterator[Path]:

@@ -203,7 +203,9 @@ def _of_canvas(paths: list[Path]) -> Iterator[Handed]:
 
 def _of_folders(paths: list[Path], tag: str, before: datetime.datetime | None) -> Iterator[Handed]:
     for path in paths:
-        if path.is_dir() and (path / ".git").exists() and (tag or before):
+        if path.is_symlink():
+            yield Handed(safe(path.name), path, problem=f"{path}: a symbolic link, expected a folder or a zip")
+        elif path.is_dir() and (path / ".git").exists() and (tag or before):
             revision, submitted, problem = _revision(path, tag, before)
             yield Handed(safe(path.name), path, submitted=submitted, revision=revision, problem=problem)
         elif path.is_dir() or path.suffix.lower() == ".zip":

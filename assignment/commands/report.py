@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assignment import text
-from assignment.judge import causes, score
+from assignment.judge import causes, checks, score
 
 STYLES = {
     score.OK: "green",
@@ -159,9 +159,17 @@ def remark(problem: dict[str, Any], on_gpu: bool) -> str:
 
 
 def next_step(report: dict[str, Any]) -> str:
-    """The last line of the first check that is to do: what to open."""
+    """Return what to open for the first check that is to do; where all are finished, the problem after them."""
     todo = (check for check in score.entries_of(report) if check["status"] == score.TO_DO)
-    return next((short(check["message"]).rpartition("\n")[2] for check in todo), "")
+    if step := next((short(check["message"]).rpartition("\n")[2] for check in todo), ""):
+        return step
+    problems = [*report["problems"], *report["practice"]]
+    if not problems or any(problem["score"] < problem["max_score"] for problem in problems):
+        return ""
+    course = checks.problems()
+    names = [name for name in course if name != checks.SPEED and not checks.is_practice(name)]
+    last = max((names.index(problem["name"]) for problem in problems if problem["name"] in names), default=-1)
+    return f"{names[last + 1]}, {course[names[last + 1]].section}" if last + 1 < len(names) else ""
 
 
 def total(report: dict[str, Any]) -> str:

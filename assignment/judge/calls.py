@@ -142,7 +142,9 @@ class Run:
             return
         match reply:
             case Raised(in_kernel=False) if expected.__name__ in reply.types:
-                return
+                if not self._has_launched(function):
+                    return
+                came = "a kernel was launched"
             case Raised(is_todo=True) | Failed():
                 raise meant_by(reply)
             case Raised():
@@ -152,6 +154,11 @@ class Run:
             case Ok():
                 came = "it returned a result"
         raise SubmissionError(score.FAIL, f"expected a {expected.__name__} before any launch, but {came}")
+
+    def _has_launched(self, function: str) -> bool:
+        """Whether the last call has launched a kernel of a function whose work is that of kernels."""
+        steps = getattr(self._worker, "last", {}).get("steps", ())
+        return operators.about(function)["in_triton"] and any(step[0] == "launch" for step in steps)
 
     def steps(self) -> list[str]:
         """What host code did in the last call, step by step; nothing where it was not recorded."""

@@ -38,7 +38,7 @@ def ask(
     """
     request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
     specs, _, _ = wire.encode(list(tensors))
-    key = memory.key([pool.submission.sha256, request, specs], b"")
+    key = memory.key([pool.submission.sha256, pool.device, request, specs], b"")
     if known := _recall(key):
         return known
     share = max(1, len(os.sched_getaffinity(0)) // pool.jobs)

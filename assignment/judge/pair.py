@@ -99,8 +99,10 @@ class Pair:
 
     def _may_ask(self, kind: str, data: "Tensor") -> bool:
         """Whether a program may ask what kernels take: it is recorded anew then, from the import on."""
+        from assignment.judge import program
+
         is_new = kind != "backward" and self.compiler is not None and self._n_asked < MAX_ASKED
-        return is_new and WARMUP in data.numpy().tobytes()
+        return is_new and data.numel() <= program.MAX_BYTES and WARMUP in data.numpy().tobytes()
 
     def _compiled_for(self, data: "Tensor", target: str) -> dict[str, dict[str, int]]:
         """The figures that a program asks for, by key; without them where a kernel cannot be compiled."""
@@ -135,6 +137,7 @@ class Pair:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
         from assignment.judge import program
 
+        self.last = {}
         if data is None or said is None:
             return None, []
         try:

@@ -199,7 +199,7 @@ class Regions:
         outside = offsets[~region.layout.holds(offsets, width)]
         below, above = int((outside < 0).sum()), int((outside + width > region.layout.nbytes).sum())
         parts = [(below, "before its first element"), (above, "past its last element")]
-        parts.append((outside.size - below - above, "between its elements"))
+        parts.append((outside.size - below - above, "in gaps between its elements"))
         where = " and ".join(f"{count} {text}" for count, text in parts if count)
         lanes = f"{outside.size} of {addresses.size} active lanes: {where}" if addresses.size > 1 else where[2:]
         index = region.name_at(int(outside[0]) + region.address - region.start)

@@ -21,8 +21,9 @@ _CONDITIONS = (bool, int, NoneType)
 _UNBOUND = object()
 OF_LOOPS: set[str] = set()  # names that some loop's body alone binds
 _FORGOTTEN = {
-    "if": "what one branch alone of an `if` on a tensor binds is forgotten after it: assign it before the `if`",
-    "loop": "a name that is first assigned in a loop ends with it, turn by turn: assign it before the loop",
+    "if": "a name that is assigned in one branch alone of an `if` on a tensor is gone after it: assign it before it",
+    "loop": "a name that is first assigned in a loop does not exist after it, nor in its next turn: give it a value of "
+    "the same shape and type before the loop",
 }
 
 

@@ -23,6 +23,7 @@ class Scripted:
 
     def __init__(self, reply):
         self.reply, self.asked = reply, 0
+        self.last: dict = {}
 
     def ask(self, request, tensors):
         self.asked += 1
@@ -48,6 +49,20 @@ def test_a_fault_fails_the_call():
     with pytest.raises(SubmissionError, match="both touch") as caught:
         run_on(worker)("rmsnorm", torch.ones(3))
     assert caught.value.status == score.FAIL
+
+
+@pytest.mark.parametrize(("function", "is_refused"), [("rmsnorm", True), ("flash_forward_pytorch", False)])
+def test_a_launch_before_the_mistake_is_refused(function, is_refused):
+    """Of a function whose work is that of kernels"""
+    worker = Scripted({**RAISED, "types": ["ValueError"], "in_kernel": False})
+    worker.last = {"steps": [["op"], ["launch", 0]]}
+    if is_refused:
+        with pytest.raises(SubmissionError, match="before any launch, but a kernel was launched"):
+            run_on(worker).raises(ValueError, function, torch.ones(3))
+    else:
+        run_on(worker).raises(ValueError, function, torch.ones(3))
+    worker.last = {"steps": [["op"]]}
+    run_on(worker).raises(ValueError, function, torch.ones(3))
 
 
 def test_a_fault_where_a_mistake_was_to_be_refused():

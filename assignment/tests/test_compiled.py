@@ -3,6 +3,7 @@
 # mypy: disable-error-code="arg-type, assignment"
 
 import json
+import shutil
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -101,6 +102,29 @@ def test_what_a_player_says_is_heard_every_time(said, monkeypatch):
         run, _ = run_with(REPLY)
         assert run.compiled("weighted_sum_forward", torch.ones(3)) == []
         assert "computed by aten::sum" in str((run.evidence, run.doubts, run.notes))
+
+
+def test_what_was_compiled_for_another_device_is_not_recalled():
+    for device, asked in (("cpu", 1), ("cpu", 0), ("cuda", 1)):
+        run, compiler = run_with(REPLY)
+        run._pool.device = device
+        run.compiled("f", torch.ones(3))
+        assert compiler.asked == asked
+
+
+@pytest.mark.parametrize("changed", ["assignment/judge/calls.py", "assignment/simulator/watch.py", "tests/rows.py"])
+def test_what_a_grader_of_other_rules_remembers_is_not_recalled(changed, monkeypatch, tmp_path):
+    for name in ("tests", *(f"assignment/{folder}" for folder in memory.DECIDING)):
+        shutil.copytree(memory.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(memory, "ROOT", tmp_path)
+    memory.versions.cache_clear()
+    before = memory.key("f")
+    memory.versions.cache_clear()
+    assert memory.key("f") == before
+    (tmp_path / changed).write_text("")
+    memory.versions.cache_clear()
+    assert memory.key("f") != before
+    memory.versions.cache_clear()
 
 
 def test_kernels_that_do_not_fit_are():

@@ -157,6 +157,25 @@ def test_the_next_step_is_the_first_stub():
     )
 
 
+@pytest.mark.parametrize(
+    ("finished", "words"),
+    [
+        (["weighted_sum"], "rmsnorm, handout/rmsnorm.md"),
+        (["weighted_sum", "rmsnorm"], "flash_forward_pytorch, handout/flash_attention.md#forward-in-pytorch"),
+        (["flash_backward_triton"], ""),
+    ],
+)
+def test_after_finished_problems_comes_the_next(finished, words):
+    problems = [{"name": name, "score": 1, "max_score": 1, "checks": []} for name in finished]
+    assert report.next_step({"problems": problems, "practice": []}) == words
+    assert report.next_step({"problems": [*problems, {**problems[0], "score": 0.5}], "practice": []}) == ""
+
+
+def test_after_practice_comes_the_first_problem():
+    practice = [{"name": "vector_add", "score": 1, "max_score": 1, "checks": []}]
+    assert report.next_step({"problems": [], "practice": practice}) == "weighted_sum, handout/weighted_sum.md"
+
+
 def test_junit_is_well_formed_and_counts_checks(data):
     root = ElementTree.fromstring(files.junit(data))
     suite = next(suite for suite in root if suite.get("name") == "rmsnorm")

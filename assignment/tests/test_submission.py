@@ -72,6 +72,17 @@ def test_a_link_to_the_reference_is_not_the_reference(tmp_path, inside):
     assert not solutions & set(read(tmp_path / "mine").files.values())
 
 
+def test_a_path_through_a_link_is_not_the_reference(tmp_path):
+    """Whichever part of it is the link"""
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "alice" / "cs336_kernels").symlink_to(REFERENCE / "cs336_kernels")
+    (tmp_path / "a").symlink_to(REFERENCE.parent)
+    (tmp_path / "reference").symlink_to(REFERENCE)
+    solutions = {path.read_bytes() for path in ROOT.glob("assignment/operators/*/staff/solution.py")}
+    for path in ("alice/cs336_kernels", "a/reference", "a/reference/cs336_kernels", "reference"):
+        assert not solutions & set(read(tmp_path / path).files.values()), path
+
+
 @pytest.mark.parametrize("path", [REFERENCE, REFERENCE / "cs336_kernels", REFERENCE / ".." / "reference"])
 def test_the_reference_holds_every_solution(path):
     files = read(path).files

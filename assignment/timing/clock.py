@@ -23,11 +23,11 @@ from assignment.timing.roof import Roof
 
 # a request of a kind about a workload, with more in its header; the reply
 Ask = Callable[..., Ok]
-LOOKED_AT = 4  # results, of a run
+LOOKED_AT = 6  # results, of a run
 MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 32, 256  # calls of a run
 TAKE_S = 0.01  # a run, at least: more calls where one is short
 ROUGHLY = Roof(4e12, 5e14)  # any GPU
-STRICT = 0.5  # of the runs: one of the results is held to the rule of all tests
+STRICT = 0.75  # of the runs: one of the results is held to the rule of all tests
 SLOW_S = 0.5  # a call that takes so long need not be repeated often
 
 

@@ -170,8 +170,12 @@ def scores(q: Tensor, k: Tensor, queries: Sequence[int], is_causal: bool, keys: 
 def attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> tuple[Tensor, Tensor]:
     """Return o and lse by PyTorch's FlashAttention-2, or by its memory-efficient attention, which takes all inputs."""
     aten, d = torch.ops.aten, q.shape[-1]
-    if q.dtype in (torch.bfloat16, torch.float16) and d <= 256 and d % 8 == 0:
-        o, lse, *_ = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal)
-    else:
-        o, lse, *_ = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, is_causal)
+    is_for_flash = q.dtype in (torch.bfloat16, torch.float16) and d <= 256 and d % 8 == 0
+    try:
+        if is_for_flash:
+            o, lse, *_ = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal)
+            return o, lse[..., : q.shape[-2]]
+    except RuntimeError:  # not on this GPU, or not in this build of PyTorch
+        pass
+    o, lse, *_ = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, is_causal)
     return o, lse[..., : q.shape[-2]]

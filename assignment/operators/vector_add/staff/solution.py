@@ -40,7 +40,7 @@ def vector_add(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[
 
 @triton.jit
 def _add_kernel(x_ptr, y_ptr, z_ptr, n_elements, TILE_SIZE: tl.constexpr):
-    """One program a tile of TILE_SIZE elements; x, y and z are contiguous. Grid: (⌈n_elements / TILE_SIZE⌉,)."""
+    """One program a tile of TILE_SIZE elements, as memory holds them. Grid: (⌈n_elements / TILE_SIZE⌉,)."""
     # BEGIN SOLUTION handout/vector_add.md
     offsets = tl.program_id(0).to(tl.int64) * TILE_SIZE + tl.arange(0, TILE_SIZE)
     is_inside = offsets < n_elements

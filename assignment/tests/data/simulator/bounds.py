@@ -78,7 +78,7 @@ def check_padding_between_rows():
     rows_kernel[(1,)](x, y, 16, 8, 12, ROWS=8, COLS=16)
     says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 16, ROWS=8, COLS=16), "x_ptr[0, 12]", "between its el")
     with calls.call([x]):
-        says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 13, ROWS=8, COLS=16), "7 between its elements")
+        says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 13, ROWS=8, COLS=16), "7 in gaps between its elements")
 
 
 def check_an_index_without_its_stride():
