@@ -25,5 +25,5 @@ def vector_add(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[
 
 @triton.jit
 def _add_kernel(x_ptr, y_ptr, z_ptr, n_elements, TILE_SIZE: tl.constexpr):
-    """One program a tile of TILE_SIZE elements; x, y and z are contiguous. Grid: (⌈n_elements / TILE_SIZE⌉,)."""
+    """One program a tile of TILE_SIZE elements, as memory holds them. Grid: (⌈n_elements / TILE_SIZE⌉,)."""
     raise NotImplementedError("cs336_kernels/practice/vector_add.py: _add_kernel, handout/vector_add.md")
