@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assignment.compiling import memory
+from assignment.compiling import cache
 from assignment.judge import score
 
 KIND = "progress"
@@ -29,7 +29,7 @@ def lines(path: Path, report: dict[str, Any]) -> list[str]:
     name = key(path, report)
     before, now = recall(name), good(report)
     best = max(report["score"], before.best if before else 0.0)
-    memory.remember(name, {"best": best, "good": now}, KIND)
+    cache.remember(name, {"best": best, "good": now}, KIND)
     return compare(before, report) if before else []
 
 
@@ -64,7 +64,7 @@ def key(path: Path, report: dict[str, Any]) -> str:
 
 
 def recall(name: str) -> Kept | None:
-    data = memory.recall(name, KIND)
+    data = cache.recall(name, KIND)
     if not isinstance(data, dict):
         return None
     best, verdicts = data.get("best"), data.get("good")

@@ -34,7 +34,7 @@ from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
 POLL_EVERY_S = 0.1
 SETTLED_S = 0.05  # unchanged for so long: an editor has written all of it
 TO_END_S = 5.0
-LIBRARIES = ("triton", "assignment.judge.calls", "assignment.diagnosis", "tests.families")  # what takes seconds to load
+LIBRARIES = ("triton", "assignment.judge.door", "assignment.diagnosis", "tests.families")  # what takes seconds to load
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from assignment.compiling import memory
+from assignment.compiling import cache
 from assignment.compiling.targets import TARGETS, Target
 
 _EPILOG = """What is left belongs to the script, as does all that comes after --.
@@ -84,13 +84,13 @@ def _script(options: argparse.Namespace) -> int:
 def _submission(options: argparse.Namespace) -> int:
     """Print the report on a submission, from the cache if all fitted and no file changed."""
     folder = options.path.resolve()
-    key = memory.key([[target.name for target in options.target], _sources(folder)])
-    text = memory.recall(key) if options.ptx is None else None
+    key = cache.key([[target.name for target in options.target], _sources(folder)])
+    text = cache.recall(key) if options.ptx is None else None
     status = 0
     if not isinstance(text, str):
         status, text = _reported(options, folder)
         if status == 0 and options.ptx is None:
-            memory.remember(key, text)
+            cache.remember(key, text)
     print(text, end="")
     return status
 
@@ -98,17 +98,17 @@ def _submission(options: argparse.Namespace) -> int:
 def _reported(options: argparse.Namespace, folder: Path) -> tuple[int, str]:
     """Return the exit status, and the report."""
     from assignment import compiling
-    from assignment.compiling import calls, report
+    from assignment.compiling import report, workload_calls
 
     compiling.install()
     try:
-        package = calls.load(folder)
+        package = workload_calls.load(folder)
     except Exception as error:
         print(f"{options.path}: cs336_kernels cannot be imported: {type(error).__name__}: {error}", file=sys.stderr)
         return 2, ""
     noted = [
-        calls.noted(call, getattr(package, call.function, report.missing), target)
-        for call in calls.of_submission()
+        workload_calls.noted(call, getattr(package, call.function, report.missing), target)
+        for call in workload_calls.of_submission()
         for target in options.target
     ]
     with contextlib.redirect_stdout(io.StringIO()) as said:

@@ -3,7 +3,7 @@
     python -m assignment.compiling.agreement [PATH]
 
 PATH is a folder that holds cs336_kernels/ (default: here). On a machine with an A100, an H100 or
-H200, or a B200, every call of calls.of_submission() is made twice, each time in a separate process:
+H200, or a B200, every call of workload_calls.of_submission() is made twice, each time in a separate process:
 on CPU tensors with launches compiled for that GPU, and on the GPU with Triton's own driver, which
 runs them. Exit status: 0 if shared memory, registers and spills agree for every kernel, 1 if not, 2
 if there is no such GPU or no such folder.
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from assignment.compiling import calls
+from assignment.compiling import workload_calls
 from assignment.compiling.targets import TARGETS, Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,8 +84,10 @@ def compiled(path: Path, target: Target) -> Iterator[Row]:
     from assignment.compiling import build
 
     compiling.install()
-    package = calls.load(path)
-    noted = [calls.noted(call, getattr(package, call.function), target) for call in calls.of_submission()]
+    package = workload_calls.load(path)
+    noted = [
+        workload_calls.noted(call, getattr(package, call.function), target) for call in workload_calls.of_submission()
+    ]
     build.kernels([launch for one in noted for launch in one.launches])
     for one in noted:
         for launch in one.launches:
@@ -97,7 +99,7 @@ def on_gpu(path: Path) -> Iterator[Row]:
     """Yield what Triton's driver reports of the kernels that it has loaded and run."""
     from triton.runtime.jit import JITFunction
 
-    package, launched = calls.load(path), []
+    package, launched = workload_calls.load(path), []
     run = JITFunction.run
 
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +108,7 @@ def on_gpu(path: Path) -> Iterator[Row]:
         return kernel
 
     JITFunction.run = watched
-    for call in calls.of_submission():
+    for call in workload_calls.of_submission():
         launched.clear()
         getattr(package, call.function)(*(tensor.cuda() for tensor in call.tensors), **call.options)
         torch.cuda.synchronize()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import advice, build, listing, table
-from .calls import Noted
 from .kernel import Kernel
+from .workload_calls import Noted
 
 
 def missing(*_: Any, **__: Any) -> NoReturn:

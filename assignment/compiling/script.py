@@ -10,8 +10,8 @@ from pathlib import Path
 from assignment.simulator import cuda
 
 from . import launches
-from .calls import Call, Noted
 from .targets import Target
+from .workload_calls import Call, Noted
 
 
 def run(path: str, arguments: list[str], targets: Iterable[Target]) -> list[Noted]:

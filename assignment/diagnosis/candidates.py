@@ -35,7 +35,7 @@ class Cause:
 
 
 def calls(asked: dict[str, Any]) -> list[Call]:
-    """Return the calls that a request of judge/calls.py has the submission compute.
+    """Return the calls that a request of judge/door.py has the submission compute.
 
     They are calls of the functions that have models.
     """

@@ -40,7 +40,7 @@ class Search:
             check: its name.
             function: that it is about.
             is_first: whether it is the function's plainest check.
-            asked: the request of judge/calls.py.
+            asked: the request of judge/door.py.
             got: what came.
             expected: what should have come.
         """

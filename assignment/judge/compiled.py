@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from assignment.compiling import advice, memory
+from assignment.compiling import advice, cache
 from assignment.compiling.targets import TARGETS
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
@@ -38,20 +38,20 @@ def ask(
     """
     request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
     specs, _, _ = wire.encode(list(tensors))
-    key = memory.key([pool.submission.sha256, pool.device, request, specs], b"")
+    key = cache.key([pool.submission.sha256, pool.device, request, specs], b"")
     if known := _recall(key):
         return known
     share = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
     asked = {**request, "processes": share}
     reply = pool.pair().compile(asked, list(tensors), pool.compiler(), pool.stage.sources, right)
     if isinstance(reply, Compiled) and _is_success(reply) and not has_said():
-        memory.remember(key, reply.as_json())
+        cache.remember(key, reply.as_json())
     return reply
 
 
 def _recall(key: str) -> Compiled | None:
     try:
-        reply = replies.read(memory.recall(key), 0)
+        reply = replies.read(cache.recall(key), 0)
     except (TypeError, AttributeError):  # JSON of something else
         return None
     return reply if isinstance(reply, Compiled) else None

@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .kernels import Kernels
-from .memory import CannotFollow
+from .storages import CannotFollow
 from .syntax import MAX_INT
 
 View = Callable[[int], torch.Tensor]

@@ -11,7 +11,7 @@ from assignment.compiling.targets import TARGETS
 from . import arguments
 from .kernels import Kernels, Refused
 from .lines import told
-from .memory import CannotFollow, check_fits
+from .storages import CannotFollow, check_fits
 
 MAX_KERNELS = 300  # in a reply
 Reply = tuple[dict[str, Any], list[torch.Tensor]]

@@ -19,9 +19,9 @@ from assignment.simulator import calls
 from assignment.simulator.costs import tensors_in as strided
 
 from .kernels import Kernels, Refused
-from .memory import CannotFollow, Storages, laid_out
 from .play import MAX_NOTE, InKernel, Program, Turn, described, spoil
 from .prepared import Prepared
+from .storages import CannotFollow, Storages, laid_out
 
 DEVICE = "cuda"
 NEVER_S = 1e9

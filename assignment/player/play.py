@@ -17,7 +17,7 @@ from . import arguments, operations
 from .kernels import Kernels, Refused
 from .labels import CONSTANT, FOREIGN
 from .lines import told
-from .memory import CannotFollow, Storages, check_fits, describe
+from .storages import CannotFollow, Storages, check_fits, describe
 from .work import Work
 
 Program = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from . import arguments, operations
-from .memory import CannotFollow, laid_out
+from .storages import CannotFollow, laid_out
 
 Get = Callable[["_Registers"], Any]
 

@@ -10,8 +10,8 @@ from assignment.simulator.costs import summary
 from assignment.simulator.faults import MemoryFault
 
 from .kernels import Refused
-from .memory import CannotFollow
 from .play import MAX_NOTE, InKernel, Played, Player, described
+from .storages import CannotFollow
 from .unstored import never_stored
 
 MAX_NOTES = 4  # warnings in a reply

@@ -94,7 +94,7 @@ def forget_hints(config: pytest.Config) -> None:
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> "door.Run":
     """Call a function of the submission: run("rmsnorm_forward", x, weight, eps=1e-5)."""
-    from assignment.judge.calls import Run
+    from assignment.judge.door import Run
 
     pool = pool_of(request.config)
     pool.workers[pool.mine].forget_output()

@@ -8,8 +8,8 @@ import pytest
 
 from assignment import failure
 from assignment.judge import checks, score
-from assignment.judge.calls import Run
 from assignment.judge.case import Case, margins_of
+from assignment.judge.door import Run
 from assignment.judge.errors import SubmissionError
 from assignment.plugin.fixtures import SEARCH, check_name, import_error
 from tests import compare

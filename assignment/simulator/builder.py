@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime._allocation import NullAllocator, _allocator
 
-from . import memory, numerics, scaled
+from . import access, numerics, scaled
 from .acquired import remember
 from .elementwise import Elementwise, Handle
 from .libdevice import extern_function
@@ -121,14 +121,14 @@ class Builder(Elementwise):
         ty = ptrs.get_element_ty()
         acquired = self.watch.polled(ptrs.data) if is_volatile else frozenset()
         fill = None if other is None else other.data
-        values = memory.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty))
+        values = access.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty))
         return Handle(remember(values, acquired), ty)
 
     def create_masked_store(
         self, ptrs: Handle, value: Handle, mask: Any, cache_modifier: Any, eviction_policy: Any
     ) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
-        memory.store(self.watch, ptrs.data, values, _array(mask))
+        access.store(self.watch, ptrs.data, values, _array(mask))
 
     def create_barrier(self) -> None:
         self.watch.barrier()
@@ -139,19 +139,19 @@ class Builder(Elementwise):
             raise TypeError(f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}")
         bits = f"u{val.data.itemsize}"
         new, expected = val.data.view(bits), cmp.data.view(bits)
-        old = memory.update(
+        old = access.update(
             self.watch, ptr.data, None, _exchange_if_equal, new, expected, order=_order(sem, scope, True)
         )
         return Handle(old.view(val.data.dtype), val.dtype)
 
     def create_atomic_rmw(self, op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
         return Handle(
-            memory.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)), val.dtype
+            access.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)), val.dtype
         )
 
     def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
         ptrs, mask = desc.materialize_pointers(indices)
-        memory.update(self.watch, ptrs.data, mask, _DESCRIPTOR_REDUCE[kind], value.data)
+        access.update(self.watch, ptrs.data, mask, _DESCRIPTOR_REDUCE[kind], value.data)
 
     def create_make_tensor_descriptor(self, *args: Any) -> Any:
         # a descriptor made in the kernel lies in memory that the launcher must be able to allocate

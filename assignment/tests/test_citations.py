@@ -8,7 +8,7 @@ import pytest
 
 from assignment.commands import handout
 from assignment.diagnosis import matching
-from assignment.judge import calls, checks, where
+from assignment.judge import checks, door, where
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = {".md", ".py", ".toml"}
@@ -43,7 +43,7 @@ def test_citations_resolve():
 
 def test_what_is_put_together_when_it_runs_resolves_too():
     """Hints, messages, and what a check says to open"""
-    made = [*matching.HINTS, *(models.section for models in matching.MODELS.values()), calls.READ, *calls.NOT_THE_WORK]
+    made = [*matching.HINTS, *(models.section for models in matching.MODELS.values()), door.READ, *door.NOT_THE_WORK]
     for text in [*made, *(str(where.place(check)) for check in checks.declared())]:
         assert handout.cited(text), text
         assert not wrong(text), text

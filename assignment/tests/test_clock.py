@@ -16,13 +16,13 @@ from assignment.operators.weighted_sum.workload import workload as weighted_sum
 from assignment.protocol import timed
 from assignment.protocol.requests import WrongReturn
 from assignment.tests.specification import oracle
-from assignment.timing import clock, contestants, memory
+from assignment.timing import clock, contestants, gpu_buffer
 from tests import compare
 
 WORK = rmsnorm(48, 64, torch.float32)
 
 
-class FakeMemory(memory.Memory):
+class FakeMemory(gpu_buffer.Memory):
     """Without a GPU."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class FakeMemory(memory.Memory):
         pass
 
     def poison(self):
-        self._bytes.fill_(memory.POISON)
+        self._bytes.fill_(gpu_buffer.POISON)
 
 
 class Player:

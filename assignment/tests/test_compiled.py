@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.compiling import memory
+from assignment.compiling import cache
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
 from assignment.judge import compiled, program, score
-from assignment.judge.calls import Run, SubmissionError
+from assignment.judge.door import Run, SubmissionError
 from assignment.judge.pair import Pair
 from assignment.judge.replies import Compiled
 from assignment.sandbox.worker_client import WorkerDied
@@ -112,19 +112,19 @@ def test_what_was_compiled_for_another_device_is_not_recalled():
         assert compiler.asked == asked
 
 
-@pytest.mark.parametrize("changed", ["assignment/judge/calls.py", "assignment/simulator/watch.py", "tests/rows.py"])
+@pytest.mark.parametrize("changed", ["assignment/judge/door.py", "assignment/simulator/watch.py", "tests/rows.py"])
 def test_what_a_grader_of_other_rules_remembers_is_not_recalled(changed, monkeypatch, tmp_path):
-    for name in ("tests", *(f"assignment/{folder}" for folder in memory.DECIDING)):
-        shutil.copytree(memory.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(memory, "ROOT", tmp_path)
-    memory.versions.cache_clear()
-    before = memory.key("f")
-    memory.versions.cache_clear()
-    assert memory.key("f") == before
+    for name in ("tests", *(f"assignment/{folder}" for folder in cache.DECIDING)):
+        shutil.copytree(cache.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(cache, "ROOT", tmp_path)
+    cache.versions.cache_clear()
+    before = cache.key("f")
+    cache.versions.cache_clear()
+    assert cache.key("f") == before
     (tmp_path / changed).write_text("")
-    memory.versions.cache_clear()
-    assert memory.key("f") != before
-    memory.versions.cache_clear()
+    cache.versions.cache_clear()
+    assert cache.key("f") != before
+    cache.versions.cache_clear()
 
 
 def test_kernels_that_do_not_fit_are():
@@ -226,7 +226,7 @@ def test_what_was_compiled_is_remembered_by_all_that_it_depends_on(monkeypatch):
     assert asked(tensors=[torch.zeros(3)]) == 0  # values are none of a compiler's business
     assert asked(tensors=[torch.ones(6)[::2]]) == 1
     assert asked(tensors=[torch.ones(6)[::2]]) == 0
-    monkeypatch.setattr(memory, "versions", lambda: ["triton 9"])
+    monkeypatch.setattr(cache, "versions", lambda: ["triton 9"])
     assert asked() == 1
 
 
@@ -256,7 +256,7 @@ def test_without_a_folder_nothing_is_remembered(tmp_path, monkeypatch):
 
 
 def test_the_folder_does_not_grow_for_ever(folder, monkeypatch):
-    monkeypatch.setattr(memory, "MAX_FILES", 3)
+    monkeypatch.setattr(cache, "MAX_FILES", 3)
     for name in "abcde":
         asked(function=name)
     assert len(list(folder.iterdir())) == 3

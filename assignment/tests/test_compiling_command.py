@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assignment.compiling import agreement, calls
+from assignment.compiling import agreement, workload_calls
 from assignment.compiling.targets import TARGETS
 from assignment.tests.forked import python
 
@@ -67,7 +67,7 @@ def test_the_side_that_needs_no_gpu(tmp_path, monkeypatch):
     package.mkdir()
     (package / "__init__.py").write_text(SMALL)
     rows = agreement.side("compiled", tmp_path, TARGETS["h100"]) or []
-    assert [one["kernel"] for one in rows].count("add_one") == len(list(calls.of_submission()))
+    assert [one["kernel"] for one in rows].count("add_one") == len(list(workload_calls.of_submission()))
     assert all(one["registers"] > 0 and one["spills"] == one["shared"] == 0 for one in rows)
 
 
@@ -185,7 +185,7 @@ def test_a_submission_is_compiled(command, tmp_path):
     status, out, _ = command(".", "--target", "b200")
     assert status == 0, out
     graded, _, larger = out.partition("\nLarger shapes, for advice only:\n")
-    titles = [call.title for call in calls.of_submission() if call.function not in to_do]
+    titles = [call.title for call in workload_calls.of_submission() if call.function not in to_do]
     assert all(title in graded or title in larger for title in titles)
     assert "flash_forward_triton, bfloat16, d 256, causal" in larger
     assert out.count("add_one") == len(titles)

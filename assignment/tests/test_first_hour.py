@@ -13,7 +13,7 @@ from rich.console import Console
 
 from assignment import release
 from assignment.commands import greeting, handout, next_check, progress, run
-from assignment.compiling import memory
+from assignment.compiling import cache
 from assignment.judge import checks, score, where
 from assignment.judge.checks import Check
 from assignment.judge.pool import FUNCTIONS
@@ -164,7 +164,7 @@ def test_the_first_is_known_when_all_before_it_are_finished():
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "cs336-kernels" / "progress"
 
@@ -220,21 +220,21 @@ WRONG = {
 
 
 @pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
-def test_what_is_not_of_the_form_was_never_there(tmp_path, cache, content):
+def test_what_is_not_of_the_form_was_never_there(tmp_path, kept, content):
     """And the next run replaces it"""
     report = report_of("ok")
     progress.lines(tmp_path, report)
-    (file,) = cache.iterdir()
+    (file,) = kept.iterdir()
     file.write_text(content)
     assert progress.lines(tmp_path, report) == []
     assert json.loads(file.read_text())["best"] == 2.0
 
 
-def test_verdicts_of_another_form_are_no_verdicts(tmp_path, cache):
+def test_verdicts_of_another_form_are_no_verdicts(tmp_path, kept):
     """Nothing in the file is shown: names are the report's own"""
     report = report_of("ok")
     progress.lines(tmp_path, report)
-    (file,) = cache.iterdir()
+    (file,) = kept.iterdir()
     file.write_text(json.dumps({"best": 2.0, "good": dict.fromkeys(names(report), "\x1b[2J") | {"\x1b": False}}))
     assert progress.lines(tmp_path, report) == []
 
@@ -244,10 +244,10 @@ def link(file: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, link], ids=["a pipe", "a folder", "a device"])
-def test_what_is_no_file_is_not_read(tmp_path, cache, make):
+def test_what_is_no_file_is_not_read(tmp_path, kept, make):
     report = report_of("ok")
-    cache.mkdir(parents=True)
-    make(cache / f"{progress.key(tmp_path, report)}.json")
+    kept.mkdir(parents=True)
+    make(kept / f"{progress.key(tmp_path, report)}.json")
     assert progress.lines(tmp_path, report) == []
 
 
@@ -256,7 +256,7 @@ def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch, home):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file") if home == "a file" else "/proc/nowhere")
     assert [progress.lines(tmp_path, report_of("ok")) for _ in range(2)] == [[], []]
-    assert memory.folder("progress") is None
+    assert cache.folder("progress") is None
 
 
 OPTIONS = {"only": [], "inline": False, "json": None, "junit": None, "fail_under": None, "path": Path()}
@@ -275,12 +275,12 @@ OPTIONS = {"only": [], "inline": False, "json": None, "junit": None, "fail_under
     ],
     ids=str,
 )
-def test_who_grades_others_keeps_nothing_and_is_told_nothing(tmp_path, monkeypatch, cache, different):
+def test_who_grades_others_keeps_nothing_and_is_told_nothing(tmp_path, monkeypatch, kept, different):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     for _ in range(2):
         assert run.remarks(Namespace(**OPTIONS | different), report_of("ok"))[0] == []
-    assert not cache.exists()
+    assert not kept.exists()
     assert run.remarks(Namespace(**OPTIONS), report_of())[0][0].startswith("Welcome")
     assert run.remarks(Namespace(**OPTIONS), report_of("ok"))[0] == []
     assert run.remarks(Namespace(**OPTIONS), report_of("ok", "ok"))[0][0].startswith("Newly passed")

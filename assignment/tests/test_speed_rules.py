@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.judge import calls, score
+from assignment.judge import door, score
 from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
@@ -47,7 +47,7 @@ def test_who_is_slow_gets_the_share_that_was_reached(judge):
 def test_what_no_gpu_can_do_is_refused(judge):
     least = ROOF.least_seconds(WORK.nbytes, WORK.operations)
     judge._refuse_impossible(raced(least / 1.2, "copying", 1.0).timings["submission"], WORK, torch.bfloat16)
-    with pytest.raises(calls.SubmissionError, match="cannot be") as error:
+    with pytest.raises(door.SubmissionError, match="cannot be") as error:
         judge._refuse_impossible(raced(least / 1.3, "copying", 1.0).timings["submission"], WORK, torch.bfloat16)
     assert error.value.status == score.FAIL
 
@@ -57,7 +57,7 @@ def test_whose_work_is_timed_is_heard(judge):
     judge._hear("rmsnorm_forward")
     assert judge.doubts == ["look"]
     judge._session.submitted.found = steps.Found(evidence=["aten::mm"])
-    with pytest.raises(calls.SubmissionError, match=r"not your kernels' work:\naten::mm"):
+    with pytest.raises(door.SubmissionError, match=r"not your kernels' work:\naten::mm"):
         judge._hear("rmsnorm_forward")
 
 

@@ -15,7 +15,7 @@ from assignment.operators.workloads import COPYING, Workload
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.timing import clock
 from assignment.timing.contestants import Failed, PeerFailed, Peers, Submitted
-from assignment.timing.memory import Memory
+from assignment.timing.gpu_buffer import Memory
 from assignment.timing.roof import Roof
 from tests.compare import Mismatch
 

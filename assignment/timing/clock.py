@@ -18,7 +18,7 @@ from torch import Tensor
 
 from assignment.judge.replies import Ok
 from assignment.operators.workloads import Workload
-from assignment.timing.memory import Memory, aligned
+from assignment.timing.gpu_buffer import Memory, aligned
 from assignment.timing.roof import Roof
 
 # a request of a kind about a workload, with more in its header; the reply

@@ -22,7 +22,7 @@ from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.submission import Submission
 from assignment.timing import clock, contestants, roof
-from assignment.timing.memory import Memory
+from assignment.timing.gpu_buffer import Memory
 
 ROUNDS = 5
 THREADS = 4  # of PyTorch, where results are checked: small pieces gain nothing from more

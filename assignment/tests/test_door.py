@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from assignment.judge import calls, replies, score
-from assignment.judge.calls import Run, SubmissionError
+from assignment.judge import door, replies, score
+from assignment.judge.door import Run, SubmissionError
 from assignment.judge.pool import MAX_DEATHS
 from assignment.sandbox.worker_client import WorkerDied
 
@@ -82,7 +82,7 @@ def test_what_hangs_the_compiler_is_not_tried_for_ever(monkeypatch):
         asked.append(arguments)
         raise WorkerDied(score.TIMEOUT, "no answer")
 
-    monkeypatch.setattr(calls.compiled, "ask", hangs)
+    monkeypatch.setattr(door.compiled, "ask", hangs)
     worker = Scripted(RIGHT)
     run = run_on(worker)
     for _ in range(5):
