@@ -18,9 +18,8 @@ from tests import operators
 from tests.compare import Expected, Mismatch, in_form, worst_margin
 from tests.inputs import drawn
 
-Layout = Callable[
-    [Sequence[Tensor], int], Sequence[Tensor]
-]  # of a call's tensors, and the memory in bytes that is there
+# Where the tensors of a call lie: of them, and of the memory in bytes that is there.
+Layout = Callable[[Sequence[Tensor], int], Sequence[Tensor]]
 Test = Callable[..., None]
 Results = tuple[Tensor, ...]
 # The changed inputs of a call, what the results of the unchanged ones become, and which part of them to look at.
