@@ -280,6 +280,7 @@ def run(*arguments):
     return classroom.main(["grade", *map(str, arguments), "--only", "weighted_sum", "--jobs", "1", "--device", "cpu"])
 
 
+@pytest.mark.slow
 def test_a_class_is_graded_once(small_class, tmp_path, capsys, monkeypatch):
     """As alone, and again only what is missing"""
     to = tmp_path / "results"
