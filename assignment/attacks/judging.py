@@ -17,14 +17,12 @@ from _pytest.runner import runtestprotocol
 from assignment import plugin
 from assignment.attacks.corpus import BUG, Entry
 from assignment.commands.run import run_pytest
+from assignment.compiling import rules
 from assignment.judge import checks, score
 from assignment.judge.case import held_by
 from assignment.judge.pool import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
-JUDGED_BY = ("tests", "assignment")  # what a result depends on, beside the submission,
-NOT_JUDGED_BY = ("assignment/attacks", "assignment/commands", "assignment/figures", "assignment/tests")  # but for these
-STAFF = "/staff/"  # and for these folders: what is in them is submitted, or says what must come of it
 CHUNK = 5  # jobs that go to one judge together: seeds of one submission, whose kernels are then compiled once
 MOST_LOOKED_AT = 8  # cases of a check, for the sake of a hint
 CAUGHT = 2.0  # a bug that exceeds the bound by this much is caught for good
@@ -82,14 +80,8 @@ class Result:
 
 
 def digest(device: str) -> str:
-    """Of everything that a verdict depends on, beside the submission and the seed."""
-    sources = hashlib.sha256(device.encode())
-    for folder in JUDGED_BY:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            name = path.relative_to(ROOT).as_posix()
-            if not name.startswith(NOT_JUDGED_BY) and STAFF not in name:
-                sources.update(path.read_bytes())
-    return sources.hexdigest()
+    """Return a digest of everything that a verdict depends on, beside the submission and the seed."""
+    return hashlib.sha256(f"{device} {rules.digest()}".encode()).hexdigest()
 
 
 def key(job: Job, judged_by: str) -> str:

@@ -19,6 +19,7 @@ from assignment import text
 from assignment.classroom import batch, grades, handed_in, results
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
+from assignment.commands.files import replace
 from assignment.judge import checks
 from assignment.sandbox import rungs
 from assignment.submission import UnusableSubmission
@@ -97,14 +98,14 @@ def grade(options: argparse.Namespace, console: Console) -> int:
 
 def _jobs(handed: list[Handed], kept: results.Results, again: set[str]) -> tuple[list[Job], list[tuple[Handed, str]]]:
     """Return what has to be graded, and what cannot be read, with the reason."""
-    jobs, unreadable, grader = [], [], results.grader()
+    jobs, unreadable = [], []
     for one in handed:
         try:
             submission = one.read()
         except (UnusableSubmission, OSError) as error:
             unreadable.append((one, text.clean(str(error))))
             continue
-        key = results.key(submission, kept.settings, grader)
+        key = results.key(submission, kept.settings)
         if one.student in again or not kept.is_done(one, key):
             jobs.append(Job(one, submission, key))
     return jobs, unreadable
@@ -135,9 +136,9 @@ def _line(handed: Handed, report: dict[str, Any]) -> str:
 def _write_tables(handed: list[Handed], kept: results.Results, options: argparse.Namespace) -> None:
     graded = [(one, report) for one in handed if (report := kept.of(one)) is not None]
     table = grades.rows(graded, options.pick, options.due)
-    results.write(options.to / "grades.csv", grades.as_csv(table))
-    results.write(options.to / "gradescope.csv", grades.gradescope(table))
-    results.write(options.to / "canvas.csv", grades.canvas(table, options.assignment))
+    replace(options.to / "grades.csv", grades.as_csv(table))
+    replace(options.to / "gradescope.csv", grades.gradescope(table))
+    replace(options.to / "canvas.csv", grades.canvas(table, options.assignment))
 
 
 if __name__ == "__main__":

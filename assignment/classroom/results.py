@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from assignment.classroom.handed_in import Handed
+from assignment.commands.files import replace
+from assignment.compiling import rules
 from assignment.judge import streams
 from assignment.submission import Submission, UnusableSubmission
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "class.toml"
-JUDGED_BY = ("tests", "assignment")  # what a verdict depends on, beside the submission and the settings
-NOT_JUDGED_BY = ("assignment/attacks", "assignment/classroom", "assignment/figures", "assignment/tests")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> Se
             raise UnusableSubmission(f"{folder}: not empty, and no results; expected a new folder")
         for name in ("reports", "logs"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        write(path, asked.text().encode())
+        replace(path, asked.text().encode())
         return asked
     try:
         kept = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -76,13 +76,6 @@ def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> Se
     return known
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file by rename, so that a reader never sees half of it."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
-
-
 def commit() -> str:
     """Return the grader's commit, with a + where files have changed since; "" outside of a repository."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
@@ -92,20 +85,9 @@ def commit() -> str:
         return ""
 
 
-def grader() -> str:
-    """Return a digest of everything that decides verdicts, beside the submission and the settings."""
-    digest = hashlib.sha256()
-    for folder in JUDGED_BY:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            name = path.relative_to(ROOT).as_posix()
-            if not name.startswith(NOT_JUDGED_BY) and "/staff/" not in name:
-                digest.update(name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def key(submission: Submission, settings: Settings, graded_by: str) -> str:
+def key(submission: Submission, settings: Settings) -> str:
     """Return what a report is of: it is graded anew where the submission, the grader or the settings have changed."""
-    return hashlib.sha256(" ".join([submission.sha256, graded_by, *settings.arguments]).encode()).hexdigest()[:32]
+    return hashlib.sha256(" ".join([submission.sha256, rules.digest(), *settings.arguments]).encode()).hexdigest()[:32]
 
 
 class Results:
@@ -144,8 +126,8 @@ class Results:
             "grader": self._commit,
             "graded": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         }
-        write(self.folder / "logs" / f"{handed.name}.txt", log.encode(errors="replace"))
-        write(self._report(handed), json.dumps({**report, "classroom": about}, indent=1).encode())
+        replace(self.folder / "logs" / f"{handed.name}.txt", log.encode(errors="replace"))
+        replace(self._report(handed), json.dumps({**report, "classroom": about}, indent=1).encode())
 
 
 def failed(message: str) -> dict[str, Any]:

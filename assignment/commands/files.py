@@ -17,14 +17,14 @@ def write(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
     for path, form in ((options.json, as_json), (options.junit, junit)):
         try:
             if path:
-                _replace(path, form(data))
+                replace(path, form(data))
         except Exception as error:
             unwritten.append(text.line(f"{path} was not written: {error}"))
     return unwritten
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """By rename, so that a reader never sees half a file; into what is no file, such as /dev/null, directly."""
+def replace(path: Path, content: bytes) -> None:
+    """Write a file by rename, so that none sees half of it; into what is no file, such as /dev/null, directly."""
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(content)
         return
