@@ -1,0 +1,120 @@
+"""`grade SUBMISSIONS --to RESULTS`: a report for every submission that has none, and the tables of grades."""
+
+import argparse
+import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from assignment import text
+from assignment.classroom import batch, grades, handed_in, results
+from assignment.classroom.batch import Job
+from assignment.classroom.handed_in import Handed
+from assignment.commands.files import replace
+from assignment.judge import checks
+from assignment.sandbox import rungs
+from assignment.submission import UnusableSubmission
+
+GRADED, INCOMPLETE = 0, 1
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add this command to the command line."""
+    grade = commands.add_parser("grade", help="grade every submission of a folder; again: only what is missing")
+    grade.set_defaults(run=run)
+    grade.add_argument("submissions", type=Path, help="Gradescope's export, Canvas's download, or a folder of folders")
+    grade.add_argument("--to", type=Path, required=True, metavar="RESULTS", help="the folder of reports")
+    grade.add_argument("--again", nargs="+", default=[], metavar="NAME", help="grade these students anew")
+    grade.add_argument("--only", nargs="+", default=[], metavar="NAME", help="problems: see grade.py --list")
+    grade.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
+    grade.add_argument("--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="default: the best")
+    grade.add_argument("--jobs", type=int, help="submissions at once (default: as cores and memory allow)")
+    grade.add_argument("--limit", type=float, default=batch.LIMIT_S, metavar="S", help="seconds for one submission")
+    grade.add_argument("--tag", default="", help="of git repositories: read this tag")
+    grade.add_argument("--before", type=_time, metavar="TIME", help="of git repositories: the last commit before")
+    grade.add_argument("--due", type=_time, metavar="TIME", help="count late days from here, such as 2026-11-30T23:59")
+    grade.add_argument("--pick", choices=grades.PICKED, default="best", help="which of several submissions counts")
+    grade.add_argument("--assignment", default="CS336 kernels", help="its column in Canvas's form")
+
+
+def _time(said: str) -> datetime.datetime:
+    try:
+        return datetime.datetime.fromisoformat(said).astimezone()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a time such as 2026-11-30T23:59, got {said!r}") from None
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Grade what has no report yet, and write the tables; returns the exit status."""
+    try:
+        checks.select(checks.declared(), options.only)
+    except ValueError as error:
+        raise UnusableSubmission(f"--only {error}: no such problem or check; see grade.py --list") from None
+    handed = handed_in.found(options.submissions, options.tag, options.before, options.due)
+    unknown = sorted(set(options.again) - {one.student for one in handed})
+    if unknown:
+        raise UnusableSubmission(f"--again {unknown[0]}: nobody of that name has handed in anything")
+    settings = results.opened(options.to, options.device, options.sandbox, tuple(options.only))
+    kept = results.Results(options.to, settings)
+    jobs, unreadable = _jobs(handed, kept, set(options.again))
+    for one, why in unreadable:
+        kept.keep(one, "", results.failed(why), why)
+    done = len(handed) - len(jobs) - len(unreadable)
+    console.print(f"{len(handed)} submissions: {done} have a report, {len(unreadable)} cannot be read")
+    try:
+        _grade(jobs, kept, options, console)
+    finally:
+        _write_tables(handed, kept, options)
+    missing = [one.name for one in handed if "failed" in (kept.of(one) or {"failed": ""})]
+    if missing:
+        console.print(Text(f"{len(missing)} got no grade: {', '.join(missing[:10])}", "bold red"))
+    console.print(f"{options.to / 'grades.csv'} has the grades")
+    return INCOMPLETE if missing else GRADED
+
+
+def _jobs(handed: list[Handed], kept: results.Results, again: set[str]) -> tuple[list[Job], list[tuple[Handed, str]]]:
+    """Return what has to be graded, and what cannot be read, with the reason."""
+    jobs, unreadable = [], []
+    for one in handed:
+        try:
+            submission = one.read()
+        except (UnusableSubmission, OSError) as error:
+            unreadable.append((one, text.clean(str(error))))
+            continue
+        key = results.key(submission, kept.settings)
+        if one.student in again or not kept.is_done(one, key):
+            jobs.append(Job(one, submission, key))
+    return jobs, unreadable
+
+
+def _grade(jobs: list[Job], kept: results.Results, options: argparse.Namespace, console: Console) -> None:
+    processes = batch.at_once(options.jobs)
+    columns = (TextColumn("  grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(jobs))
+        for job, answer in batch.grade_all(jobs, kept.settings.arguments, processes, options.limit):
+            progress.advance(task)
+            if isinstance(answer, Exception):
+                why = text.clean(f"{type(answer).__name__}: {answer}")
+                kept.keep(job.handed, "", results.failed(why), why)
+                console.print(Text(f"  {job.handed.name}: no grade: {why.splitlines()[0]}", "bold red"))
+            else:
+                kept.keep(job.handed, job.key, answer["report"], answer["log"])
+                console.print(Text(_line(job.handed, answer["report"])))
+
+
+def _line(handed: Handed, report: dict[str, Any]) -> str:
+    state = grades.state(report)
+    said = f"  {handed.name}: {report['score']:g} of {report['gradable']:g} in {report['seconds']:.0f} s"
+    return f"{said}, {state}" if state else said
+
+
+def _write_tables(handed: list[Handed], kept: results.Results, options: argparse.Namespace) -> None:
+    graded = [(one, report) for one in handed if (report := kept.of(one)) is not None]
+    table = grades.rows(graded, options.pick, options.due)
+    replace(options.to / "grades.csv", grades.as_csv(table))
+    replace(options.to / "gradescope.csv", grades.gradescope(table))
+    replace(options.to / "canvas.csv", grades.canvas(table, options.assignment))
