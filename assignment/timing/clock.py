@@ -24,7 +24,8 @@ from assignment.timing.roof import Roof
 # a request of a kind about a workload, with more in its header; the reply
 Ask = Callable[..., Ok]
 LOOKED_AT = 6  # results, of a run
-MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 32, 256  # calls of a run
+# calls of a run; more make it longer, and a GPU at its power limit slows down whoever is faster
+MIN_SLOTS, USUAL_SLOTS, MAX_SLOTS = 4, 8, 256
 TAKE_S = 0.01  # a run, at least: more calls where one is short
 ROUGHLY = Roof(4e12, 5e14)  # any GPU
 STRICT = 0.75  # of the runs: one of the results is held to the rule of all tests
