@@ -109,6 +109,25 @@ def test_a_call_takes_what_it_takes(track):
     assert 0 < came.timings["submission"].margin < 0.5
 
 
+def test_more_rounds_where_something_else_kept_the_gpu_busy(track):
+    calls = []
+
+    def disturbed(x, weight):
+        calls.append(track.n_slots)
+        if len(calls) <= 4 * track.n_slots:  # the warm-up, and three of the five rounds that are asked for
+            clock_s[0] += 1e-4
+        return honest(x, weight)
+
+    contestants = [
+        clock.Contestant("copy", Player(copied, 1e-4).ask, is_trusted=True),
+        clock.Contestant("submission", Player(disturbed, 1e-4).ask),
+    ]
+    for contestant in contestants:
+        track.warm_up(contestant)
+    assert clock.race_on(track, contestants, 5).ratios["submission"][0] == pytest.approx(1, rel=0.02)
+    assert len(calls) > 6 * track.n_slots
+
+
 def by_pointer(known={}):  # noqa: B006
     def function(x, weight):
         return known.setdefault(x.data_ptr(), honest(x, weight))

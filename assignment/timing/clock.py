@@ -30,6 +30,8 @@ TAKE_S = 0.01  # a run, at least: more calls where one is short
 ROUGHLY = Roof(4e12, 5e14)  # any GPU
 STRICT = 0.75  # of the runs: one of the results is held to the rule of all tests
 SLOW_S = 0.5  # a call that takes so long need not be repeated often
+STEADY = 0.05  # the quartiles of the ratios are no further apart, of their median; else more rounds follow
+MORE = 3  # times as many rounds at the most: a GPU that something else kept busy for a while
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,22 @@ def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, 
 
 
 def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> Race:
-    """Time contestants in turns that are warm already."""
+    """Time contestants in turns that are warm already, in more turns where their ratios are not steady.
+
+    Whether there are more depends on the spread alone, and all rounds count.
+    """
     records = {contestant.name: Record() for contestant in contestants}
-    for _ in range(rounds):
+    for n in range(MORE * rounds):
+        if n >= rounds and is_steady(judged(records)):
+            break
         for contestant in random.SystemRandom().sample(contestants, len(contestants)):
             track.round(contestant, records[contestant.name])
     return judged(records)
+
+
+def is_steady(race: Race) -> bool:
+    """Return whether the quartiles of all ratios are close together."""
+    return all(high - low <= STEADY * middle for middle, low, high in race.ratios.values())
 
 
 def judged(records: dict[str, Record]) -> Race:
