@@ -38,7 +38,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=[],
         help="problems, functions, files or checks: see --list",
     )
-    work.add_argument("--practice", action="store_true", help="grade practice too, before it is begun")
+    work.add_argument(
+        "--practice",
+        action=argparse.BooleanOptionalAction,
+        help="grade all of practice, or none of it (default: what you have begun)",
+    )
     work.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
     work.add_argument("--picture", type=Path, metavar="FILE.png", help="with --explain: draw where a result is wrong")
     work.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")

@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
         _check_bench(options)
         _check_sandbox(options)
         submission = read(options.path.absolute())
-        selected = practice.chosen(selected, submission, is_asked=bool(options.only or options.practice))
+        selected = practice.chosen(selected, submission, True if options.only else options.practice)
         mode, selected = modes.choose(options, selected)
         if options.pack:
             return write_pack(console, submission)

@@ -7,9 +7,11 @@ from assignment.submission import Submission
 from tests import operators
 
 
-def chosen(selected: list[checks.Check], submission: Submission, is_asked: bool) -> list[checks.Check]:
-    """Return the checks without those of practice that nobody has begun or asked for."""
-    return [c for c in selected if is_asked or not checks.is_practice(c.problem) or has_begun(c.problem, submission)]
+def chosen(selected: list[checks.Check], submission: Submission, wanted: bool | None) -> list[checks.Check]:
+    """Return the checks with all of practice, with none of it (False), or with what has been begun (None)."""
+    if wanted is False:
+        return checks.without_practice(selected)
+    return [c for c in selected if wanted or not checks.is_practice(c.problem) or has_begun(c.problem, submission)]
 
 
 def has_begun(problem: str, submission: Submission) -> bool:

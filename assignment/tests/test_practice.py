@@ -31,9 +31,10 @@ SESSION = SimpleNamespace(
 def test_it_is_graded_once_it_has_been_begun(text, begun):
     """Whatever stands in the file: it is not parsed here"""
     submission = Submission({**read(ROOT).files, FILE: text})
-    chosen = practice.chosen(checks.declared(), submission, is_asked=False)
+    chosen = practice.chosen(checks.declared(), submission, wanted=None)
     assert any(check.problem == "vector_add" for check in chosen) == begun
-    assert len(practice.chosen(checks.declared(), submission, is_asked=True)) == len(checks.declared())
+    assert practice.chosen(checks.declared(), submission, wanted=True) == checks.declared()
+    assert practice.chosen(checks.declared(), submission, wanted=False) == checks.without_practice(checks.declared())
 
 
 def test_it_is_in_no_sum():
