@@ -15,7 +15,7 @@ from typing import ClassVar
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import batch, grades, handed_in, results
+from assignment.classroom import batch, grade, grades, handed_in, results
 from assignment.classroom.handed_in import Handed, Person, found, safe
 from assignment.compiling import rules
 from assignment.submission import Submission, UnusableSubmission
@@ -287,7 +287,7 @@ def run(*arguments):
 def test_a_class_is_graded_once(small_class, tmp_path, capsys, monkeypatch):
     """As alone, and again only what is missing"""
     to = tmp_path / "results"
-    assert run(small_class, "--to", to) == classroom.INCOMPLETE
+    assert run(small_class, "--to", to) == grade.INCOMPLETE
     said = capsys.readouterr().out
     assert "ada: 10 of 10" in said
     assert "1 got no grade: cy" in said

@@ -1,13 +1,7 @@
-"""`python -m assignment.classroom`: grade a class, and make something of the results.
-
-Exit status: 0 everything has a report, 1 some submissions got none (each has an entry that says why), 2 the arguments
-cannot be used, 130 interrupted: the same command goes on from there.
-"""
+"""`grade SUBMISSIONS --to RESULTS`: a report for every submission that has none, and the tables of grades."""
 
 import argparse
 import datetime
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +18,13 @@ from assignment.judge import checks
 from assignment.sandbox import rungs
 from assignment.submission import UnusableSubmission
 
-GRADED, INCOMPLETE, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+GRADED, INCOMPLETE = 0, 1
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m assignment.classroom", description="Grade a class.")
-    commands = parser.add_subparsers(dest="command", required=True)
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add this command to the command line."""
     grade = commands.add_parser("grade", help="grade every submission of a folder; again: only what is missing")
+    grade.set_defaults(run=run)
     grade.add_argument("submissions", type=Path, help="Gradescope's export, Canvas's download, or a folder of folders")
     grade.add_argument("--to", type=Path, required=True, metavar="RESULTS", help="the folder of reports")
     grade.add_argument("--again", nargs="+", default=[], metavar="NAME", help="grade these students anew")
@@ -44,7 +38,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     grade.add_argument("--due", type=_time, metavar="TIME", help="count late days from here, such as 2026-11-30T23:59")
     grade.add_argument("--pick", choices=grades.PICKED, default="best", help="which of several submissions counts")
     grade.add_argument("--assignment", default="CS336 kernels", help="its column in Canvas's form")
-    return parser.parse_args(arguments)
 
 
 def _time(said: str) -> datetime.datetime:
@@ -54,21 +47,7 @@ def _time(said: str) -> datetime.datetime:
         raise argparse.ArgumentTypeError(f"expected a time such as 2026-11-30T23:59, got {said!r}") from None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what is asked for; returns the exit status."""
-    options = parse_arguments(arguments)
-    console = Console(highlight=False, soft_wrap=True)
-    try:
-        return grade(options, console)
-    except UnusableSubmission as error:
-        print(f"classroom: {text.clean(str(error))}", file=sys.stderr)
-        return UNUSABLE
-    except KeyboardInterrupt:
-        print("classroom: interrupted; the same command goes on with what is missing", file=sys.stderr)
-        return INTERRUPTED
-
-
-def grade(options: argparse.Namespace, console: Console) -> int:
+def run(options: argparse.Namespace, console: Console) -> int:
     """Grade what has no report yet, and write the tables; returns the exit status."""
     try:
         checks.select(checks.declared(), options.only)
@@ -139,7 +118,3 @@ def _write_tables(handed: list[Handed], kept: results.Results, options: argparse
     replace(options.to / "grades.csv", grades.as_csv(table))
     replace(options.to / "gradescope.csv", grades.gradescope(table))
     replace(options.to / "canvas.csv", grades.canvas(table, options.assignment))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
