@@ -19,9 +19,7 @@ def finite_max(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch 1"]:
     return torch.where(top.isfinite(), top, 0.0)
 
 
-def softmax_backward(
-    grad_y: Float[Tensor, "*batch d"], y: Float[Tensor, "*batch d"]
-) -> Float[Tensor, "*batch d"]:
+def softmax_backward(grad_y: Float[Tensor, "*batch d"], y: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
     """dx_j = y_j · (dy_j − Σ_k dy_k y_k)"""
     grad_y, y = grad_y.double(), y.double()
     return y * (grad_y - (grad_y * y).sum(-1, keepdim=True))

@@ -52,9 +52,7 @@ def softmax_forward(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
     # END SOLUTION
 
 
-def softmax_backward(
-    grad_y: Float[Tensor, "*batch d"], y: Float[Tensor, "*batch d"]
-) -> Float[Tensor, "*batch d"]:
+def softmax_backward(grad_y: Float[Tensor, "*batch d"], y: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
     """grad_x_j = y_j (grad_y_j − Σ_k grad_y_k y_k), from the y of the forward.
 
     dtypes: as in the forward, the same for grad_y, y and grad_x. Computed in float32, the sum included.
@@ -233,7 +231,10 @@ def _wide_softmax_backward_kernel(
         cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)
         col_mask = cols < d
         # The second walk is to find the row in the cache.
-        grad_y_ptrs, y_ptrs = grad_y_ptr + row * stride_gyr + cols * stride_gyd, y_ptr + row * stride_yr + cols * stride_yd
+        grad_y_ptrs, y_ptrs = (
+            grad_y_ptr + row * stride_gyr + cols * stride_gyd,
+            y_ptr + row * stride_yr + cols * stride_yd,
+        )
         grad_y = tl.load(grad_y_ptrs, mask=col_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
         y = tl.load(y_ptrs, mask=col_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
         lane_dot += grad_y * y

@@ -76,6 +76,7 @@ def _forward_kernel(
     row = tl.program_id(0).to(tl.int64)
     row_max = float("-inf")
     total = 0.0
+    x = tl.zeros((D_TILE_SIZE,), dtype=tl.float32)
     for start in range(0, d, D_TILE_SIZE):
         cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)
         col_mask = cols < d
@@ -104,6 +105,8 @@ def _backward_kernel(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     dot = 0.0
+    grad_y = tl.zeros((D_TILE_SIZE,), dtype=tl.float32)
+    y = tl.zeros((D_TILE_SIZE,), dtype=tl.float32)
     for start in range(0, d, D_TILE_SIZE):
         cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)
         mask = cols < d
