@@ -31,9 +31,7 @@ def softmax_forward(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
     raise NotImplementedError("cs336_kernels/practice/softmax.py: softmax_forward, handout/softmax.md")
 
 
-def softmax_backward(
-    grad_y: Float[Tensor, "*batch d"], y: Float[Tensor, "*batch d"]
-) -> Float[Tensor, "*batch d"]:
+def softmax_backward(grad_y: Float[Tensor, "*batch d"], y: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
     """grad_x_j = y_j (grad_y_j − Σ_k grad_y_k y_k), from the y of the forward.
 
     dtypes: as in the forward, the same for grad_y, y and grad_x. Computed in float32, the sum included.
