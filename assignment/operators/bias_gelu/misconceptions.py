@@ -35,12 +35,14 @@ def of_z(y: Callable[[Tensor], Tensor]) -> Variants:
     return forward(lambda call, x, bias: y(x + bias))
 
 
-def other(call: Call) -> dict[str, str]:
-    return {"approximate": "none" if is_tanh(call) else "tanh"}
+def other(call: Call) -> str:
+    """The form that is not asked for."""
+    return "none" if is_tanh(call) else "tanh"
 
 
 def other_form(call: Call) -> Iterator[Sequence[Tensor]]:
-    yield [oracle.bias_gelu_forward(*call.tensors, **other(call))]
+    x, bias = call.tensors
+    yield [oracle.bias_gelu_forward(x, bias, other(call))]
 
 
 def overflowed(call: Call) -> Iterator[Sequence[Tensor]]:
@@ -176,7 +178,8 @@ def backward(slope: Callable[[Call, Tensor], Tensor], grad_bias: Callable[[Tenso
 
 
 def right(call: Call) -> Sequence[Tensor]:
-    return oracle.bias_gelu_backward(*call.tensors, **call.options)
+    grad_y, x, bias = call.tensors
+    return oracle.bias_gelu_backward(grad_y, x, bias, **call.options)
 
 
 def density(z: Tensor) -> Tensor:
@@ -189,7 +192,8 @@ def without_bias(call: Call) -> Iterator[Sequence[Tensor]]:
 
 
 def form_of_the_forward(call: Call) -> Iterator[Sequence[Tensor]]:
-    yield oracle.bias_gelu_backward(*call.tensors, **other(call))
+    grad_y, x, bias = call.tensors
+    yield oracle.bias_gelu_backward(grad_y, x, bias, other(call))
 
 
 def some_rows(call: Call) -> Iterator[Sequence[Tensor]]:

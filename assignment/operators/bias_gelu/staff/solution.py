@@ -159,7 +159,8 @@ class BiasGelu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_y):
         # BEGIN SOLUTION handout/bias_gelu.md bias_gelu
-        return *bias_gelu_backward(grad_y, *ctx.saved_tensors, approximate=ctx.approximate), None
+        x, bias = ctx.saved_tensors
+        return *bias_gelu_backward(grad_y, x, bias, approximate=ctx.approximate), None
         # END SOLUTION
 
 

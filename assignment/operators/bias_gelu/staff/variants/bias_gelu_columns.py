@@ -22,7 +22,7 @@ def tanh(u):
 def forward_kernel(x, b, y, sx0, sx1, sb, n, d, TANH: tl.constexpr, COLS: tl.constexpr):
     cols = tl.program_id(1).to(tl.int64) * COLS + tl.arange(0, COLS)
     bias = tl.load(b + cols * sb, mask=cols < d, other=0.0).to(tl.float32)
-    for row in range(tl.program_id(0), n, tl.num_programs(0)):
+    for row in tl.range(tl.program_id(0), n, tl.num_programs(0)):
         z = tl.load(x + row.to(tl.int64) * sx0 + cols * sx1, mask=cols < d, other=0.0).to(tl.float32) + bias
         if TANH:
             out = 0.5 * z * (1.0 + tanh(ALPHA * (z + BETA * z * z * z)))
@@ -92,7 +92,8 @@ class Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_y):
-        return *bias_gelu_backward(grad_y, *ctx.saved_tensors, ctx.approximate), None
+        x, bias = ctx.saved_tensors
+        return *bias_gelu_backward(grad_y, x, bias, ctx.approximate), None
 
 
 def bias_gelu(x, bias, approximate="none"):

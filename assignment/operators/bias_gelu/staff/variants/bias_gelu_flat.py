@@ -83,7 +83,8 @@ class Pointwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_y):
-        return (*bias_gelu_backward(grad_y, *ctx.saved_tensors, ctx.form), None)
+        x, bias = ctx.saved_tensors
+        return (*bias_gelu_backward(grad_y, x, bias, ctx.form), None)
 
 
 def bias_gelu(x, bias, approximate="none"):

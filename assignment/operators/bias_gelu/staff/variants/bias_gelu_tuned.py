@@ -115,7 +115,8 @@ class BiasAndGelu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_y):
-        return *bias_gelu_backward(grad_y, *ctx.saved_tensors, ctx.approximate), None
+        x, bias = ctx.saved_tensors
+        return *bias_gelu_backward(grad_y, x, bias, ctx.approximate), None
 
 
 def bias_gelu(x, bias, approximate="none"):
