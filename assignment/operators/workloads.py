@@ -52,7 +52,7 @@ class Panel:
 def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
     """A check of rows of all results, but of columns of the weight's gradient, to which each row adds."""
     fewer = 1 if is_strict else 4
-    n_rows, d = named["x"].shape
+    n_rows, d = work.largest.shape
     rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS // fewer)))
     columns = sorted(chance.sample(range(d), min(d, CHECKED_COLUMNS // fewer)))
     by_row = {name: (tensor.clone() if name == "weight" else tensor[rows]).cpu() for name, tensor in named.items()}
@@ -100,7 +100,7 @@ class Workload:
     @property
     def largest(self) -> Spec:
         """The input that tells its size."""
-        return self.inputs[operators.operator_of(self.function).sized_by]
+        return operators.largest(self.inputs, operators.operator_of(self.function).sized_by)
 
     def fill(self, tensors: Sequence[Tensor], memory: Any, generator: torch.Generator) -> None:
         """Write new values of the memory's into one slot; for a backward pass, what a forward pass would have left."""
