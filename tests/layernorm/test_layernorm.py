@@ -147,7 +147,7 @@ test_backward_ragged = values(
 )
 test_forward_wide = values(0.5, "layernorm_forward takes rows wider than any block", FORWARD, rows.WIDE)
 test_backward_wide = values(0.5, "layernorm_backward takes rows wider than any block", BACKWARD, rows.WIDE)
-test_eps = values(
+test_forward_eps = values(
     0.5,
     "layernorm_forward adds eps to the variance, under the root; rows range from tiny to large",
     EPS,
