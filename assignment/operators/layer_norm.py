@@ -1,5 +1,6 @@
 """What can go wrong in a LayerNorm, forward and backward, right by default: for all operators that have one."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from torch import Tensor
 from assignment.operators.misconception import Call, Misconception, exact, padded_width
 from assignment.operators.rows import WIDTHS, Round, Variants, lost_rows, mean_counts, summed_in
 
+SIZES = [1 << i for i in range(8)]  # of tiles of rows
 Statistic = Callable[[Tensor], Tensor]  # of rows, one number each, as a column
 Outputs = Sequence[Tensor]
 
@@ -109,7 +111,7 @@ def of_squares(total: Statistic, floor: float) -> Callable[[Tensor, Tensor], Ten
     return variance
 
 
-def mean_square(x: Tensor, mean: Tensor) -> Tensor:
+def mean_square(x: Tensor, mean: Tensor | None = None) -> Tensor:
     return x.square().mean(-1, keepdim=True)
 
 
@@ -164,6 +166,30 @@ def of_first_columns(x: Tensor) -> Iterator[Forward]:
                 return (x[..., part] - mean).square().sum(-1, keepdim=True) / x.shape[-1]
 
             yield from (Forward(variance=variance), Forward(variance=share), Forward(mean=mean, variance=variance))
+
+
+def groups(d: int) -> Iterator[Tensor]:
+    """Which columns are seen together: those of a tile, or those of a lane of all tiles."""
+    for width in (width for width in WIDTHS if width < d):
+        yield torch.arange(d) // width
+        yield torch.arange(d) % width
+
+
+def grouped_means(x: Tensor, group: Tensor) -> Tensor:
+    sums = torch.zeros(*x.shape[:-1], int(group.max()) + 1, dtype=x.dtype).index_add(-1, group, x)
+    return sums / group.bincount()
+
+
+def merged_without_counts(x: Tensor) -> Iterator[Forward]:
+    """The mean of means, some of which are of fewer columns."""
+    for group in groups(x.shape[-1]):
+        yield Forward(mean=lambda x, group=group: usual_mean(grouped_means(x, group)))
+
+
+def merged_without_steps(x: Tensor) -> Iterator[Forward]:
+    """The mean of the squared differences from the group's own mean."""
+    for group in groups(x.shape[-1]):
+        yield Forward(variance=lambda x, mean, group=group: mean_square(x - grouped_means(x, group)[..., group]))
 
 
 def y_of_one_tile(x: Tensor) -> Iterator[Forward]:
@@ -326,6 +352,24 @@ FORWARD: list[tuple[Told, Callable[[Tensor], Iterator[Forward]]]] = [
     ),
     (
         Told(
+            "merged-without-counts",
+            "Your mean is a mean of tiles' or lanes' means, all of one weight",
+            "Some have fewer columns than others: by what is each mean multiplied when they are merged?",
+            NUMBERS,
+        ),
+        merged_without_counts,
+    ),
+    (
+        Told(
+            "merged-without-steps",
+            "Your variance is that within tiles, or lanes, alone",
+            "What do tiles add whose own means differ from the row's?",
+            NUMBERS,
+        ),
+        merged_without_steps,
+    ),
+    (
+        Told(
             "y-from-the-last-tile",
             "Your y is computed from the last tile of x, whatever its column",
             "Which tile of x is in registers when y is computed?",
@@ -345,6 +389,7 @@ def roundings_forward(cast: Round) -> Iterator[tuple[Told, Forward]]:
         NUMBERS,
     )
     yield from ((statistics, Forward(used=a, returned=b)) for a, b in ((cast, exact), (exact, cast), (cast, cast)))
+    yield statistics, Forward(rstd=lambda variance, eps: cast(usual_rstd(variance, eps)))
     squares = Told(
         "differences-in-16-bits",
         "Your result equals LayerNorm whose differences from the mean, or their squares, are rounded to 16 bits",
@@ -397,6 +442,17 @@ def _misconception(chapter: str, told: Told, model: Variants) -> Misconception:
     return Misconception(f"{chapter}-{told.name}", told.says, told.look, f"handout/{chapter}.md#{told.part}", model)
 
 
+def in_parts(dtype: torch.dtype, terms: Tensor) -> Iterator[Tensor]:
+    """Sums over rows whose parts are rounded: of rows in a row, and of tiles that programs stride over."""
+    for size in SIZES:
+        yield from summed_in(dtype, terms, size)
+    for tile, share in itertools.product(SIZES, (64, 128)):
+        n_programs = -(-len(terms) // share)
+        program = torch.arange(len(terms)) // tile % n_programs
+        parts = torch.zeros(n_programs, terms.shape[1], dtype=terms.dtype).index_add(0, program, terms)
+        yield parts.to(dtype).double().sum(0)
+
+
 def several_backward(*ways: dict[str, Any]) -> Callable[[Call], Iterator[Backward]]:
     return lambda call: (Backward(**way) for way in ways)
 
@@ -421,12 +477,17 @@ def of_means(call: Call) -> Iterator[Backward]:
         yield Backward(sum_rows=lambda terms, n=count: terms.sum(0) / n)
 
 
+def x_hat_of(x: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
+    """In float32: what is rounded to 16 bits next should come to lie on the same side."""
+    return (x.float() - mean.float()) * rstd.float()
+
+
 def rounded_early(call: Call) -> Iterator[Backward]:
     if call.dtype != torch.float32:
         cast = rounding(call)
         yield Backward(product=cast)
-        yield Backward(weight_terms=lambda grad_y, x, mean, rstd: cast(grad_y * (x - mean) * rstd))
-        yield Backward(weight_terms=lambda grad_y, x, mean, rstd: cast(grad_y * cast((x - mean) * rstd)))
+        yield Backward(weight_terms=lambda dy, x, mean, rstd: cast(dy.float() * x_hat_of(x, mean, rstd)))
+        yield Backward(weight_terms=lambda dy, x, mean, rstd: cast(dy * cast(x_hat_of(x, mean, rstd))))
         yield Backward(h=lambda grad_y, weight: cast(grad_y * weight))
 
 

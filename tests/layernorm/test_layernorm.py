@@ -24,7 +24,6 @@ from tests.layernorm import models, oracle
 from tests.rows import batches_of_rows, long_matrix, shifted_inputs, wide_batches, wide_matrix
 
 LARGE = 32  # times ordinary values: eps does not matter, so that a wrong one costs the check of eps, and no other
-MEAN = 1e4  # of rows whose deviation is 1: float32 does not tell the mean square from the squared mean
 
 
 def left(x, weight, bias, eps=1e-5):
@@ -75,10 +74,10 @@ def rows_of_all_sizes(rng, shape, dtype, **options):
     return rows.of_all_sizes(x), weight, bias
 
 
-def far_from_zero(rng, shape, dtype=torch.float32):
-    """Rows of deviation 1 about ±10⁴."""
+def far_from_zero(rng, shape, dtype=torch.float32, mean=1e4):
+    """Rows of deviation 1 about ± the mean: float32 hardly tells the mean square from the squared mean."""
     x, weight, bias = shifted_inputs(rng, shape, dtype)
-    return x + MEAN * normal(rng, *x.shape[:-1], 1).sign(), weight, bias
+    return x + mean * normal(rng, *x.shape[:-1], 1).sign(), weight, bias
 
 
 FORWARD = Subject("layernorm_forward", large_inputs, models.layernorm_forward)
@@ -90,12 +89,6 @@ EPS = Subject("layernorm_forward", rows_of_all_sizes, models.layernorm_forward)
 AUTOGRAD = Subject("layernorm", small_rows, y_alone)
 GRADIENT = Subject("layernorm", autograd_inputs, autograd_model)
 
-FAR_FROM_ZERO = shapes(
-    {
-        "one tile": wide_matrix,
-        "several tiles": lambda rng: (3, between(rng, 17_000, 20_000)),
-    }
-)
 FORWARD_MISTAKES = rows.FORWARD_MISTAKES | {"bias too short": lambda x, weight, bias: (x, weight, bias[:-1])}
 GRADIENTS = rows.GRADIENTS | {"bias only": {"wrt": (2,)}, "another eps": {"options": {"eps": 0.25}}}
 
@@ -111,6 +104,15 @@ def gradient_along_x(rng, dtype):
     x, weight, bias = shifted_inputs(rng, wide_matrix, dtype)
     weight = torch.where(weight < 0, weight - 0.5, weight + 0.5)
     return after_forward((x.float() / weight.float()).to(dtype), x, weight, bias)
+
+
+def rows_far_from_zero(rng, dtype):
+    return far_from_zero(rng, wide_matrix, dtype)
+
+
+def wide_rows_not_so_far(rng, dtype):
+    """About ±10³: a sum of 20,000 numbers of 10⁴ loses their deviations, if it is added up one after the other."""
+    return far_from_zero(rng, (3, between(rng, 17_000, 20_000)), dtype, mean=1e3)
 
 
 def outliers(rng, dtype):
@@ -155,9 +157,9 @@ test_forward_eps = values(
 )
 test_forward_variance = values(
     1,
-    "layernorm_forward finds the variance of rows of mean 10⁴ and deviation 1",
+    "layernorm_forward finds the variance of rows whose mean is 10⁴ times their deviation",
     CANCELLING,
-    FAR_FROM_ZERO,
+    built([rows_far_from_zero, wide_rows_not_so_far]),
 )
 # The sum of the squares is beyond float16, whose largest value is 65,504.
 test_forward_16_bit = values(

@@ -48,6 +48,7 @@ FORWARD = (
         "lane_squares += step * (x - lane_mean) → lane_squares += x * x",
         "tl.sum(lane_squares + between * between * lane_count[None, :], axis=1) / d → "
         "tl.sum(lane_squares, axis=1) / d - mean * mean",
+        named="layernorm-variance-from-squares",
     ),
     bug(
         "forward: means over the padded row",
@@ -101,11 +102,13 @@ FORWARD = (
         "forward: lanes merged without their counts",
         "test_forward_wide",
         "mean = tl.sum(lane_mean * lane_count[None, :], axis=1) / d → mean = tl.sum(lane_mean, axis=1) / D_TILE_SIZE",
+        named="layernorm-merged-without-counts",
     ),
     bug(
         "forward: what lanes differ by left out of the variance",
         "test_forward_wide",
         "lane_squares + between * between * lane_count[None, :] → lane_squares",
+        named="layernorm-merged-without-steps",
     ),
     bug(
         "forward: y of every tile from the last one",
@@ -175,6 +178,7 @@ FORWARD = (
         "forward: rstd in the input's dtype",
         "test_forward_16_bit",
         f"{RSTD} → rstd = (1.0 / tl.sqrt_rn(variance + eps)){TO_16_BITS}",
+        named="layernorm-statistics-in-16-bits",
     ),
     bug(
         "forward: mean and rstd of the input's dtype",
@@ -275,6 +279,7 @@ BACKWARD = (
         "test_backward_values",
         "grad_w += grad_y * x_hat → grad_w = grad_y * x_hat",
         "grad_b += grad_y → grad_b = grad_y",
+        named="layernorm-rows-lost",
     ),
     bug(
         "backward: rows past the end of x read",
