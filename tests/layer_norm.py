@@ -103,25 +103,37 @@ def expect_backward(
 ) -> dict[str, Expected]:
     """Return grad_x, grad_weight and grad_bias with their bounds; dtype is that of grad_x."""
     values = backward(grad_y, x, weight, mean, rstd)
-    mean_, rstd_ = mean.unsqueeze(-1), rstd.unsqueeze(-1)
-    x_hats = [(x.float() - mean_) * rstd_, x.float() * rstd_ - mean_ * rstd_]
-    h, terms = grad_y.float() * weight.float(), as_rows(grad_y.float())
-    x_models = [model for x_hat in x_hats for model in _ways_to_grad_x(h, x_hat, rstd_)]
-    x_hat_size = (x.double().abs() + mean_.double().abs()) * rstd_.double()
-    h_size, terms_size = h.double().abs(), terms.double().abs()
-    along = (h_size * x_hat_size).mean(-1, keepdim=True)
-    x_size = rstd_.double() * (h_size + h_size.mean(-1, keepdim=True) + x_hat_size * along)
-    weight_models = [total for x_hat in x_hats for total in sums(terms * as_rows(x_hat), dim=0)]
-    weight_size = (terms_size * as_rows(x_hat_size)).sum(0)
+    x_models, x_size = ways_to_grad_x(grad_y, x, weight, mean, rstd)
+    terms = as_rows(grad_y.float())
+    weight_models = [total for x_hat in _ways_to_x_hat(x, mean, rstd) for total in sums(terms * as_rows(x_hat), dim=0)]
+    weight_size = (terms.double().abs() * as_rows(_size_of_x_hat(x, mean, rstd))).sum(0)
     return {
         "grad_x": expect(values[0], [x_models], [], x_size, dtype, rows=True),
         "grad_weight": expect(values[1], [weight_models], [], weight_size, weight.dtype, rows=False),
-        "grad_bias": expect(values[2], [sums(terms, dim=0)], [], terms_size.sum(0), weight.dtype, rows=False),
+        "grad_bias": expect(values[2], [sums(terms, dim=0)], [], terms.double().abs().sum(0), weight.dtype, rows=False),
     }
 
 
-def _ways_to_grad_x(h: Tensor, x_hat: Tensor, rstd: Tensor) -> Iterator[Tensor]:
-    """Each order of the two sums."""
-    d = h.shape[-1]
-    for h_sum, along in zip(sums(h, dim=-1), sums(h * x_hat, dim=-1), strict=True):
-        yield rstd * (h - (h_sum / d).unsqueeze(-1) - x_hat * (along / d).unsqueeze(-1))
+def ways_to_grad_x(
+    grad_y: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor
+) -> tuple[list[Tensor], Tensor]:
+    """Return grad_x as honest kernels compute it in float32, and Σ|term| of its elements in float64."""
+    h, rstd_, d = grad_y.float() * weight.float(), rstd.unsqueeze(-1), x.shape[-1]
+    models = [
+        rstd_ * (h - (total / d).unsqueeze(-1) - x_hat * (along / d).unsqueeze(-1))
+        for x_hat in _ways_to_x_hat(x, mean, rstd)
+        for total, along in zip(sums(h, dim=-1), sums(h * x_hat, dim=-1), strict=True)
+    ]
+    h_size, x_hat_size = h.double().abs(), _size_of_x_hat(x, mean, rstd)
+    along_size = (h_size * x_hat_size).mean(-1, keepdim=True)
+    return models, rstd_.double() * (h_size + h_size.mean(-1, keepdim=True) + x_hat_size * along_size)
+
+
+def _ways_to_x_hat(x: Tensor, mean: Tensor, rstd: Tensor) -> list[Tensor]:
+    """From the difference, and as one multiply-add an element."""
+    mean, rstd = mean.unsqueeze(-1), rstd.unsqueeze(-1)
+    return [(x.float() - mean) * rstd, x.float() * rstd - mean * rstd]
+
+
+def _size_of_x_hat(x: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
+    return (x.double().abs() + mean.double().abs().unsqueeze(-1)) * rstd.double().unsqueeze(-1)
