@@ -24,28 +24,26 @@ def dropout_add_layernorm_backward(grad_y, summed, weight, mean, rstd, p=0.1, se
         evidence=EVIDENCE,
     ),
     Cheat(
-        "dropout_add_layernorm_with_a_mask_by_pytorch",
+        "dropout_add_layernorm_with_a_product_by_pytorch",
         "dropout_add_layernorm",
         """
 RIGHT = dropout_add_layernorm_forward
 
 def dropout_add_layernorm_forward(x, residual, weight, bias, p=0.1, seed=0, eps=1e-5):
-    dropped = torch.where(_keep(x, p, seed), x / (1 - p), 0.0).to(x.dtype)
-    return RIGHT(dropped, residual, weight, bias, 0.0, seed, eps)
+    return RIGHT(x * _factors(x, p, seed), residual, weight, bias, 0.0, seed, eps)
 
-def _keep(x, p, seed):
-    numbers = torch.empty(x.shape, dtype=torch.float32, device=x.device)
-    _numbers[(triton.cdiv(x.numel(), 1024),)](numbers, x.numel(), seed)
-    return numbers >= p
+def _factors(x, p, seed):
+    factors = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if x.numel():
+        _factors_kernel[(triton.cdiv(x.numel(), 1024),)](factors, x.numel(), float(p), 1 / (1 - p), seed)
+    return factors
 
 @triton.jit
-def _numbers(y_ptr, n, seed):
+def _factors_kernel(factors_ptr, n, p, scale, seed):
     at = tl.program_id(0).to(tl.int64) * 1024 + tl.arange(0, 1024)
-    tl.store(y_ptr + at, tl.rand(seed, at), mask=at < n)
+    tl.store(factors_ptr + at, tl.where(tl.rand(seed, at) >= p, scale, 0.0), mask=at < n)
 """,
         evidence=EVIDENCE,
-        expected="loses",
-        loses=("test_forward_values",),
     ),
     Cheat(
         "dropout_add_layernorm_added_by_pytorch",
