@@ -20,6 +20,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from assignment import plugin
+from assignment.classroom import memory
 from assignment.commands import cli, report, run
 from assignment.commands.collector import Judge
 from assignment.judge import checks, practice
@@ -111,6 +112,7 @@ def main(arguments: list[str]) -> int:
     end_with_parent()
     pool = run.new_pool(options, Submission({f"{PACKAGE}/__init__.py": b""}))
     selected = run.runnable(options, declared, pool)
+    memory.install(memory.Memory())
     serve = Serve(options, selected, pool, out)
     try:
         status = run.run_pytest(selected, [plugin.Starter(pool), serve])
