@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import grade, made
+from assignment.classroom import grade, made, similar
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade, made)
+COMMANDS = (grade, made, similar)
 UNUSABLE, INTERRUPTED = 2, 130
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from assignment.judge.pool import FUNCTIONS
 
-SYLLABLES = "ba de fi go hu ka le mi no pu ra se ti vo zu".split()
+SYLLABLES = ["ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "zu"]
 
 
 def disguised(files: dict[str, bytes], rng: random.Random) -> dict[str, bytes]:
@@ -87,7 +87,7 @@ class _Renamer(ast.NodeTransformer):
     def __init__(self, new: dict[str, str]) -> None:
         self._new = new
 
-    def visit_Name(self, node: ast.Name) -> ast.Name:  # noqa: N802  as ast calls them
+    def visit_Name(self, node: ast.Name) -> ast.Name:
         node.id = self._new.get(node.id, node.id)
         return node
 
@@ -101,7 +101,7 @@ class _Renamer(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.name = self._new.get(node.name, node.name)
         if ast.get_docstring(node, clean=False) is not None and len(node.body) > 1:
             del node.body[0]

@@ -1,0 +1,103 @@
+"""Fingerprints of Python code that survive other names, another layout and another order of functions.
+
+A submission's text becomes tokens: what its author names is one token whatever the name, what Python and its libraries
+name stays; numbers, strings, comments, annotations, commas and parentheses say nothing. Every GRAM tokens in a row are
+a number, of which each WINDOW in a row contribute their smallest (winnowing: Schleimer, Wilkerson and Aiken 2003): any
+two texts that share GRAM + WINDOW − 1 tokens in a row share a fingerprint.
+"""
+
+import builtins
+import functools
+import hashlib
+import io
+import keyword
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from assignment.judge.pool import FUNCTIONS
+
+GRAM, WINDOW = 14, 5  # tokens; grams
+LIBRARIES = {"tl", "triton", "torch", "math", "F", "einops"}
+KEPT = {*keyword.kwlist, *dir(builtins), *LIBRARIES, *FUNCTIONS}
+SILENT = set("(),")  # where layout and taste differ
+NAME, NUMBER = "n", "0"
+WITHOUT_TEXT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token as it is compared, and the line that it is on."""
+
+    text: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Prints:
+    """The fingerprints of a submission: each with the first and last token of every place that it stands at."""
+
+    tokens: tuple[Token, ...]
+    places: Mapping[int, tuple[tuple[int, int], ...]]
+
+
+def prints_of(sources: Mapping[str, str]) -> Prints:
+    """Return the fingerprints of files by their path; grams do not reach from one file into another."""
+    tokens: list[Token] = []
+    places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for path, text in sorted(sources.items()):
+        first = len(tokens)
+        found, chosen = _of_file(path, text)
+        tokens += found
+        for start, key in chosen:
+            places[key].append((first + start, first + start + GRAM - 1))
+    return Prints(tuple(tokens), {key: tuple(found) for key, found in places.items()})
+
+
+@functools.lru_cache(maxsize=4096)  # most of a class has some files in common: stubs
+def _of_file(path: str, text: str) -> tuple[list[Token], list[tuple[int, int]]]:
+    """Return a file's tokens, and where a fingerprint begins, with its value."""
+    tokens = [*_tokens_of(path, text)]
+    return tokens, [*_winnowed([token.text for token in tokens])]
+
+
+def _tokens_of(path: str, text: str) -> Iterator[Token]:
+    """Yield what is compared of a file, up to what Python cannot read."""
+    before, in_import = ".", False
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NEWLINE:
+                in_import = False
+            if token.type in WITHOUT_TEXT or token.type == tokenize.STRING or token.string in SILENT:
+                continue
+            in_import = in_import or token.string in ("import", "from")
+            if not in_import:
+                yield Token(_compared(token, before), path, token.start[0])
+            before = token.string
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return
+
+
+def _compared(token: tokenize.TokenInfo, before: str) -> str:
+    if token.type == tokenize.NUMBER:
+        return NUMBER
+    if token.type != tokenize.NAME or token.string in KEPT or before == ".":
+        return token.string
+    return NAME
+
+
+def _winnowed(words: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield where the grams begin that stand for a text, and their values."""
+    hashes = [_number(words[i : i + GRAM]) for i in range(len(words) - GRAM + 1)]
+    last = -1
+    for i in range(max(0, len(hashes) - WINDOW + 1)):
+        chosen = min(range(i, i + WINDOW), key=lambda j: (hashes[j], -j))
+        if chosen != last:
+            yield chosen, hashes[chosen]
+            last = chosen
+
+
+def _number(words: list[str]) -> int:
+    return int.from_bytes(hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest())
