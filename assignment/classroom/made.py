@@ -17,10 +17,11 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from assignment.attacks import bugs, corpus
+from assignment.attacks import bugs, cheats, corpus
 from assignment.attacks.corpus import Entry
 from assignment.attacks.whole_runs import filled_in
 from assignment.classroom.disguise import disguised
@@ -32,7 +33,7 @@ OF_300 = {VARIANT: 67, BUG: 80, CHEAT: 45, MIXTURE: 64, COPY: 25, STUB: 5, BROKE
 ALWAYS = ("cheats/denial/full_disk", "cheats/denial/a_million_files")  # among the cheats
 HOSTILE_NAMES = (
     "=cmd()|' calc'!A0", "-rf", "..hidden", "a\nb", "a\tb", "Zoë Müller", "名前", "\u202egnp.exe", "x" * 200,
-    "<script>alert(1)</script>", "$(touch pwned)", "%s%n", "'; drop table grades; --", "S001", "con", "a  b",
+    "<img src=x onerror=alert(1)>", "$(touch pwned)", "%s%n", "'; drop table grades; --", "S001", "con", "a  b",
 )  # fmt: skip
 MANY = 10_001  # entries of a zip
 
@@ -196,7 +197,7 @@ def _link(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def _zipped(fill: Callable[[Callable[[str | zipfile.ZipInfo, bytes], None]], object]) -> bytes:
+def _zipped(fill: Callable[[Callable[..., Any]], Any]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.NameToInfo = _Forgetful()  # no warning of a name that comes twice
@@ -218,14 +219,14 @@ def write(students: list[Student], folder: Path, rng: random.Random) -> None:
     for one in students:
         known = {"@TOKEN@": f"{rng.getrandbits(64):016x}", "@PORT@": "9", "@HOME@": "/nonexistent"}
         files = {filled_in(path, known): filled_in(content, known) for path, content in one.files.items()}
-        name = one.name.replace("/", "∕")
         if one.archive or (one.kind != BROKEN and rng.random() < 0.5):
-            (place / f"{name}.zip").write_bytes(one.archive or pack(Submission(files)))
+            (place / f"{one.name}.zip").write_bytes(one.archive or pack(Submission(files)))
         elif one.kind == BROKEN:
-            (place / f"{name}.zip").write_bytes(b"")
+            (place / f"{one.name}.zip").write_bytes(b"")
         else:
-            Submission(files).stage(place / name)
-    Submission(bugs.base()).stage(folder / "base")
+            Submission(files).stage(place / one.name)
+    plain = (Path(cheats.__file__).parent / "plain.py").read_bytes()  # what cheats stand on beside it
+    Submission({**bugs.base(), f"{PACKAGE}/plain.py": plain}).stage(folder / "base")
     with (folder / "truth.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["student", "kind", "parts", "copied", "expected"])

@@ -60,7 +60,8 @@ def key_of(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> by
     for value in (*arguments, *sorted(options.items())):
         if isinstance(value, Tensor):
             digest.update(repr((value.dtype, tuple(value.shape), value.stride())).encode())
-            digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy() if value.numel() else b"")
+            if value.numel():
+                digest.update(value.detach().reshape(-1).contiguous().view(torch.uint8).numpy().data)
         else:
             digest.update(repr(value).encode() + b"\0")
     return digest.digest()

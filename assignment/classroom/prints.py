@@ -7,6 +7,7 @@ two texts that share GRAM + WINDOW − 1 tokens in a row share a fingerprint.
 """
 
 import builtins
+import contextlib
 import functools
 import hashlib
 import io
@@ -23,7 +24,11 @@ LIBRARIES = {"tl", "triton", "torch", "math", "F", "einops"}
 KEPT = {*keyword.kwlist, *dir(builtins), *LIBRARIES, *FUNCTIONS}
 SILENT = set("(),")  # where layout and taste differ
 NAME, NUMBER = "n", "0"
-WITHOUT_TEXT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+WITHOUT_TEXT = {
+    tokenize.COMMENT, tokenize.STRING, tokenize.NL, tokenize.NEWLINE,
+    tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
+BEGINS = ("@", "def", "class", "async")
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Prints:
 
 
 def prints_of(sources: Mapping[str, str]) -> Prints:
-    """Return the fingerprints of files by their path; grams do not reach from one file into another."""
+    """Return the fingerprints of files by their path; grams do not reach from one definition into another."""
     tokens: list[Token] = []
     places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for path, text in sorted(sources.items()):
@@ -59,25 +64,31 @@ def prints_of(sources: Mapping[str, str]) -> Prints:
 @functools.lru_cache(maxsize=4096)  # most of a class has some files in common: stubs
 def _of_file(path: str, text: str) -> tuple[list[Token], list[tuple[int, int]]]:
     """Return a file's tokens, and where a fingerprint begins, with its value."""
-    tokens = [*_tokens_of(path, text)]
-    return tokens, [*_winnowed([token.text for token in tokens])]
+    tokens: list[Token] = []
+    chosen: list[tuple[int, int]] = []
+    for part in _parts(path, text):
+        chosen += [(len(tokens) + start, key) for start, key in _winnowed([token.text for token in part])]
+        tokens += part
+    return tokens, chosen
 
 
-def _tokens_of(path: str, text: str) -> Iterator[Token]:
-    """Yield what is compared of a file, up to what Python cannot read."""
-    before, in_import = ".", False
-    try:
+def _parts(path: str, text: str) -> Iterator[list[Token]]:
+    """Yield the tokens of each definition at the top level, and of what stands between, up to what cannot be read."""
+    part: list[Token] = []
+    before, in_import, begins = ".", False, True
+    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.NEWLINE:
-                in_import = False
-            if token.type in WITHOUT_TEXT or token.type == tokenize.STRING or token.string in SILENT:
+            if begins and token.start[1] == 0 and token.string in BEGINS:
+                yield part
+                part = []
+            if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.DEDENT):
+                begins = token.type == tokenize.NEWLINE
+            in_import = (in_import or token.string in ("import", "from")) and token.type != tokenize.NEWLINE
+            if in_import or token.type in WITHOUT_TEXT or token.string in SILENT:
                 continue
-            in_import = in_import or token.string in ("import", "from")
-            if not in_import:
-                yield Token(_compared(token, before), path, token.start[0])
+            part.append(Token(_compared(token, before), path, token.start[0]))
             before = token.string
-    except (tokenize.TokenError, SyntaxError, ValueError):
-        return
+    yield part
 
 
 def _compared(token: tokenize.TokenInfo, before: str) -> str:

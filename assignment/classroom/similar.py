@@ -27,7 +27,7 @@ from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDERS = 8  # as if so many more had handed in, and shared nothing: in a small class too what all have weighs little
-LEAST_WEIGHT = 100.0  # of what is compared: of 20 to 50 fingerprints, some 100 tokens of one's own
+LEAST_WEIGHT = 150.0  # of what is compared: of some 30 fingerprints, 100 tokens and more of one's own
 FLOOR, CEILING = 0.5, 0.9  # of the threshold
 FENCE = 3.0  # interquartile ranges
 GAP = GRAM  # tokens between places that are one passage
