@@ -1,8 +1,9 @@
 """`kills --to FOLDER`: kill the processes of a class's grading at random moments; nothing may be lost or different.
 
-A made class is graded undisturbed, and again and again while its driver (the command itself) and its graders are killed.
-The same command then goes on with what is missing. Once all is graded, every file must be that of the undisturbed run
-but for times, and neither a process nor a temporary folder of any run may be left. The next round begins anew.
+A made class is graded undisturbed, and again and again while its driver, the command itself, and its graders are
+killed. The same command then goes on with what is missing. Once all is graded, every file must be that of the
+undisturbed run but for times, and neither a process nor a temporary folder of any run may be left. The next round
+begins anew.
 """
 
 import argparse
@@ -87,12 +88,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     while sum(hits.values()) < options.times and not faults:
         rounds += 1
         to = anew(options.to)
-        while True:
-            left = options.times - sum(hits.values())
-            status = disturbed(one, to, rng, options.every, left, hits)
-            if status is not None:
-                break
-        faults += [f"exit status {status}"] if status not in COMPLETE else differing(wanted, files(to))
+        ended: int | None = None
+        while ended is None:
+            ended = disturbed(one, to, rng, options.every, options.times - sum(hits.values()), hits)
+        faults += [f"exit status {ended}"] if ended not in COMPLETE else differing(wanted, files(to))
         faults += left_behind(one)
         console.print(f"round {rounds}: {sum(hits.values())} kills so far, {len(faults)} faults", *faults)
     counts = ", ".join(f"{count} of a {role}" for role, count in sorted(hits.items()))

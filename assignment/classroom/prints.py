@@ -9,10 +9,10 @@ two texts that share GRAM + WINDOW − 1 tokens in a row share a fingerprint.
 import builtins
 import contextlib
 import functools
-import hashlib
 import io
 import keyword
 import tokenize
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -101,14 +101,12 @@ def _compared(token: tokenize.TokenInfo, before: str) -> str:
 
 def _winnowed(words: list[str]) -> Iterator[tuple[int, int]]:
     """Yield where the grams begin that stand for a text, and their values."""
-    hashes = [_number(words[i : i + GRAM]) for i in range(len(words) - GRAM + 1)]
+    numbers = [zlib.crc32(word.encode(errors="replace")) for word in words]
+    hashes = [hash(tuple(numbers[i : i + GRAM])) for i in range(len(words) - GRAM + 1)]  # of numbers: always the same
     last = -1
-    for i in range(max(0, len(hashes) - WINDOW + 1)):
-        chosen = min(range(i, i + WINDOW), key=lambda j: (hashes[j], -j))
+    for i in range(len(hashes) - WINDOW + 1):
+        least = min(hashes[i : i + WINDOW])
+        chosen = max(j for j in range(i, i + WINDOW) if hashes[j] == least)
         if chosen != last:
-            yield chosen, hashes[chosen]
+            yield chosen, least
             last = chosen
-
-
-def _number(words: list[str]) -> int:
-    return int.from_bytes(hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest())

@@ -48,8 +48,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     """Add this command to the command line."""
     again = commands.add_parser("reproduce", help="grade once more as a report says, alone, and compare")
     again.set_defaults(run=run)
-    again.add_argument("reports", type=Path, nargs="+", metavar="REPORT",
-                       help="RESULTS/reports/NAME.json, any file of grade.py --json, or RESULTS with --sample")  # fmt: skip
+    which = "RESULTS/reports/NAME.json, any file of grade.py --json, or RESULTS with --sample"
+    again.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help=which)
     again.add_argument("--submission", type=Path, metavar="PATH", help="of one report: a folder or zip")
     again.add_argument("--check", metavar="NAME", help="keep all that this check shows, the recorded program with it")
     again.add_argument("--sample", type=int, metavar="N", help="of a class's reports: N that the seed draws")

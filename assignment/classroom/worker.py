@@ -114,10 +114,10 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     end_with_parent()
     pool = run.new_pool(options, Submission({f"{PACKAGE}/__init__.py": b""}))
-    selected = run.runnable(options, declared, pool)
-    memory.install(memory.Memory())
-    serve = Serve(options, selected, pool, out)
     try:
+        memory.install(memory.Memory())
+        selected = run.runnable(options, declared, pool)
+        serve = Serve(options, selected, pool, out)
         status = run.run_pytest(selected, [plugin.Starter(pool), serve])
     finally:
         pool.close()
