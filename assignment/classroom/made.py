@@ -10,6 +10,7 @@ all of them stand on, which is beside them in base/ for `similar --given`.
 
 import argparse
 import csv
+import functools
 import io
 import random
 import secrets
@@ -82,13 +83,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def drawn(count: int, rng: random.Random) -> list[Student]:
     """Return a class, in the shares of OF_300."""
-    entries = [entry for entry in corpus.entries() if not _is_practice(entry)]
+    entries = [entry for entry in _corpora() if not _is_practice(entry)]
     bank = {kind: [entry for entry in entries if entry.kind == kind] for kind in (VARIANT, BUG, CHEAT)}
     bank[CHEAT] = [entry for entry in bank[CHEAT] if entry.cheat and not (entry.cheat.slow or entry.cheat.archive)]
     counts = _shares(count)
     students = [_whole(entry) for entry in _some(bank[VARIANT], counts[VARIANT], rng)]
     students += [_whole(entry) for entry in _some(bank[BUG], counts[BUG], rng)]
-    always = [entry for entry in corpus.entries() if entry.name in ALWAYS]
+    always = [entry for entry in entries if entry.name in ALWAYS]
     cheats = [*always, *_some(bank[CHEAT], max(0, counts[CHEAT] - len(always)), rng)]
     students += [_whole(entry) for entry in cheats[: counts[CHEAT]]]
     students += [_mixture(bank, rng) for _ in range(counts[MIXTURE])]
@@ -100,6 +101,16 @@ def drawn(count: int, rng: random.Random) -> list[Student]:
     broken = [Student(BROKEN, expected=why, archive=made) for why, made in _cycled(kinds, counts[BROKEN])]
     later = [replace(one, name=f"s{n:03}") for n, one in enumerate([*copies, *broken], start=len(students) + 1)]
     return _renamed([*students, *later], rng)
+
+
+@functools.cache
+def _corpora() -> tuple[Entry, ...]:
+    return tuple(corpus.entries())
+
+
+@functools.cache
+def _base() -> dict[str, bytes]:
+    return bugs.base()
 
 
 def _shares(count: int) -> dict[str, int]:
@@ -131,8 +142,7 @@ def _mixture(bank: dict[str, list[Entry]], rng: random.Random) -> Student:
     bug = rng.choice(bank[BUG])
     others = [entry for entry in bank[rng.choice((VARIANT, VARIANT, CHEAT))] if _fits(entry, bug)]
     other = rng.choice(others)
-    base = bugs.base()
-    edited = {path: content for path, content in bug.submission.files.items() if content != base.get(path)}
+    edited = {path: content for path, content in bug.submission.files.items() if content != _base().get(path)}
     expected = "; ".join(f"{entry.name}: {entry.expectation}" for entry in (bug, other))
     return Student(MIXTURE, other.submission.files | edited, (bug.name, other.name), expected=expected)
 
@@ -140,8 +150,8 @@ def _mixture(bank: dict[str, list[Entry]], rng: random.Random) -> Student:
 def _fits(entry: Entry, bug: Entry) -> bool:
     """Whether an entry leaves alone what a bug is in, and stands on the same base."""
     own = {operators.operator_of(problem).name for problem in entry.problems}
-    files, base = entry.submission.files, bugs.base()
-    changed = {path for path, content in base.items() if files.get(path) != content} - {f"{PACKAGE}/__init__.py"}
+    files = entry.submission.files
+    changed = {path for path, content in _base().items() if files.get(path) != content} - {f"{PACKAGE}/__init__.py"}
     return operators.operator_of(bug.problem).name not in own and not changed
 
 
@@ -172,7 +182,7 @@ def _renamed(students: list[Student], rng: random.Random) -> list[Student]:
 
 def _broken(rng: random.Random) -> Iterator[tuple[str, bytes]]:
     """Yield zips that cannot be graded, with the reason."""
-    files = bugs.base()
+    files = _base()
     whole = pack(Submission(files))
     first = next(iter(files))
     yield "no zip", b"this is not a zip\n" * 100
