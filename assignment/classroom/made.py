@@ -12,6 +12,7 @@ import argparse
 import csv
 import functools
 import io
+import itertools
 import random
 import secrets
 import zipfile
@@ -37,6 +38,7 @@ HOSTILE_NAMES = (
     "<img src=x onerror=alert(1)>", "$(touch pwned)", "%s%n", "'; drop table grades; --", "S001", "con", "a  b",
 )  # fmt: skip
 MANY = 10_001  # entries of a zip
+BOMB = 64 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def drawn(count: int, rng: random.Random) -> list[Student]:
     students = [replace(one, name=f"s{number:03}") for number, one in enumerate(students, start=1)]
     models = [one for one in students if any(part.startswith("variants/") for part in one.parts)]
     copies = [_copy(model, rng) for model in _some(models, counts[COPY], rng)]
-    kinds = list(_broken(rng))
+    kinds = list(itertools.islice(_broken(rng), counts[BROKEN]))
     broken = [Student(BROKEN, expected=why, archive=made) for why, made in _cycled(kinds, counts[BROKEN])]
     later = [replace(one, name=f"s{n:03}") for n, one in enumerate([*copies, *broken], start=len(students) + 1)]
     return _renamed([*students, *later], rng)
@@ -125,7 +127,7 @@ def _is_practice(entry: Entry) -> bool:
 
 
 def _cycled(items: list, count: int) -> list:
-    return [items[i % len(items)] for i in range(count)]
+    return [items[i % len(items)] for i in range(count if items else 0)]
 
 
 def _some(items: list, count: int, rng: random.Random) -> list:
@@ -193,7 +195,7 @@ def _broken(rng: random.Random) -> Iterator[tuple[str, bytes]]:
     yield "two packages", _zipped(lambda add: [add(f"{top}/{first}", files[first]) for top in ("old", "new")])
     yield "10,001 entries", _zipped(lambda add: [add(f"{PACKAGE}/f{i}.py", b"") for i in range(MANY)])
     yield "9,999 files in the package", _zipped(lambda add: [add(f"{PACKAGE}/f{i}.py", b"") for i in range(MANY - 2)])
-    yield "a bomb", _zipped(lambda add: add(first, b"#" * (256 << 20)))
+    yield "a bomb", _zipped(lambda add: add(first, b"#" * BOMB))
     yield "paths that lead out", _zipped(lambda add: add(f"../../{first}", files[first]))
     yield "not text", _zipped(lambda add: add(first, bytes(range(256))))
     yield "a link", _zipped(lambda add: add(_link(first), b"/etc/passwd"))
