@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import grade
+from assignment.classroom import compare, grade, kills, made, reproduce, similar
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade,)
+COMMANDS = (grade, similar, compare, reproduce, made, kills)
 UNUSABLE, INTERRUPTED = 2, 130
 
 

@@ -23,6 +23,7 @@ MEMORY_OF_A_JOB = 3 << 30  # bytes: a judge, a recorder, a player, and what comp
 START_S = 300.0  # for a grader to load
 LIMIT_S = 1800.0  # for one submission
 MAX_LINE = 256 << 20  # bytes of an answer
+TIDY_S = 20.0  # for a grader to end its processes and remove its folder, on a busy machine
 TAIL = 2000  # bytes of what a grader said last
 
 
@@ -132,7 +133,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             process.stdin.close()
     with suppress(subprocess.TimeoutExpired):
         process.wait(0.5)  # of one that waits for a job
-    for number, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+    for number, patience_s in ((signal.SIGTERM, TIDY_S), (signal.SIGKILL, 5.0)):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):

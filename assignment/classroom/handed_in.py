@@ -104,7 +104,7 @@ def found(
     if (folder / METADATA).is_file():
         handed = list(_of_gradescope(folder))
     else:
-        inner = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__MACOSX")))
+        inner = sorted(path for path in folder.iterdir() if not _is_beside(path))
         canvas = [match for path in inner if (match := CANVAS.fullmatch(path.name))]
         is_canvas = len(canvas) > len(inner) / 2
         handed = list(_of_canvas(inner) if is_canvas else _of_folders(inner, tag, before))
@@ -113,6 +113,11 @@ def found(
     if due:
         handed = [_timed(one, due) for one in handed]
     return _unique(handed)
+
+
+def _is_beside(path: Path) -> bool:
+    """Whether a file or folder is a system's or an editor's: hidden, and nobody's package."""
+    return path.name.startswith((".", "__MACOSX")) and not (path / PACKAGE).is_dir()
 
 
 def _timed(one: Handed, due: datetime.datetime) -> Handed:

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import importlib.metadata
 import os
+import platform
 import shlex
 import sys
 import time
@@ -20,6 +21,7 @@ from rich.text import Text
 from assignment import failure, plugin, text
 from assignment.commands import files, greeting, progress, report
 from assignment.commands.collector import Judge
+from assignment.compiling import rules
 from assignment.confined import supervisor
 from assignment.judge import checks, score, streams
 from assignment.judge.pool import Pool, default_jobs, pick_device
@@ -28,6 +30,7 @@ from assignment.submission import Submission
 
 ROOT = Path(__file__).resolve().parents[2]
 GRADED, BELOW, UNUSABLE, BROKEN, INTERRUPTED = 0, 1, 2, failure.BROKEN, 130
+DIGITS = 16  # of the digest that tells graders apart
 
 Mode = Callable[[argparse.Namespace, list[checks.Check], Pool, Console], int]
 
@@ -126,10 +129,16 @@ def session_of(
         device=device,
         sandbox=rung,
         submission_sha256=submission.sha256,
-        versions={name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")},
+        versions=versions(),
         only=tuple(only),
         debug=debug_for(options, seed),
     )
+
+
+def versions() -> dict[str, str]:
+    """Return what a verdict depends on beside submission and seed; of the grader itself a digest."""
+    packages = {name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")}
+    return {**packages, "python": platform.python_version(), "grader": rules.digest()[:DIGITS]}
 
 
 def without_verdicts(

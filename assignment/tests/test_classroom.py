@@ -144,6 +144,14 @@ def test_two_students_never_share_a_name(tmp_path):
     assert len({one.name.casefold() for one in found(tmp_path)}) == 3
 
 
+def test_a_hidden_folder_is_a_student_if_there_is_a_package_in_it(tmp_path):
+    package(tmp_path / "..ada")
+    package(tmp_path / "bo")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".DS_Store").write_bytes(b"")
+    assert [one.student for one in found(tmp_path)] == ["ada", "bo"]
+
+
 # grading
 
 

@@ -1,0 +1,180 @@
+"""`kills --to FOLDER`: kill the processes of a class's grading at random moments; nothing may be lost or different.
+
+A made class is graded undisturbed, and again and again while its driver, the command itself, and its graders are
+killed. The same command then goes on with what is missing. Once all is graded, every file must be that of the
+undisturbed run but for times, and neither a process nor a temporary folder of any run may be left. The next round
+begins anew.
+"""
+
+import argparse
+import os
+import random
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from assignment.classroom import made, results
+
+ROOT = Path(__file__).resolve().parents[2]
+ONLY = "weighted_sum"
+DRIVER, GRADER = "driver", "grader"
+COMPLETE = (0, 1)  # exit statuses: some submissions get no grade in any run
+LONGEST_S = 1800.0  # for one run
+GONE_S = 30.0  # for the processes of a killed run to end
+TIMES = re.compile(r'"(seconds|cpu_s|graded)": [^,\n]*|\b\d+(\.\d+)? s\b')
+RIGHT, WRONG = 0, 1
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class, where its results go, and the temporary folder of its runs."""
+
+    submissions: Path
+    folder: Path
+    jobs: int
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
+
+    def start(self, to: Path) -> "subprocess.Popen[bytes]":
+        """Begin to grade, or go on."""
+        command = [sys.executable, "-m", "assignment.classroom", "grade", str(self.submissions), "--to", str(to)]
+        command += ["--only", ONLY, "--device", "cpu", "--jobs", str(self.jobs)]
+        self.temporary.mkdir(exist_ok=True)
+        with (self.folder / "said.txt").open("ab") as said:
+            env = os.environ | {"TMPDIR": str(self.temporary)}
+            return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said, env=env, start_new_session=True)
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add this command to the command line."""
+    kills = commands.add_parser("kills", help="try it: kill driver and graders of a made class at random moments")
+    kills.set_defaults(run=run)
+    kills.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
+    kills.add_argument("--times", type=int, default=100, help="default: 100")
+    kills.add_argument("--students", type=int, default=20, help="default: 20")
+    kills.add_argument("--every", type=float, default=10.0, metavar="S", help="the most between two (default: 10)")
+    kills.add_argument("--jobs", type=int, default=2, help="default: 2")
+    kills.add_argument("--seed", type=int, help="of the class and the moments (default: a fresh one)")
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Kill so many times; returns 0 where nothing was lost, left or different."""
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    rng = random.Random(seed)
+    options.to.mkdir(parents=True)
+    students = [one for one in made.drawn(4 * options.students, rng) if one.kind != made.CHEAT]
+    made.write(rng.sample(students, options.students), options.to / "class", rng)
+    one = Class(options.to / "class" / "submissions", options.to, options.jobs)
+    console.print(f"seed {seed}: {options.students} submissions, --only {ONLY}")
+    start = time.monotonic()
+    status = one.start(options.to / "undisturbed").wait(LONGEST_S)
+    console.print(f"undisturbed: exit status {status}, {time.monotonic() - start:.0f} s")
+    wanted, hits = files(options.to / "undisturbed"), Counter[str]()
+    faults = [] if status in COMPLETE else [f"undisturbed: exit status {status}"]
+    rounds = 0
+    while sum(hits.values()) < options.times and not faults:
+        rounds += 1
+        to = anew(options.to)
+        ended: int | None = None
+        while ended is None:
+            ended = disturbed(one, to, rng, options.every, options.times - sum(hits.values()), hits)
+        faults += [f"exit status {ended}"] if ended not in COMPLETE else differing(wanted, files(to))
+        faults += left_behind(one)
+        console.print(f"round {rounds}: {sum(hits.values())} kills so far, {len(faults)} faults", *faults)
+    counts = ", ".join(f"{count} of a {role}" for role, count in sorted(hits.items()))
+    console.print(Text(f"{sum(hits.values())} kills ({counts}) in {rounds} rounds: {len(faults)} faults"))
+    return WRONG if faults else RIGHT
+
+
+def anew(folder: Path) -> Path:
+    """Return a folder of results that holds the seed of the undisturbed run and nothing else."""
+    to = folder / "disturbed"
+    shutil.rmtree(to, ignore_errors=True)
+    for name in ("reports", "logs"):
+        (to / name).mkdir(parents=True)
+    shutil.copy(folder / "undisturbed" / results.SETTINGS, to)
+    return to
+
+
+def disturbed(one: Class, to: Path, rng: random.Random, every_s: float, most: int, hits: Counter[str]) -> int | None:
+    """Grade, and kill meanwhile; returns the exit status, None where the driver was killed."""
+    process = one.start(to)
+    until = time.monotonic() + LONGEST_S
+    while most > 0:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(rng.uniform(0.0, every_s))
+        role = rng.choice((DRIVER, GRADER))
+        if role == DRIVER:
+            process.kill()
+            process.wait()
+            hits[role] += 1
+            return None
+        if graders := graders_of(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(rng.choice(graders), signal.SIGKILL)
+                hits[role] += 1
+                most -= 1
+    return process.wait(max(0.0, until - time.monotonic()))
+
+
+def graders_of(driver: int) -> list[int]:
+    """Return the processes that the driver has started to grade."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == driver and b"assignment.classroom.worker" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Return what a folder of results holds, without times."""
+    return {
+        path.relative_to(folder).as_posix(): TIMES.sub("…", path.read_bytes().decode(errors="replace"))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def differing(wanted: dict[str, str], got: dict[str, str]) -> list[str]:
+    """Return the files that are missing, too many or different, with the first line that is."""
+    found = [f"{name}: missing" for name in wanted.keys() - got.keys()]
+    found += [f"{name}: too many" for name in got.keys() - wanted.keys()]
+    for name in sorted(wanted.keys() & got.keys()):
+        pairs = zip(wanted[name].splitlines(), got[name].splitlines(), strict=False)
+        if wanted[name] != got[name]:
+            line = next((f"{want!r}, got {have!r}" for want, have in pairs if want != have), "its length")
+            found.append(f"{name}: {line}")
+    return found
+
+
+def left_behind(one: Class) -> list[str]:
+    """Return the processes and temporary folders that outlive the runs."""
+    until = time.monotonic() + GONE_S
+    while (alive := _running_in(one.temporary)) and time.monotonic() < until:
+        time.sleep(0.5)
+    found = [f"process left: {pid}" for pid in alive]
+    return found + [f"left: {path.name}" for path in one.temporary.iterdir() if path.name.startswith("grade-")]
+
+
+def _running_in(temporary: Path) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"TMPDIR={temporary}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found

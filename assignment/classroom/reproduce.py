@@ -1,0 +1,258 @@
+"""`reproduce REPORT …`: the verdict of a report once more, alone, from what it says, and whether it is the same.
+
+A report says all that decides a verdict: the seed (of the inputs, and of the order of the cases), the submission's
+hash, the checks, the device, the sandbox, the versions of PyTorch, Triton, NumPy and Python, and of the grader a digest
+and its commit. Where the grader here is another one, that commit is checked out beside it for as long as it takes.
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from assignment.classroom import cpu
+from assignment.commands import run as grading
+from assignment.commands.files import replace
+from assignment.judge import score
+from assignment.submission import Submission, UnusableSubmission, pack, read
+
+ROOT = Path(__file__).resolve().parents[2]
+SAME, DIFFERENT = 0, 1
+COMPARED = ("status", "score", "max_score", "cases", "passed", "message", "hint", "margin", "notes")
+MAX_SHOWN = 200  # characters of a value
+DONE = "reproduced.json"  # beside the reports of a class: what came of each
+
+
+@dataclass(frozen=True)
+class Again:
+    """What came of a repetition: what is not the same, and what both took."""
+
+    name: str
+    differences: list[str]
+    cpu_s: float
+    cpu_then_s: float | None = None  # unknown of a report that no class's grader wrote
+    notes: list[str] = field(default_factory=list)
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add this command to the command line."""
+    again = commands.add_parser("reproduce", help="grade once more as a report says, alone, and compare")
+    again.set_defaults(run=run)
+    which = "RESULTS/reports/NAME.json, any file of grade.py --json, or RESULTS with --sample"
+    again.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help=which)
+    again.add_argument("--submission", type=Path, metavar="PATH", help="of one report: a folder or zip")
+    again.add_argument("--check", metavar="NAME", help="keep all that this check shows, the recorded program with it")
+    again.add_argument("--sample", type=int, metavar="N", help="of a class's reports: N that the seed draws")
+    again.add_argument("--seed", type=int, default=0, help="of the sample (default: 0)")
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Repeat grades; returns 0 where all came out the same."""
+    if options.sample is not None:
+        return _run_sample(options, console)
+    if options.submission and len(options.reports) > 1:
+        raise UnusableSubmission("--submission belongs to one report")
+    is_same = True
+    for path in options.reports:
+        report = _read(path)
+        submission = _submission_of(report, path, options.submission)
+        again = repeated(path.stem, report, submission)
+        is_same &= not again.differences
+        _tell(again, report, console)
+        if options.check:
+            evidence = path.with_name(f"{path.stem}.evidence.txt")
+            replace(evidence, explained(report, submission, options.check).encode())
+            console.print(Text(f"  {evidence} shows {options.check}, with what its host code was recorded to do"))
+    return SAME if is_same else DIFFERENT
+
+
+def _run_sample(options: argparse.Namespace, console: Console) -> int:
+    """Repeat some reports of a class, those of an earlier run with the same seed not again."""
+    (folder,) = options.reports
+    paths = sorted((folder / "reports").glob("*.json"))
+    graded = [path for path in paths if "failed" not in _read(path)]
+    chosen = random.Random(options.seed).sample(graded, min(options.sample, len(graded)))
+    known = _known(folder)
+    for path in chosen:
+        report = _read(path)
+        key = report["classroom"]["key"]
+        if known.get(path.stem, {}).get("key") != key:
+            again = repeated(path.stem, report, _submission_of(report, path, None))
+            _tell(again, report, console)
+            known[path.stem] = {
+                "key": key,
+                "differences": again.differences,
+                "cpu_s": again.cpu_s,
+                "cpu_then_s": again.cpu_then_s,
+            }
+            replace(folder / DONE, json.dumps(known, indent=1).encode())
+    found = [known[path.stem] for path in chosen]
+    timed = [one for one in found if one["cpu_then_s"]]
+    alone, together = (sum(one[key] for one in timed) for key in ("cpu_s", "cpu_then_s"))
+    different = sum(bool(one["differences"]) for one in found)
+    console.print(f"{len(found)} reports, {len(found) - different} the same alone, {different} different")
+    if timed:
+        console.print(f"processor time: {together:.0f} s in the class, {alone:.0f} s alone: {together / alone:.2f}")
+    return DIFFERENT if different else SAME
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / DONE).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a report; raises UnusableSubmission."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(report, dict) and ("failed" in report or {"seed", "device", "problems"} <= report.keys()):
+            return report
+    except (OSError, ValueError) as error:
+        raise UnusableSubmission(f"{path} cannot be read: {error}; expected a report of grade.py --json") from error
+    raise UnusableSubmission(f"{path}: expected a report of grade.py --json")
+
+
+def _submission_of(report: dict[str, Any], path: Path, given: Path | None) -> Submission:
+    """Return the files that a report is of, wherever they are; raises UnusableSubmission."""
+    if "failed" in report:
+        raise UnusableSubmission(f"{path}: this submission got no grade: {report['failed']}")
+    wanted = report["submission_sha256"]
+    kept = path.resolve().parents[1] / "sources" / f"{path.stem}.zip"
+    places = [given] if given else [kept, Path(report.get("classroom", {}).get("source", ""))]
+    for place in places:
+        if place and place.exists():
+            with contextlib.suppress(UnusableSubmission):
+                submission = read(place)
+                if submission.sha256 == wanted:
+                    return submission
+    looked = ", ".join(str(place) for place in places if place)
+    raise UnusableSubmission(f"{path}: the submission {wanted[:12]}… is not in {looked}; give it with --submission")
+
+
+def repeated(name: str, report: dict[str, Any], submission: Submission) -> Again:
+    """Grade a submission in a process of its own, as its report says."""
+    notes = differing_versions(report)
+    with _grader_of(report, notes) as root, tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+        to = Path(folder) / "report.json"
+        command = _command(report, submission, root, Path(folder))
+        process = subprocess.Popen(
+            [*command, "--json", str(to)], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            cpu_s = cpu.spent_s(process)
+        finally:
+            process.terminate()
+        if not to.exists():
+            said = f"the grader ended with exit status {process.returncode}"
+            return Again(name, [said], cpu_s, report.get("cpu_s"), notes)
+        return Again(name, differences(report, _read(to)), cpu_s, report.get("cpu_s"), notes)
+
+
+def explained(report: dict[str, Any], submission: Submission, check: str) -> str:
+    """Return what `grade.py --explain` says of a check under a report's seed."""
+    with _grader_of(report, []) as root, tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+        command = _command(report, submission, root, Path(folder))
+        done = subprocess.run(
+            [*command[: command.index("--only")], "--explain", check], cwd=folder, capture_output=True, text=True
+        )
+        return done.stdout + done.stderr
+
+
+def _command(report: dict[str, Any], submission: Submission, root: Path, folder: Path) -> list[str]:
+    """Return the command of a grade, up to where its report goes."""
+    archive = folder / "submission.zip"
+    archive.write_bytes(pack(submission))
+    device = "cpu" if report["device"].startswith("cpu") else "cuda"
+    command = [sys.executable, str(root / "grade.py"), str(archive), "--seed", str(report["seed"]), "--device", device]
+    command += ["--sandbox", report["sandbox"]] if report["sandbox"] else []
+    return [*command, "--jobs", str(report.get("jobs") or 1), "--only", *_checks(report)]
+
+
+def _checks(report: dict[str, Any]) -> list[str]:
+    return [entry["name"] for entry in score.entries_of(report) if "::" in entry["name"]]
+
+
+def differing_versions(report: dict[str, Any]) -> list[str]:
+    """Return what is of another version here than it was then, a sentence each; the grader apart."""
+    here = grading.versions()
+    then = {name: version for name, version in report["versions"].items() if name != "grader"}
+    found = [f"{name} was {then[name]}, here it is {here[name]}" for name in then if then[name] != here.get(name)]
+    packages = [f"--with {name}=={then[name]}" for name in ("torch", "triton", "numpy") if then[name] != here[name]]
+    python = [f"--python {then['python']}"] if then.get("python", here["python"]) != here["python"] else []
+    if found:
+        found.append(
+            f"the same ones: uv run {' '.join([*python, *packages])} python -m assignment.classroom reproduce …"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _grader_of(report: dict[str, Any], notes: list[str]) -> Iterator[Path]:
+    """Give the checkout of a report's grader: this one, or its commit in a folder that goes again."""
+    then = report["versions"].get("grader")
+    commit = report.get("classroom", {}).get("grader", "")
+    if then in (None, grading.versions()["grader"]):
+        yield ROOT
+        return
+    if not commit or commit.endswith("+"):
+        notes.append(f"the grader was another one ({then}), of no commit that is known; this one is {ROOT}")
+        yield ROOT
+        return
+    with tempfile.TemporaryDirectory(prefix="grader-") as folder:
+        place = Path(folder) / commit
+        _git("worktree", "add", "--detach", str(place), commit)
+        try:
+            notes.append(f"the grader is that of commit {commit}")
+            yield place
+        finally:
+            _git("worktree", "remove", "--force", str(place))
+
+
+def _git(*command: str) -> None:
+    done = subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, text=True)
+    if done.returncode:
+        raise UnusableSubmission(f"git {' '.join(command)}: {done.stderr.strip()[:300]}")
+
+
+def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return what two reports say differently of the checks of the first, a sentence each."""
+    entries = {entry["name"]: entry for entry in score.entries_of(now)}
+    found = []
+    for before in score.entries_of(then):
+        if "::" not in before["name"]:
+            continue
+        after = entries.get(before["name"])
+        if after is None:
+            found.append(f"{before['name']}: not graded")
+            continue
+        found += [
+            f"{before['name']}: {key} was {_short(before.get(key))}, is {_short(after.get(key))}"
+            for key in COMPARED
+            if before.get(key) != after.get(key)
+        ]
+    return found
+
+
+def _short(value: Any) -> str:
+    return repr(value) if len(repr(value)) <= MAX_SHOWN else f"{repr(value)[:MAX_SHOWN]}…"
+
+
+def _tell(again: Again, report: dict[str, Any], console: Console) -> None:
+    n_checks = len(_checks(report))
+    said = "different" if again.differences else f"the same in {n_checks} checks, {report['score']:g} points"
+    then = "" if again.cpu_then_s is None else f", {again.cpu_then_s:.0f} s in the class"
+    console.print(Text(f"{again.name}: {said}; {again.cpu_s:.0f} s of processor time{then}"))
+    for line in (*again.notes, *again.differences):
+        console.print(Text(f"  {line}"))

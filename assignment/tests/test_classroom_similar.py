@@ -1,0 +1,219 @@
+"""Alike submissions: copies in other clothes are found, and nobody who wrote the same algorithm alone is."""
+
+import ast
+import itertools
+import random
+import re
+
+import pytest
+
+from assignment.attacks import bugs, corpus
+from assignment.classroom import made, prints, similar
+from assignment.classroom.disguise import disguised
+from assignment.classroom.similar import ROOT, Work
+from assignment.submission import PACKAGE, Submission
+
+KERNEL = '''
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Say something."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # where
+    x = tl.load(x_ptr + rows, mask=rows < n, other=0.0)
+    tl.store(y_ptr + rows, tl.exp2(x - tl.max(x, 0)), mask=rows < n)
+
+
+def helper(n):
+    return triton.cdiv(n, 128) + 1
+
+
+def rmsnorm(x, weight, eps=1e-5):
+    y = x.new_empty(x.shape)
+    kernel[(helper(x.numel()),)](x, y, x.numel(), BLOCK=128)
+    return y
+'''
+
+
+@pytest.fixture(scope="module")
+def variants():
+    """What right submissions do not have from the base, and what they have: by name."""
+    entries = [entry for entry in corpus.entries() if entry.kind == corpus.VARIANT and not made._is_practice(entry)]
+    return {entry.name: entry.submission for entry in entries}
+
+
+@pytest.fixture(scope="module")
+def known():
+    handout = similar.given([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md"])
+    return handout | {*prints.prints_of(Submission(bugs.base()).sources).places}
+
+
+def works(submissions):
+    return [Work(name, frozenset([name]), one.sources) for name, one in submissions.items()]
+
+
+# a disguise
+
+
+def test_a_disguise_changes_names_order_and_comments_and_nothing_else():
+    files = {f"{PACKAGE}/rmsnorm.py": KERNEL.encode()}
+    text = disguised(files, random.Random(1))[f"{PACKAGE}/rmsnorm.py"].decode()
+    assert not re.search(r"helper|rows|x_ptr|\bBLOCK\b|\bkernel\b|where|something", text)
+    assert "def rmsnorm(x, weight, eps=1e-05):" in text
+    assert "mask=" in text
+    assert "other=0.0" in text
+    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(KERNEL))
+    assert prints.prints_of({"a.py": text}).places.keys() == prints.prints_of({"a.py": KERNEL}).places.keys()
+
+
+def test_a_disguised_package_still_has_its_functions():
+    files = disguised(bugs.base(), random.Random(2))
+    assert files.keys() == bugs.base().keys()
+    for path, content in files.items():
+        before = {name for name in corpus.defined(bugs.base()[path]) if name in corpus.FUNCTIONS}
+        assert before <= set(corpus.defined(content))
+
+
+# what is alike
+
+
+def test_copies_are_found_and_variants_are_not_accused(variants, known):
+    """Every variant beside a disguised copy of every third: the same hand wrote them all"""
+    copied = [*variants][::3]
+    copies = {f"copy of {name}": Submission(disguised(variants[name].files, random.Random(name))) for name in copied}
+    found = similar.compared(works(variants | copies), known)
+    pairs = {frozenset((pair.left, pair.right)) for pair in found.pairs}
+    expected = {frozenset((name, f"copy of {name}")) for name in copied} - {
+        frozenset(("variants/base", "copy of variants/base"))  # which all have been given
+    }
+    assert pairs == expected
+    assert found.highest_below < 0.4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("rows", "offsets").replace("x_ptr", "source"),
+        lambda text: text.replace("  # where", "\n    # in which program?\n"),
+        lambda text: text.replace("128", "256"),
+        lambda text: text.replace("mask=rows < n, other=0.0)", "\n        mask=(rows < n),\n        other=0.0,\n    )"),
+    ],
+    ids=["names", "comments", "numbers", "layout"],
+)
+def test_fingerprints_survive(change):
+    changed = change(KERNEL)
+    assert changed != KERNEL
+    before, after = (prints.prints_of({"a.py": text}).places.keys() for text in (KERNEL, changed))
+    assert before == after
+
+
+def test_fingerprints_tell_of_the_libraries_names():
+    """tl.exp2 and tl.sqrt are not the same"""
+    before, after = (
+        prints.prints_of({"a.py": text}).places.keys() for text in (KERNEL, KERNEL.replace("exp2", "sqrt"))
+    )
+    assert before != after
+
+
+def long(seed, n=60):
+    rng = random.Random(seed)
+    lines = (f"    a = tl.{rng.choice(['exp', 'sum', 'load', 'dot'])}(b) {rng.choice('+-*/')} {rng.choice('+-')}c"
+             for _ in range(n))  # fmt: skip
+    return "def f(b, c):\n" + "\n".join(lines) + "\n"
+
+
+def class_of(*texts, owners=None):
+    return [
+        Work(f"s{i}", frozenset([owners[i] if owners else f"s{i}"]), {f"{PACKAGE}/a.py": text})
+        for i, text in enumerate(texts)
+    ]
+
+
+def test_what_all_have_been_given_does_not_count():
+    shared = long(1)
+    texts = [shared + long(i) for i in range(2, 5)]
+    assert not similar.compared(class_of(*texts), {*prints.prints_of({"a.py": shared}).places}).pairs
+
+
+def test_two_submissions_of_one_student_are_not_compared():
+    texts = [long(1), long(1), long(2)]
+    assert [pair.alike for pair in similar.compared(class_of(*texts), set()).pairs] == [1.0]
+    assert not similar.compared(class_of(*texts, owners=["ada", "ada", "bo"]), set()).pairs
+
+
+@pytest.mark.parametrize("n", [2, 3, 10])
+def test_a_small_class(n):
+    """Two of whom share all"""
+    found = similar.compared(class_of(long(0), *map(long, range(n - 1))), set())
+    assert [(pair.left, pair.right) for pair in found.pairs] == [("s0", "s1")]
+
+
+def test_one_file_of_several_is_enough():
+    mine, other = ({f"{PACKAGE}/{name}.py": long(seed) for name, seed in files} for files in
+                   ([("a", 1), ("b", 2), ("c", 3)], [("d", 1), ("e", 4), ("f", 5)]))  # fmt: skip
+    (pair,) = similar.compared([Work("x", frozenset("x"), mine), Work("y", frozenset("y"), other)], set()).pairs
+    assert pair.where.endswith(("a.py", "d.py"))
+    assert pair.passages[0].left == (f"{PACKAGE}/a.py", 1, 61)
+    assert pair.passages[0].right == (f"{PACKAGE}/d.py", 1, 61)
+
+
+@pytest.mark.parametrize("text", ["", "def f(:", "x = '''", "\0", "é = 1\n" * 3, "(" * 500, "\t x\n  y\n"])
+def test_what_is_no_python_is_compared_as_far_as_it_goes(text):
+    assert not similar.compared(class_of(text, text), set()).pairs
+
+
+def test_the_threshold_follows_the_class():
+    assert similar.threshold_of([0.01] * 99 + [1.0]) == similar.FLOOR
+    assert similar.threshold_of([i / 200 for i in range(100)]) > similar.FLOOR
+    assert similar.threshold_of([0.9] * 50 + [0.0] * 50) == similar.CEILING
+
+
+def test_the_page_holds_what_students_wrote_as_text():
+    evil = long(1).replace("b, c", "b, c, d='</pre><script>alert(1)</script>'")
+    class_ = class_of(evil, evil, long(2))
+    class_[0] = Work("<img src=x onerror=alert(1)>", frozenset("x"), class_[0].sources)
+    found = similar.compared(class_, set())
+    page = similar.page(found, {work.name: work for work in class_})
+    assert "&lt;img src=x" in page
+    assert not re.search(r"<script|<img|https?:|src=[\"']|@import|url\(", page.replace("&lt;", ""))
+    assert "default-src 'none'" in page
+    assert "cheat" not in page.lower()
+
+
+def test_a_page_without_a_pair():
+    class_ = class_of(long(1), long(2))
+    assert "There is none." in similar.page(similar.compared(class_, set()), {})
+
+
+# a made class
+
+
+def test_a_made_class_is_what_its_table_says(tmp_path):
+    students = made.drawn(60, random.Random(7))
+    assert len(students) == 60
+    assert len({one.name for one in students}) == 60
+    kinds = {one.kind for one in students}
+    assert kinds == {*made.OF_300}
+    by_name = {one.name: one for one in students}
+    for one in students:
+        assert one.kind != made.COPY or by_name[one.copied].parts == one.parts
+    made.write(students, tmp_path, random.Random(1))
+    assert len([*(tmp_path / "submissions").iterdir()]) == 60
+    assert len((tmp_path / "truth.csv").read_bytes().split(b"\r\n")) > 60
+
+
+def test_a_class_is_drawn_by_its_seed():
+    first, again, other = (made.drawn(40, random.Random(seed)) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_a_mixture_has_both_of_its_parts():
+    for one in itertools.islice((s for s in made.drawn(120, random.Random(3)) if s.kind == made.MIXTURE), 12):
+        base, (bug, other) = bugs.base(), one.parts
+        assert bug.startswith("bugs/")
+        assert not other.startswith("bugs/")
+        changed = {path for path, content in one.files.items() if base.get(path) != content}
+        assert len(changed) >= 2
