@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import grade, report, review
+from assignment.classroom import grade, leaderboard, report, review
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade, report, review)
+COMMANDS = (grade, report, review, leaderboard)
 UNUSABLE, INTERRUPTED = 2, 130
 
 

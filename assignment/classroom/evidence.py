@@ -52,6 +52,12 @@ class Finding:
     excerpts: tuple[Excerpt, ...]
     decision: Decision | None = None
 
+    @property
+    def summary(self) -> str:
+        """The line of the message that says what was found; the first may tell the call."""
+        lines = [line.strip() for line in self.message.splitlines()] or ["no message"]
+        return next((line for line in lines if not line.endswith(":")), lines[0])
+
 
 def sources(folder: Path, name: str, sha256: str) -> dict[str, str]:
     """Return the files of a submission as they were graded; none where they were not kept."""
