@@ -5,6 +5,7 @@ import json
 import math
 import secrets
 import statistics
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.pseudonyms:
         names = pseudonyms(options.results / PSEUDONYMS, reports)
     else:
-        names = {one.student: report.people(one) or one.student for one, _ in found.counted}
+        names = distinct({one.student: report.people(one) for one, _ in found.counted})
     right = {name: one for name, one in timed.items() if is_right(one)}
     boards = [
         {"machine": text.line(machine), "columns": columns(own.values()), "rows": rows(own, names)}
@@ -190,6 +191,15 @@ def rows(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[Row]
         overall = _mean(ratio.middle for ratio in ratios.values()) if is_whole else None
         found.append(Row(names[name], one["classroom"]["graded"][:10], ratios, overall))
     return sorted(found, key=lambda row: (-(row.overall or -math.inf), row.name))
+
+
+def distinct(names: dict[str, str]) -> dict[str, str]:
+    """Return what students are called: by their names, and where these are alike with what tells them apart."""
+    count = Counter(names.values())
+    return {
+        student: name if name and count[name] == 1 else f"{name} ({student})" if name else student
+        for student, name in names.items()
+    }
 
 
 def pseudonyms(path: Path, students: Iterable[str]) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 import base64
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from assignment.commands.files import replace
 
@@ -38,6 +39,11 @@ def percent(value: float) -> str:
     return f"{rounded} %"
 
 
+def breakable(name: str) -> Markup:
+    """Return a name that may be broken into lines at what joins its words."""
+    return Markup(re.sub(r"(::|[_-]|(?<=[a-z])(?=[A-Z]))", r"\1<wbr>", str(escape(name))))
+
+
 def duration(seconds: float) -> str:
     """Return seconds in words."""
     if seconds < 120:
@@ -53,7 +59,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(number=number, percent=percent, duration=duration)
+    made.filters.update(number=number, percent=percent, duration=duration, breakable=breakable)
     made.globals.update(policy=POLICY, style=Markup(STYLE), sort=Markup(SORT))
     return made
 

@@ -10,6 +10,7 @@ grades.csv         a row a student
 """
 
 import datetime
+import functools
 import hashlib
 import json
 import subprocess
@@ -111,7 +112,10 @@ class Results:
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder, self.settings = folder, settings
-        self._commit = commit()
+
+    @functools.cached_property
+    def _commit(self) -> str:
+        return commit()
 
     def _report(self, handed: Handed) -> Path:
         return self.folder / "reports" / f"{handed.name}.json"
