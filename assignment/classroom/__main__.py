@@ -1,7 +1,7 @@
 """`python -m assignment.classroom`: grade a class, and make something of the results.
 
-Exit status: 0 done, 1 some submissions got no grade (each has an entry that says why), 2 the arguments cannot be used,
-130 interrupted: the same command goes on from there.
+Exit status: 0 done, 1 some submissions got no grade (each has an entry that says why) or wait for a decision, 2 the
+arguments cannot be used, 130 interrupted: the same command goes on from there.
 """
 
 import argparse

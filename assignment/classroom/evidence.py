@@ -110,12 +110,9 @@ def findings(
         for group in _alike(problem["checks"]):
             message = group[0]["message"]
             names = tuple(check["name"] for check in group)
-            found.append(
-                Finding(
-                    name, problem["name"], group[0]["status"], message, names, problem["score"],
-                    problem["max_score"], excerpts(message, files), decision,
-                )  # fmt: skip
-            )
+            points, why = (problem["score"], problem["max_score"]), group[0]["status"]
+            here = excerpts(message, files)
+            found.append(Finding(name, problem["name"], why, message, names, *points, here, decision))
     points = (report["score"] or 0.0, report["max_score"] or decisions.largest(decisions.TOTAL))
     for why, message in _of_all(report, asked):
         here = excerpts(message, files)

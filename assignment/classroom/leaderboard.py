@@ -16,23 +16,14 @@ from rich.console import Console
 from assignment import text
 from assignment.classroom import grades, pages, report
 from assignment.commands.files import replace
-from assignment.judge import checks, score
+from assignment.judge import score
 from assignment.submission import UnusableSubmission
 
 PAGE, PSEUDONYMS = "leaderboard.html", "pseudonyms.json"
 ROUNDING = 1e-6  # points
 # What a check is about that is not values: its name ends so.
-NOT_VALUES = ("_traffic", "_memory", "_compiles", "_speed", "_mistakes")
-ADJECTIVES = (
-    "amber ancient brave bright calm clever copper coral crimson curious daring eager early fair "
-    "gentle golden happy hidden honest humble indigo ivory jolly kind lively lucky merry misty "
-    "noble olive patient proud quick quiet scarlet silver steady sunny swift wise"
-).split()
-ANIMALS = (
-    "badger bear beaver bison crane crow deer dolphin eagle falcon ferret finch fox gecko goose "
-    "hare hawk heron horse ibex jay koala lark lemur lion lizard lynx marten mole moose newt otter "
-    "owl panda puffin raven robin seal stork swan tiger toad trout turtle whale wolf wren yak zebra"
-).split()
+NOT_VALUES, SPEED = ("_traffic", "_memory", "_compiles", "_mistakes"), "_speed"
+WORDS = Path(__file__).with_name("pseudonyms.txt")  # a line of adjectives, one of animals
 
 
 @dataclass(frozen=True)
@@ -77,9 +68,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     board.add_argument("results", type=Path, help="the folder that `grade --to` has made")
     board.add_argument("--to", type=Path, metavar="FILE", help=f"default: RESULTS/{PAGE}")
     board.add_argument("--title", default="CS336 kernels", help="above the page")
-    board.add_argument(
-        "--pseudonyms", action="store_true", help=f"in place of names; RESULTS/{PSEUDONYMS} has them"
-    )
+    board.add_argument("--pseudonyms", action="store_true", help=f"for names: RESULTS/{PSEUDONYMS}")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -121,12 +110,12 @@ def ratios_of(of: dict[str, Any]) -> dict[str, Ratio]:
     found = {}
     for check in timed_checks(of):
         timings = check["timings"]
-        means = [_mean(one[key] for one in timings) for key in ("ratio", "low", "high")]
+        middle, low, high = (_mean(one[key] for one in timings) for key in ("ratio", "low", "high"))
         told = tuple(
             f"{one['case']}: {one['ratio']:.2f} ({one['low']:.2f}–{one['high']:.2f}), {one['us']:,.0f} µs"
             for one in timings
         )
-        found[function_of(check)] = Ratio(*means, cases=told)
+        found[function_of(check)] = Ratio(middle, low, high, told)
     return found
 
 
@@ -143,13 +132,9 @@ def is_right(of: dict[str, Any]) -> bool:
     """
     if grades.state(of) not in ("", grades.DECIDED) or has_less(of):
         return False
-    entries = [(problem["name"], check) for problem in of["problems"] for check in problem["checks"]]
-    timed = [check for name, check in entries if name == checks.SPEED]
-    values = [
-        check
-        for name, check in entries
-        if name != checks.SPEED and not check["name"].endswith(NOT_VALUES)
-    ]
+    entries = [check for problem in of["problems"] for check in problem["checks"]]
+    timed = [check for check in entries if check["name"].endswith(SPEED)]
+    values = [check for check in entries if not check["name"].endswith((*NOT_VALUES, SPEED))]
     return all(one["score"] or one["status"] == score.NOT_GRADED for one in timed) and all(
         one["status"] in score.KEEPS_POINTS for one in values
     )
@@ -213,7 +198,8 @@ def pseudonyms(path: Path, students: Iterable[str]) -> dict[str, str]:
         kept = {str(name): text.line(str(said)) for name, said in kept.items()}
     except (OSError, ValueError, AttributeError) as error:
         raise UnusableSubmission(f"{path} cannot be read: {error}; mend it or remove it") from error
-    free = {f"{adjective} {animal}" for adjective in ADJECTIVES for animal in ANIMALS}
+    adjectives, animals = (line.split() for line in WORDS.read_text().splitlines())
+    free = {f"{adjective} {animal}" for adjective in adjectives for animal in animals}
     left = sorted(free - set(kept.values()))
     secrets.SystemRandom().shuffle(left)
     for student in students:

@@ -158,8 +158,7 @@ def misconceptions(reports: Reports, names: Mapping[str, str] | None = None) -> 
             if name not in who.setdefault(key, []):
                 who[key].append(name)
     return _commonest(
-        Cause(*_parts(first[key]), (names or {}).get(first[key], ""), tuple(whose))
-        for key, whose in who.items()
+        Cause(*_parts(first[key]), (names or {}).get(first[key], ""), tuple(whose)) for key, whose in who.items()
     )
 
 

@@ -58,9 +58,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     report.set_defaults(run=run)
     report.add_argument("results", type=Path, help="the folder that `grade --to` has made")
     report.add_argument("--title", default="CS336 kernels", help="above the page")
-    report.add_argument(
-        "--price", type=float, metavar="P", help="of an hour of one grader, for the cost of grading"
-    )
+    report.add_argument("--price", type=float, metavar="P", help="of an hour of one grader")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -174,9 +172,7 @@ def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str
             {
                 **problem,
                 "practice": kind,
-                "checks": [
-                    {**check, "excerpts": _excerpts(check, files)} for check in problem["checks"]
-                ],
+                "checks": [{**check, "excerpts": _excerpts(check, files)} for check in problem["checks"]],
             }
             for kind, problem in shown
         ],

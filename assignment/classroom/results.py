@@ -60,9 +60,7 @@ def known(folder: Path) -> Settings:
     path = folder / SETTINGS
     try:
         kept = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Settings(
-            int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"])
-        )
+        return Settings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
     except FileNotFoundError:
         wanted = "expected a folder that `classroom grade` has made"
         raise UnusableSubmission(f"{folder}: holds no {SETTINGS}; {wanted}") from None

@@ -65,10 +65,7 @@ def reports(folder: Path, form: Form) -> dict[str, dict[str, Any]]:
 
 def decided(reports: dict[str, dict[str, Any]], made: list[Decision]) -> dict[str, dict[str, Any]]:
     """Return the reports with what was decided."""
-    return {
-        name: decisions.applied(report, decisions.about(made, name, report))
-        for name, report in reports.items()
-    }
+    return {name: decisions.applied(report, decisions.about(made, name, report)) for name, report in reports.items()}
 
 
 def write(folder: Path, form: Form) -> None:
