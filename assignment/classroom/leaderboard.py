@@ -16,7 +16,7 @@ from rich.console import Console
 from assignment import text
 from assignment.classroom import grades, pages, report
 from assignment.commands.files import replace
-from assignment.judge import score
+from assignment.judge import checks, score
 from assignment.submission import UnusableSubmission
 
 PAGE, PSEUDONYMS = "leaderboard.html", "pseudonyms.json"
@@ -134,7 +134,9 @@ def is_right(of: dict[str, Any]) -> bool:
         return False
     entries = [check for problem in of["problems"] for check in problem["checks"]]
     timed = [check for check in entries if check["name"].endswith(SPEED)]
-    values = [check for check in entries if not check["name"].endswith((*NOT_VALUES, SPEED))]
+    values = [one for one in entries if not one["name"].endswith((*NOT_VALUES, checks.SPEED))]
+    if not {*map(function_of, timed)} <= {*map(function_of, values)}:
+        return False  # whether its values are right was not asked
     return all(one["score"] or one["status"] == score.NOT_GRADED for one in timed) and all(
         one["status"] in score.KEEPS_POINTS for one in values
     )

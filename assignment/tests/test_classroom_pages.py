@@ -183,6 +183,23 @@ def test_only_who_is_right_is_on_the_board(changes, is_on):
     assert leaderboard.is_right(timed(**changes)) == is_on
 
 
+def test_who_was_not_asked_for_values_is_not_on_the_board():
+    told = timed()
+    speed = [problem for problem in told["problems"] if problem["name"] == "speed"]
+    assert not leaderboard.is_right({**told, "problems": speed, "score": speed[0]["score"]})
+
+
+def test_points_of_speed_that_were_not_graded_keep_nobody_off():
+    told = timed()
+    without = {"name": "speed", "status": score.NOT_GRADED, "score": 0.0, "claim": "Speed: no check"}
+    speed = told["problems"][-1]
+    timed_one = [check for check in speed["checks"] if check["name"] == SPEED]
+    part = {**speed, "checks": [*timed_one, without], "score": timed_one[0]["score"]}
+    rest = [*told["problems"][:-1], part]
+    total = sum(problem["score"] for problem in rest)
+    assert leaderboard.is_right({**told, "problems": rest, "score": total})
+
+
 def test_a_decision_settles_a_doubt_or_takes_it_off_the_board():
     told = timed(**{VALUES: Case("", score.NEEDS_REVIEW, "look")})
     sha256 = decisions.sha256_of(told)
