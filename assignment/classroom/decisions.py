@@ -1,4 +1,4 @@
-"""What staff have decided about submissions: a TOML file beside the results, which may be edited by hand.
+"""What staff have decided about submissions: a TOML file beside the results.
 
     [[decision]]
     name = "ada"
@@ -9,8 +9,9 @@
     when = 2026-12-02T10:00:00+00:00
     sha256 = "…"
 
-A decision sets the points of a problem, or with the problem "total" of all, of the submission with this hash and of no
-other. Decisions are only ever added: of two about the same the later one counts.
+A decision sets the points of a problem, or with the problem "total" of all, of the submission with
+this hash and of no other. Decisions are only ever added, and may be edited by hand: of two about the
+same the later one counts.
 """
 
 import datetime
@@ -34,7 +35,8 @@ from assignment.submission import UnusableSubmission
 FILE = "decisions.toml"
 TOTAL = "total"
 HEAD = """\
-# Decisions of the staff: see "Grade a class" in assignment/README.md. Of two about the same, the later one counts.
+# Decisions of the staff: see "Grade a class" in assignment/README.md.
+# Of two about the same, the later one counts.
 # sha256 says which submission is meant: once another is handed in, the decision is void.
 """
 BEGIN = re.compile(r"^[ \t]*\[\[[ \t]*decision[ \t]*\]\]", re.MULTILINE)
@@ -59,7 +61,7 @@ class Decision:
 
 
 def largest(problem: str) -> float:
-    """Return the points that a problem, or the total, may have; raises ValueError where there is none of that name."""
+    """Return the points that a problem, or the total, may have; raises ValueError for another name."""
     graded = {n: one.points for n, one in checks.problems().items() if not checks.is_practice(n)}
     if problem == TOTAL:
         return sum(graded.values())
@@ -89,7 +91,7 @@ def checked(entry: dict[str, Any]) -> Decision:
 
 
 def parsed(content: str, path: Path) -> list[Decision]:
-    """Return the decisions of a file's text, in its order; raises UnusableSubmission, with the line."""
+    """Return the decisions of a text, in its order; raises UnusableSubmission, with the line."""
     try:
         data = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
@@ -106,7 +108,8 @@ def parsed(content: str, path: Path) -> list[Decision]:
         try:
             found.append(checked(entry))
         except ValueError as error:
-            where = f"the decision in line {begun[i]}" if len(begun) == len(entries) else f"decision {i + 1}"
+            has_line = len(begun) == len(entries)
+            where = f"the decision in line {begun[i]}" if has_line else f"decision {i + 1}"
             raise _refusal(path, f"{where}: {error}") from None
     return found
 
@@ -125,7 +128,7 @@ def _refusal(path: Path, why: str) -> UnusableSubmission:
 
 
 def read(folder: Path) -> list[Decision]:
-    """Return the decisions beside the results; raises UnusableSubmission where the file cannot be read."""
+    """Return the decisions beside the results; raises UnusableSubmission."""
     return parsed(_content(folder / FILE), folder / FILE)
 
 
@@ -214,8 +217,7 @@ def applied(report: dict[str, Any], decided: dict[str, Decision]) -> dict[str, A
     if not decided:
         return report
     problems = [
-        {**problem, "score": decided[problem["name"]].points} if problem["name"] in decided else problem
-        for problem in report["problems"]
+        {**one, "score": decided[one["name"]].points} if one["name"] in decided else one for one in report["problems"]
     ]
     summed = round(sum(problem["score"] for problem in problems), 6)
     return {

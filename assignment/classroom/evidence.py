@@ -1,4 +1,4 @@
-"""What needs a person before grades are published, with the code around the lines that a message names."""
+"""What needs a person before grades are published, with the code around the lines it names."""
 
 import re
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ def excerpts(message: str, files: dict[str, str]) -> tuple[Excerpt, ...]:
 
 
 def is_below(got: str, asked: str) -> bool:
-    """Return whether a sandbox holds less than the one that was asked for; of `auto` only the unsafe do."""
+    """Return whether a sandbox holds less than the one asked for; for `auto` only the unsafe do."""
     if got in rungs.UNSAFE or got not in rungs.RUNGS:
         return True
     return asked in rungs.RUNGS and rungs.RUNGS.index(got) > rungs.RUNGS.index(asked)
@@ -112,7 +112,8 @@ def findings(
             names = tuple(check["name"] for check in group)
             points, why = (problem["score"], problem["max_score"]), group[0]["status"]
             here = excerpts(message, files)
-            found.append(Finding(name, problem["name"], why, message, names, *points, here, decision))
+            of = problem["name"]
+            found.append(Finding(name, of, why, message, names, *points, here, decision))
     points = (report["score"] or 0.0, report["max_score"] or decisions.largest(decisions.TOTAL))
     for why, message in _of_all(report, asked):
         here = excerpts(message, files)

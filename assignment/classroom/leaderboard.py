@@ -128,7 +128,7 @@ def _mean(values: Iterable[float]) -> float:
 def is_right(of: dict[str, Any]) -> bool:
     """Return whether all values are right, with nothing open and no points taken away.
 
-    What is timed has no points where one of its values is wrong, and a share of them where it is only slow.
+    What is timed has no points where a value is wrong, and a share of them where it is only slow.
     """
     if grades.state(of) not in ("", grades.DECIDED) or has_less(of):
         return False
@@ -181,7 +181,7 @@ def rows(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[Row]
 
 
 def distinct(names: dict[str, str]) -> dict[str, str]:
-    """Return what students are called: by their names, and where these are alike with what tells them apart."""
+    """Return what students are called: their names, with what tells them apart where these are alike."""
     count = Counter(names.values())
     return {
         student: name if name and count[name] == 1 else f"{name} ({student})" if name else student

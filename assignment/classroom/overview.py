@@ -157,9 +157,9 @@ def misconceptions(reports: Reports, names: Mapping[str, str] | None = None) -> 
             first.setdefault(key, sentence)
             if name not in who.setdefault(key, []):
                 who[key].append(name)
-    return _commonest(
-        Cause(*_parts(first[key]), (names or {}).get(first[key], ""), tuple(whose)) for key, whose in who.items()
-    )
+    known = names or {}
+    found = ((first[key], tuple(whose)) for key, whose in who.items())
+    return _commonest(Cause(*_parts(said), known.get(said, ""), whose) for said, whose in found)
 
 
 def _parts(sentence: str) -> tuple[str, str]:
@@ -180,7 +180,7 @@ def others(reports: Reports) -> list[Cause]:
 
 
 def kind(check: dict[str, Any]) -> str:
-    """Return what kind of failure a check's message tells of; "" where it is none of the student's."""
+    """Return what kind of failure a message tells of; "" where it is none of the student's."""
     if check["status"] in (score.NEEDS_REVIEW, score.GRADER_ERROR):
         return ""
     if check["status"] in STATUSES:

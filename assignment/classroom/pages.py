@@ -21,7 +21,8 @@ def _allowed(code: str) -> str:
 
 
 POLICY = (
-    f"default-src 'none'; style-src {_allowed(STYLE)}; script-src {_allowed(SORT)}; base-uri 'none'; form-action 'none'"
+    f"default-src 'none'; style-src {_allowed(STYLE)}; script-src {_allowed(SORT)}; "
+    + "base-uri 'none'; form-action 'none'"
 )
 
 

@@ -66,11 +66,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     found = read(options.results)
     if not found.counted:
         raise UnusableSubmission(f"{options.results}: no reports yet; run `classroom grade` first")
-    pages.write(options.results / PAGE, "report.html", **of_class(found, options.title, options.price))
+    shown = of_class(found, options.title, options.price)
+    pages.write(options.results / PAGE, "report.html", **shown)
     for handed, report in found.counted:
         path = options.results / STUDENTS / f"{handed.name}.html"
         pages.write(path, "student.html", **of_student(found, handed, report))
-    console.print(f"{options.results / PAGE} is the class's page, for {len(found.counted)} students")
+    students = len(found.counted)
+    console.print(f"{options.results / PAGE} is the class's page, for {students} students")
     return 0
 
 
@@ -103,7 +105,7 @@ def of_class(found: Class, title: str, price: float | None) -> dict[str, Any]:
         "cost": None if price is None else price * seconds.get("sum", 0.0) / 3600,
         "attempts": len(found.reports),
         "slowest": sorted(took.items(), key=lambda pair: -pair[1])[:SLOWEST],
-        "machines": Counter(_machine(one) for one in found.reports.values() if "seconds" in one).most_common(),
+        "machines": Counter(_machine(found.reports[name]) for name in took).most_common(),
     }
 
 
@@ -152,13 +154,14 @@ def _notes(reports: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str, Any]:
-    """Return what a student's page shows: nothing of the class, of the seed, or of where it was graded."""
+    """Return what a student's page shows: nothing of the class, of the seed, or of the machine's paths."""
     private = _private(found, handed)
     sha256 = decisions.sha256_of(found.reports[handed.name])
     files = evidence.sources(found.folder, handed.name, sha256)
     shown = [("", problem) for problem in report["problems"]]
     shown += [("practice", problem) for problem in report["practice"]]
-    checks = [check for problem in report["problems"] for check in problem["checks"] if check["cases"]]
+    entries = [check for problem in report["problems"] for check in problem["checks"]]
+    checks = [check for check in entries if check["cases"]]
     return {
         "title": people(handed) or handed.name,
         "about": f"Submission {handed.name}, graded {report['classroom']['graded'][:10]}",

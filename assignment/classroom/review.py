@@ -61,7 +61,8 @@ def _decide(options: argparse.Namespace, reports: dict[str, dict[str, Any]]) -> 
     """Keep the decision; raises UnusableSubmission."""
     name, problem, points = options.decide
     if name not in reports:
-        raise UnusableSubmission(f"--decide {name}: no report of that name; see {options.results}/reports")
+        where = f"{options.results}/reports"
+        raise UnusableSubmission(f"--decide {name}: no report of that name; see {where}")
     report = reports[name]
     sha256 = decisions.sha256_of(report)
     try:

@@ -1,6 +1,7 @@
 """The tables of grades beside the results, made anew whenever a report or a decision has changed.
 
-tables.json says what they are made of: who has handed in what, and which options of `classroom grade` they follow.
+tables.json says what they are made of: who has handed in what, and which options of
+`classroom grade` they follow.
 """
 
 import datetime
@@ -49,7 +50,8 @@ def form_of(folder: Path) -> Form:
         told = json.loads(path.read_text(encoding="utf-8"))
         due = datetime.datetime.fromisoformat(told["due"]) if told["due"] else None
         handed = tuple(map(results.from_data, told["handed"]))
-        return Form(handed, {name: name for name in grades.PICKED}[told["pick"]], due, told["assignment"])
+        pick = {name: name for name in grades.PICKED}[told["pick"]]
+        return Form(handed, pick, due, told["assignment"])
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         results.known(folder)  # says so where these are no results at all
         wanted = "run `classroom grade` again, which writes it"
@@ -65,11 +67,12 @@ def reports(folder: Path, form: Form) -> dict[str, dict[str, Any]]:
 
 def decided(reports: dict[str, dict[str, Any]], made: list[Decision]) -> dict[str, dict[str, Any]]:
     """Return the reports with what was decided."""
-    return {name: decisions.applied(report, decisions.about(made, name, report)) for name, report in reports.items()}
+    about = {name: decisions.about(made, name, report) for name, report in reports.items()}
+    return {name: decisions.applied(report, about[name]) for name, report in reports.items()}
 
 
 def write(folder: Path, form: Form) -> None:
-    """Write the tables; raises UnusableSubmission, and leaves them as they are, where decisions cannot be read."""
+    """Write the tables; where decisions cannot be read raises UnusableSubmission, and leaves them."""
     replace(folder / FILE, form.as_json())
     found = decided(reports(folder, form), decisions.read(folder))
     graded = [(one, found[one.name]) for one in form.handed if one.name in found]

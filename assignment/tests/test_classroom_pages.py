@@ -65,7 +65,7 @@ def test_a_misconception_counts_once_for_a_student_whatever_it_costs():
     reports = {
         "ada": a_report(one_check(score.FAIL, HINT), one_check(score.FAIL, f"In case [large]: {HINT}", name="b")),
         "bo": a_report(one_check(score.FAIL, f"{factor.format('0.5')}{score.OR}{HINT}")),
-        "cy": a_report(one_check(score.FAIL, factor.format("1.7"))),
+        "cy": a_report(*(one_check(score.FAIL, factor.format(x), name=x) for x in ("1.7", "2.4"))),
         "di": a_report(one_check(score.OK)),
     }
     found = overview.misconceptions(reports, {HINT: "acc-not-rescaled"})
@@ -160,7 +160,7 @@ def test_results_without_reports(tmp_path, capsys):
 
 
 def timed(of=None, ratio=0.9, status=score.OK, share=None, **cases):
-    """The report of a submission that was timed on a GPU; `cases` are of check names with _ for ::."""
+    """The report of a submission that was timed on a GPU; `cases` by the check's name."""
     of = of or class_made.submission()
     case = Case("large", status, measured="m", timing={**TIMING, "ratio": ratio}, share=share)
     return class_made.report(of, {SPEED: case, **cases}, GPU)
