@@ -1,7 +1,7 @@
 """`python -m assignment.classroom`: grade a class, and make something of the results.
 
-Exit status: 0 done, 1 some submissions got no grade (each has an entry that says why), 2 the arguments cannot be used,
-130 interrupted: the same command goes on from there.
+Exit status: 0 done, 1 some submissions got no grade (each has an entry that says why) or wait for a decision, 2 the
+arguments cannot be used, 130 interrupted: the same command goes on from there.
 """
 
 import argparse
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import compare, grade, kills, made, reproduce, similar
+from assignment.classroom import compare, grade, kills, leaderboard, made, report, reproduce, review, similar
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade, similar, compare, reproduce, made, kills)
+COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, made, kills)
 UNUSABLE, INTERRUPTED = 2, 130
 
 

@@ -10,10 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import batch, grades, handed_in, results
+from assignment.classroom import batch, decisions, grades, handed_in, results, tables
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
-from assignment.commands.files import replace
 from assignment.judge import checks
 from assignment.sandbox import rungs
 from assignment.submission import UnusableSubmission
@@ -58,6 +57,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if unknown:
         raise UnusableSubmission(f"--again {unknown[0]}: nobody of that name has handed in anything")
     settings = results.opened(options.to, options.device, options.sandbox, tuple(options.only))
+    decisions.read(options.to)  # what is wrong with them is said before anything is graded
     kept = results.Results(options.to, settings)
     jobs, unreadable = _jobs(handed, kept, set(options.again))
     for one, why in unreadable:
@@ -99,10 +99,10 @@ def _grade(jobs: list[Job], kept: results.Results, options: argparse.Namespace, 
             progress.advance(task)
             if isinstance(answer, Exception):
                 why = text.clean(f"{type(answer).__name__}: {answer}")
-                kept.keep(job.handed, "", results.failed(why), why)
+                kept.keep(job.handed, "", results.failed(why), why, job.submission)
                 console.print(Text(f"  {job.handed.name}: no grade: {why.splitlines()[0]}", "bold red"))
             else:
-                kept.keep(job.handed, job.key, answer["report"], answer["log"])
+                kept.keep(job.handed, job.key, answer["report"], answer["log"], job.submission)
                 console.print(Text(_line(job.handed, answer["report"])))
 
 
@@ -113,8 +113,5 @@ def _line(handed: Handed, report: dict[str, Any]) -> str:
 
 
 def _write_tables(handed: list[Handed], kept: results.Results, options: argparse.Namespace) -> None:
-    graded = [(one, report) for one in handed if (report := kept.of(one)) is not None]
-    table = grades.rows(graded, options.pick, options.due)
-    replace(options.to / "grades.csv", grades.as_csv(table))
-    replace(options.to / "gradescope.csv", grades.gradescope(table))
-    replace(options.to / "canvas.csv", grades.canvas(table, options.assignment))
+    form = tables.Form(tuple(handed), options.pick, options.due, options.assignment)
+    tables.write(kept.folder, form)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from assignment.classroom import decisions
 from assignment.classroom.handed_in import Handed, Person
 from assignment.judge import checks, score
 
 Graded = tuple[Handed, dict[str, Any]]
 DAY_S = 86_400
+DECIDED = "decided"
 
 
 def points(report: dict[str, Any]) -> float:
@@ -48,14 +50,23 @@ def late_days(handed: Handed, due: Any) -> int | str:
 
 
 def state(report: dict[str, Any]) -> str:
-    """Return what is to be done about a report before it is published; "" for nothing."""
+    """Return what is to be done about a report before it is published.
+
+    "" is nothing, and `decided` that staff have settled all there was.
+    """
+    decided = report.get("decided", {})
+    if decisions.TOTAL in decided:
+        return DECIDED
     if "failed" in report:
         return "not graded"
-    entries = [entry for problem in report["problems"] for entry in problem["checks"]]
+    problems = [problem for problem in report["problems"] if problem["name"] not in decided]
+    entries = [entry for problem in problems for entry in problem["checks"]]
     statuses = {entry["status"] for entry in entries}
     if score.GRADER_ERROR in statuses or report.get("grader_failures"):
         return score.GRADER_ERROR
-    return score.NEEDS_REVIEW if score.NEEDS_REVIEW in statuses else ""
+    if score.NEEDS_REVIEW in statuses:
+        return score.NEEDS_REVIEW
+    return DECIDED if decided else ""
 
 
 def rows(graded: Iterable[Graded], pick: str, due: Any) -> list[dict[str, Any]]:
@@ -75,9 +86,15 @@ def rows(graded: Iterable[Graded], pick: str, due: Any) -> list[dict[str, Any]]:
                     "of": report.get("gradable", ""),
                     **{name: earned.get(name, 0) for name in problems},
                     "state": state(report),
+                    "decided": "; ".join(map(told, report.get("decided", {}).values())),
                 }
             )
     return table
+
+
+def told(decision: dict[str, Any]) -> str:
+    """Return a decision of a report in a line."""
+    return decisions.Decision(**decision).told
 
 
 def as_csv(table: list[dict[str, Any]]) -> bytes:

@@ -3,10 +3,14 @@
 class.toml         the seed, and what every submission is graded with
 reports/NAME.json  as `grade.py --json` writes it, with who handed in what under "classroom"
 logs/NAME.txt      what `grade.py` prints
+sources/NAME.zip   what was graded
+tables.json        who has handed in what, and how the grades are made of it: see tables.py
+decisions.toml     what staff have decided: see decisions.py
 grades.csv         a row a student
 """
 
 import datetime
+import functools
 import hashlib
 import json
 import subprocess
@@ -15,14 +19,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assignment.classroom.handed_in import Handed
+from assignment.classroom.handed_in import Handed, Person
 from assignment.commands.files import replace
 from assignment.compiling import rules
 from assignment.judge import streams
-from assignment.submission import Submission, UnusableSubmission
+from assignment.submission import Submission, UnusableSubmission, pack
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "class.toml"
+FOLDERS = ("reports", "logs", "sources")
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,20 @@ class Settings:
         )
 
 
+def known(folder: Path) -> Settings:
+    """Return the settings of a folder of results; raises UnusableSubmission."""
+    path = folder / SETTINGS
+    try:
+        kept = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Settings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
+    except FileNotFoundError:
+        wanted = "expected a folder that `classroom grade` has made"
+        raise UnusableSubmission(f"{folder}: holds no {SETTINGS}; {wanted}") from None
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        told = f"{path} cannot be read: {error}; mend it, or take a new folder"
+        raise UnusableSubmission(told) from error
+
+
 def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> Settings:
     """Return the settings of a folder of results, which is made where there is none.
 
@@ -61,19 +80,15 @@ def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> Se
     if not path.exists():
         if folder.exists() and any(folder.iterdir()):
             raise UnusableSubmission(f"{folder}: not empty, and no results; expected a new folder")
-        for name in ("reports", "logs"):
+        for name in FOLDERS:
             (folder / name).mkdir(parents=True, exist_ok=True)
         replace(path, asked.text().encode())
         return asked
-    try:
-        kept = tomllib.loads(path.read_text(encoding="utf-8"))
-        known = Settings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UnusableSubmission(f"{path} cannot be read: {error}; mend it, or take a new folder") from error
-    if (known.device, known.sandbox, known.only) != (device, sandbox, only):
-        options = " ".join(known.arguments[2:])
+    kept = known(folder)
+    if (kept.device, kept.sandbox, kept.only) != (device, sandbox, only):
+        options = " ".join(kept.arguments[2:])
         raise UnusableSubmission(f"{path}: these results are of {options}; give the same options, or a new folder")
-    return known
+    return kept
 
 
 def commit() -> str:
@@ -95,7 +110,10 @@ class Results:
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder, self.settings = folder, settings
-        self._commit = commit()
+
+    @functools.cached_property
+    def _commit(self) -> str:
+        return commit()
 
     def _report(self, handed: Handed) -> Path:
         return self.folder / "reports" / f"{handed.name}.json"
@@ -113,21 +131,52 @@ class Results:
         report = self.of(handed)
         return report is not None and report["classroom"].get("key") == of
 
-    def keep(self, handed: Handed, of: str, report: dict[str, Any], log: str) -> None:
-        """Write the report of a submission, after its log."""
+    def keep(
+        self,
+        handed: Handed,
+        of: str,
+        report: dict[str, Any],
+        log: str,
+        submission: Submission | None = None,
+    ) -> None:
+        """Write the report of a submission, after its log and its files."""
         about = {
             "key": of,
-            "student": handed.student,
-            "attempt": handed.attempt,
-            "people": [asdict(person) for person in handed.people],
-            "submitted": handed.submitted.isoformat() if handed.submitted else "",
-            "is_late": handed.is_late,
-            "source": str(handed.path),
+            **as_data(handed),
+            "sha256": submission.sha256 if submission else "",
             "grader": self._commit,
             "graded": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         }
+        if submission:
+            (self.folder / "sources").mkdir(exist_ok=True)
+            replace(self.folder / "sources" / f"{handed.name}.zip", pack(submission))
         replace(self.folder / "logs" / f"{handed.name}.txt", log.encode(errors="replace"))
         replace(self._report(handed), json.dumps({**report, "classroom": about}, indent=1).encode())
+
+
+def as_data(handed: Handed) -> dict[str, Any]:
+    """Return who handed in what, as plain data."""
+    return {
+        "student": handed.student,
+        "attempt": handed.attempt,
+        "people": [asdict(person) for person in handed.people],
+        "submitted": handed.submitted.isoformat() if handed.submitted else "",
+        "is_late": handed.is_late,
+        "source": str(handed.path),
+    }
+
+
+def from_data(data: dict[str, Any]) -> Handed:
+    """Return what as_data was made of, to be read no more; raises KeyError, TypeError, ValueError."""
+    when = data["submitted"]
+    return Handed(
+        str(data["student"]),
+        Path(data["source"]),
+        attempt=int(data["attempt"]),
+        submitted=datetime.datetime.fromisoformat(when) if when else None,
+        is_late=bool(data["is_late"]),
+        people=tuple(Person(**person) for person in data["people"]),
+    )
 
 
 def failed(message: str) -> dict[str, Any]:

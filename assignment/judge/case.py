@@ -21,6 +21,7 @@ class Case:
     ran: bool = True  # False where the function had been given up before
     notes: tuple[str, ...] = ()  # what the simulator remarked, without taking points for it
     measured: str = ""  # how fast it was, where that is what the case is about
+    timing: dict[str, Any] | None = None  # the same as numbers: see timing/speed.py
     share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
     hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked

@@ -44,6 +44,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         ran=refused is None or refused.ran,
         notes=tuple(door.notes if door else ()),
         measured=speed.measured if speed else "",
+        timing=speed.timing if speed else None,
         share=getattr(error, "share", None),  # of a TooSlow, the one exception that has it
         cheated=tuple(door.evidence if door else ()),
         hints=None if hints is None else tuple(hints),

@@ -18,6 +18,7 @@ WHOLE = case.Case(
     ran=False,
     notes=("a note",),
     measured="fast",
+    timing={"ratio": 0.5},
     share=0.5,
     cheated=("rmsnorm",),
     hints=(),

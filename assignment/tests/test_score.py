@@ -91,7 +91,8 @@ def timed(*cases: tuple[str, float | None]):
     """A check of 5 points with cases of these statuses and shares."""
     check = Check("test_flash_forward.py::test_triton_speed", "speed", "claim", 5.0)
     made = [
-        score.Case(str(i), status, "message", measured="fast", share=share) for i, (status, share) in enumerate(cases)
+        score.Case(str(i), status, "message", measured="fast", timing={"ratio": 0.5}, share=share)
+        for i, (status, share) in enumerate(cases)
     ]
     return score.CheckResult(check, tuple(made), len(made))
 
@@ -114,6 +115,7 @@ def test_who_is_right_but_slow_gets_a_share(cases, points):
 def test_what_was_measured_is_told():
     entry = score.check_entry(timed(("ok", None), ("FAIL", 0.5)), COMMAND)
     assert entry["measured"] == ["0: fast", "1: fast"]
+    assert entry["timings"] == [{"case": "0", "ratio": 0.5}, {"case": "1", "ratio": 0.5}]
     assert (entry["status"], entry["passed"]) == ("FAIL", 1)
 
 

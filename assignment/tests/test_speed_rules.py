@@ -36,6 +36,10 @@ def test_a_copy_stands_for_the_bytes_that_must_move(judge):
     assert judge.ratio == pytest.approx(0.95, rel=1e-3)
     assert judge.measured.startswith("0.95 × a copy (0.95–0.95; full points from 0.80): 140 µs a call, 3.8")
     assert judge.measured.endswith("96% of what this GPU reaches")
+    assert judge.timing == {
+        "against": "a copy", "ratio": pytest.approx(0.95, rel=1e-3), "low": judge.timing["ratio"],
+        "high": judge.timing["ratio"], "full_points_from": 0.8, "us": 140.0, "share_of_gpu": 0.9589,
+    }  # fmt: skip
 
 
 def test_who_is_slow_gets_the_share_that_was_reached(judge):

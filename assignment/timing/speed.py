@@ -108,6 +108,7 @@ class Speed:
         self.doubts: list[str] = []
         self.evidence: dict[str, list[str]] = {}
         self.measured = ""  # what was found, in a line
+        self.timing: dict[str, Any] | None = None  # and as numbers: see _judge
         self.seconds = 0.0  # a call
         self.ratio = 0.0  # of the peer's time to that of the submission
 
@@ -194,6 +195,15 @@ class Speed:
             else f"{workload.nbytes / timing.seconds / 1e12:.2f} TB/s"
         )
         self.seconds, self.ratio = timing.seconds, middle
+        self.timing = {
+            "against": PEER_NAMES[against],
+            "ratio": round(middle, 4),  # of the peer's time to the submission's: the median of the rounds
+            "low": round(low, 4),
+            "high": round(high, 4),
+            "full_points_from": reach,
+            "us": round(timing.seconds * 1e6, 2),  # a call
+            "share_of_gpu": round(share, 4),  # of what it reaches
+        }
         self.measured = (
             f"{middle:.2f} × {PEER_NAMES[against]} ({low:.2f}–{high:.2f}; full points from {reach:.2f}): "
             f"{microseconds(timing.seconds)} a call, {rate}, {share:.0%} of what this GPU reaches"

@@ -1,0 +1,143 @@
+"""What needs a person before grades are published, with the code around the lines it names."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assignment import text
+from assignment.classroom import decisions
+from assignment.classroom.decisions import Decision
+from assignment.judge import causes, score
+from assignment.sandbox import rungs
+from assignment.submission import PACKAGE, UnusableSubmission, read
+
+NO_GRADE, SANDBOX = "not graded", "sandbox"
+AROUND = 4  # lines before and after the one that is named
+MAX_EXCERPTS = 5
+PLACE = re.compile(rf"({PACKAGE}/[\w./-]+\.py)[:\"](?:, line )?(\d+)")
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Lines of a submission around one that a message names."""
+
+    path: str
+    line: int
+    lines: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a submission that needs a person.
+
+    Attributes:
+        name: of the submission.
+        problem: whose points it is about, or decisions.TOTAL.
+        why: a status of a check, NO_GRADE or SANDBOX.
+        message: the evidence.
+        checks: of these.
+        earned, most: points now, and those that can be had.
+        excerpts: the code that the message names.
+        decision: what staff have decided about it; None while it is open.
+    """
+
+    name: str
+    problem: str
+    why: str
+    message: str
+    checks: tuple[str, ...]
+    earned: float
+    most: float
+    excerpts: tuple[Excerpt, ...]
+    decision: Decision | None = None
+
+    @property
+    def summary(self) -> str:
+        """The line of the message that says what was found; the first may tell the call."""
+        lines = [line.strip() for line in self.message.splitlines()] or ["no message"]
+        return next((line for line in lines if not line.endswith(":")), lines[0])
+
+
+def sources(folder: Path, name: str, sha256: str) -> dict[str, str]:
+    """Return the files of a submission as they were graded; none where they were not kept."""
+    try:
+        kept = read(folder / "sources" / f"{name}.zip")
+    except UnusableSubmission:
+        return {}
+    return kept.sources if kept.sha256 == sha256 else {}
+
+
+def excerpts(message: str, files: dict[str, str]) -> tuple[Excerpt, ...]:
+    """Return the code around each line that a message names, once."""
+    found: dict[tuple[str, int], Excerpt] = {}
+    for path, number in PLACE.findall(message):
+        line, lines = int(number), files.get(path, "").splitlines()
+        if 0 < line <= len(lines) and (path, line) not in found:
+            first, last = max(1, line - AROUND), min(len(lines), line + AROUND)
+            shown = tuple((i, text.line(lines[i - 1])) for i in range(first, last + 1))
+            found[path, line] = Excerpt(path, line, shown)
+    return tuple(found.values())[:MAX_EXCERPTS]
+
+
+def is_below(got: str, asked: str) -> bool:
+    """Return whether a sandbox holds less than the one asked for; for `auto` only the unsafe do."""
+    if got in rungs.UNSAFE or got not in rungs.RUNGS:
+        return True
+    return asked in rungs.RUNGS and rungs.RUNGS.index(got) > rungs.RUNGS.index(asked)
+
+
+def findings(
+    name: str,
+    report: dict[str, Any],
+    decided: dict[str, Decision],
+    files: dict[str, str],
+    asked: str = rungs.AUTO,
+) -> list[Finding]:
+    """Return what needs a person, problem by problem, and last what is of the whole.
+
+    Args:
+        name: of the submission.
+        report: on it.
+        decided: the decisions that count for it, by problem.
+        files: its sources.
+        asked: the sandbox that was asked for.
+    """
+    found = []
+    settled = decided.get(decisions.TOTAL)
+    for problem in report["problems"]:
+        decision = settled or decided.get(problem["name"])
+        for group in _alike(problem["checks"]):
+            message = group[0]["message"]
+            names = tuple(check["name"] for check in group)
+            points, why = (problem["score"], problem["max_score"]), group[0]["status"]
+            here = excerpts(message, files)
+            of = problem["name"]
+            found.append(Finding(name, of, why, message, names, *points, here, decision))
+    points = (report["score"] or 0.0, report["max_score"] or decisions.largest(decisions.TOTAL))
+    for why, message in _of_all(report, asked):
+        here = excerpts(message, files)
+        found.append(Finding(name, decisions.TOTAL, why, message, (), *points, here, settled))
+    return found
+
+
+def _alike(checks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the checks that need a person, together those whose messages name the same lines."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for check in checks:
+        if check["status"] in (score.NEEDS_REVIEW, score.GRADER_ERROR):
+            message = check["message"]
+            key = (check["status"], tuple(PLACE.findall(message)) or causes.reason(message))
+            groups.setdefault(key, []).append(check)
+    return list(groups.values())
+
+
+def _of_all(report: dict[str, Any], asked: str) -> list[tuple[str, str]]:
+    """Return what needs a person about a whole submission: why, and the evidence."""
+    if "failed" in report:
+        return [(NO_GRADE, text.clean(report["failed"]))]
+    told = [(score.GRADER_ERROR, text.clean(said)) for said in report.get("grader_failures", ())]
+    if is_below(report["sandbox"], asked):
+        wanted = "a real sandbox" if asked == rungs.AUTO else asked
+        told.append((SANDBOX, f"graded in {report['sandbox'] or 'none'}; expected {wanted}"))
+    return told

@@ -1,0 +1,192 @@
+"""What a class's reports say together: pure functions of data."""
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assignment.judge import causes, score
+
+Reports = Mapping[str, dict[str, Any]]  # of the submissions that count, by name
+
+BINS = 10
+DIGITS = re.compile(r"\d[\d,.]*(?:e[+-]?\d+)?")
+# What a message without a likely cause holds, and what is said of it; the first that fits.
+KINDS = (
+    ("cannot be imported", "The file cannot be imported"),
+    ("not computed by your kernels", "Values that no kernel of theirs has computed"),
+    ("out of bounds: ", "Memory out of bounds is read or written"),
+    ("race: ", "A race: programs touch the same memory in no order"),
+    ("never stored", "Elements of a result that nobody stores"),
+    ("expected a ValueError", "A caller's mistake does not raise ValueError"),
+    ("it raised ", "The call raises an exception"),
+    (" times: ", "More memory is moved than is needed"),
+    (" wrong", "Wrong values, and no misconception agrees with them"),
+)
+STATUSES = {score.CRASHED: "The process crashes", score.TIMEOUT: "A call takes too long"}
+OTHER = "Something else"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A column of the distribution: from `low` up to `high` points."""
+
+    low: float
+    high: float
+    count: int
+    share: float  # of the highest column
+
+
+@dataclass(frozen=True)
+class CheckRate:
+    """How a check went over the class.
+
+    Attributes:
+        problem, name, claim, points: of the check.
+        counts: of `ok`, which needs review too; `todo`; `lost`, all else that was graded.
+        graded: submissions for which it was graded.
+    """
+
+    problem: str
+    name: str
+    claim: str
+    points: float
+    counts: dict[str, int]
+    graded: int
+
+    @property
+    def rate(self) -> float:
+        return self.counts["ok"] / self.graded if self.graded else 0.0
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A misconception, or another reason for failed checks, and the submissions that have it."""
+
+    says: str
+    more: str  # where the handout tells of it, and where to look
+    name: str  # in an operator's misconceptions.py; "" where it has none
+    who: tuple[str, ...]
+
+
+def distribution(reports: Reports) -> list[Bar]:
+    """Return how many submissions have how many points, in tenths of those that can be had."""
+    scores = [report["score"] for report in reports.values() if report["score"] is not None]
+    most = max((report.get("gradable") or 0.0 for report in reports.values()), default=0.0) or 1.0
+    counts = Counter(min(int(BINS * one / most), BINS - 1) for one in scores)
+    highest = max(counts.values(), default=1)
+    width = most / BINS
+    return [Bar(i * width, (i + 1) * width, counts[i], counts[i] / highest) for i in range(BINS)]
+
+
+def figures(values: Iterable[float]) -> dict[str, float]:
+    """Return count, mean, quartiles, least and most of some numbers; of none only the count."""
+    found = sorted(values)
+    if not found:
+        return {"count": 0}
+    low, middle, high = statistics.quantiles(found, method="inclusive") if found[1:] else found * 3
+    told = {"least": found[0], "low": low, "median": middle, "high": high, "most": found[-1]}
+    return {"count": len(found), "mean": statistics.fmean(found), "sum": sum(found), **told}
+
+
+def problems(reports: Reports) -> list[dict[str, Any]]:
+    """Return of each problem its title, points, mean and how many have all of it and none."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for report in reports.values():
+        for problem in report["problems"]:
+            if problem["gradable"]:
+                found.setdefault(problem["name"], []).append(problem)
+    return [
+        {
+            "name": name,
+            "title": group[0]["title"],
+            "most": max(one["gradable"] for one in group),
+            "mean": statistics.fmean(one["score"] for one in group),
+            "all": sum(one["score"] >= one["gradable"] for one in group),
+            "none": sum(not one["score"] for one in group),
+            "count": len(group),
+        }
+        for name, group in found.items()
+    ]
+
+
+def rates(reports: Reports) -> list[CheckRate]:
+    """Return how each check went, in the order of the reports."""
+    found: dict[str, tuple[str, dict[str, Any], Counter[str]]] = {}
+    for report in reports.values():
+        for problem in report["problems"]:
+            for check in problem["checks"]:
+                first = (problem["name"], check, Counter[str]())
+                counts = found.setdefault(check["name"], first)[2]
+                if check["status"] in score.KEEPS_POINTS:
+                    counts["ok"] += 1
+                elif check["status"] != score.NOT_GRADED:
+                    counts["todo" if check["status"] == score.TO_DO else "lost"] += 1
+    return [
+        CheckRate(problem, name, check["claim"], check["max_score"], _parts_of(counts), counts.total())
+        for name, (problem, check, counts) in found.items()
+        if counts.total()
+    ]
+
+
+def _parts_of(counts: Counter[str]) -> dict[str, int]:
+    return {part: counts[part] for part in ("ok", "lost", "todo")}
+
+
+def sentences(check: dict[str, Any]) -> list[str]:
+    """Return the likely causes of a failed check, each a sentence."""
+    told = causes.IN_CASE.sub("", check["hint"])
+    return told.split(score.OR) if told else []
+
+
+def misconceptions(reports: Reports, names: Mapping[str, str] | None = None) -> list[Cause]:
+    """Return the likely causes that the reports name, the commonest first.
+
+    Args:
+        reports: of the class.
+        names: of sentences; those that differ in numbers alone are one cause.
+    """
+    first: dict[str, str] = {}
+    who: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        said = {s for check in score.entries_of(report) for s in sentences(check)}
+        for sentence in sorted(said):
+            key = DIGITS.sub("…", sentence)
+            first.setdefault(key, sentence)
+            if name not in who.setdefault(key, []):
+                who[key].append(name)
+    known = names or {}
+    found = ((first[key], tuple(whose)) for key, whose in who.items())
+    return _commonest(Cause(*_parts(said), known.get(said, ""), whose) for said, whose in found)
+
+
+def _parts(sentence: str) -> tuple[str, str]:
+    """Return what a cause says, and what comes after: its section and where to look."""
+    says, mark, more = sentence.partition(" (handout/")
+    return says, f"handout/{more.replace('). ', ': ', 1)}" if mark else ""
+
+
+def others(reports: Reports) -> list[Cause]:
+    """Return other kinds of failure, each once a submission, the commonest first."""
+    who: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        groups = causes.grouped(score.entries_of(report))
+        kinds = {kind(group[0]) for group in groups if not any(check["hint"] for check in group)}
+        for one in sorted(kinds - {""}):
+            who.setdefault(one, []).append(name)
+    return _commonest(Cause(says, "", "", tuple(whose)) for says, whose in who.items())
+
+
+def kind(check: dict[str, Any]) -> str:
+    """Return what kind of failure a message tells of; "" where it is none of the student's."""
+    if check["status"] in (score.NEEDS_REVIEW, score.GRADER_ERROR):
+        return ""
+    if check["status"] in STATUSES:
+        return STATUSES[check["status"]]
+    return next((says for part, says in KINDS if part in check["message"]), OTHER)
+
+
+def _commonest(found: Iterable[Cause]) -> list[Cause]:
+    return sorted(found, key=lambda one: (-len(one.who), one.says))

@@ -1,0 +1,114 @@
+"""`review RESULTS`: what needs a person before grades are published, and what was decided."""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from assignment import text
+from assignment.classroom import decisions, evidence, grades, results, tables
+from assignment.classroom.evidence import Excerpt, Finding
+from assignment.submission import UnusableSubmission
+
+SETTLED, OPEN = 0, 1
+MAX_CHECKS = 2  # named; the others are counted
+GUTTER = "    | "
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add this command to the command line."""
+    review = commands.add_parser("review", help="what needs a person, and what was decided")
+    review.set_defaults(run=run)
+    review.add_argument("results", type=Path, help="the folder that `grade --to` has made")
+    review.add_argument(
+        "--decide", nargs=3, metavar=("NAME", "PROBLEM", "POINTS"),
+        help="set the points of a problem, or of `total`",
+    )  # fmt: skip
+    review.add_argument("--reason", default="", help="of the decision; the student may read it")
+    review.add_argument("--by", default="", help="who has decided")
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Keep a decision, or list what needs one; exit status 1 where something is open."""
+    form = tables.form_of(options.results)
+    if options.decide:
+        decision = _decide(options, tables.reports(options.results, form))
+        tables.write(options.results, form)
+        console.print(Text(f"{decision.name}: {decision.told}"))
+        console.print(f"kept in {options.results / decisions.FILE}; the tables are written anew")
+        return SETTLED
+    if options.reason or options.by:
+        raise UnusableSubmission("--reason, --by: expected --decide NAME PROBLEM POINTS with them")
+    reports, made = tables.reports(options.results, form), decisions.read(options.results)
+    tables.write(options.results, form)  # decisions may have been edited by hand
+    found = of_class(options.results, form)
+    waiting = [finding for finding in found if finding.decision is None]
+    for finding in waiting:
+        _show(finding, options.results, console)
+    for decision in {one.decision: None for one in found if one.decision}:
+        console.print(Text(f"decided: {decision.name}, {decision.told}"))
+    for decision, why in decisions.void(made, reports):
+        console.print(Text(f"void: {decision.name}, {decision.told}; {why}", "yellow"))
+    names = {finding.name for finding in waiting}
+    console.print(Text(f"{len(waiting)} open, of {len(names)} submissions", "bold"))
+    return OPEN if waiting else SETTLED
+
+
+def _decide(options: argparse.Namespace, reports: dict[str, dict[str, Any]]) -> decisions.Decision:
+    """Keep the decision; raises UnusableSubmission."""
+    name, problem, points = options.decide
+    if name not in reports:
+        where = f"{options.results}/reports"
+        raise UnusableSubmission(f"--decide {name}: no report of that name; see {where}")
+    report = reports[name]
+    sha256 = decisions.sha256_of(report)
+    try:
+        decision = decisions.new(name, problem, float(points), options.reason, options.by, sha256)
+    except ValueError as error:
+        raise UnusableSubmission(f"--decide {name} {problem} {points}: {error}") from None
+    if problem not in decisions.about([decision], name, report):
+        raise UnusableSubmission(f"--decide {name} {problem}: the report has no such problem")
+    decisions.add(options.results, decision)
+    return decision
+
+
+def of_class(folder: Path, form: tables.Form) -> list[Finding]:
+    """Return what needs a person, of the submissions that count; raises UnusableSubmission."""
+    reports, made = tables.reports(folder, form), decisions.read(folder)
+    shown = tables.decided(reports, made)
+    asked = results.known(folder).sandbox
+    graded = [(one, shown[one.name]) for one in form.handed if one.name in shown]
+    found = []
+    for handed, _ in grades.chosen(graded, form.pick):
+        name, report = handed.name, reports[handed.name]
+        files = evidence.sources(folder, name, decisions.sha256_of(report))
+        decided = decisions.about(made, name, report)
+        found += evidence.findings(name, report, decided, files, asked)
+    return found
+
+
+def _show(finding: Finding, folder: Path, console: Console) -> None:
+    earned = f"{finding.earned:g} of {finding.most:g} points"
+    title = f"{finding.name}: {finding.problem}, {earned}: {finding.why}"
+    console.print(Text(title, "bold"))
+    if finding.checks:
+        named, more = finding.checks[:MAX_CHECKS], len(finding.checks) - MAX_CHECKS
+        console.print(Text(f"  {', '.join(named)}{f' and {more} more' if more > 0 else ''}"))
+    width = console.width if console.is_terminal else text.MAX_LINE
+    for row in text.block(finding.message, width, GUTTER, GUTTER):
+        console.print(Text(row))
+    for excerpt in finding.excerpts:
+        _show_code(excerpt, console)
+    what = shlex.join([str(folder), "--decide", finding.name, finding.problem])
+    command = f"python -m assignment.classroom review {what} POINTS --reason … --by …"
+    console.print(Text(f"  decide: {command}\n", "dim"))
+
+
+def _show_code(excerpt: Excerpt, console: Console) -> None:
+    console.print(Text(f"  {excerpt.path}", "dim"))
+    for number, line in excerpt.lines:
+        mark = ">" if number == excerpt.line else " "
+        console.print(Text(f"  {mark} {number:>5} | {line}"))

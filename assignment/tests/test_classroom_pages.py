@@ -1,0 +1,254 @@
+"""What the pages of a class say, and what they do not tell."""
+
+import re
+import shutil
+from typing import Any
+
+import pytest
+
+from assignment.classroom import __main__ as classroom
+from assignment.classroom import decisions, leaderboard, overview, pages, results
+from assignment.classroom.handed_in import Person
+from assignment.judge import score
+from assignment.judge.case import Case
+from assignment.tests import class_made
+from assignment.tests.class_made import FLASH, HINT, MARKUP, SPEED, TIMING, VALUES
+
+GPU = "cuda: NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A class's results with their pages."""
+    folder = class_made.made(tmp_path_factory.mktemp("class") / "results")
+    assert classroom.main(["report", str(folder), "--price", "0.5"]) == 0
+    return folder
+
+
+def one_check(status: str, hint: str = "", message: str = "", name: str = "t::test_x") -> dict[str, Any]:
+    return {
+        "name": name, "claim": "f is right", "status": status, "hint": hint, "message": message,
+        "score": 0.0, "max_score": 2.0,
+    }  # fmt: skip
+
+
+def a_report(*found: dict[str, Any], points: float = 0.0) -> dict[str, Any]:
+    problem = {"name": "rmsnorm", "title": "RMSNorm", "score": points, "gradable": 20.0, "checks": [*found]}
+    return {"score": points, "gradable": 80.0, "problems": [problem], "practice": []}
+
+
+# what reports say together
+
+
+def test_the_highest_score_is_in_the_highest_column():
+    reports = {str(i): a_report(points=p) for i, p in enumerate([0.0, 7.9, 8.0, 79.9, 80.0])}
+    bars = overview.distribution(reports)
+    assert [bar.count for bar in bars] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert sum(bar.count for bar in overview.distribution({})) == 0
+
+
+@pytest.mark.parametrize(("values", "median"), [([1.0], 1.0), ([1.0, 2.0], 1.5), ([3.0, 1.0, 2.0], 2.0)])
+def test_quartiles(values, median):
+    assert overview.figures(values)["median"] == median
+    assert overview.figures([]) == {"count": 0}
+
+
+def test_what_was_not_graded_is_in_no_rate():
+    statuses = (score.OK, score.NEEDS_REVIEW, score.FAIL, score.TO_DO, score.NOT_GRADED, score.CRASHED)
+    (rate,) = overview.rates({status: a_report(one_check(status)) for status in statuses})
+    assert (rate.counts, rate.graded, rate.rate) == ({"ok": 2, "lost": 2, "todo": 1}, 5, 0.4)
+    assert overview.rates({"a": a_report(one_check(score.NOT_GRADED))}) == []
+
+
+def test_a_misconception_counts_once_for_a_student_whatever_it_costs():
+    factor = "Everywhere alike your y is {} times what it should be (handout/rmsnorm.md#x). Which?"
+    reports = {
+        "ada": a_report(one_check(score.FAIL, HINT), one_check(score.FAIL, f"In case [large]: {HINT}", name="b")),
+        "bo": a_report(one_check(score.FAIL, f"{factor.format('0.5')}{score.OR}{HINT}")),
+        "cy": a_report(*(one_check(score.FAIL, factor.format(x), name=x) for x in ("1.7", "2.4"))),
+        "di": a_report(one_check(score.OK)),
+    }
+    found = overview.misconceptions(reports, {HINT: "acc-not-rescaled"})
+    assert [(one.who, one.name) for one in found] == [
+        (("bo", "cy"), ""),
+        (("ada", "bo"), "acc-not-rescaled"),
+    ]
+    assert found[1].says.endswith("when the running maximum grows")
+    assert found[1].more.startswith("handout/flash_attention.md#online-softmax: Look at")
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "says"),
+    [
+        (score.FAIL, "f(x):\nout of bounds: program (0, 0, 0)", "Memory out of bounds"),
+        (score.FAIL, "f(x):\nrace: programs (0, 0, 0) and", "A race"),
+        (score.FAIL, "f(x):\ny: 3 of 4 elements wrong", "Wrong values"),
+        (score.FAIL, "f(x):\nx is read 2.00 times: 3 bytes", "More memory"),
+        (score.CRASHED, "y: 3 of 4 elements wrong", "The process crashes"),
+        (score.FAIL, "?", "Something else"),
+        (score.NEEDS_REVIEW, "?", ""),
+    ],
+)
+def test_other_failures_have_a_kind(status, message, says):
+    kind = overview.kind(one_check(status, message=message))
+    assert kind.startswith(says)
+    assert bool(kind) == bool(says)
+    found = overview.others({"ada": a_report(one_check(status, message=message))})
+    assert [one.who for one in found] == ([("ada",)] if says else [])
+
+
+# pages
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.0, "0 %"), (0.001, "< 1 %"), (0.5, "50 %"), (0.999, "> 99 %"), (1.0, "100 %")]
+)
+def test_all_and_none_are_exact(value, said):
+    assert pages.percent(value) == said
+
+
+def test_a_name_is_broken_where_its_words_join_and_stays_text():
+    assert pages.breakable("a_b<i>") == "a_<wbr>b&lt;i&gt;"
+
+
+def test_a_page_for_every_student(made):
+    assert {path.stem for path in (made / "students").iterdir()} == {"ada", "bo", "cy", "di"}
+    page = (made / "report.html").read_text()
+    for name in ("ada", "bo", "cy", "di"):
+        assert f'href="students/{name}.html"' in page
+    assert "acc-not-rescaled" in page
+    assert "needs review, 1 check" in page
+
+
+def test_what_a_student_wrote_is_text_and_nothing_is_fetched(made):
+    for path in [made / "report.html", *(made / "students").iterdir()]:
+        page = path.read_text()
+        assert "<img" not in page
+        assert page.count("<script>") == 1
+        assert "&lt;script&gt;" in page or path.name == "report.html"
+        links = re.findall(r'(?:src|href)="([^"]*)"', page)
+        assert all(re.fullmatch(r"#[\w-]+|students/\w+\.html", link) for link in links)
+        assert "default-src &#39;none&#39;" in page
+
+
+def test_a_student_s_page_tells_neither_seed_nor_place(made):
+    seed = str(results.known(made).seed)
+    for path in (made / "students").iterdir():
+        page = path.read_text()
+        assert seed not in page
+        assert "/class/" not in page
+        assert "--seed" not in page
+    assert "line_12 = 12</mark>" in (made / "students" / "cy.html").read_text()
+
+
+def test_a_decision_shows_on_the_student_s_page(made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "copy")
+    arguments = ["--decide", "cy", "rmsnorm", "12", "--reason", MARKUP, "--by", "Grace"]
+    assert classroom.main(["review", str(folder), *arguments]) == 0
+    assert classroom.main(["report", str(folder)]) == 0
+    page = (folder / "students" / "cy.html").read_text()
+    assert "Decided by the staff: rmsnorm: 12 points, by Grace: &lt;script&gt;" in page
+    assert "72 of 80" in page
+
+
+def test_results_without_reports(tmp_path, capsys):
+    assert classroom.main(["report", str(tmp_path)]) == classroom.UNUSABLE
+    assert "expected a folder" in capsys.readouterr().err
+
+
+# the leaderboard
+
+
+def timed(of=None, ratio=0.9, status=score.OK, share=None, **cases):
+    """The report of a submission that was timed on a GPU; `cases` by the check's name."""
+    of = of or class_made.submission()
+    case = Case("large", status, measured="m", timing={**TIMING, "ratio": ratio}, share=share)
+    return class_made.report(of, {SPEED: case, **cases}, GPU)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_on"),
+    [
+        ({}, True),
+        ({SPEED: Case("large", score.FAIL, timing=TIMING, measured="m", share=0.5)}, True),  # slow
+        ({SPEED: Case("large", score.FAIL, "wrong values")}, False),
+        ({FLASH: Case("", score.FAIL, "wrong")}, False),  # of another problem
+        ({FLASH: Case("", score.TO_DO)}, False),
+        ({VALUES: Case("", score.NEEDS_REVIEW, "look")}, False),
+        ({"test_rmsnorm.py::test_forward_traffic": Case("", score.FAIL, "read twice")}, True),
+        ({"test_rmsnorm.py::test_forward_mistakes": Case("", score.FAIL, "no ValueError")}, True),
+    ],
+)
+def test_only_who_is_right_is_on_the_board(changes, is_on):
+    assert leaderboard.is_right(timed(**changes)) == is_on
+
+
+def test_who_was_not_asked_for_values_is_not_on_the_board():
+    told = timed()
+    speed = [problem for problem in told["problems"] if problem["name"] == "speed"]
+    assert not leaderboard.is_right({**told, "problems": speed, "score": speed[0]["score"]})
+
+
+def test_points_of_speed_that_were_not_graded_keep_nobody_off():
+    told = timed()
+    without = {"name": "speed", "status": score.NOT_GRADED, "score": 0.0, "claim": "Speed: no check"}
+    speed = told["problems"][-1]
+    timed_one = [check for check in speed["checks"] if check["name"] == SPEED]
+    part = {**speed, "checks": [*timed_one, without], "score": timed_one[0]["score"]}
+    rest = [*told["problems"][:-1], part]
+    total = sum(problem["score"] for problem in rest)
+    assert leaderboard.is_right({**told, "problems": rest, "score": total})
+
+
+def test_a_decision_settles_a_doubt_or_takes_it_off_the_board():
+    told = timed(**{VALUES: Case("", score.NEEDS_REVIEW, "look")})
+    sha256 = decisions.sha256_of(told)
+    for points, is_on in ((20, True), (12, False)):
+        made = decisions.new("ada", "rmsnorm", points, "r", "b", sha256)
+        assert leaderboard.is_right(decisions.applied(told, {"rmsnorm": made})) == is_on
+
+
+def board(folder, *options):
+    status = classroom.main(["leaderboard", str(folder), *options])
+    return status, (folder / "leaderboard.html").read_text() if status == 0 else ""
+
+
+def test_ratios_are_shown_with_spread_machine_and_day(tmp_path):
+    wrong = timed(ratio=2.0, **{FLASH: Case("", score.FAIL, "wrong")})
+    for name, told in (("slow", timed(ratio=0.84)), ("fast", timed(ratio=1.21)), ("wrong", wrong)):
+        class_made.keep(tmp_path / "r", name, told, class_made.submission(), (Person(f"{name} {MARKUP}"),))
+    status, page = board(tmp_path / "r")
+    assert status == 0
+    assert page.index("fast &lt;script&gt;") < page.index("slow &lt;script&gt;")
+    assert "wrong &lt;script&gt;" not in page
+    assert "1 was timed and is not" in page
+    for said in ("NVIDIA H100 80GB HBM3", "× a copy", "1.21", "0.80–1.00", "full: 0.75", "202"):
+        assert said in page
+
+
+def test_pseudonyms_stay(tmp_path):
+    for name in ("ada", "bo"):
+        told = timed()
+        class_made.keep(tmp_path / "r", name, told, class_made.submission(), (Person(f"Real {name}"),))
+    _, first = board(tmp_path / "r", "--pseudonyms")
+    _, second = board(tmp_path / "r", "--pseudonyms")
+    assert first == second
+    assert "Real" not in first
+    assert not re.search(r"\bada\b", first)
+    (tmp_path / "r" / leaderboard.PSEUDONYMS).write_text("[")
+    assert board(tmp_path / "r", "--pseudonyms")[0] == classroom.UNUSABLE
+
+
+def test_nothing_timed(made, capsys):
+    assert board(made)[0] == classroom.UNUSABLE
+    assert "grade with --device cuda" in capsys.readouterr().err
+
+
+def test_pseudonyms_never_run_out(tmp_path):
+    names = leaderboard.pseudonyms(tmp_path / "p.json", [str(i) for i in range(2500)])
+    assert len(set(names.values())) == 2500
+
+
+def test_who_has_the_name_of_another_is_told_apart():
+    named = leaderboard.distinct({"a": "Zoë", "b": "Zoë", "c": "Ada", "d": ""})
+    assert named == {"a": "Zoë (a)", "b": "Zoë (b)", "c": "Ada", "d": "d"}
