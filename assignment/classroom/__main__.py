@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import grade, gradescope
+from assignment.classroom import classroom50, grade, gradescope
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade, gradescope)
+COMMANDS = (grade, gradescope, classroom50)
 UNUSABLE, INTERRUPTED = 2, 130
 
 

@@ -16,9 +16,9 @@ FAILED = (
     "The course's staff see why, and can run it again: nothing has to be handed in anew."
 )
 NO_SANDBOX = (
-    "**No sandbox works in this container**, not even Landlock. Submissions run as a plain user with limits alone: one "
-    "of them could read the settings of this run, forge its report, and use the network. Read the code before you trust "
-    "its points, or grade the class elsewhere: `python -m assignment.classroom grade`."
+    "**No sandbox works in this container**, not even Landlock. The submission ran as a plain user, with limits alone: "
+    "it could have forged its report, and used the network. Read its code before you trust its points, or grade the "
+    "class elsewhere: `python -m assignment.classroom grade`."
 )
 
 
