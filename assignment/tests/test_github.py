@@ -15,7 +15,6 @@ from assignment.classroom import __main__ as classroom
 from assignment.commands import github
 from assignment.tests.test_report import TEXTS, report_of
 
-
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 GRADER = f"acme/kernels-2026@{COMMIT}"
