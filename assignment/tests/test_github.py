@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,7 @@ def test_the_steps_grade_a_submission(job, tmp_path):
     package.mkdir(parents=True)
     said = "::error::PWNED\\n##[error]PWNED\\n::add-mask::8"
     (package / "__init__.py").write_text(f"print('{said}')\nraise RuntimeError('{said}')\n")
+    (package / "rmsnorm.py").write_text("x = 1\n")
     (package.parent / "grade.py").write_text("print('Score: 80/80')\n")
     done = graded_by(job, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -88,6 +90,7 @@ def test_the_steps_grade_a_submission(job, tmp_path):
         *("report.json", "report.xml", "report.md", "report.txt", "result.json")
     }
     assert (tmp_path / "summary").read_text().startswith("# Score: 0/80 gradable here, 20 need a GPU\n")
+    assert re.search(r"^uv run grade.py --seed \d+ --only test_rmsnorm", (tmp_path / "summary").read_text(), re.M)
     name, _, value = (tmp_path / "output").read_text().strip().partition("=")
     told = json.loads(base64.b64decode(value))
     assert (name, told["status"], told["max_score"]) == ("result", "fail", 80.0)

@@ -216,7 +216,10 @@ def test_no_grade_has_no_score(autograder, monkeypatch, capsys):
 def test_too_little_memory_is_told_with_the_remedy(autograder, monkeypatch, capsys):
     monkeypatch.setattr(harness, "free_memory", lambda: 768 << 20)
     assert harness.run(autograder) == 1
-    assert "a grade takes 1.25 GB of memory: choose 4 CPU, 6 GB RAM" in capsys.readouterr().err
+    assert (
+        "0.8 GB of memory are free, a grade takes 1.25, and Gradescope's default is too little: choose 4 CPU"
+        in capsys.readouterr().err
+    )
     assert "score" not in results_of(autograder)
 
 

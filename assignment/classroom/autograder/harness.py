@@ -21,7 +21,7 @@ from assignment import text
 from assignment.classroom.autograder import results
 from assignment.commands.doctor.machine import GB, MEMORY_GB, MEMORY_OF_A_JOB_GB, contents, free_memory
 from assignment.commands.files import replace
-from assignment.submission import MAX_BYTES, PACKAGE, Submission, UnusableSubmission, checked, pack, read
+from assignment.submission import MAX_BYTES, PACKAGE, Submission, UnusableSubmission, checked, read
 
 ROOT = Path(__file__).resolve().parents[3]
 USER = "grader"
@@ -81,9 +81,10 @@ def jobs(cores: float, memory: int) -> int:
 
 def grade(submission: Submission, settings: Settings, count: int, scratch: Path) -> dict[str, Any]:
     """Return the report of grade.py, which runs as a user of its own in a folder of its own. Raises Failed."""
-    (scratch / "submission.zip").write_bytes(pack(submission))
+    folder = scratch / "submission"  # graded from within, as students do: so run the commands that they are told
+    submission.stage(folder)
     report = scratch / "report.json"
-    command = [sys.executable, "grade.py", str(scratch / "submission.zip"), "--json", str(report), "--jobs", str(count)]
+    command = [sys.executable, str(ROOT / "grade.py"), "--json", str(report), "--jobs", str(count)]
     command += ["--seed", str(settings.seed)] if settings.seed is not None else []
     if os.geteuid() == 0:
         subprocess.run(["chown", "-R", f"{USER}:", scratch], check=True)
@@ -92,7 +93,7 @@ def grade(submission: Submission, settings: Settings, count: int, scratch: Path)
     kept = ("PATH", "LANG", "LC_ALL")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     environment |= {"HOME": str(scratch), "TMPDIR": str(scratch)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as process:
+    with subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True) as process:
         try:
             status = process.wait(settings.minutes * 60)
         except subprocess.TimeoutExpired:
@@ -122,7 +123,8 @@ def run(autograder: Path) -> int:
     try:
         if not (count := jobs(cores, memory)):
             needed = MEMORY_GB + MEMORY_OF_A_JOB_GB
-            raise Failed(f"a grade takes {needed:.2f} GB of memory: choose 4 CPU, 6 GB RAM under {LIMITS}")
+            here = f"{memory / GB:.1f} GB of memory are free, a grade takes {needed:.2f}"
+            raise Failed(f"{here}, and Gradescope's default is too little: choose 4 CPU, 6 GB RAM under {LIMITS}")
         submission = find(autograder / "submission")
         with tempfile.TemporaryDirectory(prefix="gradescope-") as scratch:
             report = grade(submission, settings, count, Path(scratch))

@@ -29,7 +29,7 @@ def main() -> int:
         python = grader / ".venv/bin/python"
         forms = [f"--{form}={report / name}" for form, name in (("json", "report.json"), ("markdown", "report.md"))]
         with (report / "report.txt").open("wb") as said:  # never the log, which would take lines of it for commands
-            status = subprocess.run([python, "grade.py", here, *forms], cwd=grader, stdout=said, stderr=said).returncode
+            status = subprocess.run([python, grader / "grade.py", *forms], stdout=said, stderr=said).returncode
         forms_of_github = [python, "-m", "assignment.commands.github", report, str(status)]
         subprocess.run(forms_of_github, cwd=grader, check=True, stdout=subprocess.DEVNULL)
         shutil.copy(report / "report.md", here / "release-body.md")
