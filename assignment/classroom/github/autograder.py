@@ -30,7 +30,7 @@ def main() -> int:
         forms = [f"--{form}={report / name}" for form, name in (("json", "report.json"), ("markdown", "report.md"))]
         with (report / "report.txt").open("wb") as said:  # never the log, which would take lines of it for commands
             status = subprocess.run([python, grader / "grade.py", *forms], stdout=said, stderr=said).returncode
-        forms_of_github = [python, "-m", "assignment.commands.github", report, str(status)]
+        forms_of_github = [str(python), "-m", "assignment.commands.github", str(report), str(status)]
         subprocess.run(forms_of_github, cwd=grader, check=True, stdout=subprocess.DEVNULL)
         shutil.copy(report / "report.md", here / "release-body.md")
         if (report / "result.json").exists():
