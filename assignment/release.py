@@ -1,7 +1,8 @@
 """Cuts what students get out of what staff keep.
 
     python -m assignment.release stubs [--check]                        cs336_kernels/ from the solutions
-    python -m assignment.release student [--to DIR] [--branch NAME]     the student release
+    python -m assignment.release student [--to DIR] [--branch NAME]     the student release; with
+                                         [--grader OWNER/NAME@COMMIT]   a workflow that grades it on GitHub
     python -m assignment.release solution [--to DIR] [--branch NAME]    the same, with the reference as cs336_kernels/
 
 Releases are cut from the last commit, never from the working tree, which must be clean and is not touched; the same
@@ -35,6 +36,8 @@ STUBS = "cs336_kernels/"
 REFERENCE = "assignment/reference/cs336_kernels/"
 OPERATORS, STAFF, SOLUTION = "assignment/operators/", "/staff/", "/staff/solution.py"
 LINK = "120000"  # git's mode of a symbolic link, whose contents are the path that it leads to
+WORKFLOW, ITS_SOURCE = ".github/workflows/grade.yml", "assignment/classroom/github/grade.yml"
+GRADER = re.compile(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})")  # a repository on GitHub, and a commit of it
 LINE_LENGTH = 120  # pyproject.toml's
 STAFF_ONLY = (
     ".ci/",
@@ -176,6 +179,14 @@ def student_tree(tree: Tree) -> Tree:
     return dict(sorted((kept | kernels(tree, stub)).items()))
 
 
+def pinned(template: bytes, grader: str) -> bytes:
+    """Return a file of ours that names the grader with its repository and commit, of "OWNER/NAME@COMMIT"."""
+    match = GRADER.fullmatch(grader)
+    if match is None:
+        raise ReleaseError(f"--grader {grader}: expected OWNER/NAME@COMMIT, a repository on GitHub and all 40 digits")
+    return template.replace(b"GRADER_REPOSITORY", match[1].encode()).replace(b"GRADER_COMMIT", match[2].encode())
+
+
 def solution_tree(tree: Tree) -> Tree:
     return dict(sorted((student_tree(tree) | kernels(tree, solution)).items()))
 
@@ -290,13 +301,16 @@ def write_branch(tree: Tree, root: Path, branch: str, tip: str | None, title: st
 # The commands.
 
 
-def release(root: Path, name: str, to: Path | None, branch: str | None) -> int:
+def release(root: Path, name: str, to: Path | None, branch: str | None, grader: str = "") -> int:
     title, cut = RELEASES[name]
     source = head_commit(root)
     if to is not None:
         check_folder(to)
     tip = check_branch(root, branch, title) if branch is not None else None
-    tree = cut(read_commit(root, source))
+    whole = read_commit(root, source)
+    tree = cut(whole)
+    if grader:
+        tree = dict(sorted((tree | {WORKFLOW: File(pinned(whole[ITS_SOURCE].data, grader))}).items()))
     if to is not None:
         write_folder(tree, to)
         print(f"{name}: {len(tree)} files in {to}")
@@ -342,13 +356,16 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         command = commands.add_parser(name, help=help_text)
         command.add_argument("--to", type=Path, metavar="DIR", help="write it into a new or empty folder")
         command.add_argument("--branch", metavar="NAME", help="add it as a commit to a branch of its own")
+        command.add_argument(
+            "--grader", metavar="OWNER/NAME@COMMIT", default="", help="with a workflow: this release grades each push"
+        )
     options = parser.parse_args(arguments)
     if options.command != "stubs" and options.to is None and options.branch is None:
         commands.choices[options.command].error("say where it goes: --to DIR, --branch NAME or both")
     try:
         if options.command == "stubs":
             return check_stubs(root) if options.check else write_stubs(root)
-        return release(root, options.command, options.to, options.branch)
+        return release(root, options.command, options.to, options.branch, options.grader)
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 2

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import compare, grade, kills, leaderboard, made, report, reproduce, review, similar
+from assignment.classroom import (
+    classroom50, compare, grade, gradescope, kills, leaderboard, made, report, reproduce, review, similar,
+)  # fmt: skip
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, made, kills)
+COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50, made, kills)
 UNUSABLE, INTERRUPTED = 2, 130
 
 

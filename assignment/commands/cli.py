@@ -58,6 +58,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     staff = parser.add_argument_group("to grade what others wrote")
     staff.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     staff.add_argument("--junit", type=Path, metavar="FILE", help="write the report as JUnit XML")
+    staff.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
     staff.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
     staff.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
     staff.add_argument(

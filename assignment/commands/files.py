@@ -1,4 +1,4 @@
-"""The report as JSON and as JUnit XML, and how both are written."""
+"""The report as JSON, JUnit XML and Markdown, and how they are written."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment import text
+from assignment.commands import markdown
 from assignment.commands.report import short
 from assignment.judge import score
 
@@ -14,7 +15,8 @@ from assignment.judge import score
 def write(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
     """Write the files that were asked for; returns what could not be written, and why."""
     unwritten = []
-    for path, form in ((options.json, as_json), (options.junit, junit)):
+    forms = ((options.json, as_json), (options.junit, junit), (options.markdown, as_markdown))
+    for path, form in forms:
         try:
             if path:
                 replace(path, form(data))
@@ -39,6 +41,10 @@ def replace(path: Path, content: bytes) -> None:
 
 def as_json(report: dict[str, Any]) -> bytes:
     return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def as_markdown(report: dict[str, Any]) -> bytes:
+    return markdown.page(report).encode()
 
 
 def junit(report: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from assignment.commands import explain, next_check, run, watch
 from assignment.judge import checks
 from assignment.submission import Submission, UnusableSubmission
 
-REPORTS = {"json": "--json", "junit": "--junit", "fail_under": "--fail-under"}
+REPORTS = {"json": "--json", "junit": "--junit", "markdown": "--markdown", "fail_under": "--fail-under"}
 
 
 def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[run.Mode, list[checks.Check]]:

@@ -158,7 +158,7 @@ def remarks(options: argparse.Namespace, data: dict[str, Any]) -> tuple[list[str
 
     Only a student at work is greeted and told of progress, not who grades what others wrote.
     """
-    outputs = (options.json, options.junit, options.fail_under)
+    outputs = (options.json, options.junit, options.markdown, options.fail_under)
     is_partial = options.only or options.inline or any(asked is not None for asked in outputs)
     if is_partial or options.path.resolve() != Path.cwd().resolve():
         return [], report.next_step(data)

@@ -259,7 +259,15 @@ def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch, home):
     assert cache.folder("progress") is None
 
 
-OPTIONS = {"only": [], "inline": False, "json": None, "junit": None, "fail_under": None, "path": Path()}
+OPTIONS = {
+    "only": [],
+    "inline": False,
+    "json": None,
+    "junit": None,
+    "markdown": None,
+    "fail_under": None,
+    "path": Path(),
+}
 
 
 @pytest.mark.parametrize(
@@ -269,6 +277,7 @@ OPTIONS = {"only": [], "inline": False, "json": None, "junit": None, "fail_under
         {"inline": True},
         {"json": Path("report.json")},
         {"junit": Path("report.xml")},
+        {"markdown": Path("report.md")},
         {"fail_under": 0.0},
         {"path": Path("submission.zip")},
         {"path": Path("submissions/somebody")},

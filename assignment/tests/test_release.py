@@ -387,3 +387,17 @@ def test_students_do_not_get_what_the_simulator_is_compared_by():
     student = student_release_of_this_repository()
     assert not [path for path in student if "constructs" in path]
     assert b"constructs/" not in student["README.md"].data
+
+
+def test_a_workflow_is_in_the_release_where_a_grader_is_named(repository, tmp_path, capsys):
+    (repository / release.ITS_SOURCE).parent.mkdir(parents=True)
+    (repository / release.ITS_SOURCE).write_text("repository: GRADER_REPOSITORY\nref: GRADER_COMMIT\n")
+    commit(repository)
+    grader = "acme/kernels@" + "0a" * 20
+    for name, more in (("with", ["--grader", grader]), ("without", [])):
+        assert release.main(["student", "--to", str(tmp_path / name), *more], repository) == 0
+    with_it, without = contents(tmp_path / "with"), contents(tmp_path / "without")
+    assert with_it.pop(release.WORKFLOW) == f"repository: acme/kernels\nref: {'0a' * 20}\n".encode()
+    assert with_it == without
+    assert release.main(["student", "--to", str(tmp_path / "no"), "--grader", "acme/kernels"], repository) == 2
+    assert "expected OWNER/NAME@COMMIT" in capsys.readouterr().err

@@ -1,0 +1,93 @@
+"""How much memory a grade takes: all its processes together, at the most, shared pages counted once.
+
+python -m assignment.attacks.peak_memory [OPTIONS OF grade.py]     by default the reference, with --jobs 2
+
+Linux tells each process's proportional set size: its own pages, and of each shared one its part. Their sum is what the
+grade needs, without the cache of files. It exits with 1 where this is more than --below GiB.
+"""
+
+import argparse
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from assignment.attacks.judging import ROOT
+
+LOOK_EVERY_S = 0.1
+GIB, MIB = 1 << 30, 1 << 20
+DEFAULTS = ("assignment/reference", "--jobs", "2", "--device", "cpu")
+WORKERS = ("nursery.py", "worker.py")  # in command lines: those that hold a submission, or are forked to
+
+
+class Watch:
+    """Looks at the memory of a process and of all that come from it, on the side."""
+
+    def __init__(self, pid: int) -> None:
+        self.most, self.then = 0, Counter[str]()  # bytes in all; and of each kind of process at that time
+        self._pid = pid
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._is_over.wait(LOOK_EVERY_S):
+            now: Counter[str] = Counter()
+            for pid in family(self._pid):
+                now[kind(pid)] += proportional(pid)
+            if now.total() > self.most:
+                self.most, self.then = now.total(), now
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+def family(pid: int) -> Iterator[int]:
+    """Yield a process and all that come from it."""
+    yield pid
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                yield from family(int(child))
+
+
+def proportional(pid: int) -> int:
+    """Return a process's proportional set size in bytes; 0 of one that is gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def kind(pid: int) -> str:
+    """Return what a process of a grade is: a worker, or a judge."""
+    with suppress(OSError):
+        said = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        return "workers" if any(name in said for name in WORKERS) else "judges"
+    return "judges"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.attacks.peak_memory", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--below", type=float, metavar="GIB", help="exit with status 1 if it takes more")
+    options, given = parser.parse_known_args(arguments)
+    command = [sys.executable, "grade.py", *(given or DEFAULTS)]
+    with subprocess.Popen(command, cwd=ROOT) as process, Watch(process.pid) as watch:
+        status = process.wait()
+    parts = ", ".join(f"{name} {size / MIB:.0f} MiB" for name, size in watch.then.most_common())
+    print(f"at most {watch.most / GIB:.2f} GiB at a time: {parts}")
+    return status or int(options.below is not None and watch.most > options.below * GIB)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

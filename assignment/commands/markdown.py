@@ -1,0 +1,125 @@
+"""The report as GitHub-flavoured Markdown: what the terminal shows, for a page, a job's summary or a mail.
+
+What a submission may have written stands in code, which no Markdown is read in: no markup, link, image or mention.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+from assignment import text
+from assignment.commands import report as screen
+from assignment.judge import causes, score
+
+MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|~&$@])")
+MAX_NOTES = screen.MAX_NOTES
+MAX_BYTES = 900_000  # of failures: GitHub takes 1 MiB for the summary of a step
+
+
+def page(report: dict[str, Any]) -> str:
+    """Return the whole report: the total, points by problem, every cause of failure once, all checks."""
+    groups = causes.grouped(score.entries_of(report))
+    lines = [f"# {plain(screen.total(report))}", "", *summary(report), *_remarks(report), *_failures(groups)]
+    for problem in (*report["problems"], *report["practice"]):
+        lines += ["", f"## {code(problem['name'])}: {fraction(problem)}", "", *_checks(problem["checks"])]
+    if step := screen.next_step(report):
+        lines += ["", "## Next", "", *block(step)]
+    return "\n".join([*lines, "", *_origin(report)]) + "\n"
+
+
+def summary(report: dict[str, Any]) -> list[str]:
+    """Return a table of points by problem."""
+    on_gpu = report["device"] != "cpu-simulated"
+    lines = ["| problem | points | |", "|---|---:|---|"]
+    for problem in (*report["problems"], *report["practice"]):
+        kind = "practice, not in the score" if problem in report["practice"] else ""
+        told = "; ".join(part for part in (kind, screen.remark(problem, on_gpu)) if part)
+        lines.append(f"| {code(problem['name'])} | {fraction(problem)} | {plain(told)} |")
+    return lines
+
+
+def check(entry: dict[str, Any]) -> list[str]:
+    """Return what is told of one check that has failed: its claim, its case, the likely cause, how to run it again."""
+    lines = [plain(entry["claim"]), "", *block(screen.short(entry["message"]))]
+    if entry["hint"]:
+        lines += ["", "Likely cause:", "", *block(textwrap.fill(entry["hint"], screen.WIDTH))]
+    for name, key in (("Again", "rerun"), ("In a debugger", "debug")):
+        if entry.get(key):
+            lines += ["", f"{name}:", "", *block(entry[key], "sh")]
+    return lines
+
+
+def _failures(groups: list[list[dict[str, Any]]]) -> list[str]:
+    lines: list[str] = []
+    for number, (first, *others) in enumerate(groups):
+        said = ["", f"## {plain(first['status'])}: {code(first['name'])}", "", *check(first)]
+        if others:
+            names = ", ".join(code(other["name"].partition("::")[2]) for other in others)
+            said += ["", f"{len(others)} more, as it seems for the same cause: {names}"]
+        if len("\n".join([*lines, *said]).encode()) > MAX_BYTES:
+            return [*lines, "", f"{len(groups) - number} more causes are left out here; the JSON report has them."]
+        lines += said
+    return lines
+
+
+def _remarks(report: dict[str, Any]) -> list[str]:
+    """Return what is told beside the points: an import that failed, warnings, notes to staff."""
+    entries = score.entries_of(report)
+    notes = dict.fromkeys(note for entry in entries if entry["status"] == score.OK for note in entry.get("notes", ()))
+    told = [("Warning", note) for note in list(notes)[:MAX_NOTES]]
+    told += [("Note to staff, not your code", note) for note in report["notes_to_staff"]]
+    if said := report["import_error"]:
+        told.insert(0, ("`cs336_kernels` cannot be imported; each of its files is graded by itself", said))
+    return [line for title, said in told for line in ("", f"{title}:", "", *block(screen.short(said)))]
+
+
+def _checks(entries: Iterable[dict[str, Any]]) -> list[str]:
+    lines = ["| status | points | cases | check |", "|---|---:|---:|---|"]
+    for entry in entries:
+        told = [plain(entry["claim"]), *(code(str(measured)) for measured in entry.get("measured", ()))]
+        cases = f"{entry['passed']} of {entry['cases']}" if entry["cases"] else ""
+        lines.append(f"| {plain(entry['status'])} | {fraction(entry)} | {cases} | {'<br>'.join(told)} |")
+    return lines
+
+
+def _origin(report: dict[str, Any]) -> list[str]:
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    facts = {
+        "seed": report["seed"],
+        "device": report["device"],
+        "sandbox": report["sandbox"],
+        "versions": versions,
+        "SHA-256 of the submission": report["submission_sha256"],
+        "seconds": report["seconds"],
+    }
+    return [f"- {name}: {code(str(fact))}" for name, fact in facts.items()]
+
+
+def fraction(entry: dict[str, Any]) -> str:
+    """Return the points of a problem or a check, "3/4"."""
+    return f"{screen.points(entry['score'])}/{screen.points(entry['max_score'])}"
+
+
+def plain(said: str) -> str:
+    """Return our own words, so that no character of theirs is markup."""
+    return MARKUP.sub(r"\\\1", text.line(said))
+
+
+def code(said: str) -> str:
+    """Return a name or a number as code within a line, and within a cell of a table."""
+    said = text.line(said).replace("|", "¦") or " "
+    fence = "`" * (_longest_run(said) + 1)
+    space = " " if "`" in said else ""
+    return f"{fence}{space}{said}{space}{fence}"
+
+
+def block(said: str, language: str = "text") -> list[str]:
+    """Return text that a submission may have written as the lines of a block of code, which it cannot end."""
+    said = text.clean(said)
+    fence = "`" * max(3, _longest_run(said) + 1)
+    return [f"{fence}{language}", *said.splitlines(), fence]
+
+
+def _longest_run(said: str) -> int:
+    return max(map(len, re.findall("`+", said)), default=0)
