@@ -1,0 +1,44 @@
+"""`python -m assignment.classroom`: grade a class, and make something of the results.
+
+Exit status: 0 done, 1 some submissions got no grade (each has an entry that says why), 2 the arguments cannot be used,
+130 interrupted: the same command goes on from there.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from assignment import text
+from assignment.classroom import grade
+from assignment.submission import UnusableSubmission
+
+COMMANDS = (grade,)
+UNUSABLE, INTERRUPTED = 2, 130
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the command's options, its function among them as `run`."""
+    parser = argparse.ArgumentParser(prog="python -m assignment.classroom", description="Grade a class.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what is asked for; returns the exit status."""
+    options = parse_arguments(arguments)
+    try:
+        return int(options.run(options, Console(highlight=False, soft_wrap=True)))
+    except UnusableSubmission as error:
+        print(f"classroom: {text.clean(str(error))}", file=sys.stderr)
+        return UNUSABLE
+    except KeyboardInterrupt:
+        print("classroom: interrupted; the same command goes on with what is missing", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
