@@ -107,7 +107,7 @@ def test_a_node_on_which_no_grader_starts_gets_no_more(two, tmp_path):
     assert {path.name.split()[3] for path in tmp_path.glob("sleep-*")} == {alive[1]}
     assert [line for line in told if "no such sandbox" in line]
     (tmp_path / "unfit" / "nodes").write_text(" ".join(alive))
-    with pytest.raises(UnusableSubmission, match="a grader starts on no node; .*no such sandbox"):
+    with pytest.raises(UnusableSubmission, match=r"a grader starts on no node; .*no such sandbox"):
         answers(tmp_path, "a")
 
 
