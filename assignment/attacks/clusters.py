@@ -96,10 +96,10 @@ def stage_class(folder: Path) -> None:
         kind[number // 2 % len(kind)].submission.stage(folder / f"student{number:02}")
 
 
-def command(folder: Path, to: Path, address: str) -> list[str]:
+def command(folder: Path, to: Path, address: str, only: Sequence[str]) -> list[str]:
     """Return the command that grades the class."""
     program = [sys.executable, "-m", "assignment.classroom", "grade", str(folder), "--to", str(to)]
-    return [*program, "--only", "weighted_sum", "--device", "cpu", "--ray", address]
+    return [*program, "--only", *only, "--device", "cpu", "--ray", address]
 
 
 def timeless(to: Path) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def timeless(to: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"table": (to / "grades.csv").read_text()}
     for path in sorted((to / "reports").iterdir()):
         report = json.loads(path.read_text())
-        report["seconds"] = report["classroom"]["graded"] = None
+        report["seconds"] = report["cpu_s"] = report["classroom"]["graded"] = None
         found[path.name] = report
     for path in sorted((to / "logs").iterdir()):
         found[path.name] = path.read_text()
@@ -152,7 +152,11 @@ def kills(options: argparse.Namespace) -> int:
         stage_class(folder)
         start = time.monotonic()
         subprocess.run(
-            command(folder, calm, made.address), cwd=ROOT, check=True, timeout=LONGEST_S, capture_output=True
+            command(folder, calm, made.address, options.only),
+            cwd=ROOT,
+            check=True,
+            timeout=LONGEST_S,
+            capture_output=True,
         )
         expected = timeless(calm)
         print(f"undisturbed: {CLASS} submissions in {time.monotonic() - start:.0f} s", flush=True)
@@ -179,7 +183,11 @@ def _until_done(
         number += 1
         with (to.parent / "said.txt").open("w") as out:
             driver = subprocess.Popen(
-                command(folder, to, made.address), cwd=ROOT, text=True, stdout=out, stderr=subprocess.STDOUT
+                command(folder, to, made.address, options.only),
+                cwd=ROOT,
+                text=True,
+                stdout=out,
+                stderr=subprocess.STDOUT,
             )
             start = time.monotonic()
             while driver.poll() is None and time.monotonic() - start < LONGEST_S:
@@ -211,6 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--what", nargs="+", choices=("node", "worker", "driver"), default=["node", "worker", "driver"]
     )
     killing.add_argument("--every", type=float, nargs=2, default=(5.0, 25.0), help="seconds from one to the next")
+    killing.add_argument("--only", nargs="+", default=["weighted_sum"], help="as of grade.py")
     killing.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     return int(options.run(options))
