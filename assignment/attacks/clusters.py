@@ -75,10 +75,10 @@ def scale(options: argparse.Namespace) -> int:
             slept(at_once * 2, options.seconds)  # the nodes' processes have started
             jobs = options.jobs or at_once * options.each
             seconds, ideal = slept(jobs, options.seconds), -(-jobs // at_once) * options.seconds
-            worst = max(worst, seconds / ideal)
+            ratio = seconds / ideal if ideal else 0.0  # of grades that take no time only the rate says something
+            worst = max(worst, ratio)
             print(
-                f"{nodes:5}  {at_once:7}  {jobs:6}  {seconds:7.1f}  {ideal:6.1f}  {seconds / ideal:5.2f}"
-                f"  {jobs / seconds:8.2f}",
+                f"{nodes:5}  {at_once:7}  {jobs:6}  {seconds:7.1f}  {ideal:6.1f}  {ratio:5.2f}  {jobs / seconds:8.2f}",
                 flush=True,
             )
     return int(worst > SLACK)
