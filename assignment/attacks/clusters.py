@@ -35,6 +35,7 @@ from assignment.submission import Submission
 ROOT = Path(__file__).resolve().parents[2]
 CLASS = 20
 SLACK = 1.15
+SAID = 2000  # characters
 COMMANDS = 50  # until a class must be through
 LONGEST_S = 900.0  # a run of the command
 REPORT = 60_000  # bytes, as a report with its log has
@@ -114,6 +115,14 @@ def timeless(to: Path) -> dict[str, Any]:
     return found
 
 
+def differences(found: Any, expected: Any) -> str:
+    """Return the fields of a report that are not as expected, with both values."""
+    if not isinstance(found, dict) or not isinstance(expected, dict):
+        return f"{str(found)[:SAID]}\n{str(expected)[:SAID]}"
+    keys = [key for key in sorted(found | expected) if found.get(key) != expected.get(key)]
+    return "\n".join(f"{key}: {found.get(key)}, expected {expected.get(key)}" for key in keys)[:SAID]
+
+
 def workers_of(made: Raylets) -> list[int]:
     """Return the processes in which the nodes' tasks run."""
     found = []
@@ -167,9 +176,12 @@ def kills(options: argparse.Namespace) -> int:
             shutil.copy(calm / results.SETTINGS, to)
             commands, said = _until_done(folder, to, made, options, chance, hits)
             runs += 1
-            same = timeless(to) == expected
-            wrong += not same
-            print(f"run {runs}: {commands} commands, {dict(hits)}: {'the same' if same else said[-2000:]}", flush=True)
+            found = timeless(to)
+            other = [name for name in sorted(found | expected) if found.get(name) != expected.get(name)]
+            wrong += bool(other)
+            print(f"run {runs}: {commands} commands, {dict(hits)}: {other or 'the same'}", flush=True)
+            if other:
+                print(differences(found.get(other[0]), expected.get(other[0])), said[-SAID:], sep="\n", flush=True)
     print(f"{hits.total()} kills over {runs} runs: {wrong} with other results")
     return int(wrong > 0)
 
