@@ -52,7 +52,7 @@ class Grader:
         """Return the report of a submission and its log; raises Lost."""
         process = self._process or self._start()
         files = {name: content.decode() for name, content in job.submission.files.items()}
-        line = json.dumps({"name": str(job.handed.path), "files": files}).encode() + b"\n"
+        line = json.dumps({"name": str(job.handed.path.absolute()), "files": files}).encode() + b"\n"
         try:
             assert process.stdin is not None
             process.stdin.write(line)
@@ -60,6 +60,11 @@ class Grader:
         except OSError:
             self._lose("the grader was gone")
         return self._answer(process, limit_s)
+
+    def start(self) -> None:
+        """Have the process loaded; raises Lost."""
+        if self._process is None:
+            self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "assignment.classroom.worker", *self._arguments]

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import batch, decisions, grades, handed_in, results, tables
+from assignment.classroom import batch, cluster, decisions, grades, handed_in, results, tables
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
 from assignment.judge import checks
@@ -30,6 +31,13 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     grade.add_argument("--only", nargs="+", default=[], metavar="NAME", help="problems: see grade.py --list")
     grade.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where kernels run")
     grade.add_argument("--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="default: the best")
+    grade.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="on a Ray cluster; local: of this machine, for the run",
+    )
     grade.add_argument("--jobs", type=int, help="submissions at once (default: as cores and memory allow)")
     grade.add_argument("--limit", type=float, default=batch.LIMIT_S, metavar="S", help="seconds for one submission")
     grade.add_argument("--tag", default="", help="of git repositories: read this tag")
@@ -91,11 +99,10 @@ def _jobs(handed: list[Handed], kept: results.Results, again: set[str]) -> tuple
 
 
 def _grade(jobs: list[Job], kept: results.Results, options: argparse.Namespace, console: Console) -> None:
-    processes = batch.at_once(options.jobs)
     columns = (TextColumn("  grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(jobs))
-        for job, answer in batch.grade_all(jobs, kept.settings.arguments, processes, options.limit):
+        for job, answer in _answers(jobs, kept.settings.arguments, options, console):
             progress.advance(task)
             if isinstance(answer, Exception):
                 why = text.clean(f"{type(answer).__name__}: {answer}")
@@ -104,6 +111,26 @@ def _grade(jobs: list[Job], kept: results.Results, options: argparse.Namespace, 
             else:
                 kept.keep(job.handed, job.key, answer["report"], answer["log"], job.submission)
                 console.print(Text(_line(job.handed, answer["report"])))
+
+
+def _answers(
+    jobs: list[Job], arguments: list[str], options: argparse.Namespace, console: Console
+) -> Iterator[tuple[Job, batch.Answer]]:
+    """Yield each job with its answer as it comes, from this machine or from a cluster."""
+    if options.ray is None or not jobs:
+        yield from batch.grade_all(jobs, arguments, batch.at_once(options.jobs), options.limit)
+        return
+
+    def tell(line: str) -> None:
+        console.print(Text(f"  {line}", "yellow"))
+
+    with cluster.connected(options.ray):
+        needs = cluster.needed(options.device)
+        nodes, at_once = cluster.room(needs)
+        if not at_once:
+            tell(f"no node has room for a grade yet ({needs}); waiting for one")
+        console.print(f"Ray: {nodes} nodes, {at_once} submissions at once")
+        yield from cluster.grade_all(jobs, arguments, needs, options.limit, tell)
 
 
 def _line(handed: Handed, report: dict[str, Any]) -> str:

@@ -292,6 +292,71 @@ def test_a_later_release_can_be_pulled(repository, capsys):
     assert git(repository, "show", "student:README.md") == "# Better kernels"
 
 
+def update_commands() -> list[str]:
+    """The commands of the README's section on updates."""
+    section = (release.ROOT / "README.md").read_text(encoding="utf-8").partition("## Update your copy")[2]
+    return section.partition("```sh\n")[2].partition("```")[0].splitlines()
+
+
+def copy_of(kind: str, repository: Path, folder: Path) -> None:
+    """A student's copy of the release: a clone, or a repository of their own that knows nothing of the release's."""
+    if kind == "a clone":
+        git(folder.parent, "clone", "--quiet", "--branch", "student", str(repository), folder.name)
+        return
+    assert release.main(["student", "--to", str(folder)], repository) == 0
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    commit(folder, "Handed out")
+
+
+@pytest.mark.parametrize("kind", ["a clone", "another history"])
+def test_students_update_their_copy_and_keep_their_work(repository, tmp_path, kind):
+    """By the README's commands: new files come, removed ones go, and what is theirs stays as it is"""
+    for path, text in {
+        "handout/old.md": "Old",
+        "tests/test_old.py": "old",
+        "assignment/README.md": "For staff",
+    }.items():
+        (repository / path).parent.mkdir(exist_ok=True)
+        (repository / path).write_text(text)
+    commit(repository)
+    release.main(["student", "--branch", "student"], repository)
+    mine = tmp_path / "mine"
+    copy_of(kind, repository, mine)
+    work = {"cs336_kernels/sum.py": b"solved", "cs336_kernels/helpers.py": b"help", "notes.md": b"notes"}
+    for path, data in work.items():
+        (mine / path).write_bytes(data)
+    commit(mine, "Solved")
+    (mine / "cs336_kernels/sum.py").write_bytes(b"being changed")
+    (mine / "scratch.py").write_bytes(b"never added")
+
+    git(repository, "rm", "--quiet", "handout/old.md", "tests/test_old.py")
+    changes = {
+        "handout/new.md": "New",
+        "tests/test_sum.py": "better",
+        "README.md": "# Better",
+        ".github/ci.yml": "on: push",
+    }
+    changes |= {"assignment/reference/cs336_kernels/sum.py": SOURCE.replace("A kernel.", "A better kernel.")}
+    for path, text in changes.items():
+        (repository / path).parent.mkdir(exist_ok=True)
+        (repository / path).write_text(text)
+    release.main(["stubs"], repository)
+    commit(repository)
+    release.main(["student", "--branch", "student", "--to", str(tmp_path / "second")], repository)
+
+    commands = [
+        line.replace("RELEASE", "origin" if kind == "a clone" else str(repository)) for line in update_commands()
+    ]
+    subprocess.run("\n".join(["set -e", *commands]), shell=True, cwd=mine, check=True, capture_output=True)
+    now = {path: data for path, data in contents(mine).items() if not path.startswith(".git/")}
+    released = {p: d for p, d in contents(tmp_path / "second").items() if not p.startswith("cs336_kernels/")}
+    assert released["README.md"] == b"# Better"
+    own = work | {"cs336_kernels/sum.py": b"being changed", "scratch.py": b"never added"}
+    assert now == released | own
+    assert git(mine, "status", "--porcelain").splitlines() == ["M cs336_kernels/sum.py", "?? scratch.py"]
+    assert git(mine, "show", "HEAD:cs336_kernels/sum.py") == "solved"
+
+
 def refusal(capsys, arguments: list[str], root: Path) -> str:
     """The one line on stderr of a command that must refuse."""
     assert release.main(arguments, root) == 2
