@@ -91,6 +91,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         ended: int | None = None
         while ended is None:
             ended = disturbed(one, to, rng, options.every, options.times - sum(hits.values()), hits)
+        ended = one.start(to).wait(LONGEST_S)  # for who lost two graders in the last run, and has no grade of it
         faults += [f"exit status {ended}"] if ended not in COMPLETE else differing(wanted, files(to))
         faults += left_behind(one)
         console.print(f"round {rounds}: {sum(hits.values())} kills so far, {len(faults)} faults", *faults)
