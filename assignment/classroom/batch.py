@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from assignment.classroom.handed_in import Handed
+from assignment.sandbox.stage import remove
 from assignment.submission import Submission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +26,7 @@ START_S = 300.0  # for a grader to load
 LIMIT_S = 1800.0  # for one submission
 MAX_LINE = 256 << 20  # bytes of an answer
 TIDY_S = 20.0  # for a grader to end its processes and remove its folder, on a busy machine
+FOLDER = "grader-"  # of its temporary files: the beginning of the name
 TAIL = 2000  # bytes of what a grader said last
 
 
@@ -46,6 +49,7 @@ class Grader:
     def __init__(self, arguments: list[str]) -> None:
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None  # of its temporary files: who is killed cannot remove them
         self._kept = self._errors = b""  # an answer that has begun; the end of what was said to stderr
 
     def grade(self, job: Job, limit_s: float) -> dict[str, Any]:
@@ -69,9 +73,11 @@ class Grader:
     def _start(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "assignment.classroom.worker", *self._arguments]
         self._kept = self._errors = b""
+        self._folder = Path(tempfile.mkdtemp(prefix=FOLDER))
         process = subprocess.Popen(
             command,
             cwd=ROOT,
+            env=os.environ | {"TMPDIR": str(self._folder)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,6 +120,7 @@ class Grader:
                 status = f", with exit status {process.wait(0.5)}"
             self._errors = (self._errors + _rest(process.stderr))[-TAIL:]
             _end(process)
+            self._tidy()
         raise Lost(f"{why}{status}\n{self._errors.decode(errors='replace')}".strip())
 
     def close(self) -> None:
@@ -121,6 +128,14 @@ class Grader:
         process, self._process = self._process, None
         if process is not None:
             _end(process)
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove what the process has left, once those that it has started have ended too."""
+        until, folder = time.monotonic() + TIDY_S, self._folder
+        while folder is not None and folder.exists() and time.monotonic() < until:
+            remove(folder)
+            time.sleep(0.0 if not folder.exists() else 0.2)
 
 
 def _rest(pipe: IO[bytes] | None) -> bytes:

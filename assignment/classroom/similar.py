@@ -97,7 +97,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Compare a class's submissions and write the page; returns the exit status."""
     works = submissions_of(options.results)
     if len(works) < 2:
-        raise UnusableSubmission(f"{options.results}: {len(works)} submissions to compare; run `grade --to` first")
+        wanted = "expected two, in sources/, where `grade --to` keeps them"
+        raise UnusableSubmission(f"{options.results}: {len(works)} submissions to compare; {wanted}")
     found = compared(works, given([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md", *options.given]))
     to = options.to or options.results / "similar.html"
     replace(to, page(found, {work.name: work for work in works}).encode())
@@ -117,7 +118,7 @@ def submissions_of(results: Path) -> list[Work]:
     works = []
     for path in sorted((results / "reports").glob("*.json")):
         report = json.loads(path.read_text(encoding="utf-8"))
-        about, kept = report.get("classroom", {}), results / "submissions" / f"{report.get('submission_sha256')}.zip"
+        about, kept = report.get("classroom", {}), results / "sources" / f"{path.stem}.zip"
         if kept.is_file():
             people = [person.get("email") or person.get("sid") for person in about.get("people", ())]
             owners = frozenset([str(about.get("student", path.stem)), *filter(None, people)])

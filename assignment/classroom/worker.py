@@ -10,9 +10,11 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,7 +22,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from assignment import plugin
-from assignment.classroom import cpu, memory
+from assignment.classroom import batch, cpu, memory
 from assignment.commands import cli, report, run
 from assignment.commands.collector import Judge
 from assignment.judge import checks, practice
@@ -96,6 +98,14 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def leave() -> None:
+    """Remove the folder for temporary files, which the process that has started this one made, if it is empty."""
+    folder = Path(tempfile.gettempdir())
+    if folder.name.startswith(batch.FOLDER):
+        with suppress(OSError):
+            folder.rmdir()
+
+
 def _interrupt(number: int, frame: object) -> None:
     """Have pytest stop, and the pool be closed."""
     raise KeyboardInterrupt
@@ -121,6 +131,7 @@ def main(arguments: list[str]) -> int:
         status = run.run_pytest(selected, [plugin.Starter(pool), serve])
     finally:
         pool.close()
+        leave()
     if status != pytest.ExitCode.OK:
         print(f"pytest ended with {status!r}: {serve.problems}", file=sys.stderr)
     return int(status)

@@ -209,6 +209,25 @@ def test_a_grader_that_ends_or_hangs_is_lost(monkeypatch, tmp_path):
         grader.grade(jobs("slow")[0], 1)
 
 
+def test_a_grader_that_was_killed_leaves_no_folder(monkeypatch, tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text("import os, sys, tempfile\nopen(tempfile.mkdtemp() + '/x', 'w')\nprint('{}', flush=True)\n"
+                      "sys.stdin.readline()\nos.kill(os.getpid(), 9)\n")  # fmt: skip
+    start, folders = subprocess.Popen, list[Path]()
+
+    def started(command, **more):
+        if "assignment.classroom.worker" not in command:  # what removes folders
+            return start(command, **more)
+        folders.append(Path(more["env"]["TMPDIR"]))
+        return start([sys.executable, script], **more)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    with pytest.raises(batch.Lost, match="exit status -9"):
+        batch.Grader([]).grade(jobs("quick")[0], 20)
+    assert folders
+    assert not folders[0].exists()
+
+
 # results
 
 

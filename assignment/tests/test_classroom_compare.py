@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_another_seed_and_another_submission_are_not_the_graders_doing(folders, 
 
 
 def test_a_submission_without_a_grade(folders, capsys):
-    failed = {"score": None, "problems": [], "practice": [], "failed": "the grader ended\nmore", "classroom": {}}
+    failed: dict[str, Any] = {"score": None, "failed": "the grader ended\nmore", "classroom": {}}
     status, out = told(capsys, folders("new", ada=failed), folders("old", ada=report(check())))
     assert status == compare.CHANGED
     assert "ada: 3 → 0" in out
@@ -159,7 +160,8 @@ def test_another_graders_commit_is_checked_out_for_as_long_as_it_takes(monkeypat
     asked = []
     monkeypatch.setattr(reproduce, "_git", lambda *command: asked.append(command[:2]))
     then = report(check())
-    with reproduce._grader_of(then, notes := []) as root:
+    notes: list[str] = []
+    with reproduce._grader_of(then, notes) as root:
         assert (root, asked, notes) == (reproduce.ROOT, [], [])
     then["versions"]["grader"] = "another"
     with reproduce._grader_of(then, notes) as root:
@@ -175,8 +177,9 @@ def test_another_graders_commit_is_checked_out_for_as_long_as_it_takes(monkeypat
 def test_a_report_is_reproduced(tmp_path, capsys):
     """From what `grade.py --json` wrote, and a forged one is found out"""
     path = tmp_path / "report.json"
-    command = [sys.executable, "grade.py", REFERENCE, "--only", "test_weighted_sum.py::test_forward_values"]
-    subprocess.run([*command, "--jobs", "1", "--device", "cpu", "--json", path], cwd=reproduce.ROOT, check=True)
+    command = [sys.executable, "grade.py", str(REFERENCE), "--only", "test_weighted_sum.py::test_forward_values"]
+    command += ["--jobs", "1", "--device", "cpu", "--json", str(path)]
+    subprocess.run(command, cwd=reproduce.ROOT, check=True)
     again = ["reproduce", str(path), "--submission", str(REFERENCE), "--check", "weighted_sum"]
     assert classroom.main(again[:-2]) == reproduce.SAME
     assert "the same in 1 checks" in capsys.readouterr().out

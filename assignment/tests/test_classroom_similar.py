@@ -2,16 +2,18 @@
 
 import ast
 import itertools
+import json
 import random
 import re
 
 import pytest
 
 from assignment.attacks import bugs, corpus
+from assignment.classroom import __main__ as classroom
 from assignment.classroom import made, prints, similar
 from assignment.classroom.disguise import disguised
 from assignment.classroom.similar import ROOT, Work
-from assignment.submission import PACKAGE, Submission
+from assignment.submission import PACKAGE, Submission, pack
 
 KERNEL = '''
 import triton
@@ -180,6 +182,31 @@ def test_the_page_holds_what_students_wrote_as_text():
     assert not re.search(r"<script|<img|https?:|src=[\"']|@import|url\(", page.replace("&lt;", ""))
     assert "default-src 'none'" in page
     assert "cheat" not in page.lower()
+
+
+def test_the_command_reads_what_a_class_has_kept(tmp_path, capsys):
+    for folder in ("reports", "sources"):
+        (tmp_path / folder).mkdir()
+    people = {"ada": "a@x", "ada.2": "a@x", "bo": "b@x", "cy": "c@x"}
+    for seed, (name, email) in enumerate(people.items()):
+        text = long(0 if name != "cy" else seed)
+        about = {"student": name.partition(".")[0], "people": [{"email": email}]}
+        (tmp_path / "reports" / f"{name}.json").write_text(json.dumps({"classroom": about}))
+        submission = Submission({f"{PACKAGE}/a.py": text.encode()})
+        (tmp_path / "sources" / f"{name}.zip").write_bytes(pack(submission))
+    (tmp_path / "reports" / "di.json").write_text(json.dumps({"failed": "no zip", "classroom": {}}))
+    assert classroom.main(["similar", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "3 students" in out
+    assert "ada and bo" in out
+    assert "ada.2 and bo" in out
+    assert "ada and ada.2" not in out
+    assert "ada.2 and bo" in (tmp_path / "similar.html").read_text()
+
+
+def test_nothing_to_compare_is_said(tmp_path, capsys):
+    assert classroom.main(["similar", str(tmp_path)]) == classroom.UNUSABLE
+    assert "sources/" in capsys.readouterr().err
 
 
 def test_a_page_without_a_pair():
