@@ -141,6 +141,15 @@ def test_a_student_s_page_tells_neither_seed_nor_place(made):
     assert "line_12 = 12</mark>" in (made / "students" / "cy.html").read_text()
 
 
+def test_code_is_shown_once(tmp_path):
+    of, doubt = class_made.submission(), Case("", score.NEEDS_REVIEW, class_made.DOUBT)
+    class_made.keep(tmp_path / "r", "cy", class_made.report(of, {VALUES: doubt, FLASH: doubt}), of)
+    assert classroom.main(["report", str(tmp_path / "r")]) == 0
+    page = (tmp_path / "r" / "students" / "cy.html").read_text()
+    assert page.count("line_12 = 12</mark>") == 1
+    assert page.count("loads x_ptr[0]") == 2
+
+
 def test_a_decision_shows_on_the_student_s_page(made, tmp_path):
     folder = shutil.copytree(made, tmp_path / "copy")
     arguments = ["--decide", "cy", "rmsnorm", "12", "--reason", MARKUP, "--by", "Grace"]
