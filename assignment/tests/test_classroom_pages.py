@@ -61,7 +61,7 @@ def test_what_was_not_graded_is_in_no_rate():
 
 
 def test_a_misconception_counts_once_for_a_student_whatever_it_costs():
-    factor = "Everywhere alike your y is {} times what it should be (handout/rmsnorm.md#x). Which?"
+    factor = "Everywhere alike your y is {} times what it should be (handout/rmsnorm.md#algorithm). Which?"
     reports = {
         "ada": a_report(one_check(score.FAIL, HINT), one_check(score.FAIL, f"In case [large]: {HINT}", name="b")),
         "bo": a_report(one_check(score.FAIL, f"{factor.format('0.5')}{score.OR}{HINT}")),
