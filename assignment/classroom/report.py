@@ -155,7 +155,7 @@ def _notes(reports: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
 
 def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str, Any]:
     """Return what a student's page shows: nothing of the class, of the seed, or of the machine's paths."""
-    private = _private(found, handed)
+    private, seen = _private(found, handed), set[evidence.Excerpt]()
     sha256 = decisions.sha256_of(found.reports[handed.name])
     files = evidence.sources(found.folder, handed.name, sha256)
     shown = [("", problem) for problem in report["problems"]]
@@ -175,7 +175,7 @@ def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str
             {
                 **problem,
                 "practice": kind,
-                "checks": [{**check, "excerpts": _excerpts(check, files)} for check in problem["checks"]],
+                "checks": [{**check, "excerpts": _excerpts(check, files, seen)} for check in problem["checks"]],
             }
             for kind, problem in shown
         ],
@@ -183,9 +183,13 @@ def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str
     }
 
 
-def _excerpts(check: dict[str, Any], files: dict[str, str]) -> tuple[evidence.Excerpt, ...]:
-    """Return the code that a check that did not pass names."""
-    return () if check["status"] == score.OK else evidence.excerpts(check["message"], files)
+def _excerpts(check: dict[str, Any], files: dict[str, str], seen: set[evidence.Excerpt]) -> list[evidence.Excerpt]:
+    """Return the code that a check names which did not pass, where it was not shown before."""
+    if check["status"] == score.OK:
+        return []
+    found = [one for one in evidence.excerpts(check["message"], files) if one not in seen]
+    seen.update(found)
+    return found
 
 
 def _private(found: Class, handed: Handed) -> tuple[str, ...]:

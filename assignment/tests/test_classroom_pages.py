@@ -61,7 +61,7 @@ def test_what_was_not_graded_is_in_no_rate():
 
 
 def test_a_misconception_counts_once_for_a_student_whatever_it_costs():
-    factor = "Everywhere alike your y is {} times what it should be (handout/rmsnorm.md#x). Which?"
+    factor = "Everywhere alike your y is {} times what it should be (handout/rmsnorm.md#algorithm). Which?"
     reports = {
         "ada": a_report(one_check(score.FAIL, HINT), one_check(score.FAIL, f"In case [large]: {HINT}", name="b")),
         "bo": a_report(one_check(score.FAIL, f"{factor.format('0.5')}{score.OR}{HINT}")),
@@ -139,6 +139,15 @@ def test_a_student_s_page_tells_neither_seed_nor_place(made):
         assert "/class/" not in page
         assert "--seed" not in page
     assert "line_12 = 12</mark>" in (made / "students" / "cy.html").read_text()
+
+
+def test_code_is_shown_once(tmp_path):
+    of, doubt = class_made.submission(), Case("", score.NEEDS_REVIEW, class_made.DOUBT)
+    class_made.keep(tmp_path / "r", "cy", class_made.report(of, {VALUES: doubt, FLASH: doubt}), of)
+    assert classroom.main(["report", str(tmp_path / "r")]) == 0
+    page = (tmp_path / "r" / "students" / "cy.html").read_text()
+    assert page.count("line_12 = 12</mark>") == 1
+    assert page.count("loads x_ptr[0]") == 2
 
 
 def test_a_decision_shows_on_the_student_s_page(made, tmp_path):
