@@ -63,6 +63,7 @@ def connected(address: str) -> Iterator[None]:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # a task without a GPU sees none
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "(?s).")  # a lost node is told by a line of ours, not 40 of its log
     try:
         import ray
     except ImportError as error:
