@@ -63,7 +63,7 @@ def connected(address: str) -> Iterator[None]:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # a task without a GPU sees none
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "(?s).")  # a lost node is told by a line of ours, not 40 of its log
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "(?s).")  # our line on a lost node, not its log
     try:
         import ray
     except ImportError as error:
@@ -74,7 +74,7 @@ def connected(address: str) -> Iterator[None]:
             runtime_env={"working_dir": str(ROOT), "excludes": NOT_SHIPPED},
             log_to_driver=False,
             logging_level="ERROR",
-            **({"include_dashboard": False} if address == "local" else {}),
+            include_dashboard=False if address == "local" else None,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         message = str(error).strip().splitlines()[0]
