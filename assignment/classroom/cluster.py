@@ -5,6 +5,7 @@ answer goes back to the driver, which alone writes results. Ray itself repeats n
 is graded elsewhere, what has ended its own grader once more, alone, and a node on which no grader starts gets no more.
 """
 
+import logging
 import os
 import platform
 import queue
@@ -73,7 +74,7 @@ def connected(address: str) -> Iterator[None]:
             address,
             runtime_env={"working_dir": str(ROOT), "excludes": NOT_SHIPPED},
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             include_dashboard=False if address == "local" else None,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
