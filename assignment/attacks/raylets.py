@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-SIZES = {"object_store_memory": 80 << 20, "memory": 64 << 30}  # bytes; the memory is a number to Ray, not taken
+SIZES: dict[str, Any] = {
+    "object_store_memory": 80 << 20,
+    "memory": 64 << 30,
+}  # bytes; the memory is a number to Ray, not taken
 
 
 class Raylets:

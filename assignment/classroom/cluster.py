@@ -5,6 +5,7 @@ answer goes back to the driver, which alone writes results. Ray itself repeats n
 is graded elsewhere, what has ended its own grader once more, alone, and a node on which no grader starts gets no more.
 """
 
+import logging
 import os
 import platform
 import queue
@@ -63,6 +64,7 @@ def connected(address: str) -> Iterator[None]:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # a task without a GPU sees none
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "(?s).")  # our line on a lost node, not its log
     try:
         import ray
     except ImportError as error:
@@ -72,8 +74,8 @@ def connected(address: str) -> Iterator[None]:
             address,
             runtime_env={"working_dir": str(ROOT), "excludes": NOT_SHIPPED},
             log_to_driver=False,
-            logging_level="ERROR",
-            **({"include_dashboard": False} if address == "local" else {}),
+            logging_level=logging.ERROR,
+            include_dashboard=False if address == "local" else None,
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         message = str(error).strip().splitlines()[0]

@@ -80,7 +80,8 @@ def test_every_job_has_one_answer_whatever_becomes_of_the_others(two, tmp_path):
 
 @pytest.mark.slow
 def test_what_was_on_a_lost_node_is_graded_elsewhere(two, tmp_path):
-    names, told = [f"sleep-{number}" for number in range(10)], []
+    names = [f"sleep-{number}" for number in range(10)]
+    told: list[str] = []
     given = cluster.grade_all(jobs(*names), [str(tmp_path)], Needs(), 60.0, told.append, Scripted)
     done = [next(given) for _ in range(4)]
     two.kill(two.nodes[-1])
