@@ -46,7 +46,8 @@ def summed(call: Call, dropout: Dropout = usual) -> Tensor:
 def forward(call: Call, way: Forward, dropout: Dropout = usual) -> Sequence[Tensor]:
     """Return (y, summed, mean, rstd)."""
     normalized = summed(call, dropout)
-    y, mean, rstd = way(normalized, *call.tensors[2:], option(call, "eps"))
+    weight, bias = call.tensors[2:]
+    y, mean, rstd = way(normalized, weight, bias, option(call, "eps"))
     return y, normalized, mean, rstd
 
 
