@@ -218,12 +218,26 @@ RESIDUAL_FORGOTTEN = Misconception(
         ]
     ),
 )
+RESIDUAL_DROPPED = Misconception(
+    f"{CHAPTER}-sum-dropped",
+    "Your result equals the one in which the residual has been dropped out too",
+    "summed = residual + keep · x / (1 − p): what does keep multiply?",
+    "handout/dropout_add_layernorm.md#forward-mathematics",
+    lambda call: iter([forward(with_sum_dropped(call), Forward())]),
+)
+
+
+def with_sum_dropped(call: Call) -> Call:
+    x, residual, *vectors = call.tensors
+    return Call(call.function, [x.double() + residual.double(), 0 * residual, *vectors], call.options)
+
 
 MODELS = {
     "dropout_add_layernorm_forward": Models(
         [
             *of_dropout("", lambda call, dropout: forward(call, Forward(), dropout)),
             RESIDUAL_FORGOTTEN,
+            RESIDUAL_DROPPED,
             *told_forward(CHAPTER, forward, normalized=summed),
         ],
         NUMBERS,
