@@ -185,8 +185,9 @@ def of_dropout(side: str, apply: Callable[[Call, Dropout], Sequence[Tensor]]) ->
     def model(ways: Callable[[], Iterator[Dropout]]) -> Callable[[Call], Iterator[Sequence[Tensor]]]:
         return lambda call: (apply(call, way) for way in ways())
 
+    where = "In the backward pass your" if side else "Your"
     return [
-        Misconception(f"{CHAPTER}-{side}{name}", says, look, section, model(ways))
+        Misconception(f"{CHAPTER}-{side}{name}", f"{where}{says.removeprefix('Your')}", look, section, model(ways))
         for name, says, look, section, ways in WRONG
     ]
 
