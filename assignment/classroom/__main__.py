@@ -12,8 +12,18 @@ from rich.console import Console
 
 from assignment import text
 from assignment.classroom import (
-    classroom50, compare, grade, gradescope, kills, leaderboard, made, report, reproduce, review, similar,
-)  # fmt: skip
+    classroom50,
+    compare,
+    grade,
+    gradescope,
+    kills,
+    leaderboard,
+    made,
+    report,
+    reproduce,
+    review,
+    similar,
+)
 from assignment.submission import UnusableSubmission
 
 COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50, made, kills)

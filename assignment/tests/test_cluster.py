@@ -28,18 +28,18 @@ class Scripted(batch.Grader):
     """Does what a submission's name says, and notes each time in a folder, its first argument."""
 
     def __init__(self, arguments: list[str]) -> None:
-        self._folder = Path(arguments[0])
+        self._notes = Path(arguments[0])
 
     def start(self) -> None:
-        if (self._folder / "unfit").exists():
-            (self._folder / "unfit" / cluster._node()).touch()
-            if cluster._node() in (self._folder / "unfit" / "nodes").read_text():
+        if (self._notes / "unfit").exists():
+            (self._notes / "unfit" / cluster._node()).touch()
+            if cluster._node() in (self._notes / "unfit" / "nodes").read_text():
                 raise batch.Lost("no such sandbox")
 
     def grade(self, job, limit_s):
         name = job.handed.path.name
-        before = len(list(self._folder.glob(f"{name} *")))
-        (self._folder / f"{name} {before} {time.time_ns()} {cluster._node()}").touch()
+        before = len(list(self._notes.glob(f"{name} *")))
+        (self._notes / f"{name} {before} {time.time_ns()} {cluster._node()}").touch()
         action = name.partition("-")[0]
         if action == "sleep":
             time.sleep(1.0)

@@ -80,8 +80,8 @@ def all_calls(function, dtype):
     elif operators.operator_of(operators.of_oracle(function).name).is_practice:
         for subject in subjects(function):
             for shape in ROW_SHAPES:
-                tensors = subject.build(rng(), shape, dtype)
-                yield Call(function, tensors), subject.model(*tensors)
+                built = subject.build(rng(), shape, dtype)
+                yield Call(function, built), subject.model(*built)
     else:
         for x, weight in row_calls(dtype):
             for options in ({}, {"eps": 0.1}) if function == "rmsnorm_forward" else ({},):
