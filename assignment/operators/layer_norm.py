@@ -77,12 +77,9 @@ class Backward:
         in_means = h if self.in_means is None else self.in_means(grad_y, weight)
         along = self.mean(self.product(in_means * x_hat))
         grad_x = self.outer(rstd) * (h + self.h_sign * self.mean(in_means) + self.along_sign * x_hat * along)
-        weight_terms, bias_terms = self.weight_terms(grad_y, x, mean, rstd), self.bias_terms(grad_y, weight, x_hat)
-        grad_weight, grad_bias = (
-            self.sum_rows(self.product(terms.expand_as(x)).reshape(-1, x.shape[-1]))
-            for terms in (weight_terms, bias_terms)
-        )
-        return grad_x, grad_weight, grad_bias
+        both = (self.weight_terms(grad_y, x, mean, rstd), self.bias_terms(grad_y, weight, x_hat))
+        sums = (self.sum_rows(self.product(terms.expand_as(x)).reshape(-1, x.shape[-1])) for terms in both)
+        return grad_x, *sums
 
 
 def padded_variance(width: Callable[[int], int]) -> Callable[[Tensor, Tensor], Tensor]:

@@ -40,7 +40,7 @@ def kept(shape: torch.Size, p: float, seed: int) -> Tensor:
     return (first(shape.numel(), seed) >= torch.tensor(p, dtype=torch.float32)).view(shape)
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=4)
 def first(n: int, seed: int) -> Tensor:
     """Return the first n numbers; an oracle and its models ask for the same ones."""
     return rand(seed, torch.arange(n))

@@ -9,7 +9,7 @@ from torch import Tensor
 from assignment.operators.layer_norm import Backward, Forward, told_backward, told_forward
 from assignment.operators.misconception import Call, Misconception, Models, padded_width
 from assignment.operators.rows import WIDTHS
-from tests.dropout_add_layernorm.philox import first, rand
+from tests.dropout_add_layernorm.philox import rand
 
 CHAPTER = "dropout_add_layernorm"
 DEFAULTS: dict[str, Any] = {"p": 0.1, "seed": 0, "eps": 1e-5}
@@ -22,8 +22,8 @@ Dropout = Callable[[torch.Size, float, int], Tensor]
 
 def numbers(shape: torch.Size, seed: int, indices: Tensor | None = None) -> Tensor:
     """Return tl.rand of the row-major indices, or of others."""
-    found = first(shape.numel(), seed) if indices is None else rand(seed, indices.reshape(-1))
-    return found.view(shape)
+    indices = torch.arange(shape.numel()) if indices is None else indices.expand(shape).reshape(-1)
+    return rand(seed, indices.contiguous()).view(shape)
 
 
 def usual(shape: torch.Size, p: float, seed: int) -> Tensor:
@@ -46,8 +46,7 @@ def summed(call: Call, dropout: Dropout = usual) -> Tensor:
 def forward(call: Call, way: Forward, dropout: Dropout = usual) -> Sequence[Tensor]:
     """Return (y, summed, mean, rstd)."""
     normalized = summed(call, dropout)
-    weight, bias = call.tensors[2:]
-    y, mean, rstd = way(normalized, weight, bias, option(call, "eps"))
+    y, mean, rstd = way(normalized, *call.tensors[2:], option(call, "eps"))
     return y, normalized, mean, rstd
 
 
@@ -58,37 +57,39 @@ def backward(call: Call, way: Backward, dropout: Dropout = usual) -> Sequence[Te
     return grad_residual * factor, grad_residual, grad_weight, grad_bias
 
 
-def masked(indices: Callable[[int, int], Tensor]) -> Dropout:
-    """The mask of other indices: of n rows of d, as a matrix."""
+def masks(indices: Callable[[torch.Size], Iterator[Tensor]]) -> Iterator[Dropout]:
+    """Those of other indices: functions of a shape."""
 
-    def dropout(shape: torch.Size, p: float, seed: int) -> Tensor:
-        found = indices(shape[:-1].numel(), shape[-1]).view(shape)
-        return (numbers(shape, seed, found) >= float32(p)).double() / (1 - p)
+    def nth(i: int) -> Dropout:
+        def dropout(shape: torch.Size, p: float, seed: int) -> Tensor:
+            found = list(indices(shape))
+            return (numbers(shape, seed, found[min(i, len(found) - 1)]) >= float32(p)).double() / (1 - p)
 
-    return dropout
+        return dropout
+
+    return (nth(i) for i in range(len(WIDTHS) + 1))
 
 
-def padded_rows() -> Iterator[Dropout]:
+def padded_rows(shape: torch.Size) -> Iterator[Tensor]:
     """Rows that are as far apart as a padded tile is wide."""
-    yield masked(lambda n, d: rows_apart(padded_width(d), n, d))
-    for width in WIDTHS:
-        yield masked(lambda n, d, width=width: rows_apart(-(-d // width) * width, n, d))
+    d, n_rows = shape[-1], shape[:-1].numel()
+    for width in (padded_width(d), *(-(-d // width) * width for width in WIDTHS)):
+        yield (torch.arange(n_rows)[:, None] * width + torch.arange(d)).view(shape)
 
 
-def rows_apart(step: int, n: int, d: int) -> Tensor:
-    return torch.arange(n)[:, None] * step + torch.arange(d)
-
-
-def inside_tiles() -> Iterator[Dropout]:
+def inside_tiles(shape: torch.Size) -> Iterator[Tensor]:
     """Every row, or every tile of columns, has the same numbers."""
-    yield masked(lambda n, d: rows_apart(0, n, d))
+    d = shape[-1]
+    yield torch.arange(d).expand(shape)
     for width in WIDTHS:
-        yield masked(lambda n, d, width=width: torch.arange(n)[:, None] * d + torch.arange(d) % width)
+        rows = torch.arange(shape[:-1].numel())[:, None] * d
+        yield (rows + torch.arange(d) % width).view(shape)
 
 
-def transposed_indices() -> Iterator[Dropout]:
+def transposed_indices(shape: torch.Size) -> Iterator[Tensor]:
     """Counted column by column."""
-    yield masked(lambda n, d: torch.arange(n)[:, None] + torch.arange(d) * n)
+    d, n_rows = shape[-1], shape[:-1].numel()
+    yield (torch.arange(n_rows)[:, None] + torch.arange(d) * n_rows).view(shape)
 
 
 def kept_otherwise(p: float) -> Callable[[torch.Size, float, int], Tensor]:
@@ -140,21 +141,21 @@ WRONG: list[tuple[str, str, str, str, Callable[[], Iterator[Dropout]]]] = [
         "Your mask is that of rows as wide as a tile: i counts padding",
         "i = row · d + column, with d as the rows are, not as the tile is.",
         MASK,
-        padded_rows,
+        lambda: masks(padded_rows),
     ),
     (
         "index-within-a-tile",
         "Your mask repeats itself: i starts anew in every row, or in every tile of columns",
         "i = row · d + column, in the whole of x.",
         MASK,
-        inside_tiles,
+        lambda: masks(inside_tiles),
     ),
     (
         "index-by-columns",
         "Your mask counts i column by column",
         "i = row · d + column.",
         MASK,
-        transposed_indices,
+        lambda: masks(transposed_indices),
     ),
     (
         "seed-fixed",
@@ -185,9 +186,8 @@ def of_dropout(side: str, apply: Callable[[Call, Dropout], Sequence[Tensor]]) ->
     def model(ways: Callable[[], Iterator[Dropout]]) -> Callable[[Call], Iterator[Sequence[Tensor]]]:
         return lambda call: (apply(call, way) for way in ways())
 
-    where = "In the backward pass your" if side else "Your"
     return [
-        Misconception(f"{CHAPTER}-{side}{name}", f"{where}{says.removeprefix('Your')}", look, section, model(ways))
+        Misconception(f"{CHAPTER}-{side}{name}", says, look, section, model(ways))
         for name, says, look, section, ways in WRONG
     ]
 
@@ -219,26 +219,12 @@ RESIDUAL_FORGOTTEN = Misconception(
         ]
     ),
 )
-RESIDUAL_DROPPED = Misconception(
-    f"{CHAPTER}-sum-dropped",
-    "Your result equals the one in which the residual has been dropped out too",
-    "summed = residual + keep · x / (1 − p): what does keep multiply?",
-    "handout/dropout_add_layernorm.md#forward-mathematics",
-    lambda call: iter([forward(with_sum_dropped(call), Forward())]),
-)
-
-
-def with_sum_dropped(call: Call) -> Call:
-    x, residual, *vectors = call.tensors
-    return Call(call.function, [x.double() + residual.double(), 0 * residual, *vectors], call.options)
-
 
 MODELS = {
     "dropout_add_layernorm_forward": Models(
         [
             *of_dropout("", lambda call, dropout: forward(call, Forward(), dropout)),
             RESIDUAL_FORGOTTEN,
-            RESIDUAL_DROPPED,
             *told_forward(CHAPTER, forward, normalized=summed),
         ],
         NUMBERS,

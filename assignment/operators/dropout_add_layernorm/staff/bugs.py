@@ -98,7 +98,6 @@ MASK = (
         "forward: the residual dropped too",
         "test_forward_values",
         f"{SUMMED} → summed = tl.where(keep, (residual + x) * scale, 0.0)",
-        named="dropout_add_layernorm-sum-dropped",
     ),
     bug(
         "forward: the residual forgotten",
@@ -258,6 +257,7 @@ NORM = (
         "test_backward_16_bit",
         "summed_rows.new_empty(2, n_row_programs, d, dtype=torch.float32) → "
         "summed_rows.new_empty(2, n_row_programs, d)",
+        named="dropout_add_layernorm-summed-over-rows-in-16-bits",
     ),
 )
 

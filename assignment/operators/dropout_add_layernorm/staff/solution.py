@@ -216,8 +216,7 @@ class DropoutAddLayerNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_y):
         # BEGIN SOLUTION handout/dropout_add_layernorm.md dropout_add_layernorm
-        summed, weight, mean, rstd = ctx.saved_tensors
-        grads = dropout_add_layernorm_backward(grad_y, summed, weight, mean, rstd, p=ctx.p, seed=ctx.seed)
+        grads = dropout_add_layernorm_backward(grad_y, *ctx.saved_tensors, p=ctx.p, seed=ctx.seed)
         return *grads, None, None, None
         # END SOLUTION
 

@@ -48,6 +48,7 @@ FORWARD = (
         "lane_squares += step * (x - lane_mean) → lane_squares += x * x",
         "tl.sum(lane_squares + between * between * lane_count[None, :], axis=1) / d → "
         "tl.sum(lane_squares, axis=1) / d - mean * mean",
+        named="layernorm-variance-from-squares",
     ),
     bug(
         "forward: means over the padded row",
@@ -321,6 +322,7 @@ BACKWARD = (
         "backward: partial sums in the input's dtype",
         "test_backward_16_bit",
         "x_rows.new_empty(2, n_row_programs, d, dtype=torch.float32) → x_rows.new_empty(2, n_row_programs, d)",
+        named="layernorm-summed-over-rows-in-16-bits",
     ),
     bug(
         "backward: mean and rstd cast to the input's dtype",

@@ -59,9 +59,7 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_y):
-        summed, weight, mean, rstd = ctx.saved_tensors
-        grads = dropout_add_layernorm_backward(grad_y, summed, weight, mean, rstd, ctx.p, ctx.seed)
-        return (*grads, None, None, None)
+        return (*dropout_add_layernorm_backward(grad_y, *ctx.saved_tensors, ctx.p, ctx.seed), None, None, None)
 
 
 def _check(p, x, other, *vectors):

@@ -1,5 +1,5 @@
-"""A program a row in both passes, in the style of unsloth: contiguous copies, the scale from host code, p as a constant
-of the kernel, and gradients of the vectors added by atomics into a few shares.
+"""A program a row in both passes, in the style of unsloth: contiguous copies, the scale from host code, p as a constant of
+the kernel, and gradients of the vectors added by atomics into a few shares.
 """
 
 import torch

@@ -55,7 +55,7 @@ class _Function(torch.autograd.Function):
         y, *kept = dropout_add_layernorm_forward(x, residual, weight, bias, p=p, seed=seed, eps=eps)
         summed, mean, rstd = kept
         ctx.save_for_backward(summed, weight, mean, rstd)
-        ctx.options = {"p": p, "seed": seed}
+        ctx.options = dict(p=p, seed=seed)
         return y
 
     @staticmethod
