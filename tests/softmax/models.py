@@ -15,31 +15,19 @@ LOG2_E = 1 / math.log(2)
 
 def softmax_forward(x: Tensor) -> dict[str, Expected]:
     y = oracle.softmax_forward(x)
-    return {"y": expect(y, roundings(x, y), [], y, x.dtype, rows=True)}
+    return {"y": expect(y, [[*honest_y(x)]], [], y, x.dtype, rows=True)}
 
 
-def roundings(x: Tensor, y: Tensor) -> list[list[Tensor]]:
-    """Return the results of float32; of x · log₂e rounded before the maximum is subtracted; of a rounded logarithm."""
+def honest_y(x: Tensor) -> Iterator[Tensor]:
+    """Yield the results of float32: with exp or exp2, and divided by the sum or shifted by its logarithm."""
     x, top = x.float(), oracle.finite_max(x.float())
     of_base_2 = LOG2_E * x - LOG2_E * top  # each product rounded by itself
-    return [
-        [*divided((x - top).exp())],
-        [*divided(of_base_2.exp2())],
-        [*by_logarithm(x, top, y)],
-    ]
-
-
-def divided(powers: Tensor) -> Iterator[Tensor]:
-    for total in sums(powers, dim=-1):
-        yield powers / torch.where(total > 0, total, 1.0).unsqueeze(-1)
-
-
-def by_logarithm(x: Tensor, top: Tensor, y: Tensor) -> Iterator[Tensor]:
-    """Yield exp(x − lse), whose lse may be off by half a unit in the last place in either direction."""
-    total = (x - top).exp().sum(-1, keepdim=True)
-    lse = top + torch.where(total > 0, total, 1.0).log()
-    half = 0.5 * (lse.abs().nextafter(torch.tensor(math.inf)) - lse.abs()).double()
-    yield from ((x - lse).exp(), y * (-half).exp(), y * half.exp())
+    for powers in ((x - top).exp(), of_base_2.exp2()):
+        for total in sums(powers, dim=-1):
+            yield powers / torch.where(total > 0, total, 1.0).unsqueeze(-1)
+    for total in sums((x - top).exp(), dim=-1):
+        lse = top + torch.where(total > 0, total, 1.0).log().unsqueeze(-1)
+        yield (x - lse).exp()
 
 
 def softmax_backward(grad_y: Tensor, y: Tensor) -> dict[str, Expected]:
@@ -48,9 +36,7 @@ def softmax_backward(grad_y: Tensor, y: Tensor) -> dict[str, Expected]:
 
 def softmax_gradients(grad_y: Tensor, x: Tensor) -> dict[str, Expected]:
     """The gradient of x by a forward and a backward pass, which gets the y that the forward pass has rounded."""
-    y = oracle.softmax_forward(x)
-    honest = [rounded.float() for way in roundings(x, y) for rounded in way]
-    return {"grad_x": of_gradient(grad_y, y, honest, x.dtype)}
+    return {"grad_x": of_gradient(grad_y, oracle.softmax_forward(x), [*honest_y(x)], x.dtype)}
 
 
 def of_gradient(grad_y: Tensor, exact_y: Tensor, honest: list[Tensor], dtype: torch.dtype) -> Expected:
