@@ -80,8 +80,8 @@ def all_calls(function, dtype):
     elif operators.operator_of(operators.of_oracle(function).name).is_practice:
         for subject in subjects(function):
             for shape in ROW_SHAPES:
-                built = subject.build(rng(), shape, dtype)
-                yield Call(function, built), subject.model(*built)
+                inputs = subject.build(rng(), shape, dtype)
+                yield Call(function, inputs), subject.model(*inputs)
     else:
         for x, weight in row_calls(dtype):
             for options in ({}, {"eps": 0.1}) if function == "rmsnorm_forward" else ({},):

@@ -1,1 +1,0 @@
-../../../operators/dropout_add_layernorm/staff/solution.py

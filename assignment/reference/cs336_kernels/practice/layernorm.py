@@ -1,1 +1,0 @@
-../../../operators/layernorm/staff/solution.py
