@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from assignment.attacks import cheats_page, page, whole_runs, yardstick
-from assignment.attacks.cheats import CONFINED, quick
+from assignment.attacks.cheats import CONFINED, QUICK
 from assignment.attacks.corpus import CHEAT, Entry, entries
 from assignment.attacks.judging import Job, Result, digest, judge_all, key
 from assignment.attacks.verdicts import Row, judge
@@ -156,7 +156,7 @@ def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
     assert cheat is not None
     if options.quick and cheat.slow:
         return []
-    own = cheat.only or (quick(cheat.problem) if options.quick else (cheat.problem,))
+    own = cheat.only or (QUICK[cheat.problem] if options.quick else (cheat.problem,))
     rungs = options.sandbox or [""]
     rungs = rungs if cheat.group in CONFINED else rungs[:1]
     seeds = range(options.first, options.first + (1 if options.quick else options.seeds or SEEDS[CHEAT]))

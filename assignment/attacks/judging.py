@@ -164,8 +164,7 @@ class Loop:
         start = time.monotonic()
         self._pool.replace(job.entry.submission, job.seed)
         plugin.forget_hints(next(iter(items.values()))[0].config)
-        here = checks.without_a_gpu(checks.declared())
-        own = [check.name for check in here if check.problem in job.entry.problems]
+        own = [check.name for check in checks.declared() if check.problem in job.entry.problems]
         names = [job.only] if job.only else [name for name in own if not job.without or job.without not in name]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
         enough = CAUGHT if job.entry.kind == BUG else math.inf

@@ -22,7 +22,7 @@ from typing import Any, AnyStr
 from assignment.attacks.cheats import Cheat
 from assignment.attacks.judging import ROOT, Job, Result, Verdict, digest, key
 from assignment.commands.report import total
-from assignment.judge import checks, score
+from assignment.judge import checks
 
 MAX_REPORT = 1 << 20  # bytes, of what is printed and of the JSON
 GRACE_S = 2.0  # for killed processes to go
@@ -70,7 +70,8 @@ def grade(job: Job, device: str, judged_by: str) -> Result:
         trouble += wrong
         verdicts = {
             check["name"]: Verdict(check["status"], check.get("margin", 0.0), "", check["message"])
-            for check in (score.entries_of(report) if report else ())
+            for problem in report.get("problems", ())
+            for check in problem["checks"]
         }
         said = (bait.root / "stderr").read_text(errors="replace")[-500:]
     rung = job.sandbox or report.get("sandbox", "")
@@ -224,13 +225,13 @@ def read_report(root: Path, job: Job) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"a report that cannot be read: {error}"]
     entries = [check for problem in report["problems"] for check in problem["checks"]]
     selected = checks.select(checks.declared(), job.only.split())
-    complete = {check.name for check in selected} <= {check["name"] for check in score.entries_of(report)}
+    complete = {check.name for check in selected} <= {check["name"] for check in entries}
     honest = report["score"] == sum(check["score"] for check in entries)
     scores = [line for line in printed.splitlines() if line.startswith("Score:")]
     wrong = [] if complete else ["a report that lacks checks"]
     wrong += [] if honest else ["a score that is not the sum of its checks"]
     wrong += [] if scores == printed.splitlines()[-1:] == [total(report)] else [f"printed {scores}"]
-    texts = {"printed": printed, "reported": "".join(check["message"] for check in score.entries_of(report))}
+    texts = {"printed": printed, "reported": "".join(check["message"] for check in entries)}
     return report, wrong + [f"{how} {found}" for how, text in texts.items() if (found := unprintable(text))]
 
 

@@ -65,19 +65,11 @@ def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, A
         grad = tensors[-1]
     else:
         grad = torch.ones_like(outputs_of(function.oracle, inputs, options)[0], dtype=dtype)
-    given = kept(backward, inputs)
-    call = Call(backward, [grad, *given, *between], options, tuple(asked["wrt"]))
+    call = Call(backward, [grad, *inputs, *between], options, tuple(asked["wrt"]))
     if not asked.get("interleaved"):
         return call
     others = [tensor / 2 for tensor in inputs]
     return Interleaved(call.function, call.tensors, call.options, call.outputs, others=others)
-
-
-def kept(function: str, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return those of a forward pass's inputs that the backward pass gets."""
-    backward = of_oracle(function)
-    names = functions()[backward.forward].inputs
-    return [tensor for name, tensor in zip(names, inputs, strict=True) if name in backward.inputs]
 
 
 def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
@@ -146,13 +138,12 @@ def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Te
     """
     grad, *saved = call.tensors
     flipped = {name: not value if isinstance(value, bool) else value for name, value in call.options.items()}
-    others = kept(function, call.others)
-    inputs, computed = saved[: len(others)], saved[len(others) :]
+    inputs, computed = saved[: len(call.others)], saved[len(call.others) :]
     others_computed = intermediates(function, call.others, flipped, call.dtype)
-    for tensors in (others, inputs):
+    for tensors in (call.others, inputs):
         for between in itertools.product(*zip(others_computed, computed, strict=True)):
             for options in (call.options, flipped):
-                if tensors is others or any(map(operator.is_, between, others_computed)) or options is flipped:
+                if tensors is call.others or any(map(operator.is_, between, others_computed)) or options is flipped:
                     yield right(function, replace(call, options=options), [grad, *tensors, *between])
 
 

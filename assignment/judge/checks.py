@@ -32,7 +32,6 @@ class Check:
     points: float
     folder: str = ""  # of its file, below tests/
     line: int = 0  # where it stands in the file
-    is_timed: bool = False  # on a GPU
 
     @property
     def path(self) -> str:
@@ -93,14 +92,8 @@ def _in_file(file: Path, root: Path) -> Iterator[Check]:
             continue
         if found:
             name, points, claim, problem = found
-            is_timed, problem = problem == SPEED, _own(problem, claim)
-            yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno, is_timed)
-
-
-def _own(problem: str, claim: str) -> str:
-    """The problem that has the points: its function's where none is said, and the speed of practice."""
-    own = operators.problem_of(claim)
-    return own if not problem or (problem == SPEED and is_practice(own)) else problem
+            problem = problem or operators.problem_of(claim)
+            yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno)
 
 
 def _marked(test: ast.FunctionDef) -> tuple[str, float, str, str] | None:
@@ -131,7 +124,7 @@ def without_practice(checks: list[Check]) -> list[Check]:
 
 def without_a_gpu(checks: list[Check]) -> list[Check]:
     """Those that can be run anywhere."""
-    return [check for check in checks if not check.is_timed]
+    return [check for check in checks if check.problem != SPEED]
 
 
 def select(checks: list[Check], names: list[str]) -> list[Check]:

@@ -43,18 +43,11 @@ def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> l
 
 
 def hand_on(function: str, decoys: list[Tensor], options: dict[str, Any]) -> None:
-    """Make consistent what a backward pass gets of the forward one: its results, for these decoys.
-
-    An input that the backward pass does not get, such as the x of a softmax, is normal numbers in the form of the
-    incoming gradient.
-    """
+    """Make consistent what a backward pass gets of the forward one: its results, for these decoys."""
     left, named = operators.functions()[function].left, operators.named(function, decoys)
     if left and operators.operator_of(function).elements(named) <= MAX_ELEMENTS:
         forward = operators.functions()[operators.functions()[function].forward]
-        missing = {name: torch.randn_like(decoys[0], dtype=torch.float64) for name in forward.inputs}
-        known = missing | named
-        came = operators.oracle(forward.oracle)(*(known[name] for name in forward.inputs), **options)
-        came = came if isinstance(came, tuple) else (came,)
+        came = operators.oracle(forward.oracle)(*(named[name] for name in forward.inputs), **options)
         for name, result in zip(forward.outputs, came, strict=True):
             if name in left:
                 named[name].copy_(result)

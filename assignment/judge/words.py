@@ -23,7 +23,7 @@ def of_size(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -
     operator = operators.operator_of(function)
     named = dict(zip(operators.functions()[function].inputs, tensors, strict=False))
     try:
-        size, dtype = operator.in_words(named), operators.largest(named, operator.sized_by).dtype
+        size, dtype = operator.in_words(named), named[operator.sized_by].dtype
     except (IndexError, KeyError, ValueError):
         return ""
     switches = [name.removeprefix("is_") for name, value in options.items() if value is True]

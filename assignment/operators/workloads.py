@@ -16,7 +16,6 @@ from tests import compare, operators
 
 COPYING = "copying"  # the peer that stands for an amount of memory to move
 ELEMENTS = 1 << 28  # of x, at every width
-VECTORS = ("weight", "bias")  # inputs of shape (d,); all rows add to their gradients
 CHECKED_ROWS = 32
 CHECKED_COLUMNS = 8
 Check = Callable[[Sequence[Tensor]], float]  # of results; returns the largest error over its bound, or raises Mismatch
@@ -51,17 +50,16 @@ class Panel:
 
 
 def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
-    """A check of rows of all results, but of columns of the vectors' gradients, to which each row adds."""
+    """A check of rows of all results, but of columns of the weight's gradient, to which each row adds."""
     fewer = 1 if is_strict else 4
-    n_rows, d = work.largest.shape
+    n_rows, d = named["x"].shape
     rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS // fewer)))
     columns = sorted(chance.sample(range(d), min(d, CHECKED_COLUMNS // fewer)))
-    by_row = {name: (tensor.clone() if name in VECTORS else tensor[rows]).cpu() for name, tensor in named.items()}
-    summed = [name for name in work.outputs if name.removeprefix("grad_") in VECTORS]
+    by_row = {name: (tensor.clone() if name == "weight" else tensor[rows]).cpu() for name, tensor in named.items()}
     by_column = {}
-    if summed:
+    if "grad_weight" in work.outputs:
         by_column = {
-            name: (tensor[..., columns] if name in VECTORS or tensor.ndim == 2 else tensor.clone()).cpu()
+            name: (tensor[..., columns] if name in ("x", "weight") or tensor.ndim == 2 else tensor.clone()).cpu()
             for name, tensor in named.items()
         }
     model = operators.model(work.function)
@@ -69,9 +67,8 @@ def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random,
     def check(results: Sequence[Tensor]) -> float:
         expected = model(*by_row.values(), **work.options)
         if by_column:
-            of_columns = model(*by_column.values(), **work.options)
-            expected |= {name: of_columns[name] for name in summed}
-        where = [columns if name in summed else rows for name in work.outputs]
+            expected["grad_weight"] = model(*by_column.values(), **work.options)["grad_weight"]
+        where = [columns if name == "grad_weight" else rows for name in work.outputs]
         came = tuple(result[part].cpu() for result, part in zip(results, where, strict=True))
         return compare.worst_margin(came if len(came) > 1 else came[0], expected)
 
@@ -103,13 +100,15 @@ class Workload:
     @property
     def largest(self) -> Spec:
         """The input that tells its size."""
-        return operators.largest(self.inputs, operators.operator_of(self.function).sized_by)
+        return self.inputs[operators.operator_of(self.function).sized_by]
 
     def fill(self, tensors: Sequence[Tensor], memory: Any, generator: torch.Generator) -> None:
         """Write new values of the memory's into one slot; for a backward pass, what a forward pass would have left."""
         named = dict(zip(self.inputs, tensors, strict=True))
-        for tensor in tensors:
-            memory.randomize(tensor, generator)
+        left = operators.functions()[self.function].left
+        for name, tensor in named.items():
+            if name not in left:
+                memory.randomize(tensor, generator)
         self.hand_on(named)
 
     def pick(self, tensors: Sequence[Tensor], chance: random.Random, is_strict: bool = True) -> Check:

@@ -1,1 +1,0 @@
-"""Right ways to bias and GELU in other styles than the solution's."""

@@ -1,1 +1,0 @@
-"""Right softmaxes in other styles than the solution's."""

@@ -1,1 +1,0 @@
-../../../operators/bias_gelu/staff/solution.py
