@@ -75,12 +75,17 @@ def kind(pid: int) -> str:
     return "judges"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def parse_arguments(arguments: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options, and the arguments of grade.py."""
     parser = argparse.ArgumentParser(
         prog="python -m assignment.attacks.peak_memory", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--below", type=float, metavar="GIB", help="exit with status 1 if it takes more")
-    options, given = parser.parse_known_args(arguments)
+    return parser.parse_known_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options, given = parse_arguments(arguments)
     command = [sys.executable, "grade.py", *(given or DEFAULTS)]
     with subprocess.Popen(command, cwd=ROOT) as process, Watch(process.pid) as watch:
         status = process.wait()
