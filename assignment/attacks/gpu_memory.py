@@ -9,12 +9,12 @@ use the GPU meanwhile.
 import argparse
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import torch
 
 from assignment.attacks.judging import ROOT
+from assignment.attacks.watching import watching
 from assignment.commands import cli
 from assignment.judge import pool
 from assignment.timing import speed
@@ -32,24 +32,13 @@ def grade(total: int, arguments: list[str]) -> int:
 
 
 class Watch:
-    """Looks at how much is taken, on the side."""
+    """How much is taken, and was at the most."""
 
     def __init__(self) -> None:
         self.before = self.most = used()
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
 
-    def _look(self) -> None:
-        while not self._is_over.wait(LOOK_EVERY_S):
-            self.most = max(self.most, used())
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
+    def look(self) -> None:
+        self.most = max(self.most, used())
 
 
 def used() -> int:
@@ -80,7 +69,8 @@ def main() -> int:
     limit = min(total, round(options.of * GIB)) if options.of else total
     taken = torch.empty(max(0, free - limit), dtype=torch.uint8, device="cuda")
     command = [sys.executable, "-m", "assignment.attacks.gpu_memory", *sys.argv[1:], "--total", str(limit)]
-    with Watch() as watch:
+    watch = Watch()
+    with watching(watch.look, LOOK_EVERY_S):
         status = subprocess.run(command, cwd=ROOT).returncode
     print(f"at most {(watch.most - watch.before) / GIB:.1f} GiB of {limit / GIB:.1f} taken at a time")
     del taken

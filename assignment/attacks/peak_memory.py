@@ -9,13 +9,13 @@ grade needs, without the cache of files. It exits with 1 where this is more than
 import argparse
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from assignment.attacks.judging import ROOT
+from assignment.attacks.watching import watching
 
 LOOK_EVERY_S = 0.1
 GIB, MIB = 1 << 30, 1 << 20
@@ -29,24 +29,13 @@ class Watch:
     def __init__(self, pid: int) -> None:
         self.most, self.then = 0, Counter[str]()  # bytes in all; and of each kind of process at that time
         self._pid = pid
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
 
-    def _look(self) -> None:
-        while not self._is_over.wait(LOOK_EVERY_S):
-            now: Counter[str] = Counter()
-            for pid in family(self._pid):
-                now[kind(pid)] += proportional(pid)
-            if now.total() > self.most:
-                self.most, self.then = now.total(), now
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
+    def look(self) -> None:
+        now: Counter[str] = Counter()
+        for pid in family(self._pid):
+            now[kind(pid)] += proportional(pid)
+        if now.total() > self.most:
+            self.most, self.then = now.total(), now
 
 
 def family(pid: int) -> Iterator[int]:
@@ -87,8 +76,10 @@ def parse_arguments(arguments: list[str] | None = None) -> tuple[argparse.Namesp
 def main(arguments: list[str] | None = None) -> int:
     options, given = parse_arguments(arguments)
     command = [sys.executable, "grade.py", *(given or DEFAULTS)]
-    with subprocess.Popen(command, cwd=ROOT) as process, Watch(process.pid) as watch:
-        status = process.wait()
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        watch = Watch(process.pid)
+        with watching(watch.look, LOOK_EVERY_S):
+            status = process.wait()
     parts = ", ".join(f"{name} {size / MIB:.0f} MiB" for name, size in watch.then.most_common())
     print(f"at most {watch.most / GIB:.2f} GiB at a time: {parts}")
     return status or int(options.below is not None and watch.most > options.below * GIB)

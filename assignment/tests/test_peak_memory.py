@@ -5,6 +5,7 @@ import sys
 import time
 
 from assignment.attacks import peak_memory
+from assignment.attacks.watching import watching
 
 MIB = 1 << 20
 FAMILY = """
@@ -25,7 +26,8 @@ def test_all_processes_are_measured_and_shared_pages_once():
         process.stdout.readline()
         family = list(peak_memory.family(process.pid))
         wanted, found = (64 + 3 * 32) * MIB, 0
-        with peak_memory.Watch(process.pid) as watch:
+        watch = peak_memory.Watch(process.pid)
+        with watching(watch.look, peak_memory.LOOK_EVERY_S):
             for _ in range(100):  # until the last of them holds its own
                 if (found := watch.most) >= wanted:
                     break
