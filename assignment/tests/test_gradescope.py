@@ -13,7 +13,7 @@ from assignment import release
 from assignment.classroom import gradescope
 from assignment.classroom.autograder import harness, results
 from assignment.classroom.autograder.harness import Settings
-from assignment.submission import Submission, UnusableSubmission
+from assignment.submission import Submission, UnusableSubmission, uploaded
 from assignment.tests.test_report import FORGED, TEXTS, report_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def test_an_upload_is_found_in_every_form(tmp_path):
         file = tmp_path / name / path
         file.parent.mkdir(parents=True)
         file.write_text(KERNEL)
-        found = harness.find(tmp_path / name)
+        found = uploaded(tmp_path / name)
         assert found.sources["cs336_kernels/rmsnorm.py"] == KERNEL
     assert "import" in found.sources["cs336_kernels/__init__.py"]  # of the stubs
 
@@ -91,10 +91,10 @@ def test_an_upload_that_is_none_is_told_so(tmp_path):
     (tmp_path / "linked file" / "rmsnorm.py").symlink_to(secret / "cs336_kernels" / "rmsnorm.py")
     for name in ("empty", "report", "link", "inner link", "linked file"):
         with pytest.raises(UnusableSubmission):
-            harness.find(tmp_path / name)
+            uploaded(tmp_path / name)
     (tmp_path / "empty" / "huge.py").write_bytes(b"#" * (2 << 20))
     with pytest.raises(UnusableSubmission, match="1 MiB"):
-        harness.find(tmp_path / "empty")
+        uploaded(tmp_path / "empty")
 
 
 # where it runs
