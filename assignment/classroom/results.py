@@ -179,6 +179,11 @@ def from_data(data: dict[str, Any]) -> Handed:
     )
 
 
+def waiting() -> dict[str, Any]:
+    """Return what stands for the report of a submission that has not been graded yet."""
+    return {**failed("not graded yet: `grade` was interrupted; give the same command again"), "waiting": True}
+
+
 def failed(message: str) -> dict[str, Any]:
     """Return the report of a submission that got no grade, shaped as others are."""
     return {"score": None, "max_score": None, "problems": [], "practice": [], "failed": message}
