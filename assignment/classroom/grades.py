@@ -93,7 +93,7 @@ def rows(graded: Iterable[Graded], pick: str, due: Any) -> list[dict[str, Any]]:
 
 def _row(person: Person, handed: Handed, report: dict[str, Any], problems: list[str], due: Any) -> dict[str, Any]:
     is_graded = report.get("score") is not None
-    earned = {problem["name"]: problem["score"] for problem in report["problems"]}
+    earned = {one["name"]: one["score"] for one in report["problems"] if one.get("gradable", True)}
     return {
         "student": handed.student,
         "source": handed.source,
@@ -102,7 +102,7 @@ def _row(person: Person, handed: Handed, report: dict[str, Any], problems: list[
         "late": late_days(handed, due),
         "score": points(report) if is_graded else "",
         "of": report.get("gradable", ""),
-        **{name: earned.get(name, 0) if "failed" not in report else "" for name in problems},
+        **{name: earned.get(name, "") for name in problems},
         "state": state(report),
         "decided": "; ".join(map(told, report.get("decided", {}).values())),
     }
