@@ -116,7 +116,8 @@ def run(autograder: Path) -> int:
         replace(to, results.as_json(results.failed(str(error))))
         return 1
     machine = f"{cores:g} processors, {memory / GB:.1f} GB free"
-    replace(to, results.as_json(results.of(report, settings.commit, machine, settings.visibility)))
+    print(results.for_staff(report, settings.commit, machine), flush=True)  # stdout_visibility is hidden
+    replace(to, results.as_json(results.of(report, settings.commit, settings.visibility)))
     return 0
 
 
