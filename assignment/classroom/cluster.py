@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assignment.classroom import COMMAND
 from assignment.classroom.batch import MEMORY_OF_A_JOB, ROOT, Answer, Grader, Job, Lost, lost_once_more
 from assignment.classroom.handed_in import Handed
 from assignment.sandbox import rungs
@@ -68,7 +69,7 @@ def connected(address: str) -> Iterator[None]:
     try:
         import ray
     except ImportError as error:
-        raise UnusableSubmission("--ray: Ray is not installed; run this under `uv run --extra classroom`") from error
+        raise UnusableSubmission(f"--ray: Ray is not installed; run `{COMMAND} grade …`") from error
     try:
         ray.init(
             address,

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import decisions, evidence, grades, overview, pages, results, review, tables
+from assignment.classroom import COMMAND, decisions, evidence, grades, overview, pages, results, review, tables
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
 from assignment.judge import score
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Write the pages; returns the exit status."""
     found = read(options.results)
     if not found.counted:
-        raise UnusableSubmission(f"{options.results}: no reports yet; run `classroom grade` first")
+        raise UnusableSubmission(f"{options.results}: no reports yet; run `{COMMAND} grade` first")
     shown = of_class(found, options.title, options.price)
     pages.write(options.results / PAGE, "report.html", **shown)
     for handed, report in found.counted:

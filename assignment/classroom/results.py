@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from assignment.classroom import COMMAND
 from assignment.classroom.handed_in import Handed, Person
 from assignment.commands.files import replace
 from assignment.compiling import rules
@@ -62,7 +63,7 @@ def known(folder: Path) -> Settings:
         kept = tomllib.loads(path.read_text(encoding="utf-8"))
         return Settings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
     except FileNotFoundError:
-        wanted = "expected a folder that `classroom grade` has made"
+        wanted = f"expected a folder that `{COMMAND} grade` has made"
         raise UnusableSubmission(f"{folder}: holds no {SETTINGS}; {wanted}") from None
     except (OSError, KeyError, TypeError, ValueError) as error:
         told = f"{path} cannot be read: {error}; mend it, or take a new folder"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assignment.classroom import decisions, grades, results
+from assignment.classroom import COMMAND, decisions, grades, results
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
 from assignment.commands.files import replace
@@ -57,7 +57,7 @@ def form_of(folder: Path) -> Form:
         return Form(handed, pick, due, told["assignment"], tuple(map(str, told["waiting"])))
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         results.known(folder)  # says so where these are no results at all
-        wanted = "run `classroom grade` again, which writes it"
+        wanted = f"run `{COMMAND} grade` again, which writes it"
         raise UnusableSubmission(f"{path} cannot be read: {error}; {wanted}") from error
 
 

@@ -4,8 +4,10 @@ import csv
 import datetime
 import io
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import ClassVar
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import batch, grade, grades, results
+from assignment.classroom import batch, grade, grades, results, scratch
 from assignment.classroom.handed_in import Handed, Person
 from assignment.compiling import rules
 from assignment.submission import Submission, UnusableSubmission
@@ -109,6 +111,25 @@ def test_a_grader_that_was_killed_leaves_no_folder(monkeypatch, tmp_path):
         batch.Grader([]).grade(jobs("quick")[0], 20)
     assert folders
     assert not folders[0].exists()
+
+
+def test_folders_of_runs_that_were_killed_go_with_the_next(tmp_path, monkeypatch):
+    """Those of runs that live do not, nor what is not ours"""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = "import os\nfrom assignment.classroom import scratch\n"
+    code += f"(scratch.new({batch.FOLDER!r}).path / 'x').mkdir()\nos.kill(os.getpid(), 9)"
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, timeout=60)
+    (dead,) = tmp_path.iterdir()
+    (tmp_path / "thesis").mkdir()
+    alive = scratch.new(batch.FOLDER)
+    assert not dead.exists()
+    with scratch.folder(batch.FOLDER) as other:
+        assert sorted(tmp_path.iterdir()) == sorted([alive.path, other, tmp_path / "thesis"])
+    assert alive.path.exists()
+    alive.release()
+    scratch.sweep(batch.FOLDER)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
 
 
 # results

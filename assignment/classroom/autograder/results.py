@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from assignment import text
+from assignment.classroom import COMMAND
 from assignment.commands import markdown
 from assignment.commands import report as screen
 from assignment.judge import checks, score
@@ -18,7 +19,7 @@ FAILED = (
 NO_SANDBOX = (
     "!! No sandbox works in this container, not even Landlock. The submission ran as a plain user, with limits alone: "
     "it could have forged its report, and used the network. Read its code before you trust its points, or grade the "
-    "class elsewhere: `python -m assignment.classroom grade`."
+    f"class elsewhere: `{COMMAND} grade`."
 )
 
 
