@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from assignment.attacks import bugs, corpus
+from assignment.attacks import bugs, corpus, made
+from assignment.attacks.disguise import disguised
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import alike, made, prints, similar
+from assignment.classroom import alike, prints, similar
 from assignment.classroom.alike import Work
-from assignment.classroom.disguise import disguised
 from assignment.classroom.similar import ROOT
 from assignment.submission import PACKAGE, Submission, pack
 
@@ -245,3 +245,11 @@ def test_a_mixture_has_both_of_its_parts():
         assert not other.startswith("bugs/")
         changed = {path for path, content in one.files.items() if base.get(path) != content}
         assert len(changed) >= 2
+
+
+def test_the_class_s_command_makes_one_and_imports_nothing_of_it(tmp_path):
+    """What tests the class is no part of it"""
+    assert classroom.main(["made", "--to", str(tmp_path / "made"), "--students", "8", "--seed", "1"]) == 0
+    assert (tmp_path / "made" / "truth.csv").exists()
+    for path in (ROOT / "assignment" / "classroom").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) assignment\.attacks", path.read_text(), re.MULTILINE), path
