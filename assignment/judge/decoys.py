@@ -37,7 +37,7 @@ def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> l
         )
         _fill(view, rng, tensor)
         decoys.append(view)
-    with contextlib.suppress(Exception):  # a caller's mistake, which the function is to refuse
+    with contextlib.suppress(RuntimeError, ValueError, IndexError):  # shapes that do not fit: a caller's mistake
         hand_on(function, decoys, options)
     return decoys
 

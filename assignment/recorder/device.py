@@ -15,6 +15,7 @@ from triton.runtime import driver
 
 from assignment.simulator.host import Driver, answer_as
 
+from .faults import noted
 from .tape import Tape
 
 FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
@@ -47,8 +48,9 @@ class OnGpu(TorchFunctionMode):
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
-        self._tape = tape
+        self._tape, self.faults = tape, tape.faults
 
+    @noted
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in (_device, _is_cuda, _is_cpu, torch.Tensor.get_device):
@@ -63,7 +65,7 @@ class OnGpu(TorchFunctionMode):
 
     def _where(self, func: Any, tensor: torch.Tensor) -> Any:
         if tensor.layout != torch.strided or _device(tensor) != CPU:
-            return func(tensor)
+            return func(tensor)  # theirs
         is_on_gpu = self._tape.is_on_gpu(tensor)
         answers = {_device: GPU if is_on_gpu else CPU, _is_cuda: is_on_gpu, _is_cpu: not is_on_gpu}
         return answers.get(func, 0 if is_on_gpu else -1)
@@ -81,24 +83,24 @@ class OnGpu(TorchFunctionMode):
             named = rest.pop(0)
         device = _kind(named)
         if device is None:
-            return func(tensor, *rest, **kwargs)
+            return func(tensor, *rest, **kwargs)  # theirs
         with wanted(self._tape, device):
             if (device == "cuda") != self._tape.is_on_gpu(tensor) and device in ("cuda", "cpu"):
                 kwargs["copy"] = True
             if device not in ("cuda", "cpu"):
                 kwargs["device"] = device
-            return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
+            return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor  # theirs
 
     def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call any other function, with its device recorded."""
         if "device" not in kwargs:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
         device = _kind(kwargs["device"])
         if device not in ("cuda", "cpu"):
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
         del kwargs["device"]
         with wanted(self._tape, device):
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
 
 
 class wanted:  # noqa: N801 - used as a function

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from . import bodies
+from .faults import Faults, noted
 
 Json = Any
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
@@ -64,6 +65,7 @@ class Tape(TorchDispatchMode):
         self.device: str | None = None  # of what is made, if the call that makes it names one
         self.default_device = "cpu"
         self.is_strict = True  # whether tensors of two devices may not be mixed
+        self.faults = Faults()
         self.modes: list[Any] = [self]  # that are on while a submission's code runs
         self._new_chunk()
 
@@ -202,28 +204,29 @@ class Tape(TorchDispatchMode):
 
     # what PyTorch does
 
+    @noted
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func._schema.name in OPDEFS:
             with bodies.followed(self.modes, func):
-                return func(*args, **kwargs)
+                return func(*args, **kwargs)  # theirs
         if func._can_decompose() and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
             return parts
         return self._operation(func, args, kwargs)
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self:
-            return func.decompose(*args, **kwargs)
+            return func.decompose(*args, **kwargs)  # theirs
 
     def _operation(self, func: Any, args: Any, kwargs: Any) -> Any:
         inputs = strided((args, kwargs))
         self._refuse_mixed(func, inputs)
         if func._schema.name in METADATA:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
         known = {tensor.untyped_storage()._cdata for tensor in inputs}
         is_view = func.is_view and not func._schema.is_mutable
         before = () if is_view else self._arguments(args, kwargs)
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs)  # theirs
         outputs = strided(result)
         if is_view and all(tensor.untyped_storage()._cdata in known for tensor in outputs):
             for tensor in outputs:
