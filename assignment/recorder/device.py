@@ -79,17 +79,22 @@ class OnGpu(TorchFunctionMode):
             kwargs["dtype"] = rest[0].dtype
             rest[0] = self._where(_device, rest[0])
         named = kwargs.pop("device", None)
-        if named is None and rest and (isinstance(rest[0], str | torch.device) or type(rest[0]) is int):
+        if named is None and rest and not isinstance(rest[0], torch.dtype | bool):
             named = rest.pop(0)
+        if rest and not isinstance(rest[0], bool):
+            kwargs["dtype"] = rest.pop(0)
+        kwargs = {k: v for k, v in {**kwargs, **dict(zip(_HOW, rest, strict=False))}.items() if v is not None}
         device = _kind(named)
         if device is None:
-            return func(tensor, *rest, **kwargs)
+            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor
         with wanted(self._tape, device):
-            if (device == "cuda") != self._tape.is_on_gpu(tensor) and device in ("cuda", "cpu"):
-                kwargs["copy"] = True
             if device not in ("cuda", "cpu"):
                 kwargs["device"] = device
-            return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
+            elif _device(tensor) != CPU:
+                kwargs["device"] = CPU
+            elif (device == "cuda") != self._tape.is_on_gpu(tensor):
+                kwargs["copy"] = True
+            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor
 
     def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call any other function, with its device recorded."""
@@ -98,7 +103,7 @@ class OnGpu(TorchFunctionMode):
         device = _kind(kwargs["device"])
         if device not in ("cuda", "cpu"):
             return func(*args, **kwargs)
-        del kwargs["device"]
+        kwargs["device"] = CPU
         with wanted(self._tape, device):
             return func(*args, **kwargs)
 
@@ -116,6 +121,7 @@ class wanted:  # noqa: N801 - used as a function
         self._tape.device = self._before
 
 
+_HOW = ("non_blocking", "copy")  # the last arguments of `to`
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 
 

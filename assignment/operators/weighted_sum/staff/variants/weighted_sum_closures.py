@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
@@ -24,7 +25,7 @@ def checked(function: Callable) -> Callable:
     return call
 
 
-def launcher(kernel: Callable, n_rows: int, d: int) -> Callable[..., None]:
+def launcher(kernel: Any, n_rows: int, d: int) -> Callable[..., None]:
     """Return a function that launches the kernel on the tensors that it is given, with their strides."""
     grid = lambda meta: (triton.cdiv(n_rows, meta["ROWS"]),)  # noqa: E731
 

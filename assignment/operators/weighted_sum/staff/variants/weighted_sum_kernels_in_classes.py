@@ -1,5 +1,7 @@
 """Weighted sum as a class: kernels are members of one and helpers of another, launches are methods."""
 
+# ruff: noqa: N805
+
 import torch
 import triton
 import triton.language as tl

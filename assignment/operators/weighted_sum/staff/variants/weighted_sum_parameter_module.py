@@ -4,8 +4,7 @@ import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
-from torch import Tensor
-from torch import nn
+from torch import Tensor, nn
 
 ROWS, COLS = 32, 64
 

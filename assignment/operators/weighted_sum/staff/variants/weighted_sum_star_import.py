@@ -1,10 +1,13 @@
 """Weighted sum with all of Triton's names in this module, by `import *`."""
 
+# ruff: noqa: F403, F405
+# mypy: ignore-errors
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from triton import cdiv, jit
-from triton.language import *  # noqa: F403
+from triton.language import *
 
 TILE = {"ROWS": 32, "COLS": 64}
 

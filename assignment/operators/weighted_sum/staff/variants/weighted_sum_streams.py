@@ -1,4 +1,4 @@
-"""Weighted sum by somebody who writes for production: guards, streams, events, memory statistics, ranges of a profiler."""
+"""Weighted sum as for production: device guards, streams, events, memory statistics, ranges of a profiler."""
 
 import contextlib
 
