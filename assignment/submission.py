@@ -1,7 +1,6 @@
 """A submission: found in a folder or a zip, checked, copied to a stage, and packed to hand in."""
 
 import hashlib
-import importlib.util
 import io
 import os
 import stat
@@ -29,9 +28,12 @@ class UnusableSubmission(Exception):
 
 @dataclass(frozen=True)
 class Submission:
-    """The files of a submission by their path, such as cs336_kernels/rmsnorm.py."""
+    """The files of a submission by their path, such as cs336_kernels/rmsnorm.py, as `canonical` has them."""
 
     files: dict[str, bytes]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", {name: canonical(content) for name, content in self.files.items()})
 
     @property
     def sha256(self) -> str:
@@ -42,14 +44,8 @@ class Submission:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Return the files as text, as Python reads them; unreadable ones are empty."""
-        texts = {}
-        for name, content in self.files.items():
-            try:
-                texts[name] = importlib.util.decode_source(content)
-            except (SyntaxError, UnicodeDecodeError):
-                texts[name] = ""
-        return texts
+        """Return the files as text; those that are not UTF-8 are empty."""
+        return {name: content.decode() if _is_utf_8(content) else "" for name, content in self.files.items()}
 
     def stage(self, folder: Path) -> None:
         """Write the files below a folder; raises UnusableSubmission."""
@@ -63,6 +59,18 @@ class Submission:
             raise refusal(
                 name, why, "expected to write files there: make room, or name another one in TMPDIR"
             ) from error
+
+
+def canonical(content: bytes) -> bytes:
+    """Return a file as every process hashes, parses and shows it: Python's text, in UTF-8.
+
+    Line ends are those that Python's universal newlines make of them, a byte-order mark is gone. What is not UTF-8
+    stays as it is.
+    """
+    if not _is_utf_8(content):
+        return content
+    text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    return text.encode()
 
 
 def refusal(path: Path | str, came: str, wanted: str = WANTED) -> UnusableSubmission:
@@ -108,7 +116,7 @@ def _too_large(path: Path) -> UnusableSubmission:
 
 def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None:
     """Return what keeps a file from being staged, and what was expected; None if nothing does."""
-    encoded = os.fsencode(name) if _is_utf_8(name) else b""
+    encoded = os.fsencode(name) if _is_encodable(name) else b""
     if not encoded or "\0" in name:
         return f"the name {name!r} is not UTF-8", "expected letters and digits: rename it"
     if len(encoded) > MAX_PATH or any(len(part) > MAX_NAME for part in encoded.split(b"/")):
@@ -127,7 +135,7 @@ def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None
     return None
 
 
-def _is_utf_8(name: str) -> bool:
+def _is_encodable(name: str) -> bool:
     try:
         return bool(name.encode())
     except UnicodeEncodeError:
@@ -135,10 +143,15 @@ def _is_utf_8(name: str) -> bool:
 
 
 def _is_text(content: bytes) -> bool:
+    return _is_utf_8(content) and b"\0" not in content
+
+
+def _is_utf_8(content: bytes) -> bool:
     try:
-        return "\0" not in content.decode()
+        content.decode()
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def _is_source(name: str) -> bool:

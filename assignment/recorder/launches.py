@@ -5,6 +5,7 @@ then for good, and records all configurations that are left after pruning: any o
 on a GPU.
 """
 
+import struct
 import threading
 from typing import Any
 
@@ -12,14 +13,16 @@ import torch
 import triton.language as tl
 from triton.runtime._allocation import NullAllocator, _allocator
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITCallable, JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .kernels import Described
+from .kernels import Described, advice, kind_of
 from .tape import Json, Tape
 from .wanted import Compiled, Wanted
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # of an argument
+FLOATS = ("fp16", "bf16", "fp32", "fp64")  # how an annotation may fix a parameter's type
 MAX_DEPTH = 8  # of nested arguments
 OPTIONS = (  # of a launch, beside the kernel's parameters
     *("num_warps", "num_stages", "num_ctas", "maxnreg", "debug"),
@@ -114,8 +117,18 @@ class Launcher:
 
     def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Json, Json]:
         """Return the arguments and the options of a launch as JSON."""
-        options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
-        return {name: self.encode(name, value) for name, value in values.items()}, options
+        parameters = {param.name: param for param in kernel.params}
+        options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in parameters}
+        return {name: self._argument(parameters[name], value) for name, value in values.items()}, options
+
+    def _argument(self, parameter: Any, value: Any) -> Json:
+        """Return what a parameter gets as JSON; raises TypeError where Triton's launcher would raise."""
+        if parameter.is_constexpr:
+            return self.encode(parameter.name, value)
+        if parameter.annotation_type in FLOATS:
+            value = _as_float(parameter.name, value)
+        _expect_launchable(parameter.name, value)
+        return self.encode(parameter.name, value)
 
     def ask_for(self, key: str, kernel: Any, arguments: Json, options: Json) -> None:
         """Tell the judge that the call depends on figures of this kernel that are not known yet."""
@@ -140,8 +153,7 @@ class Launcher:
             return {"constexpr": self.encode(name, value.value, depth + 1)}
         if isinstance(value, TensorDescriptor):
             return self._descriptor(name, value)
-        if hasattr(value, "base") and hasattr(value, "dtype"):
-            # triton.reinterpret
+        if isinstance(value, TensorWrapper):  # of triton.reinterpret
             return {"t": self._pointer(name, value.base), "as": str(value.dtype)}
         if isinstance(value, tuple):
             items = [self.encode(name, item, depth + 1) for item in value]
@@ -149,9 +161,6 @@ class Launcher:
             if fields is None:
                 return {"tuple": items}
             return {"namedtuple": {"name": type(value).__name__, "fields": list(fields)}, "values": items}
-        # of an Enum's, or NumPy's
-        if isinstance(value, int | float) and type(value) not in (int, float, bool):
-            value = int(value) if isinstance(value, int) else float(value)
         return self._kernels.value(value)
 
     def _pointer(self, name: str, tensor: torch.Tensor) -> int:
@@ -215,11 +224,42 @@ def _key(tuner: Any, kwargs: Any) -> tuple:
     return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
 
 
+def _as_float(name: str, value: Any) -> float:
+    """Return what a parameter that is annotated as a float gets: Triton's launcher asks no more of it."""
+    try:
+        return struct.unpack("d", struct.pack("d", value))[0]
+    except (struct.error, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(f"argument {name} is annotated as a float: got a {kind_of(type(value))}") from error
+
+
+def _expect_launchable(name: str, value: Any) -> None:
+    """Raise TypeError or OverflowError for what Triton's launcher does not take but as a tl.constexpr."""
+    match value:
+        case tuple():
+            for item in value:
+                _expect_launchable(name, item)
+        case bool() | float() | None | torch.Tensor() | TensorWrapper() | TensorDescriptor() | tl.constexpr():
+            pass
+        case int():
+            if not MIN_INT <= int.__int__(value) <= MAX_INT:
+                raise OverflowError(f"argument {name} does not fit in 64 bits: got {value}")
+        case JITCallable():
+            pass
+        case str() | torch.dtype() | tl.dtype():
+            raise TypeError(
+                f"argument {name}: Triton takes a {kind_of(type(value))} as a constant alone: "
+                f"write `{name}: tl.constexpr` in the kernel"
+            )
+        case _:
+            raise TypeError(f"argument {name}: Triton does not take a {kind_of(type(value))}: {advice(value)}")
+
+
 def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
     """Return one to three sizes, padded with 1."""
     if callable(grid):
         grid = grid(values)
-    if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
+    is_one = hasattr(grid, "__len__") and hasattr(grid, "__getitem__") and len(grid) > 0
+    if not is_one or not all(hasattr(size, "__index__") for size in grid):
         raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
     sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
