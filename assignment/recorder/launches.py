@@ -6,6 +6,7 @@ on a GPU.
 """
 
 import struct
+import threading
 from typing import Any
 
 import torch
@@ -42,8 +43,7 @@ class Launcher:
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
         self._tape, self._kernels, self.faults = tape, kernels, tape.faults
-        # configurations of the autotuned kernel that is being launched
-        self._alternatives: Json = None
+        self._of_thread = threading.local()
         # of compiled kernels, by key: what the judge has told
         self.figures: dict[str, dict[str, int]] = {}
         self.target: Json = ""  # the GPU that host code hears of
@@ -57,6 +57,15 @@ class Launcher:
         launcher = self
         JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
+
+    @property
+    def _alternatives(self) -> Json:
+        """The configurations of the autotuned kernel that this thread is launching; None if it is not tuned."""
+        return getattr(self._of_thread, "alternatives", None)
+
+    @_alternatives.setter
+    def _alternatives(self, configurations: Json) -> None:
+        self._of_thread.alternatives = configurations
 
     def choose(self, configurations: int | list[int]) -> None:
         """Begin a call: set an autotuned kernel's configuration, for all launches or for each."""
@@ -75,21 +84,23 @@ class Launcher:
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)  # theirs
         values = self._bind(kernel, args, kwargs)
-        try:
-            described = self._described(kernel, values, kwargs)
-        except (TypeError, ValueError):
-            if not warmup:
-                raise
-            described = None  # of dtypes in place of tensors
-        if described and not warmup:
-            self._note(kernel, grid_sizes(grid, values), *described)
+        with self._tape.lock:
+            try:
+                described = self._described(kernel, values, kwargs)
+            except (TypeError, ValueError):
+                if not warmup:
+                    raise
+                described = None  # of dtypes in place of tensors
+            if described and not warmup:
+                self._note(kernel, grid_sizes(grid, values), *described)
         wanted = Wanted(self, kernel, described)
         return Compiled(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
 
     def _later(self, kernel: Any, grid: Any, args: tuple, options: dict[str, Any]) -> None:
         left = {name: value for name, value in options.items() if name not in kernel.arg_names[: len(args)]}
         values = self._bind(kernel, args, left)
-        self._note(kernel, grid_sizes(grid, values), *self._described(kernel, values, left))
+        with self._tape.lock:
+            self._note(kernel, grid_sizes(grid, values), *self._described(kernel, values, left))
 
     def _bind(self, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         for name in kwargs:
