@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import decisions, leaderboard, overview, pages, results
-from assignment.classroom.handed_in import Person
+from assignment.classroom import decisions, leaderboard, overview, pages, results, tables
+from assignment.classroom.handed_in import Handed, Person
 from assignment.judge import score
 from assignment.judge.case import Case
 from assignment.tests import class_made
@@ -138,7 +138,38 @@ def test_a_student_s_page_tells_neither_seed_nor_place(made):
         assert seed not in page
         assert "/class/" not in page
         assert "--seed" not in page
+        others = {"ada", "bo", "cy", "di"} - {path.stem}
+        assert not [name for name in others if re.search(rf"\b{name}\b", page)]
     assert "line_12 = 12</mark>" in (made / "students" / "cy.html").read_text()
+
+
+def test_what_students_get_holds_nothing_of_the_staff_s(tmp_path):
+    """Whatever a message, a traceback or a log says: no seed, no path of this machine, nobody else's name"""
+    folder = tmp_path / "staff" / "r"
+    seed = results.opened(folder, "auto", "auto", ()).seed
+    said = (
+        f"{tmp_path}/staff/class/x.py, {tmp_path}/staff/r/logs, {results.ROOT}/grade.py --seed {seed} and seed {seed}"
+    )
+    of = class_made.submission()
+    told = class_made.report(of, {VALUES: Case("tile", score.FAIL, said)}, import_error=said, notes_to_staff=[said])
+    settings = results.known(folder)
+    handed = [Handed(name, tmp_path / "staff" / "class" / name) for name in ("adalovelace", "grace", "alan")]
+    for one in handed[:2]:
+        results.Results(folder, settings).keep(one, "key", told, said, of)
+    results.Results(folder, settings).keep(handed[2], "", results.failed(said), said)
+    tables.write(folder, tables.Form(tuple(handed)))
+    assert classroom.main(["report", str(folder)]) == 0
+    for one in handed:
+        page = (folder / "students" / f"{one.name}.html").read_text()
+        private = [str(seed), str(tmp_path), str(results.ROOT), *(other.name for other in handed if other != one)]
+        assert not [text for text in private if text in page]
+
+
+def test_the_handbook_hands_out_pages_and_no_logs():
+    handbook = (results.ROOT / "assignment" / "README.md").read_text()
+    step = handbook.partition("**7. Publish.**")[2].partition("**8.")[0]
+    assert "`results/students/<name>.html`" in step
+    assert "logs/<name>" not in step
 
 
 def test_code_is_shown_once(tmp_path):
