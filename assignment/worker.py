@@ -26,6 +26,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
@@ -109,12 +110,23 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{setup['scratch']}/inductor-{caches}"
     # a crash, or the grader's signal at a deadline, prints where the submission was
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    is_player = setup["device"] == "play"
+    if is_player:
+        signal.signal(signal.SIGUSR1, tell_round)
+    faulthandler.register(signal.SIGUSR1, all_threads=False, chain=is_player)
     try:
         confinement.confine(setup)
         serve(connection, session_of(setup["device"])(Path(setup["submission"])))
     finally:
         os._exit(0)
+
+
+def tell_round(number: int, frame: FrameType | None) -> None:
+    """Print where in a kernel the process is, and how often its loop went round."""
+    from assignment.confined.supervisor import HERE
+    from assignment.simulator.rounds import where
+
+    print(f"{HERE}{where(frame)}{HERE}", file=sys.stderr, flush=True)
 
 
 def serve(connection: socket.socket, answer: Answer) -> None:

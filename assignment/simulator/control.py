@@ -19,6 +19,7 @@ from .elementwise import Handle
 from .faults import is_ours
 from .language import semantic
 from .numerics import numpy_type
+from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
 from .variables import (  # noqa: F401 (rewritten kernels call them)
     OF_LOOPS,
     already_defined,

@@ -10,6 +10,8 @@ STORED, GRID, BOTH = (
     "triton.cdiv(z.numel(), TILE_SIZE)",
     "x.shape != y.shape or x.dtype != y.dtype",
 )
+LAUNCHED = "_add_kernel[grid](x.contiguous(), y.contiguous(), z, z.numel(), "
+RESHAPED = "_add_kernel[grid](x.reshape(-1), y.reshape(-1), z, x.reshape(-1).stride(0), z.numel(), "
 X, Y = "tl.load(x_ptr + offsets", "tl.load(y_ptr + offsets"
 
 BUGS = [
@@ -29,6 +31,24 @@ BUGS = [
         "test_vector_add_strides",
         "y.contiguous() → y",
         named="y is read as if it were contiguous",
+    ),
+    bug(
+        "y read with x's stride",
+        "test_vector_add_strides",
+        f"{LAUNCHED} → {RESHAPED}",
+        "z_ptr, n_elements, → z_ptr, stride_x, n_elements,",
+        f"{X} → {X} * stride_x",
+        f"{Y} → {Y} * stride_x",
+        named="y is read with x's strides",
+    ),
+    bug(
+        "32-bit offsets",
+        "test_vector_add_offsets",
+        f"{LAUNCHED} → {RESHAPED.replace('y.reshape(-1)', 'y.contiguous()')}",
+        "z_ptr, n_elements, → z_ptr, stride_x, n_elements,",
+        ".to(tl.int64) * TILE_SIZE → * TILE_SIZE",
+        f"{X} → {X} * stride_x",
+        line="x = tl.load(",
     ),
     bug("always float32", "test_vector_add_16_bit", "dtype=x.dtype → dtype=torch.float32", named="z is float32"),
     bug("in place", "test_vector_add_contract", "z = torch.empty(x.shape, dtype=x.dtype, device=x.device) → z = x"),
