@@ -70,6 +70,60 @@ class Findings:
     n_students: int
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """Submissions that are alike, each with another: their names, and the strongest pairs that join all of them."""
+
+    names: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def alike(self) -> float:
+        """How alike the strongest pair is."""
+        return self.pairs[0].alike
+
+
+@dataclass(frozen=True)
+class Same:
+    """A file that several students have, byte for byte: its names, whose it is, and its lines."""
+
+    files: tuple[str, ...]
+    names: tuple[str, ...]
+    lines: int
+
+
+def clusters(pairs: Iterable[Pair]) -> list[Cluster]:
+    """Return what pairs have in common: of n submissions n - 1 pairs, the most alike ones; larger clusters later."""
+    of: dict[str, int] = {}
+    made: dict[int, list[Pair]] = {}
+    for number, pair in enumerate(sorted(pairs, key=lambda pair: -pair.alike)):
+        left, right = of.get(pair.left), of.get(pair.right)
+        if left is not None and left == right:
+            continue
+        joined = [pair]
+        for old in {left, right} - {None}:
+            joined += made.pop(old)  # type: ignore[arg-type]  # None is taken out
+        made[number] = sorted(joined, key=lambda one: -one.alike)
+        of |= {name: number for one in joined for name in (one.left, one.right)}
+    found = [Cluster(tuple(sorted({n for p in own for n in (p.left, p.right)})), tuple(own)) for own in made.values()]
+    return sorted(found, key=lambda one: (-one.alike, one.names))
+
+
+def identical(works: Iterable[Work], known: set[str]) -> list[Same]:
+    """Return the files that students of different owners share, but those whose text all have been given."""
+    holders: defaultdict[str, list[tuple[Work, str]]] = defaultdict(list)
+    for work in works:
+        for file, text in work.sources.items():
+            if text.strip() and text not in known:
+                holders[text].append((work, file))
+    found = []
+    for text, own in holders.items():
+        if any(not one.owners & other.owners for (one, _), (other, _) in itertools.combinations(own, 2)):
+            files, names = ({file for _, file in own}, {work.name for work, _ in own})
+            found.append(Same(tuple(sorted(files)), tuple(sorted(names)), len(text.splitlines())))
+    return sorted(found, key=lambda one: (-one.lines, one.files, one.names))
+
+
 def compared(works: list[Work], known: set[int]) -> Findings:
     """Return the pairs of works that are more alike than the class explains."""
     prints = {work.name: prints_of(work.sources) for work in works}

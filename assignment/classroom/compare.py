@@ -67,17 +67,9 @@ def reports(folder: Path) -> dict[str, dict[str, Any]]:
     paths = sorted((folder / "reports").glob("*.json"))
     if not paths:
         raise UnusableSubmission(f"{folder}: holds no reports; expected a folder that `grade --to` has made")
-    known = _names(folder)
+    known = tables.names(folder)
     paths = [path for path in paths if known is None or path.stem in known]
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
-
-
-def _names(folder: Path) -> set[str] | None:
-    """Return the submissions of the class's last run: others may have left a report; None where that is not known."""
-    try:
-        return {one.name for one in tables.form_of(folder).handed}
-    except UnusableSubmission:
-        return None
 
 
 def _heads(new: dict[str, dict[str, Any]], old: dict[str, dict[str, Any]]) -> list[str]:

@@ -3,7 +3,7 @@
 - Gradescope's export: a folder with `submission_metadata.yml` and a folder for each submission, of one student or of a
   group.
 - Canvas's download: files named `name[_LATE]_user_attachment_file`; a submission of several files has several
-  attachments.
+  attachments, one that was typed in is called `…_text.html`.
 - anything else: a folder or a zip for each student, named after them. A folder that is a git repository is read at a
   tag or as it was before a date.
 """
@@ -25,7 +25,8 @@ MAX_METADATA = 64 << 20  # bytes
 MAX_FIELD = 200  # characters of what a platform says of a student
 # "doejane_LATE_12345_67890_rmsnorm-2.py": the name, the user's and the attachment's numbers, the file
 CANVAS = re.compile(
-    r"(?:(?P<name>(?!LATE_|anon_).+?)_)?(?P<late>LATE_)?(?P<user>\d+|anon_[^_]+)_(?P<number>\d+)_(?P<file>.+)",
+    r"(?:(?P<name>(?!LATE_|anon_).+?)_)?(?P<late>LATE_)?(?P<user>\d+|anon_[^_]+)_"
+    r"(?:(?P<number>\d+)_(?P<file>.+)|(?:text|link)\.html)",
     re.DOTALL,
 )
 AGAIN = re.compile(r"-\d+(?=\.[^.]*$|$)")  # what Canvas appends to the name of a file that is handed in again
@@ -108,7 +109,7 @@ def _time(when: Any) -> datetime.datetime | None:
 
 
 def _person(submitter: dict[Any, Any]) -> Person:
-    return Person(*(str(submitter.get(key) or "")[:MAX_FIELD] for key in (":name", ":sid", ":email")))
+    return Person(*(names.bounded(str(submitter.get(key) or ""), MAX_FIELD) for key in (":name", ":sid", ":email")))
 
 
 def _of_canvas(paths: list[Path]) -> Iterator[Handed]:
@@ -125,14 +126,14 @@ def _of_canvas(paths: list[Path]) -> Iterator[Handed]:
             is_readable = loose or first.suffix.lower() == ".zip"
             problem = "" if is_readable else f"{first}: neither a zip nor a Python file; expected one of them"
             is_late = bool(submission[0][0]["late"])
-            people = (Person(name[:MAX_FIELD], canvas=user),)
+            people = (Person(name, canvas=user),)
             key = f"{name}-{user}" if name else user
             path = loose[0][1] if loose else first
             yield Handed("", path, loose, is_late=is_late, people=people, problem=problem, key=key)
 
 
 def _plain(match: re.Match[str]) -> str:
-    return AGAIN.sub("", match["file"])
+    return AGAIN.sub("", match["file"] or "")
 
 
 def _attempts(files: list[tuple[re.Match[str], Path]]) -> Iterator[list[tuple[re.Match[str], Path]]]:
@@ -141,7 +142,7 @@ def _attempts(files: list[tuple[re.Match[str], Path]]) -> Iterator[list[tuple[re
     A zip is one by itself; other files are one until a name comes again, or one is late and another was not. What is
     neither a zip nor Python is only yielded where there is nothing else.
     """
-    in_order = sorted(files, key=lambda one: (int(one[0]["number"]), one[0]["file"]))
+    in_order = sorted(files, key=lambda one: (int(one[0]["number"] or 0), one[0]["file"] or ""))
     useful = [one for one in in_order if one[1].suffix.lower() in (".zip", ".py")]
     group: list[tuple[re.Match[str], Path]] = []
     for match, path in useful or in_order[-1:]:

@@ -29,9 +29,17 @@ def safe(key: str) -> str:
 
 def with_digest(name: str, key: str) -> str:
     """Return a name that only this key has."""
-    digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     begin = name[: MAX_NAME - 9].encode()[: MAX_BYTES - 9].decode(errors="ignore").rstrip(" ._-")
-    return f"{begin}-{digest}".lstrip("-")
+    return f"{begin}-{_digest(key)}".lstrip("-")
+
+
+def bounded(said: str, most: int) -> str:
+    """Return a text of so many characters at most, which no other text has."""
+    return said if len(said) <= most else f"{said[: most - 9]}-{_digest(said)}"
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def of_keys(keys: Iterable[str]) -> dict[str, str]:

@@ -161,6 +161,7 @@ def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str
     files = evidence.sources(found.folder, handed.name, sha256)
     shown = [("", problem) for problem in report["problems"]]
     shown += [("practice", problem) for problem in report["practice"]]
+    likely = _likely_causes(report)
     entries = [check for problem in report["problems"] for check in problem["checks"]]
     checks = [check for check in entries if check["cases"]]
     return {
@@ -172,16 +173,35 @@ def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str
         "passed": sum(check["status"] in score.KEEPS_POINTS for check in checks),
         "graded": len(checks),
         "decided": [grades.told(one) for one in report.get("decided", {}).values()],
+        "causes": [{"says": says, "checks": names} for says, names in likely.items()],
         "problems": [
             {
                 **problem,
                 "practice": kind,
-                "checks": [{**check, "excerpts": _excerpts(check, files, seen)} for check in problem["checks"]],
+                "checks": [
+                    {**check, "excerpts": _excerpts(check, files, seen), "causes": _numbers(check, likely)}
+                    for check in problem["checks"]
+                ],
             }
             for kind, problem in shown
         ],
         "log": hidden(_log(found.folder / "logs" / f"{handed.name}.txt"), private),
     }
+
+
+def _likely_causes(report: dict[str, Any]) -> dict[str, list[str]]:
+    """Return each likely cause once, with the checks that it explains; those that differ in numbers alone are one."""
+    found: dict[str, list[str]] = {}
+    says: dict[str, str] = {}
+    for check in score.entries_of(report):
+        for sentence in overview.sentences(check) if check["status"] != score.OK else ():
+            first = says.setdefault(overview.DIGITS.sub("…", sentence), sentence)
+            found.setdefault(first, []).append(check["name"])
+    return found
+
+
+def _numbers(check: dict[str, Any], likely: dict[str, list[str]]) -> list[int]:
+    return [i for i, names in enumerate(likely.values(), start=1) if check["name"] in names]
 
 
 def _excerpts(check: dict[str, Any], files: dict[str, str], seen: set[evidence.Excerpt]) -> list[evidence.Excerpt]:

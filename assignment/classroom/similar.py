@@ -13,9 +13,9 @@ from typing import Any
 
 from rich.console import Console
 
-from assignment.classroom.alike import MOST_PAIRS, Findings, Pair, Work, compared
+from assignment.classroom import pages, tables
+from assignment.classroom.alike import MOST_PAIRS, Findings, Pair, Same, Work, clusters, compared, identical
 from assignment.classroom.prints import prints_of
-from assignment.commands.files import replace
 from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,35 +39,38 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if len(works) < 2:
         wanted = "expected two, in sources/, where `grade --to` keeps them"
         raise UnusableSubmission(f"{options.results}: {len(works)} submissions to compare; {wanted}")
-    found = compared(works, given([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md", *options.given]))
+    texts = texts_of([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md", *options.given])
+    found, same = compared(works, set(prints_of(texts).places)), identical(works, set(texts.values()))
     to = options.to or options.results / "similar.html"
-    replace(to, page(found, {work.name: work for work in works}).encode())
+    pages.write(to, "similar.html", **shown(found, same, {work.name: work for work in works}))
     console.print(f"{found.n_students} students, {found.n_compared} pairs with something in common")
     console.print(
         f"{len(found.pairs)} are alike by {found.threshold:.0%} or more; the next is at {found.highest_below:.0%}, "
         f"the median at {found.median:.0%}"
     )
-    for pair in found.pairs[:20]:
-        console.print(f"  {pair.alike:4.0%}  {pair.left} and {pair.right}: {pair.where}", markup=False)
+    for cluster in clusters(found.pairs)[:20]:
+        console.print(f"  {cluster.alike:4.0%}  {', '.join(cluster.names)}: {cluster.pairs[0].where}", markup=False)
+    for one in same[:20]:
+        console.print(f"  same  {', '.join(one.names[:5])}: {', '.join(one.files)}", markup=False)
     console.print(f"{to} has the passages side by side: places to look at, no verdict")
     return 0
 
 
 def submissions_of(results: Path) -> list[Work]:
     """Return the submissions of a folder of results, those without a grade too; raises UnusableSubmission."""
-    works = []
+    works, known = [], tables.names(results)
     for path in sorted((results / "reports").glob("*.json")):
         report = json.loads(path.read_text(encoding="utf-8"))
         about, kept = report.get("classroom", {}), results / "sources" / f"{path.stem}.zip"
-        if kept.is_file():
+        if kept.is_file() and (known is None or path.stem in known):
             people = [person.get("email") or person.get("sid") for person in about.get("people", ())]
             owners = frozenset([str(about.get("student", path.stem)), *filter(None, people)])
             works.append(Work(path.stem, owners, read(kept).sources))
     return works
 
 
-def given(paths: Iterable[Path]) -> set[int]:
-    """Return the fingerprints of code that everybody has: of Python files, and of Python in Markdown."""
+def texts_of(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the code that everybody has: of Python files, and of Python in Markdown."""
     texts: dict[str, str] = {}
     for path in paths:
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -77,24 +80,22 @@ def given(paths: Iterable[Path]) -> set[int]:
             elif file.suffix == ".md":
                 blocks = PYTHON_BLOCK.findall(file.read_text(encoding="utf-8"))
                 texts |= {f"{file}:{i}": block for i, block in enumerate(blocks)}
-    return set(prints_of(texts).places)
+    return texts
 
 
-def page(found: Findings, works: Mapping[str, Work]) -> str:
-    """Return the page: nothing in it runs, nothing is fetched, and all that students wrote is text."""
-    import jinja2
-
-    folder = Path(__file__).parent / "templates"
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    pairs = [_shown(pair, works) for pair in found.pairs[:MOST_PAIRS]]
-    return environment.get_template("similar.html").render(
-        found=found, pairs=pairs, n_more=len(found.pairs) - len(pairs)
-    )
+def shown(found: Findings, same: list[Same], works: Mapping[str, Work]) -> dict[str, Any]:
+    """Return what the page shows: clusters with passages side by side, and files that are the same."""
+    groups = clusters(found.pairs[:MOST_PAIRS])
+    return {
+        "title": "Similar submissions",
+        "found": found,
+        "same": same,
+        "clusters": [(one, [_side_by_side(pair, works) for pair in one.pairs]) for one in groups],
+        "n_more": max(0, len(found.pairs) - MOST_PAIRS),
+    }
 
 
-def _shown(pair: Pair, works: Mapping[str, Work]) -> dict[str, Any]:
+def _side_by_side(pair: Pair, works: Mapping[str, Work]) -> dict[str, Any]:
     sides = [
         {"left": _excerpt(works[pair.left], passage.left), "right": _excerpt(works[pair.right], passage.right)}
         for passage in pair.passages

@@ -61,6 +61,14 @@ def form_of(folder: Path) -> Form:
         raise UnusableSubmission(f"{path} cannot be read: {error}; {wanted}") from error
 
 
+def names(folder: Path) -> set[str] | None:
+    """Return the submissions of the last run, since earlier ones may have left reports; None where it is not known."""
+    try:
+        return {one.name for one in form_of(folder).handed}
+    except UnusableSubmission:
+        return None
+
+
 def reports(folder: Path, form: Form) -> dict[str, dict[str, Any]]:
     """Return the reports of the class by the submission's name, as they were graded."""
     kept = results.Results(folder, results.known(folder))

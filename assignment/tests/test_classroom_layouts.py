@@ -7,8 +7,9 @@ import unicodedata
 import zipfile
 
 import pytest
+import yaml
 
-from assignment.classroom import names
+from assignment.classroom import layouts, names
 from assignment.classroom.layouts import doubts, found
 from assignment.classroom.names import safe
 from assignment.submission import UnusableSubmission
@@ -184,6 +185,51 @@ def test_every_name_is_a_row_in_every_form(tmp_path, form):
         assert one.source == names.shown(f"{one.key}.zip" if form == "zip" else one.key)
 
 
+def test_every_name_is_a_row_of_gradescope_s_export(tmp_path):
+    """Also where the metadata names a place outside"""
+    kept = [name for name in NAMES if name.isprintable()]
+    metadata = {
+        f"submission_{i}": {":submitters": [{":name": name}], ":created_at": DUE} for i, name in enumerate(kept)
+    }
+    for i, name in enumerate(kept):
+        package(tmp_path / "export" / f"submission_{i}", f"name = {name!a}")
+    package(tmp_path / "outside")
+    metadata["../outside"] = {":submitters": [{":name": "mallory"}]}
+    (tmp_path / "export" / "submission_metadata.yml").write_text(yaml.safe_dump(metadata))
+    handed = {one.key: one for one in found(tmp_path / "export")}
+    assert "no such folder" in handed.pop("mallory").problem
+    assert sorted(handed) == sorted(names.bounded(name, layouts.MAX_FIELD) for name in kept)
+    for name in kept:
+        one = handed[names.bounded(name, layouts.MAX_FIELD)]
+        assert one.read().sources["cs336_kernels/weighted_sum.py"] == f"name = {name!a}"
+        assert [person.name for person in one.people] == [one.key]
+    assert len({one.name.casefold() for one in handed.values()}) == len(kept)
+
+
+def test_every_name_is_a_row_of_canvas_s_download(tmp_path):
+    """Two of one name are told apart by their numbers"""
+    kept = [
+        name for name in ("ada", "Ada", "müller", "muller", "李雷", "o_brien", "zoë", "late", "1", "") for _ in "ab"
+    ]
+    for i, name in enumerate(kept):
+        start = f"{name}_" if name else "anon_"
+        (tmp_path / f"{start}{100 + i}_{i}_weighted_sum.py").write_text(f"n = {i}\n")
+    handed = found(tmp_path)
+    assert len(handed) == len({one.name.casefold() for one in handed}) == len(kept)
+    for one in handed:
+        i = int(one.people[0].canvas.removeprefix("anon_")) - 100
+        assert one.read().sources["cs336_kernels/weighted_sum.py"] == f"n = {i}\n"
+        assert one.people[0].name == kept[i]
+
+
+@pytest.mark.parametrize("path", ["../cs336_kernels/a.py", "a/../../cs336_kernels/a.py", "a/b/c/cs336_kernels/a.py"])
+def test_a_zip_with_a_path_that_leads_out_or_too_deep_is_a_row_with_a_reason(tmp_path, path):
+    zipped(tmp_path / "ada.zip", {path: KERNEL})
+    (one,) = found(tmp_path)
+    with pytest.raises(UnusableSubmission, match="holds no cs336_kernels"):
+        one.read()
+
+
 def test_a_zip_that_somebody_has_unpacked_is_a_second_attempt(tmp_path):
     """In the same order every time, and it is told"""
     package(tmp_path / "Jane Doe", "old = 1\n")
@@ -240,6 +286,7 @@ def test_a_submission_of_several_attachments_is_one(tmp_path):
     (tmp_path / "doejane_LATE_12_345_rmsnorm-1.py").write_text("x = 2\n")
     (tmp_path / "doejane_12_99_notes.txt").write_text("")
     (tmp_path / "O_Brien_13_50_work.zip").write_bytes(b"")
+    (tmp_path / "poemax_14_text.html").write_text("<p>")
     (tmp_path / "anon_x7Kq_51_work.zip").write_bytes(b"")
     (tmp_path / "LATE_anon_y7Kq_51_work.zip").write_bytes(b"")
     handed = members(tmp_path)
@@ -247,8 +294,9 @@ def test_a_submission_of_several_attachments_is_one(tmp_path):
     assert len(first.read().files) == 4
     assert (first.is_late, second.is_late) == (False, True)
     assert second.read().sources["cs336_kernels/rmsnorm.py"] == "x = 2\n"
-    assert {key for key, _ in handed} == {"doejane-12", "O_Brien-13", "anon_x7Kq", "anon_y7Kq"}
+    assert {key for key, _ in handed} == {"doejane-12", "O_Brien-13", "poemax-14", "anon_x7Kq", "anon_y7Kq"}
     assert handed["anon_y7Kq", 1].is_late
+    assert "neither a zip nor a Python file" in handed["poemax-14", 1].problem
 
 
 FORMS = {

@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from assignment.attacks import bugs, corpus
+from assignment.attacks import bugs, corpus, made
+from assignment.attacks.disguise import disguised
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import alike, made, prints, similar
+from assignment.classroom import alike, pages, prints, similar
 from assignment.classroom.alike import Work
-from assignment.classroom.disguise import disguised
 from assignment.classroom.similar import ROOT
 from assignment.submission import PACKAGE, Submission, pack
 
@@ -49,8 +49,8 @@ def variants():
 
 @pytest.fixture(scope="module")
 def known():
-    handout = similar.given([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md"])
-    return handout | {*prints.prints_of(Submission(bugs.base()).sources).places}
+    handout = similar.texts_of([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md"])
+    return {*prints.prints_of(handout).places} | {*prints.prints_of(Submission(bugs.base()).sources).places}
 
 
 def works(submissions):
@@ -173,15 +173,53 @@ def test_the_threshold_follows_the_class():
     assert alike.threshold_of([0.9] * 50 + [0.0] * 50) == alike.CEILING
 
 
-def test_the_page_holds_what_students_wrote_as_text():
+def page_of(tmp_path, class_, found=None, known=frozenset()):
+    found = found or alike.compared(class_, set())
+    shown = similar.shown(found, alike.identical(class_, known), {work.name: work for work in class_})
+    pages.write(tmp_path / "similar.html", "similar.html", **shown)
+    return (tmp_path / "similar.html").read_text()
+
+
+def test_a_ring_is_one_cluster():
+    """Five who share one file, and two others: two clusters, not eleven pairs"""
+    texts = [long(1)] * 5 + [long(2)] * 2 + [long(i) for i in range(3, 40)]
+    found = alike.compared(class_of(*texts), set())
+    assert len(found.pairs) == 11
+    one, two = sorted(alike.clusters(found.pairs), key=lambda cluster: cluster.names)
+    assert (one.names, len(one.pairs)) == (("s0", "s1", "s2", "s3", "s4"), 4)
+    assert (two.names, len(two.pairs)) == (("s5", "s6"), 1)
+
+
+def test_a_chain_is_joined_by_its_strongest_pairs():
+    made = [alike.Pair(x, ends[0], ends[1], "all files") for x, ends in
+            [(0.9, "ab"), (0.6, "bc"), (0.8, "cd"), (0.7, "ac"), (0.5, "ad"), (0.95, "xy")]]  # fmt: skip
+    first, second = alike.clusters(made)
+    assert (first.names, second.names) == (("x", "y"), ("a", "b", "c", "d"))
+    assert [pair.alike for pair in second.pairs] == [0.9, 0.8, 0.7]
+
+
+def test_the_same_file_is_shown_whatever_the_class_shares(tmp_path):
+    """Byte for byte, also where all have it, but not what all have been given, nor one student's own"""
+    class_ = class_of(*["x = 1\n"] * 3, long(1), long(1), owners=["ada", "bo", "cy", "di", "di"])
+    class_ += class_of(long(5), long(5), owners=["eve", "flo"])
+    class_ = [Work(f"w{i}", one.owners, one.sources) for i, one in enumerate(class_)]
+    assert [one.names for one in alike.identical(class_, {long(5)})] == [("w0", "w1", "w2")]
+    assert [one.lines for one in alike.identical(class_, set())] == [61, 1]
+    page = page_of(tmp_path, class_, known={long(5)})
+    assert "w0, w1, w2" in page
+    assert "byte for byte" in page
+
+
+def test_the_page_holds_what_students_wrote_as_text(tmp_path):
     evil = long(1).replace("b, c", "b, c, d='</pre><script>alert(1)</script>'")
     class_ = class_of(evil, evil, long(2))
     class_[0] = Work("<img src=x onerror=alert(1)>", frozenset("x"), class_[0].sources)
     found = alike.compared(class_, set())
-    page = similar.page(found, {work.name: work for work in class_})
+    page = page_of(tmp_path, class_, found)
     assert "&lt;img src=x" in page
-    assert not re.search(r"<script|<img|https?:|src=[\"']|@import|url\(", page.replace("&lt;", ""))
-    assert "default-src 'none'" in page
+    assert page.count("<script") == 1  # our own, which the policy names
+    assert not re.search(r"<img|https?:|src=[\"']|@import|url\(", page.replace("&lt;", ""))
+    assert "default-src &#39;none&#39;" in page
     assert "cheat" not in page.lower()
 
 
@@ -199,10 +237,11 @@ def test_the_command_reads_what_a_class_has_kept(tmp_path, capsys):
     assert classroom.main(["similar", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "3 students" in out
-    assert "ada and bo" in out
-    assert "ada.2 and bo" in out
-    assert "ada and ada.2" not in out
-    assert "ada.2 and bo" in (tmp_path / "similar.html").read_text()
+    assert "ada, ada.2, bo" in out
+    page = (tmp_path / "similar.html").read_text()
+    assert "ada.2 and bo" in page
+    assert "ada and bo" in page
+    assert "ada and ada.2" not in page
 
 
 def test_nothing_to_compare_is_said(tmp_path, capsys):
@@ -210,9 +249,10 @@ def test_nothing_to_compare_is_said(tmp_path, capsys):
     assert "sources/" in capsys.readouterr().err
 
 
-def test_a_page_without_a_pair():
-    class_ = class_of(long(1), long(2))
-    assert "There is none." in similar.page(alike.compared(class_, set()), {})
+def test_a_page_without_a_pair(tmp_path):
+    page = page_of(tmp_path, class_of(long(1), long(2)))
+    assert "Nothing to look at." in page
+    assert "<h2" not in page
 
 
 # a made class
@@ -245,3 +285,11 @@ def test_a_mixture_has_both_of_its_parts():
         assert not other.startswith("bugs/")
         changed = {path for path, content in one.files.items() if base.get(path) != content}
         assert len(changed) >= 2
+
+
+def test_the_class_s_command_makes_one_and_imports_nothing_of_it(tmp_path):
+    """What tests the class is no part of it"""
+    assert classroom.main(["made", "--to", str(tmp_path / "made"), "--students", "8", "--seed", "1"]) == 0
+    assert (tmp_path / "made" / "truth.csv").exists()
+    for path in (ROOT / "assignment" / "classroom").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) assignment\.attacks", path.read_text(), re.MULTILINE), path
