@@ -25,12 +25,17 @@ BUGS = [
     bug("loaded without a mask", RAGGED, f"{X}, mask=is_inside → {X}", line="x = tl.load("),
     bug("the grid rounded down", RAGGED, f"{GRID} → z.numel() // TILE_SIZE", line="never stored"),
     bug("one program too few", VALUES, f"{GRID} → {GRID} - 1", line="never stored"),
-    bug("strides ignored", "test_vector_add_strides", "x.contiguous() → x", named="x is read as if it were contiguous"),
+    bug(
+        "strides ignored",
+        "test_vector_add_strides",
+        "x.contiguous() → x",
+        named=("x is read as if it were contiguous", "(those of a contiguous tensor) in place of"),
+    ),
     bug(
         "y's strides ignored",
         "test_vector_add_strides",
         "y.contiguous() → y",
-        named="y is read as if it were contiguous",
+        named=("y is read as if it were contiguous", "(those of a contiguous tensor) in place of"),
     ),
     bug(
         "y read with x's stride",
@@ -39,7 +44,7 @@ BUGS = [
         "z_ptr, n_elements, → z_ptr, stride_x, n_elements,",
         f"{X} → {X} * stride_x",
         f"{Y} → {Y} * stride_x",
-        named="y is read with x's strides",
+        named=("y is read with x's strides", "(those of x_ptr) in place of 3"),
     ),
     bug(
         "32-bit offsets",
