@@ -45,7 +45,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--without", default="", metavar="WORD", help="with --quick: run variants without the checks of this name"
     )
-    parser.add_argument("--checks", nargs="+", metavar="WORD", help="of variants: only the checks with this in their name")
+    parser.add_argument("--checks", nargs="+", metavar="WORD", help="of variants: the checks with this in their name")
     parser.add_argument(
         "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
     )
