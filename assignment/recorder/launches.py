@@ -6,6 +6,7 @@ on a GPU.
 """
 
 import struct
+import threading
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITCallable, JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from .faults import noted
 from .kernels import Described, advice, kind_of
 from .tape import Json, Tape
 from .wanted import Compiled, Wanted
@@ -40,9 +42,8 @@ class Launcher:
     """Records launches on the tape."""
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
-        self._tape, self._kernels = tape, kernels
-        # configurations of the autotuned kernel that is being launched
-        self._alternatives: Json = None
+        self._tape, self._kernels, self.faults = tape, kernels, tape.faults
+        self._of_thread = threading.local()
         # of compiled kernels, by key: what the judge has told
         self.figures: dict[str, dict[str, int]] = {}
         self.target: Json = ""  # the GPU that host code hears of
@@ -57,6 +58,15 @@ class Launcher:
         JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
 
+    @property
+    def _alternatives(self) -> Json:
+        """The configurations of the autotuned kernel that this thread is launching; None if it is not tuned."""
+        return getattr(self._of_thread, "alternatives", None)
+
+    @_alternatives.setter
+    def _alternatives(self, configurations: Json) -> None:
+        self._of_thread.alternatives = configurations
+
     def choose(self, configurations: int | list[int]) -> None:
         """Begin a call: set an autotuned kernel's configuration, for all launches or for each."""
         self._configurations, self._n_tuned = configurations, 0
@@ -68,33 +78,36 @@ class Launcher:
         number = chosen if isinstance(chosen, int) else chosen[at] if at < len(chosen) else 0
         return number % n
 
+    @noted
     def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
-            hook(*args, **kwargs)
+            hook(*args, **kwargs)  # theirs
         values = self._bind(kernel, args, kwargs)
-        try:
-            described = self._described(kernel, values, kwargs)
-        except (TypeError, ValueError):
-            if not warmup:
-                raise
-            described = None  # of dtypes in place of tensors
-        if described and not warmup:
-            self._note(kernel, grid_sizes(grid, values), *described)
+        with self._tape.lock:
+            try:
+                described = self._described(kernel, values, kwargs)
+            except (TypeError, ValueError):
+                if not warmup:
+                    raise
+                described = None  # of dtypes in place of tensors
+            if described and not warmup:
+                self._note(kernel, grid_sizes(grid, values), *described)
         wanted = Wanted(self, kernel, described)
         return Compiled(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
 
     def _later(self, kernel: Any, grid: Any, args: tuple, options: dict[str, Any]) -> None:
         left = {name: value for name, value in options.items() if name not in kernel.arg_names[: len(args)]}
         values = self._bind(kernel, args, left)
-        self._note(kernel, grid_sizes(grid, values), *self._described(kernel, values, left))
+        with self._tape.lock:
+            self._note(kernel, grid_sizes(grid, values), *self._described(kernel, values, left))
 
     def _bind(self, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         for name in kwargs:
             if name not in kernel.arg_names and name not in OPTIONS:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
         own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
-        bound = kernel.signature.bind(*args, **own)
+        bound = kernel.signature.bind(*args, **own)  # theirs
         bound.apply_defaults()
         return dict(bound.arguments)
 
@@ -169,21 +182,24 @@ class Launcher:
             "padding": str(value.padding),
         }
 
+    @noted
     def tune(self, tuner: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
-            configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+            configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs  # theirs
             for config in configs:
                 if conflicts := kwargs.keys() & config.kwargs.keys():
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
+            if not configs:
+                raise ValueError(f"no configuration of {tuner.base_fn.__name__} is left after pruning")
             tuner.best_config = config = configs[self._chosen(len(configs))]
             self._alternatives = [self._configuration(each) for each in configs]
             if len(tuner.configs) > 1:
                 self._trial(tuner, config, args, kwargs)
             values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
             if config.pre_hook is not None:
-                config.pre_hook(values)
+                config.pre_hook(values)  # theirs
             return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         finally:
             tuner.nargs, self._alternatives = None, None
@@ -198,12 +214,12 @@ class Launcher:
             return
         values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
         if config.pre_hook:
-            config.pre_hook(values)
-        tuner.pre_hook(values)
+            config.pre_hook(values)  # theirs
+        tuner.pre_hook(values)  # theirs
         tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-        tuner.post_hook(values, exception=None)
+        tuner.post_hook(values, exception=None)  # theirs
         tuner.cache[key] = config
-        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
+        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)  # theirs
 
 
 def _key(tuner: Any, kwargs: Any) -> tuple:
@@ -246,11 +262,11 @@ def _expect_launchable(name: str, value: Any) -> None:
 def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
     """Return one to three sizes, padded with 1."""
     if callable(grid):
-        grid = grid(values)
+        grid = grid(values)  # theirs
     is_one = hasattr(grid, "__len__") and hasattr(grid, "__getitem__") and len(grid) > 0
     if not is_one or not all(hasattr(size, "__index__") for size in grid):
         raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
-    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
+    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]  # theirs
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
         if size > limit:
             raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")
