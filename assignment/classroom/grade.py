@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import batch, cluster, decisions, grades, layouts, results, roster, tables
+from assignment.classroom import batch, cluster, decisions, grades, layouts, results, roster, scratch, tables
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
 from assignment.judge import checks
@@ -66,6 +66,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         checks.select(checks.declared(), options.only)
     except ValueError as error:
         raise UnusableSubmission(f"--only {error}: no such problem or check; see grade.py --list") from None
+    scratch.sweep(batch.FOLDER)
     handed = _handed_in(options, console)
     unknown = sorted(set(options.again) - {one.student for one in handed})
     if unknown:

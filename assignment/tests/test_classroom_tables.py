@@ -5,11 +5,12 @@ import dataclasses
 import datetime
 import io
 import json
+import tempfile
 
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import batch, grades, layouts, results, roster, tables
+from assignment.classroom import batch, grade, grades, layouts, results, roster, tables
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed, Person
 from assignment.submission import UnusableSubmission
@@ -148,6 +149,15 @@ def test_a_doubt_is_told_before_the_first_grade_and_strict_ends_there(tmp_path, 
     classroom.main(command)
     said = capsys.readouterr().out
     assert said.index("taken for 2 students") < said.index("2 submissions: 0 have a report")
+
+
+def test_a_run_that_grades_nothing_sweeps_too(tmp_path, monkeypatch):
+    (tmp_path / "tmp" / f"{batch.FOLDER}dead").mkdir(parents=True)
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "ada.zip").write_bytes(b"no zip")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    assert classroom.main(["grade", str(tmp_path / "class"), "--to", str(tmp_path / "r")]) == grade.INCOMPLETE
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 @pytest.mark.parametrize("said", ["2026-11-30T23:59", "2026-11-30", "tomorrow"])
