@@ -61,6 +61,8 @@ class OnGpu(TorchFunctionMode):
             self._tape.heard(name)
         if func in _MOVES:
             return self._moved(func, args, kwargs)
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return _type_of(func(args[0]), self._where(_device, args[0]))
         return self._made(func, args, kwargs)
 
     def _where(self, func: Any, tensor: torch.Tensor) -> Any:
@@ -98,6 +100,7 @@ class OnGpu(TorchFunctionMode):
 
     def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call any other function, with its device recorded."""
+        kwargs.pop("pin_memory", None)  # needs a driver
         if "device" not in kwargs:
             return func(*args, **kwargs)
         device = _kind(kwargs["device"])
@@ -131,6 +134,11 @@ def _name(func: Any) -> str:
         return resolve_name(func) or getattr(func, "__name__", "")
     except Exception:
         return ""
+
+
+def _type_of(name: str, device: torch.device) -> str:
+    """Return "torch.cuda.FloatTensor" for "torch.FloatTensor" on the GPU."""
+    return name.replace("torch.", "torch.cuda.", 1) if device == GPU else name
 
 
 def _kind(device: Any) -> str | None:

@@ -77,6 +77,7 @@ TYPES = {  # torch.cuda.FloatTensor, torch.cuda.FloatStorage, …
     "Long": "int64",
     "Short": "int16",
 }
+IDENTITY = {"uuid": "GPU-0", "pci_domain_id": 0, "pci_bus_id": 0, "pci_device_id": 0}
 _RE_EXPORTED = ("memory", "random", "streams", "graphs")  # modules whose members torch.cuda has too
 _FREE = 1 << 30  # bytes that somebody else is using
 _SUPPORTED = {getattr(torch, name) for name in TYPES.values()}
@@ -104,6 +105,8 @@ def answer_as(properties: Mapping[str, Any]) -> None:
         "torch.cuda": cuda(properties),
         "torch.accelerator": accelerator(properties),
         "torch.cuda.nvtx": _each(["mark", "range_end", "range_pop", "range_push", "range_start"], 0),
+        # private, and used by libraries all the same: guards and launchers
+        "torch._C": _each(["_cuda_getCurrentRawStream", "_cuda_getDevice"], 0),
         "torch.cuda.nccl": {"is_available": _always(False)},
         "torch.cuda.profiler": {"start": _always(None), "stop": _always(None)},
     }
@@ -151,11 +154,12 @@ def cuda(properties: Mapping[str, Any]) -> dict[str, Any]:
         "device": streams.Device,
         "device_of": streams.Device,
         "device_count": _always(1),
-        "get_device_properties": lambda device=None: types.SimpleNamespace(**properties),
+        "get_device_properties": lambda device=None: types.SimpleNamespace(**IDENTITY, **properties),
         "get_device_capability": lambda device=None: (properties["major"], properties["minor"]),
         "get_device_name": lambda device=None: properties["name"],
         "get_arch_list": lambda: [f"sm_{architecture()}"],
         "get_gencode_flags": lambda: f"-gencode compute=compute_{architecture()},code=sm_{architecture()}",
+        **_each(["_exchange_device", "_maybe_exchange_device"], 0),
         "can_device_access_peer": _always(False),
         "is_current_stream_capturing": _always(False),
         "cudart": lambda: _RUNTIME,
