@@ -5,7 +5,7 @@ import io
 import os
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +16,7 @@ REFERENCE = Path(__file__).resolve().parent / "reference"  # the staff's: links 
 MAX_BYTES = 1 << 20
 MAX_FILES = 100
 MAX_ENTRIES = 10_000
+ENCLOSING = 2  # folders around the package, such as those of a repository's zip in a folder of the student's
 MAX_NAME, MAX_PATH = 255, 500  # bytes; a file system takes no longer names
 MAX_REASON = 120  # characters
 BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what expands no further than it is read
@@ -24,6 +25,10 @@ WANTED = f"expected a folder, or a zip as `uv run grade.py --pack` makes it, wit
 
 class UnusableSubmission(Exception):
     """There is nothing to grade; the message says what was expected, what came, what to do."""
+
+
+class NoPackage(UnusableSubmission):
+    """There is no package; there may be its files."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def read(path: Path) -> Submission:
     try:
         if not path.exists():
             raise refusal(path, "no such folder or zip")
-        files = _from_folder(path) if path.is_dir() else _from_zip(path)
+        files = _from_folder(path) if path.is_dir() else _from_zip(path, _entries)
     except OSError as error:
         raise refusal(error.filename or path, f"cannot be read: {_reason(error)}") from error
     return checked(path, files)
@@ -100,7 +105,7 @@ def read(path: Path) -> Submission:
 def checked(path: Path, files: dict[str, bytes]) -> Submission:
     """Return files that came from a path as a submission; raises UnusableSubmission where they cannot be graded."""
     if not files:
-        raise refusal(path, f"holds no {PACKAGE}/*.py")
+        raise NoPackage(str(refusal(path, f"holds no {PACKAGE}/*.py")))
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
         raise _too_large(path)
     for name in files:
@@ -163,6 +168,7 @@ def _from_folder(path: Path) -> dict[str, bytes]:
     is_ours = _is_reference(path)
     if path.resolve().name == PACKAGE and not (path / PACKAGE).is_dir():
         path = path.resolve().parent
+    path = _enclosing(path)
     root = path / PACKAGE
     if root.is_symlink():
         raise refusal(root, "a symbolic link", "expected a folder: copy the files to it")
@@ -198,12 +204,12 @@ def _sources(root: Path, through_links: bool) -> Iterator[Path]:
                     yield Path(entry.path)
 
 
-def _from_zip(path: Path) -> dict[str, bytes]:
+def _from_zip(path: Path, entries: Callable[[Path, zipfile.ZipFile], dict[str, bytes]]) -> dict[str, bytes]:
     if not path.is_file():
         raise refusal(path, "neither a folder nor a file")
     try:
         with zipfile.ZipFile(path) as archive:
-            return _entries(path, archive)
+            return entries(path, archive)
     except UnusableSubmission:
         raise
     except Exception as error:  # a broken zip makes zipfile raise whatever there is: zlib.error, struct.error, …
@@ -211,16 +217,14 @@ def _from_zip(path: Path) -> dict[str, bytes]:
 
 
 def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """Return cs336_kernels/**/*.py of the archive, at its top or in its one enclosing folder."""
+    """Return cs336_kernels/**/*.py of the archive."""
     if len(archive.infolist()) > MAX_ENTRIES:
         raise refusal(path, f"over {MAX_ENTRIES} entries")
     packages: dict[str, list[tuple[str, zipfile.ZipInfo]]] = {}
     for info in archive.infolist():
-        if place := _place(info):
+        if _is_file(info) and (place := place_of(info.filename)):
             packages.setdefault(place[0], []).append((place[1], info))
-    if len(packages) > 1 and "" not in packages:
-        raise refusal(path, f"holds more than one {PACKAGE}/, in {' and '.join(sorted(packages)[:2])}")
-    chosen = packages.get("") or next(iter(packages.values()), [])
+    chosen = packages.get(outermost(path, packages), [])
     return _contents(path, archive, chosen)
 
 
@@ -241,18 +245,94 @@ def _contents(path: Path, archive: zipfile.ZipFile, chosen: list[tuple[str, zipf
     return files
 
 
-def _place(info: zipfile.ZipInfo) -> tuple[str, str] | None:
-    """Return the folder that encloses the package, "" at the top, and the file's path in it.
+def place_of(name: str) -> tuple[str, str] | None:
+    """Return the folders that enclose the package, "" at the top, and a file's path in it.
 
     None if the file is not to be staged.
     """
-    parts = PurePosixPath(info.filename).parts
-    if PACKAGE not in parts[:2] or ".." in parts or parts[0] == "__MACOSX" or not _is_source(parts[-1]):
-        return None
-    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG) or info.is_dir():
+    parts = PurePosixPath(name).parts
+    if PACKAGE not in parts[: ENCLOSING + 1] or ".." in parts or parts[0] == "__MACOSX" or not _is_source(parts[-1]):
         return None
     depth = parts.index(PACKAGE)
     return "/".join(parts[:depth]), "/".join(parts[depth:])
+
+
+def outermost(path: Path, enclosing: Iterable[str]) -> str:
+    """Return the folder in which the package is least deep; raises UnusableSubmission if there are several."""
+    depths = {place: len(PurePosixPath(place).parts) for place in enclosing}
+    least = sorted(place for place, depth in depths.items() if depth == min(depths.values()))
+    if len(least) > 1:
+        raise refusal(path, f"holds more than one {PACKAGE}/, in {' and '.join(least[:2])}")
+    return least[0] if least else ""
+
+
+def _enclosing(folder: Path) -> Path:
+    """Return the folder that holds the package, this one or one in it; raises UnusableSubmission if there are several.
+
+    A link to a package is one, so that it is refused as such.
+    """
+    folders = [folder]
+    for _ in range(ENCLOSING + 1):
+        found = [place for place in folders if (place / PACKAGE).is_dir() or (place / PACKAGE).is_symlink()]
+        if found:
+            return folder / outermost(folder, [place.relative_to(folder).as_posix() for place in found])
+        folders = [inner for place in folders[:MAX_FILES] for inner in _inner(place)]
+    return folder
+
+
+def _inner(folder: Path) -> list[Path]:
+    """Return the folders of a folder, without hidden ones, which are tools', and without links."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(
+            Path(entry.path)
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__"))
+        )
+
+
+def uploaded(path: Path) -> Submission:
+    """Return what somebody has handed in: a package, or its files alone at the top of a folder or a zip.
+
+    The package's __init__.py is that of the stubs where none came with the files. Raises UnusableSubmission.
+    """
+    try:
+        return read(path)
+    except NoPackage:
+        files = _loose_in_folder(path) if path.is_dir() else _from_zip(path, _loose_entries)
+        if not files:
+            raise
+        return loose(path, files)
+
+
+def loose(path: Path, files: dict[str, bytes]) -> Submission:
+    """Return files that came without their package, by name; raises UnusableSubmission."""
+    stub = (Path(__file__).resolve().parents[1] / PACKAGE / "__init__.py").read_bytes()
+    named = {f"{PACKAGE}/{name}": content for name, content in files.items()}
+    return checked(path, {f"{PACKAGE}/__init__.py": stub, **named})
+
+
+def _loose_in_folder(folder: Path) -> dict[str, bytes]:
+    files = [path for path in sorted(folder.glob("*.py")) if path.is_file() and not path.is_symlink()]
+    return {path.name: _start(path) for path in files[: MAX_FILES + 1] if _is_source(path.name)}
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise refusal(path, f"cannot be read: {_reason(error)}") from error
+
+
+def _loose_entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
+    found = [(info.filename, info) for info in archive.infolist() if _is_file(info) and "/" not in info.filename]
+    return _contents(path, archive, [(name, info) for name, info in found if _is_source(name)])
+
+
+def _is_file(info: zipfile.ZipInfo) -> bool:
+    return stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG) and not info.is_dir()
 
 
 def pack(submission: Submission) -> bytes:

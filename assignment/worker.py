@@ -26,6 +26,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
@@ -109,12 +110,23 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{setup['scratch']}/inductor-{caches}"
     # a crash, or the grader's signal at a deadline, prints where the submission was
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    is_player = setup["device"] == "play"
+    if is_player:
+        signal.signal(signal.SIGUSR1, tell_round)
+    faulthandler.register(signal.SIGUSR1, all_threads=False, chain=is_player)
     try:
         confinement.confine(setup)
         serve(connection, session_of(setup["device"])(Path(setup["submission"])))
     finally:
         os._exit(0)
+
+
+def tell_round(number: int, frame: FrameType | None) -> None:
+    """Print where in a kernel the process is, and how often its loop went round."""
+    from assignment.confined.supervisor import HERE
+    from assignment.simulator.rounds import where
+
+    print(f"{HERE}{where(frame)}{HERE}", file=sys.stderr, flush=True)
 
 
 def serve(connection: socket.socket, answer: Answer) -> None:
@@ -126,7 +138,7 @@ def serve(connection: socket.socket, answer: Answer) -> None:
             header, tensors = wire.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
         except wire.ConnectionLost:
             return
-        reply, results = answer(header, tensors)
+        reply, results = _answered(answer, header, tensors)
         del tensors
         if any(storage["nbytes"] > wire.WHOLE_STORAGE_UP_TO for storage in header["storages"]):
             # what an exception or a cycle still holds would leave no room for the next large view
@@ -135,6 +147,16 @@ def serve(connection: socket.socket, answer: Answer) -> None:
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()
         wire.send(connection, {"id": header["id"], **reply}, results)
+
+
+def _answered(answer: Answer, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+    """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises."""
+    from assignment.protocol import whose
+
+    try:
+        return answer(header, tensors)
+    except Exception as error:
+        return {"status": "broken", "message": whose.told(error)}, []
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ def transposed(x: Tensor) -> Tensor:
     return x.mT.contiguous().mT
 
 
-def offset(x: Tensor) -> Tensor:
-    """Every second element of a larger storage, starting at its fourth; the rest is NaN."""
-    storage = torch.full((2 * x.numel() + 7,), math.nan, dtype=x.dtype)
-    view = storage[3 : 3 + 2 * x.numel() : 2]
+def offset(x: Tensor, step: int = 2) -> Tensor:
+    """Every second element, or of another step, of a larger storage, starting at its fourth; the rest is NaN."""
+    storage = torch.full((step * x.numel() + 7,), math.nan, dtype=x.dtype)
+    view = storage[3 : 3 + step * x.numel() : step]
     view.copy_(x.flatten())
     return view.view(x.shape) if x.ndim < 2 else view.unflatten(0, x.shape)
 
@@ -40,6 +40,14 @@ def heads_last(x: Tensor) -> Tensor:
     if x.ndim < 3:
         return fenced(x)
     return x.transpose(-3, -2).contiguous().transpose(-3, -2)
+
+
+def each_its_own(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Every second element of the first tensor, every third of the next: no stride of one serves another.
+
+    That is so of a reshaped tensor too, since one stride walks over all of a tensor and reshape copies none.
+    """
+    return [offset(x, step) for step, x in enumerate(tensors, start=2)]
 
 
 def expanded_gradient(tensors: Sequence[Tensor]) -> Sequence[Tensor]:

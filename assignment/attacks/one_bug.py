@@ -103,7 +103,7 @@ def pool(folder: Path, engine: str) -> Any:
         device="cpu",  # nobody else is to be asked
         mine=0,
         seed=0,
-        given_up=lambda function: None,
+        given_up=lambda check: None,
         import_error=lambda: "",
         close=lambda: None,
     )

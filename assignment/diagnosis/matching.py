@@ -36,6 +36,7 @@ OF_ANOTHER_CALL = (
 )
 
 HINTS = {one.hint: one.name for models in MODELS.values() for one in models.misconceptions}
+RARE = {one.hint for models in MODELS.values() for one in models.misconceptions if one.is_rare}
 
 
 def causes(

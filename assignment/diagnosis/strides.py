@@ -60,7 +60,7 @@ def wrong_strides(i: int, names: Sequence[str], tensors: Sequence[Tensor]) -> It
     for other, name in sorted(others, key=lambda pair: pair[1].startswith("grad")):
         if other.ndim == tensor.ndim:
             yield f"{{}} is read with {name}'s strides", other.stride()
-            for axis in range(tensor.ndim):
+            for axis in range(tensor.ndim if tensor.ndim > 1 else 0):
                 mixed = (*right[:axis], other.stride(axis), *right[axis + 1 :])
                 yield f"one of {{}}'s strides is {name}'s", mixed
             if tensor.ndim > 2:

@@ -25,6 +25,7 @@ class Case:
     share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
     hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked
+    rare: tuple[str, ...] = ()  # of these, what is told only where no other explains as much
     size: int = 0  # elements of its inputs
     map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
     steps: tuple[str, ...] = ()  # what host code did in its last call

@@ -10,7 +10,7 @@ from assignment import text
 from assignment.confined.confinement import ADDRESS_SPACE
 from assignment.judge import compiled, score, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
-from assignment.judge.pool import MAX_DEATHS, Pool
+from assignment.judge.pool import Pool
 from assignment.judge.replies import Compiled, Failed, Fault, NoResult, Ok, Raised
 from assignment.judge.results import fits, same_bits, share_memory
 from assignment.sandbox.worker_client import WorkerDied
@@ -28,9 +28,14 @@ NOT_THE_WORK = (  # by whether it was to be that of kernels
 class Run:
     """The `run` fixture: calls functions of the submission by name and returns what they return."""
 
-    def __init__(self, pool: Pool, order: int = 0) -> None:
-        """`order` is the seed of the order in which the simulator runs the programs of a launch."""
-        self._pool, self._order = pool, order
+    def __init__(self, pool: Pool, order: int = 0, check: str = "") -> None:
+        """Set up the calls of a case.
+
+        Args:
+            order: the seed of the order in which the simulator runs the programs of a launch.
+            check: whose case it is.
+        """
+        self._pool, self._order, self._check = pool, order, check
         self._worker = pool.workers[pool.mine]
         self._call = ""
         self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
@@ -88,9 +93,7 @@ class Run:
     ) -> list[str]:
         """Return what keeps the kernels of a call whose results are right from running on each target."""
         self._expect_begun(function)
-        if self._pool.uncompiled[function] >= MAX_DEATHS:
-            message = f"not compiled: that has crashed or hung {MAX_DEATHS} times already"
-            raise SubmissionError(score.TIMEOUT, message, ran=False)
+        self._expect_alive()
         self.asked = {"kind": "call", "function": function, "options": options, "tensors": tensors}
         try:
             reply = compiled.ask(
@@ -102,7 +105,8 @@ class Run:
                 has_said=lambda: bool(self.evidence or self.doubts or self.notes),
             )
         except WorkerDied as error:
-            self._pool.uncompiled[function] += 1
+            if error.ran:
+                self._pool.died(self._check, error.status)
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
         if not isinstance(reply, Compiled):
             raise meant_by(reply)
@@ -191,22 +195,26 @@ class Run:
         shown = tensors[: len(tensors) // 2] if kind == "again" else tensors
         self._call = words.of_call(function, shown, options)
         self._expect_begun(function)
-        if status := self._pool.given_up(function):
-            message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
-            raise SubmissionError(status, message, ran=False)
+        self._expect_alive()
         request = {"kind": kind, **operators.called(function), "options": options, "order": self._order, **more}
         self.asked = {**request, "tensors": tensors}
         try:
             reply, results = self._worker.ask(request, list(tensors))
         except WorkerDied as error:
             if error.ran:
-                self._pool.died(function, error.status)
+                self._pool.died(self._check, error.status)
             raise SubmissionError(error.status, str(error), error.ran) from error
         if not isinstance(reply, Ok | NoResult):
             raise meant_by(reply)
         if isinstance(reply, Ok):
             self._hear(function, reply)
         return reply, results
+
+    def _expect_alive(self) -> None:
+        """Raise SubmissionError where another case of the check has ended its worker: the check has failed."""
+        if status := self._pool.given_up(self._check):
+            what = "crashed" if status == score.CRASHED else "run out of time"
+            raise SubmissionError(status, f"not run: another case of this check has {what}", ran=False)
 
     def _expect_begun(self, function: str) -> None:
         """Raise SubmissionError where the function is practice, and the submission has no such file."""

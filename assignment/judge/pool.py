@@ -1,13 +1,12 @@
-"""What the judging processes of one run share: the staged submission, a worker each, and how often functions died."""
+"""What the judging processes of one run share: the staged submission, a worker each, and which checks ended one."""
 
 import contextlib
 import multiprocessing
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from assignment.judge import score
+from assignment.judge import checks, score
 from assignment.judge.pair import Pair
 from assignment.sandbox import rungs
 from assignment.sandbox.worker_client import Stage, Worker
@@ -16,7 +15,6 @@ from tests import operators
 
 MAX_JOBS, MAX_JOBS_WITH_GPU = 8, 16
 GPU_MEMORY_OF_A_JOB = 4 << 30  # bytes, of which CUDA takes half a GiB, and what is cached some more
-MAX_DEATHS = 2  # of one function; its remaining cases fail without running
 FATAL = (score.CRASHED, score.TIMEOUT)
 NO_RUNG = "none"  # the submission runs in this process, in view of a debugger
 FUNCTIONS = tuple(operators.functions())
@@ -37,13 +35,13 @@ class Pool:
         """Check the sandbox and the submission; raises rungs.Unavailable and UnusableSubmission."""
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
         self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
-        self._deaths = no_deaths()
+        self._numbers = {check.name: number for number, check in enumerate(checks.declared())}
+        self._ended = self._none_ended()
         self._closed, self._owner = False, os.getpid()
         self.mine = 0  # the index of this process's worker
         self._gpu = properties_of_gpu() if device == "cuda" and not inline else None
         self._pair: Any = None  # beside this very process: one that simulates
         self._compiler: Any = None  # this process's worker that compiles
-        self.uncompiled: Counter[str] = Counter()  # how often a function has ended the one that compiles
         self.stage = Stage(submission, device)
         self.workers: list[Any] = []  # Pair or InlineWorker
         try:
@@ -91,21 +89,24 @@ class Pool:
         workers = (worker for worker in (*self.workers, self._pair) if worker is not None)
         return next((worker.import_error for worker in workers if worker.import_error), "")
 
-    def died(self, function: str, status: str) -> None:
-        with self._deaths.get_lock():
-            self._deaths[2 * FUNCTIONS.index(function) + FATAL.index(status)] += 1
+    def _none_ended(self) -> Any:
+        """Return a number for each check, which the judges share: of what one of its cases has ended a worker with."""
+        return multiprocessing.get_context("fork").RawArray("i", len(self._numbers))
 
-    def given_up(self, function: str) -> str | None:
-        """Return the status of a function that has ended its worker too often to be run again."""
-        first = 2 * FUNCTIONS.index(function)
-        counts = self._deaths[first : first + 2]
-        return FATAL[counts.index(max(counts))] if sum(counts) >= MAX_DEATHS else None
+    def died(self, check: str, status: str) -> None:
+        """Remember that a case of a check has crashed or run out of time: the check has failed."""
+        if check in self._numbers:
+            self._ended[self._numbers[check]] = 1 + FATAL.index(status)
+
+    def given_up(self, check: str) -> str | None:
+        """Return the status of a check of which a case has ended its worker; None where none has."""
+        ended = self._ended[self._numbers[check]] if check in self._numbers else 0
+        return FATAL[ended - 1] if ended else None
 
     def replace(self, submission: Submission, seed: int) -> None:
         """Go on with another submission, or other inputs, on the same warm workers."""
         self.submission, self.seed = submission, seed
-        self._deaths = no_deaths()  # a judge that was killed may have held the lock of the old ones
-        self.uncompiled.clear()
+        self._ended = self._none_ended()
         for worker in [*self.workers, self._pair, self._compiler]:
             if worker is not None:
                 worker.restart()
@@ -116,7 +117,6 @@ class Pool:
         for worker in self.workers:
             worker.close()
         self.workers = [self._new_pair() for _ in self.workers]
-        self._deaths = multiprocessing.get_context("fork").Array("i", self._deaths.get_obj()[:])
 
     def close(self) -> None:
         """End the workers and remove their folder; once is enough, and a forked process leaves it to who made them."""
@@ -128,11 +128,6 @@ class Pool:
             for worker in [*self.workers, self._pair, self._compiler]:
                 if worker is not None:
                     closing.callback(worker.close)
-
-
-def no_deaths() -> Any:
-    """Return how often each function has crashed and has hung, for the judges to count together."""
-    return multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))
 
 
 def properties_of_gpu() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -223,7 +223,7 @@ def _node(result: CheckResult) -> str:
 
 def hint_of(result: CheckResult) -> str:
     """Return what is likely, and in which case that was seen, if not in the one that is shown."""
-    hints = likely(case.hints for case in result.cases)
+    hints = likely((case.hints for case in result.cases), rare=rare_in(result.cases))
     told = OR.join(hints)
     if not hints or result.worst is None or set(hints) <= set(result.worst.hints or ()):
         return told
@@ -231,12 +231,22 @@ def hint_of(result: CheckResult) -> str:
     return f"In case [{seen}]: {told}"
 
 
-def likely(hints: Iterable[Sequence[str] | None], everywhere: Mapping[str, int] | None = None) -> tuple[str, ...]:
+def rare_in(cases: Iterable[Case]) -> frozenset[str]:
+    """Return the hints that are told only where no other explains as much."""
+    return frozenset(hint for case in cases for hint in case.rare)
+
+
+def likely(
+    hints: Iterable[Sequence[str] | None],
+    everywhere: Mapping[str, int] | None = None,
+    rare: Collection[str] = (),
+) -> tuple[str, ...]:
     """Return, of what may explain each failed case, what explains the most of them; the likelier come first.
 
     Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
     somebody has looked into: it is chance then.
     everywhere: how many cases each explains in all, which goes before.
+    rare: what is told only where no other explains as much.
     """
     looked_into = [of_case for of_case in hints if of_case is not None]
     votes = Counter(hint for of_case in looked_into for hint in of_case)
@@ -244,18 +254,21 @@ def likely(hints: Iterable[Sequence[str] | None], everywhere: Mapping[str, int] 
     if not enough:
         return ()
     in_all = everywhere or votes
-    best = max(enough, key=in_all.__getitem__)
+    best = max(enough, key=lambda hint: (in_all[hint], hint not in rare))
     same = (votes[best], in_all[best])
-    alike = [hint for hint in enough if hint != best and (votes[hint], in_all[hint]) == same]
+    alike = [hint for hint in enough if hint != best and hint not in rare and (votes[hint], in_all[hint]) == same]
     return best, *alike[: votes[best] == len(looked_into)]
 
 
 def chosen(
-    hints: Iterable[Sequence[str] | None], plain: Iterable[Sequence[str] | None], everywhere: Mapping[str, int]
+    hints: Iterable[Sequence[str] | None],
+    plain: Iterable[Sequence[str] | None],
+    everywhere: Mapping[str, int],
+    rare: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
     looked_into = [of_case for of_case in plain if of_case is not None]
-    found = likely(hints, everywhere)
+    found = likely(hints, everywhere, rare)
     return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
 
 
@@ -275,7 +288,8 @@ def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[str, int]) -> CheckResult:
-    told = chosen((case.hints for case in result.cases), (case.hints for case in first.cases), everywhere)
+    hints, plain = ([case.hints for case in of.cases] for of in (result, first))
+    told = chosen(hints, plain, everywhere, rare_in(result.cases))
     kept = (
         case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
         for case in result.cases

@@ -55,6 +55,7 @@ class Misconception:
     section: str  # of the handout, as handout/rmsnorm.md#algorithm
     model: Model
     is_by_batch: bool = True  # what it computes of an entry of the batch depends on no other entry
+    is_rare: bool = False  # told only where no other explains as much
 
     @property
     def hint(self) -> str:

@@ -191,7 +191,7 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
         kwargs["out"] = torch.empty(0, dtype=torch.uint8)
     try:
         result = call(*args, **kwargs)
-    except Exception:  # an operation that does not take labels: then it has computed something
+    except (RuntimeError, TypeError, ValueError, IndexError):  # it does not take labels: then it has computed something
         return None
     return list(result) if isinstance(result, list | tuple) else result
 

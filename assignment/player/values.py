@@ -175,7 +175,10 @@ def _of_numpy(name: Any, value: Any) -> np.generic:
     """Return a scalar of NumPy's, which Triton's compiler takes in few places."""
     if name not in _NUMPY or type(value) not in (bool, int, float):
         raise Unknown(f"a constant cannot be a NumPy {str(name)[:50]}: use Python's numbers")
-    return np.dtype(name).type(value)
+    try:
+        return np.dtype(name).type(value)
+    except (OverflowError, ValueError) as error:
+        raise Unknown(f"a constant cannot be {value} as a NumPy {name}") from error
 
 
 def _dtype(name: Any) -> Any:

@@ -98,7 +98,8 @@ def run(request: pytest.FixtureRequest) -> "door.Run":
 
     pool = pool_of(request.config)
     pool.workers[pool.mine].forget_output()
-    return Run(pool, order=streams.number(pool.seed, "order of programs", case_name(request.node)))
+    order = streams.number(pool.seed, "order of programs", case_name(request.node))
+    return Run(pool, order, check_name(request.node))
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         share=getattr(error, "share", None),  # of a TooSlow, the one exception that has it
         cheated=tuple(door.evidence if door else ()),
         hints=None if hints is None else tuple(hints),
+        rare=rare_of(hints or []),
         size=sum(tensor.numel() for tensor in run.asked.get("tensors", ())) if run else 0,
         map=drawn,
         steps=tuple(steps),
@@ -67,6 +68,15 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
     check = check_name(item)
     function, is_first = checks.place(check)
     return search.causes(check, function, is_first, run.asked, wrong.got, wrong.expected)
+
+
+def rare_of(hints: list[str]) -> tuple[str, ...]:
+    """Return which of these are told only where no other explains as much."""
+    if not hints:
+        return ()
+    from assignment import diagnosis
+
+    return tuple(hint for hint in hints if hint in diagnosis.RARE)
 
 
 def map_of(wrong: compare.Mismatch | None) -> dict[str, Any] | None:

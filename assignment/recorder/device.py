@@ -17,6 +17,7 @@ from assignment.simulator.host import Driver
 from assignment.simulator.one_gpu import answer_as
 from assignment.simulator.streams import GPU
 
+from .faults import noted
 from .tape import Tape
 
 FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
@@ -49,8 +50,9 @@ class OnGpu(TorchFunctionMode):
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
-        self._tape = tape
+        self._tape, self.faults = tape, tape.faults
 
+    @noted
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in (_device, _is_cuda, _is_cpu, torch.Tensor.get_device):
@@ -67,7 +69,7 @@ class OnGpu(TorchFunctionMode):
 
     def _where(self, func: Any, tensor: torch.Tensor) -> Any:
         if tensor.layout != torch.strided or _device(tensor) != CPU:
-            return func(tensor)
+            return func(tensor)  # theirs
         is_on_gpu = self._tape.is_on_gpu(tensor)
         answers = {_device: GPU if is_on_gpu else CPU, _is_cuda: is_on_gpu, _is_cpu: not is_on_gpu}
         return answers.get(func, 0 if is_on_gpu else -1)
@@ -88,7 +90,7 @@ class OnGpu(TorchFunctionMode):
         kwargs = {k: v for k, v in {**kwargs, **dict(zip(_HOW, rest, strict=False))}.items() if v is not None}
         device = _kind(named)
         if device is None:
-            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor
+            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor  # theirs
         with wanted(self._tape, device):
             if device not in ("cuda", "cpu"):
                 kwargs["device"] = device
@@ -96,19 +98,19 @@ class OnGpu(TorchFunctionMode):
                 kwargs["device"] = CPU
             elif (device == "cuda") != self._tape.is_on_gpu(tensor):
                 kwargs["copy"] = True
-            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor
+            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor  # theirs
 
     def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call any other function, with its device recorded."""
         kwargs.pop("pin_memory", None)  # needs a driver
         if "device" not in kwargs:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
         device = _kind(kwargs["device"])
         if device not in ("cuda", "cpu"):
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
         kwargs["device"] = CPU
         with wanted(self._tape, device):
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
 
 
 class wanted:  # noqa: N801 - used as a function

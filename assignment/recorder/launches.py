@@ -16,6 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITCallable, JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from .faults import noted
 from .kernels import Described, advice, kind_of
 from .tape import Json, Tape
 from .wanted import Compiled, Wanted
@@ -41,7 +42,7 @@ class Launcher:
     """Records launches on the tape."""
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
-        self._tape, self._kernels = tape, kernels
+        self._tape, self._kernels, self.faults = tape, kernels, tape.faults
         self._of_thread = threading.local()
         # of compiled kernels, by key: what the judge has told
         self.figures: dict[str, dict[str, int]] = {}
@@ -77,10 +78,11 @@ class Launcher:
         number = chosen if isinstance(chosen, int) else chosen[at] if at < len(chosen) else 0
         return number % n
 
+    @noted
     def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
-            hook(*args, **kwargs)
+            hook(*args, **kwargs)  # theirs
         values = self._bind(kernel, args, kwargs)
         with self._tape.lock:
             try:
@@ -105,7 +107,7 @@ class Launcher:
             if name not in kernel.arg_names and name not in OPTIONS:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
         own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
-        bound = kernel.signature.bind(*args, **own)
+        bound = kernel.signature.bind(*args, **own)  # theirs
         bound.apply_defaults()
         return dict(bound.arguments)
 
@@ -180,21 +182,24 @@ class Launcher:
             "padding": str(value.padding),
         }
 
+    @noted
     def tune(self, tuner: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
-            configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+            configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs  # theirs
             for config in configs:
                 if conflicts := kwargs.keys() & config.kwargs.keys():
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
+            if not configs:
+                raise ValueError(f"no configuration of {tuner.base_fn.__name__} is left after pruning")
             tuner.best_config = config = configs[self._chosen(len(configs))]
             self._alternatives = [self._configuration(each) for each in configs]
             if len(tuner.configs) > 1:
                 self._trial(tuner, config, args, kwargs)
             values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
             if config.pre_hook is not None:
-                config.pre_hook(values)
+                config.pre_hook(values)  # theirs
             return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         finally:
             tuner.nargs, self._alternatives = None, None
@@ -209,12 +214,12 @@ class Launcher:
             return
         values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
         if config.pre_hook:
-            config.pre_hook(values)
-        tuner.pre_hook(values)
+            config.pre_hook(values)  # theirs
+        tuner.pre_hook(values)  # theirs
         tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-        tuner.post_hook(values, exception=None)
+        tuner.post_hook(values, exception=None)  # theirs
         tuner.cache[key] = config
-        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
+        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)  # theirs
 
 
 def _key(tuner: Any, kwargs: Any) -> tuple:
@@ -257,11 +262,11 @@ def _expect_launchable(name: str, value: Any) -> None:
 def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
     """Return one to three sizes, padded with 1."""
     if callable(grid):
-        grid = grid(values)
+        grid = grid(values)  # theirs
     is_one = hasattr(grid, "__len__") and hasattr(grid, "__getitem__") and len(grid) > 0
     if not is_one or not all(hasattr(size, "__index__") for size in grid):
         raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
-    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
+    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]  # theirs
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
         if size > limit:
             raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")

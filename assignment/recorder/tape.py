@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from . import bodies
+from .faults import Faults, noted
 
 Json = Any
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
@@ -67,6 +68,7 @@ class Tape(TorchDispatchMode):
         self.lock = threading.RLock()  # tables are filled by one thread at a time
         self.default_device = "cpu"
         self.is_strict = True  # whether tensors of two devices may not be mixed
+        self.faults = Faults()
         self.modes: list[Any] = [self]  # that are on while a submission's code runs
         self._new_chunk()
 
@@ -220,11 +222,12 @@ class Tape(TorchDispatchMode):
 
     # what PyTorch does
 
+    @noted
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func._schema.name in OPDEFS:
             with bodies.followed(self.modes, func):
-                return func(*args, **kwargs)
+                return func(*args, **kwargs)  # theirs
         if func._can_decompose() and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
             return parts
         with self.lock:
@@ -232,19 +235,19 @@ class Tape(TorchDispatchMode):
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self:
-            return func.decompose(*args, **kwargs)
+            return func.decompose(*args, **kwargs)  # theirs
 
     def _operation(self, func: Any, args: Any, kwargs: Any) -> Any:
         inputs = strided((args, kwargs))
         self._refuse_mixed(func, inputs)
         if func._schema.name in METADATA:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
         if func._schema.name in RESIZING:
             return self._resized(func, args, kwargs)
         known = {tensor.untyped_storage()._cdata for tensor in inputs}
         is_view = func.is_view and not func._schema.is_mutable
         before = () if is_view else self._arguments(args, kwargs)
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs)  # theirs
         if is_without_memory(result):
             return result
         outputs = strided(result)
@@ -278,10 +281,10 @@ class Tape(TorchDispatchMode):
         """Call resize_: larger memory is new memory, into which what was there is copied."""
         tensor, storage = args[0], args[0].untyped_storage()
         if not is_followed(tensor):
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
         self.view(tensor)
         n_before, old = storage.nbytes(), self._numbers[storage._cdata]
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs)  # theirs
         if storage.nbytes() > n_before:
             del self._numbers[storage._cdata]
             new, _ = self._number(tensor)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignment import text
 from assignment.confined.confinement import ON_GPU
-from assignment.confined.supervisor import descendants
+from assignment.confined.supervisor import HERE, descendants
 from assignment.sandbox import rungs
 from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.stage import Stage, remove
@@ -36,6 +36,7 @@ WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
 WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
 LOOK_EVERY_S = 0.5
 END_TIMEOUT_S = 5.0
+TELL_TIMEOUT_S = 3.0  # for a player, at its deadline, to say where it is
 PATIENCE_S = 0.5  # for a child that only closed its connection
 MAX_ANSWER = 64 << 10  # bytes
 MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dropped
@@ -315,14 +316,21 @@ class Worker:
         return end["why"] or describe_end(end["status"])
 
     def _interrupt(self) -> str:
-        """Have the child, at its deadline, print where it is."""
+        """Return where the child is, at its deadline; what it prints of that is no output of the submission."""
+        before = self.output().encode()
         self._supervisor("interrupt")
-        return self._place()
+        until = time.monotonic() + (TELL_TIMEOUT_S if self._device == "play" else 0)
+        while self.output().count(HERE) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        told = self.output().encode()[len(before) :].decode(errors="replace").split(HERE)
+        place = f"\n{told[1]}" if len(told) > 2 and told[1] else self._place()
+        self._printed, self._printed_size = deque([before]), len(before)
+        return place
 
     def _place(self) -> str:
         """Return the innermost line of the submission in the stack printed last, if any."""
         stack = self.output().rpartition("most recent call first")[2]
-        frame = re.search(r'File "[^"\n]*/(cs336_kernels/[^"\n]+)", line (\d+) in ([\w<>]+)', stack)
+        frame = re.search(r'File "(?:[^"\n]*/)?(cs336_kernels/[^"\n]+)", line (\d+) in ([\w<>]+)', stack)
         return f"\n  at {frame[1]}:{frame[2]} in {frame[3]}" if frame else ""
 
     def _catch_up(self) -> None:

@@ -47,6 +47,12 @@ class InputWritten(MemoryFault):
     kind = "input written to"
 
 
+class Endless(MemoryFault):
+    """A loop of a kernel goes round for ever: what its condition depends on does not change."""
+
+    kind = "endless loop"
+
+
 def place() -> Place:
     """Return where in the kernel, and in the device functions that it calls, the program is."""
     found: list[tuple[CodeType, int]] = []

@@ -21,6 +21,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITCallable
 
 from . import control, scopes
+from .rounds import ROUNDS, depends_on
 
 CONTROL = "__simulator__"  # what the functions of `control` are called as members of
 _BUILTINS = {"range": "loop", "max": "maximum", "min": "minimum", "print": "show"}
@@ -255,10 +256,12 @@ class Rewriter(ast.NodeTransformer):
         if node.orelse:
             return self._unsupported(node, "while ... else")
         names = scopes.assigned(*node.body)
+        decisive = depends_on(node, self.globals, self.locals)
+        condition = f"while {ast.unparse(node.test)}"
         test = self.visit(node.test)
         self._visit_body(node)
         node.test = self._call("holds", [test], node.test)
-        return self._with_constant_types(node, names)
+        return self._counted(node, condition, decisive, self._with_constant_types(node, names))
 
     def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
         if not isinstance(node.iter, ast.Call):
@@ -269,9 +272,21 @@ class Rewriter(ast.NodeTransformer):
         if node.orelse:
             return self._unsupported(node, "for ... else")
         names = scopes.assigned(*node.body) - {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+        bounds = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
         node.iter = self._call("turns", [self.visit(node.iter)], node.iter)
         self._visit_body(node)
-        return self._with_constant_types(node, names)
+        return self._counted(node, bounds, (), self._with_constant_types(node, names))
+
+    def _counted(
+        self, loop: ast.For | ast.While, head: str, decisive: tuple[str, ...], statements: list[ast.stmt]
+    ) -> list[ast.stmt]:
+        """Return the statements of a loop, with a count of its turns: see rounds.py."""
+        name = f"{ROUNDS}_{loop.lineno}_{loop.end_lineno}"
+        begin = self._assign(name, self._call("rounds", [ast.Constant(head), _constants([*decisive])], loop), loop)
+        variables = _variables() if decisive else ast.Constant(None)
+        turn = self._call("went_round", [ast.Name(name, ast.Load()), variables], loop)
+        loop.body = [*loop.body, self._do(turn, loop)]
+        return [begin, *statements]
 
     def _visit_body(self, loop: ast.For | ast.While) -> None:
         self._loops += 1

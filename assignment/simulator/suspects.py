@@ -38,7 +38,7 @@ def likely(access: Access) -> str:
     layouts = [access.layout, *(layout for _, layout in access.others)]
     if any(len(layout.shape) > _MOST_DIMENSIONS or math.prod(layout.shape) > _MOST_ELEMENTS for layout in layouts):
         return ""
-    said = _swapped_axes(access) or _boundary_check(access) or _strides(access)
+    said = _swapped_axes(access) or _boundary_check(access) or _no_mask_along_rows(access) or _strides(access)
     return f"\n  {said}" if said else ""
 
 
@@ -77,6 +77,29 @@ def _boundary_check(access: Access) -> str:
     return (
         f"{found[0]} looks at axis {checked} of the block alone, and axis {axis} of {access.name}, {shape[axis]} long, "
         "ends within a tile: boundary_check=(0, 1)"
+    )
+
+
+def _no_mask_along_rows(access: Access) -> str:
+    """Return the hint that the lanes of each row go on where it ends, over the rows that follow."""
+    shape, strides = access.layout.shape, access.layout.strides
+    if len(shape) < 2 or not strides[-1] or access.offsets.size < _ENOUGH:
+        return ""
+    breaks = np.flatnonzero(np.diff(access.offsets) != strides[-1]) + 1
+    width = int(breaks[0]) if breaks.size else access.offsets.size
+    if (
+        width <= shape[-1]
+        or not breaks.size
+        or (breaks % width).any()
+        or access.offsets.size != (breaks.size + 1) * width
+    ):
+        return ""
+    if (np.diff(access.offsets[::width]) != strides[-2]).any():
+        return ""
+    axis = len(shape) - 1
+    return (
+        f"every row of the block is {width} wide, and axis {axis} of {access.name} ends after {shape[axis]}: "
+        "a mask along that axis is missing"
     )
 
 
@@ -155,7 +178,7 @@ def _is_mere_overrun(access: Access) -> bool:
     """Return whether consecutive rows of the batch run past the last one: a mask is missing."""
     shape, strides = access.layout.shape, access.layout.strides
     if len(shape) < 2:
-        return True
+        return not shape or not (access.offsets % (strides[0] or 1)).any()
     if (access.offsets < 0).any() or not _is_widest_first(access.layout):
         return False
     rest = access.offsets

@@ -22,6 +22,7 @@ WHOLE = case.Case(
     share=0.5,
     cheated=("rmsnorm",),
     hints=(),
+    rare=("one of them",),
     size=4,
     map={"name": "o[0]", "cells": ["+"]},
     steps=("1", "2"),

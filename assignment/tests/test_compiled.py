@@ -3,7 +3,6 @@
 # mypy: disable-error-code="arg-type, assignment"
 
 import json
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,9 +68,9 @@ def folder(tmp_path, monkeypatch):
 def run_with(reply, said=SAID, sha256="00"):
     pair, compiler = ScriptedPair(said), Scripted(reply)
     pool = SimpleNamespace(device="cpu", workers=[pair], mine=0, jobs=1, submission=SimpleNamespace(sha256=sha256))
-    pool.uncompiled, pool.stage = Counter(), SimpleNamespace(sources={})
+    pool.stage = SimpleNamespace(sources={})
     pool.pair, pool.compiler = lambda: pair, lambda: compiler
-    pool.given_up = lambda function: None
+    pool.given_up, pool.died = lambda check: None, lambda check, status: None
     return Run(pool), compiler
 
 

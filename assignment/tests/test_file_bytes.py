@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from assignment.classroom import handed_in
+from assignment.classroom import layouts
 from assignment.judge.replies import Ok, Raised
 from assignment.submission import Submission, canonical, read
 from assignment.tests.pairs import FILE, IMPORTS, F, X, result_of
@@ -79,7 +79,7 @@ def test_folder_zip_and_class_agree(tmp_path, spelled):
     (folder / FILE).write_bytes(content)
     with zipfile.ZipFile(tmp_path / "class" / "bo.zip", "w") as archive:
         archive.writestr(FILE, content)
-    class_of_two = [one.read() for one in handed_in.found(tmp_path / "class")]
+    class_of_two = [one.read() for one in layouts.found(tmp_path / "class")]
     came = [read(folder), read(tmp_path / "class" / "bo.zip"), *class_of_two]
     assert len(came) == 4
     assert {one.sha256 for one in came} == {Submission({FILE: canonical(content)}).sha256}

@@ -36,8 +36,22 @@ def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
     assert got.check("test_flash_forward.py::test_pytorch_values")["status"] == "ok"
 
 
+def test_a_loop_that_never_ends_is_told_at_once(submission):
+    """Where its variables repeat, in every check that meets it: nothing waits for a deadline"""
+    path = submission / "cs336_kernels" / "weighted_sum.py"
+    text = path.read_text()
+    walk = "    for start in range(0, d, D_TILE_SIZE):\n"
+    assert text.count(walk) == 1
+    path.write_text(text.replace(walk, "    start = 0\n    while start < d:\n"))
+    got = grade(submission, "--only", "weighted_sum_forward", "weighted_sum_backward")
+    failed = [got.check(name) for name in got.lost() - {"speed"}]
+    assert {check["status"] for check in failed} == {"FAIL"}
+    assert all("while start < d:\n  it went round 101 times" in check["message"] for check in failed), failed
+    assert len(failed) >= 8
+
+
 @pytest.mark.slow
-def test_a_function_that_hangs_is_stopped_and_given_up(submission):
+def test_a_function_that_hangs_is_stopped_once_a_check(submission):
     append(submission, "weighted_sum.py", "def weighted_sum_forward(*args):\n    while True:\n        pass")
     got = grade(submission, "--only", "test_forward_values", "test_forward_ragged", "test_backward_values")
     assert got.status == 0, got.err

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import time
 
 import pytest
@@ -12,6 +13,18 @@ from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import F, X, defined, result_of
 
 SPIN = "@triton.jit\ndef _spin(x_ptr):\n    i = 0\n    while tl.load(x_ptr) == tl.load(x_ptr):\n        i += 1\n"
+
+
+def test_a_kernel_stopped_in_a_loop_names_its_line_and_round(at, monkeypatch):
+    """What was printed before stays, and the stack of the interrupted process is not among it"""
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "play", 2.0)
+    at.take(defined("print('hello')", "_spin[(1,)](x)", "return copied(x)", before=SPIN))
+    with pytest.raises(WorkerDied) as caught:
+        at.ask(F, X)
+    first, place, loop = str(caught.value).splitlines()
+    assert re.fullmatch(r"  at cs336_kernels/\w+\.py:\d+ in _spin: .*", place), first
+    assert re.fullmatch(r"  in round [\d,]+ of `while tl.load\(x_ptr\) == tl.load\(x_ptr\)`.*", loop)
+    assert at.pair.output() == "hello\n"
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,14 @@ def test_two_hints_that_explain_all_cases_alike_are_both_told():
     assert score.likely([both.hints, one.hints]) == ("Or that.",)
 
 
+def test_what_is_rare_is_told_only_where_it_explains_more():
+    hints = ("It is this.", "Or that.")
+    rare = Case("a", "FAIL", hints=hints, rare=hints[:1])
+    assert score.hint_of(CheckResult(CHECK, (rare,), 1)) == "Or that."
+    more = dataclasses.replace(rare, name="b", hints=hints[:1])
+    assert score.hint_of(CheckResult(CHECK, (rare, more), 2)) == "It is this."
+
+
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from rich.console import Console
 from assignment import failure
 from assignment.commands import next_check, watch
 from assignment.judge import checks
-from assignment.judge.pool import FATAL, FUNCTIONS, Pool, no_deaths
+from assignment.judge.pool import FATAL, Pool
 from assignment.sandbox.worker_client import Worker
 from assignment.submission import Submission, UnusableSubmission
 
@@ -51,7 +50,8 @@ def test_an_answer_to_somebody_else_is_passed_over():
 def pool():
     """A pool without workers."""
     pool = Pool.__new__(Pool)
-    pool._deaths, pool._closed, pool._owner = no_deaths(), False, os.getpid()
+    pool._numbers, pool._closed, pool._owner = {"a check": 0}, False, os.getpid()
+    pool._ended = pool._none_ended()
     pool.workers, pool._pair, pool._compiler = [], None, None
     return pool
 
@@ -91,22 +91,12 @@ def test_a_forked_process_leaves_the_pool_to_its_maker(pool):
     assert closed
 
 
-def comes_to_an_end(call):
-    """Whether a call comes to its end, in a thread of its own."""
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(5)
-    return not thread.is_alive()
-
-
-def test_a_lock_that_a_killed_judge_held_stops_nobody(pool):
+def test_another_submission_begins_with_no_check_given_up(pool):
     pool.stage = type("Stage", (), {"replace": lambda self, submission: None})()
-    pool.uncompiled = Counter()
-    for _ in range(2):
-        pool.died(FUNCTIONS[0], FATAL[0])
-    comes_to_an_end(pool._deaths.get_lock().acquire)
-    assert comes_to_an_end(lambda: pool.replace(None, 1)), "it waits for the lock"
-    assert pool.given_up(FUNCTIONS[0]) is None
+    pool.died("a check", FATAL[1])
+    assert pool.given_up("a check") == FATAL[1]
+    pool.replace(None, 1)
+    assert pool.given_up("a check") is None
 
 
 def save(path: Path, content: str) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from assignment.judge import score
 from assignment.judge.errors import SubmissionError, meant_by
-from assignment.judge.pool import MAX_DEATHS, Pool, properties_of_gpu
+from assignment.judge.pool import Pool, properties_of_gpu
 from assignment.operators.workloads import COPYING, Workload, built
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
@@ -25,6 +25,7 @@ from assignment.timing import clock, contestants, roof
 from assignment.timing.gpu_buffer import Memory
 
 ROUNDS = 5
+MAX_DEATHS = 2  # of one function's processes; its remaining cases fail without running
 THREADS = 4  # of PyTorch, where results are checked: small pieces gain nothing from more
 MEMORY_SHARE = 0.25  # of the GPU's, for slots; the results of the calls take as much again
 BENCH_MEMORY_SHARE = 0.1  # where some peers hold all scores

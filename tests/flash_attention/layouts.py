@@ -8,7 +8,7 @@ from torch import Tensor
 from tests.families import Case, Cases, Layout
 from tests.flash_attention.inputs import Attention, long, square
 from tests.inputs import TILE
-from tests.layouts import BATCHES, ROWS_OF_A_BATCH, each, expanded_gradient, far, fenced, heads_last, offset, transposed
+from tests.layouts import BATCHES, ROWS_OF_A_BATCH, each, each_its_own, expanded_gradient, far
 
 THREE_BATCHES = Attention((3,), TILE, TILE, 64)  # of two, a stride would not fit in 32 bits
 
@@ -26,12 +26,6 @@ def packed(qkv: Sequence[Tensor]) -> Sequence[Tensor]:
 def packed_backward(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     grad_o, q, k, v, o, lse = tensors
     return [grad_o, *packed([q, k, v]), o, lse]
-
-
-def mixed(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Each tensor laid out in its own way: no stride of one serves another."""
-    ways = [transposed, fenced, heads_last, offset, torch.clone]
-    return [ways[i % len(ways)](x) for i, x in enumerate(tensors)]
 
 
 def shared_heads(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -55,10 +49,10 @@ def offsets(names: Sequence[str]) -> Cases:
 
 
 FORWARD_STRIDES = strides(
-    each({"each its own": mixed, "packed qkv": packed, "k and v shared by the heads": shared_heads})
+    each({"each its own": each_its_own, "packed qkv": packed, "k and v shared by the heads": shared_heads})
 )
 FORWARD_OFFSETS = offsets("qkv")
 BACKWARD_STRIDES = strides(
-    each({"each its own": mixed, "packed qkv": packed_backward, "expanded grad_o": expanded_gradient})
+    each({"each its own": each_its_own, "packed qkv": packed_backward, "expanded grad_o": expanded_gradient})
 )
 BACKWARD_OFFSETS = offsets(("grad_o", "q", "k", "v", "o"))

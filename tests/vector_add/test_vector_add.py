@@ -26,9 +26,9 @@ def pair(rng, shape, dtype=torch.float32):
 
 
 def expanded_x(tensors):
-    """Every row of x is the first, with stride 0."""
+    """Every element of x is the first, with stride 0."""
     x, y = tensors
-    return [x[(0,) * (x.ndim - 1)].expand(x.shape), y]
+    return [x.flatten()[0].expand(x.shape), y]
 
 
 ADD = Subject("vector_add", pair, models.vector_add)
@@ -44,9 +44,10 @@ RAGGED = shapes(
         "any size": lambda rng: (between(rng, 1, 5000),),
     }
 )
-SHAPES = shapes({"three dimensions": (3, 64, 128), "a matrix": (128, 128)})
+SHAPES = shapes({"a vector": (128 * 128,), "a matrix": (128, 128), "three dimensions": (3, 64, 128)})
+WAYS = layouts.each({"x expanded": expanded_x, "each its own": layouts.each_its_own})
 BATCHES = shapes({"ordinary": (96, 128), "empty": (0, 8)})
-OFFSETS = layouts.far({"x": (0, layouts.ROWS), "y": (1, layouts.ROWS)})
+OFFSETS = layouts.far({"x": (0, layouts.ELEMENTS), "y": (1, layouts.ELEMENTS)})  # reshape(-1) copies none of them
 MISTAKES = {
     "a shorter y": lambda x, y: (x, y[:, :-1]),
     "a y of fewer dimensions": lambda x, y: (x, y[0]),
@@ -65,7 +66,7 @@ test_vector_add_strides = values(
     1,
     "vector_add reads x and y wherever their strides say that they are",
     ADD,
-    laid_out(SHAPES, layouts.each({"x expanded": expanded_x})),
+    laid_out(SHAPES, WAYS),
 )
 test_vector_add_offsets = values(
     0.5, "vector_add has 64-bit offsets, for inputs that reach over 2³¹ elements", ADD, laid_out(SHAPES, OFFSETS)

@@ -102,6 +102,7 @@ MISCONCEPTIONS = [
         "exp(89) is infinite in float32. What is subtracted from a row's logits, and added back to lse?",
         ONLINE,
         once(maximum=none, first_maximum=0.0),
+        is_rare=True,
     ),
     Misconception(
         "one-maximum-for-all-rows",
@@ -109,6 +110,7 @@ MISCONCEPTIONS = [
         "Each query has a maximum of its own: along which axis is it taken?",
         ONLINE,
         one_maximum,
+        is_rare=True,
     ),
     Misconception(
         "logits-clamped",
@@ -119,6 +121,7 @@ MISCONCEPTIONS = [
             Tiled(clamp=limit, maximum=none, first_maximum=0.0)(call, call.tensors[1].shape[-2])
             for limit in (10, 20, 30, 40, 50, 60, 64, 70, 80, 85, 87, 88, 100)
         ),
+        is_rare=True,
     ),
     Misconception(
         "base-2",
@@ -179,16 +182,25 @@ MISCONCEPTIONS = [
         several(each(lse=lambda m, total: total.log()), once(lse=lambda m, total: total.log())),
     ),
     Misconception(
-        "lse-without-the-logarithm",
-        "Your lse is the maximum plus the sum, or the sum itself, without the logarithm",
+        "lse-the-maximum-alone",
+        "Your lse is the row's maximum alone, without the logarithm of the sum",
         "lse = m + ln(l): which part of it is missing?",
         ONLINE,
-        several(
-            *(
-                several(each(lse=change), once(lse=change))
-                for change in (lambda m, total: m + total, lambda m, total: total, lambda m, total: m)
-            )
-        ),
+        several(each(lse=lambda m, total: m), once(lse=lambda m, total: m)),
+    ),
+    Misconception(
+        "lse-without-the-logarithm",
+        "Your lse is the maximum plus the sum, without the sum's logarithm",
+        "lse = m + ln(l): what is taken of the sum before it is added?",
+        ONLINE,
+        several(each(lse=lambda m, total: m + total), once(lse=lambda m, total: m + total)),
+    ),
+    Misconception(
+        "lse-the-sum-alone",
+        "Your lse is the sum itself, without its logarithm and without the row's maximum",
+        "lse = m + ln(l): the sum was taken of exp(s − m).",
+        ONLINE,
+        several(each(lse=lambda m, total: total), once(lse=lambda m, total: total)),
     ),
     Misconception(
         "lse-in-base-2",

@@ -22,6 +22,7 @@ MISCONCEPTIONS = [
             lambda x, eps: 1 / (x.square().mean(-1, keepdim=True).sqrt() + eps),
             lambda x, eps: x.square().mean(-1, keepdim=True).rsqrt() + eps,
         ),
+        is_rare=True,
     ),
     Misconception(
         "eps-added-to-the-sum",
@@ -29,6 +30,7 @@ MISCONCEPTIONS = [
         "rstd = 1/√(mean + eps): divide first.",
         MATH,
         with_rstds(lambda x, eps: usual_rstd(x, eps / x.shape[-1])),
+        is_rare=True,
     ),
     Misconception(
         "eps-as-a-limit",
@@ -36,6 +38,7 @@ MISCONCEPTIONS = [
         "rstd = 1/√(mean + eps).",
         MATH,
         with_rstds(lambda x, eps: x.square().mean(-1, keepdim=True).clamp(min=eps).rsqrt()),
+        is_rare=True,
     ),
     Misconception(
         "eps-fixed",
@@ -48,6 +51,7 @@ MISCONCEPTIONS = [
                 for own in (1e-5, 1e-6, 1e-8, 1e-12, 1e-4, 1e-3, torch.finfo(torch.float32).eps)
             )
         ),
+        is_rare=True,
     ),
     Misconception(
         "eps-limited",
@@ -60,6 +64,7 @@ MISCONCEPTIONS = [
                 for most in (by * 10.0**-i for i in range(1, 7) for by in (1, 2, 3, 5))
             )
         ),
+        is_rare=True,
     ),
     Misconception(
         "eps-squared",
@@ -67,5 +72,6 @@ MISCONCEPTIONS = [
         "rstd = 1/√(mean + eps).",
         MATH,
         with_rstds(lambda x, eps: usual_rstd(x, eps * eps)),
+        is_rare=True,
     ),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.operators.misconception import Call, Misconception, padded_width
+from assignment.operators.misconception import Call, Misconception, exact, padded_width, rounded
 from assignment.operators.rmsnorm.misconceptions.forward_model import (
     ALGORITHM,
     MATH,
@@ -16,7 +16,7 @@ from assignment.operators.rmsnorm.misconceptions.forward_model import (
     usual_rstd,
     with_rstds,
 )
-from assignment.operators.rows import WIDTHS, Variants, in_dtype, several
+from assignment.operators.rows import WIDTHS, Round, Variants, in_dtype, several
 
 
 def forward(**changes: Any) -> Variants:
@@ -57,6 +57,29 @@ def y_of_one_tile(call: Call) -> Iterator[Sequence[Tensor]]:
             return x[..., columns.clamp(max=x.shape[-1] - 1)] * inside * rstd * weight
 
         yield Forward(y=y)(call)
+
+
+def summed_as_loaded(call: Call) -> Iterator[Sequence[Tensor]]:
+    """The squares of a row, or of each of its tiles, added up in the inputs' 16 bits, as tl.sum does."""
+    if call.dtype == torch.float32:
+        return
+    d, cast = call.tensors[0].shape[-1], rounded(call.dtype)
+    for width in [padded_width(d), *(width for width in WIDTHS if width < d)]:
+        for once_more in (cast, exact):
+
+            def rstd(x: Tensor, eps: float, width: int = width, once_more: Round = once_more) -> Tensor:
+                tiles = torch.nn.functional.pad(cast(x.square()), (0, -d % width)).unflatten(-1, (-1, width))
+                return (once_more(in_halves(tiles, cast).sum(-1, keepdim=True) / d) + eps).rsqrt()
+
+            yield Forward(rstd=rstd)(call)
+
+
+def in_halves(terms: Tensor, cast: Round) -> Tensor:
+    """The sum over the last dimension, a power of two, as a tree: half upon half, rounded each time."""
+    while terms.shape[-1] > 1:
+        half = terms.shape[-1] // 2
+        terms = cast(terms[..., :half] + terms[..., half:])
+    return terms.squeeze(-1)
 
 
 MISCONCEPTIONS = [
@@ -144,10 +167,13 @@ MISCONCEPTIONS = [
         "Your result equals RMSNorm whose squares, or their sum, are rounded to the inputs' 16 bits",
         "Cast x to float32 as it is loaded.",
         NUMBERS,
-        in_dtype(
-            lambda call, cast: Forward(rstd=lambda x, eps: (cast(x.square()).mean(-1, keepdim=True) + eps).rsqrt())(
-                call
-            )
+        several(
+            in_dtype(
+                lambda call, cast: Forward(rstd=lambda x, eps: (cast(x.square()).mean(-1, keepdim=True) + eps).rsqrt())(
+                    call
+                )
+            ),
+            summed_as_loaded,
         ),
     ),
     Misconception(

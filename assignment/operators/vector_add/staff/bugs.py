@@ -10,6 +10,8 @@ STORED, GRID, BOTH = (
     "triton.cdiv(z.numel(), TILE_SIZE)",
     "x.shape != y.shape or x.dtype != y.dtype",
 )
+LAUNCHED = "_add_kernel[grid](x.contiguous(), y.contiguous(), z, z.numel(), "
+RESHAPED = "_add_kernel[grid](x.reshape(-1), y.reshape(-1), z, x.reshape(-1).stride(0), z.numel(), "
 X, Y = "tl.load(x_ptr + offsets", "tl.load(y_ptr + offsets"
 
 BUGS = [
@@ -23,12 +25,35 @@ BUGS = [
     bug("loaded without a mask", RAGGED, f"{X}, mask=is_inside → {X}", line="x = tl.load("),
     bug("the grid rounded down", RAGGED, f"{GRID} → z.numel() // TILE_SIZE", line="never stored"),
     bug("one program too few", VALUES, f"{GRID} → {GRID} - 1", line="never stored"),
-    bug("strides ignored", "test_vector_add_strides", "x.contiguous() → x", named="x is read as if it were contiguous"),
+    bug(
+        "strides ignored",
+        "test_vector_add_strides",
+        "x.contiguous() → x",
+        named=("x is read as if it were contiguous", "(those of a contiguous tensor) in place of"),
+    ),
     bug(
         "y's strides ignored",
         "test_vector_add_strides",
         "y.contiguous() → y",
-        named="y is read as if it were contiguous",
+        named=("y is read as if it were contiguous", "(those of a contiguous tensor) in place of"),
+    ),
+    bug(
+        "y read with x's stride",
+        "test_vector_add_strides",
+        f"{LAUNCHED} → {RESHAPED}",
+        "z_ptr, n_elements, → z_ptr, stride_x, n_elements,",
+        f"{X} → {X} * stride_x",
+        f"{Y} → {Y} * stride_x",
+        named=("y is read with x's strides", "(those of x_ptr) in place of 3"),
+    ),
+    bug(
+        "32-bit offsets",
+        "test_vector_add_offsets",
+        f"{LAUNCHED} → {RESHAPED.replace('y.reshape(-1)', 'y.contiguous()')}",
+        "z_ptr, n_elements, → z_ptr, stride_x, n_elements,",
+        ".to(tl.int64) * TILE_SIZE → * TILE_SIZE",
+        f"{X} → {X} * stride_x",
+        line="x = tl.load(",
     ),
     bug("always float32", "test_vector_add_16_bit", "dtype=x.dtype → dtype=torch.float32", named="z is float32"),
     bug("in place", "test_vector_add_contract", "z = torch.empty(x.shape, dtype=x.dtype, device=x.device) → z = x"),

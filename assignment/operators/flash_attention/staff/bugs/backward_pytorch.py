@@ -131,7 +131,7 @@ TILES = (
         "test_pytorch_strides",
         "    o = o.reshape(n_batches, n_queries, d)\n →     o = o.reshape(n_batches, n_queries, d)\n"
         "    grad_o = torch.as_strided(grad_o, o.shape, o.stride())\n",
-        named="grad_o is read as if it were contiguous",
+        named=("grad_o is read as if it were contiguous", "grad_o = torch.as_strided("),
     ),
 )
 

@@ -85,6 +85,18 @@ SOFTMAX = (
         named="lse-without-the-maximum",
     ),
     bug(
+        "lse the maximum alone",
+        "test_triton_values",
+        "lse = row_max + tl.log(row_sum) → lse = row_max",
+        named="lse-the-maximum-alone",
+    ),
+    bug(
+        "lse without the logarithm",
+        "test_triton_values",
+        "lse = row_max + tl.log(row_sum) → lse = row_max + row_sum",
+        named="lse-without-the-logarithm",
+    ),
+    bug(
         "the logarithm of the sum in base 2",
         "test_triton_values",
         "lse = row_max + tl.log → lse = row_max + tl.log2",

@@ -10,19 +10,19 @@ BUGS = (
         "q's last stride taken to be 1",
         "test_triton_strides",
         "cols[None, :] * stride_qd → cols[None, :]",
-        named="q is read as if its last stride were 1",
+        named=("q is read as if its last stride were 1", "strides 1 along axis 2 (those of a contiguous tensor)"),
     ),
     bug(
         "k's last stride taken to be 1",
         "test_triton_strides",
         "cols[None, :] * stride_kd → cols[None, :]",
-        named="k is read as if its last stride were 1",
+        named=("k is read as if its last stride were 1", "strides 1 along axis 2 (those of a contiguous tensor)"),
     ),
     bug(
         "v's last stride taken to be 1",
         "test_triton_strides",
         "cols[None, :] * stride_vd → cols[None, :]",
-        named="v is read as if its last stride were 1",
+        named=("v is read as if its last stride were 1", "strides 1 along axis 2 (those of a contiguous tensor)"),
     ),
     bug(
         "k read with q's row stride",
@@ -59,7 +59,7 @@ BUGS = (
         "o written with q's strides",
         "test_triton_strides",
         "o.stride(0), o.stride(1), o → q.stride(0), q.stride(1), q",
-        named="stored with an input's strides",
+        named=("stored with an input's strides", "(those of q_ptr) in place of"),
     ),
     bug(
         "q's batch and row strides swapped",

@@ -19,6 +19,11 @@ MASKS = (
         named="k = tl.load(k_ptrs, mask=k_mask, other=0.0)",
     ),
     bug(
+        "keys past 1,024 unseen",
+        "test_triton_values",
+        "in range(0, end, K_TILE_SIZE) → in range(0, tl.minimum(end, 1024), K_TILE_SIZE)",
+    ),
+    bug(
         "the last key hidden",
         "test_triton_values",
         "key_mask = keys < n_keys → key_mask = keys < n_keys - 1",
@@ -35,7 +40,7 @@ MASKS = (
         "test_triton_head_dimension",
         "k_mask = key_mask[:, None] & col_mask[None, :] → k_mask = key_mask[:, None]",
         "q_mask = query_mask[:, None] & col_mask[None, :] → q_mask = query_mask[:, None]",
-        named=("k = tl.load(k_ptrs, mask=k_mask, other=0.0)", "q = tl.load(q_ptrs, mask=q_mask"),
+        named="a mask along that axis is missing",
     ),
     bug(
         "v read past the last key",

@@ -73,6 +73,14 @@ BUGS = (
         named="rows = tl.program_id(0).to(tl.int64) * ROWS_TI",
     ),
     bug(
+        "forward: x added up as it is loaded",
+        "test_forward_16_bit",
+        "    x = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)\n → ",
+        "mask=x_mask, other=0.0).to(tl.float32) → mask=x_mask, other=0.0)",
+        "        if not IS_ONE_TILE:\n            x = tl.load( →         x = tl.load(",
+        named="squares-in-16-bits",
+    ),
+    bug(
         "forward: x flattened with view",
         "test_forward_strides",
         "x_rows = x.reshape(-1, d) → x_rows = x.view(-1, d)",
