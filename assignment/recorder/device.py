@@ -179,7 +179,7 @@ def bench(
 ) -> Any:
     """Stand in for triton.testing.do_bench where there is no clock: everything takes a millisecond."""
     if quantiles is not None:
-        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0
+        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0  # theirs
     return [1.0] if return_mode == "all" else 1.0
 
 
@@ -189,7 +189,7 @@ class _AnyGenerator(type):
     original = torch.Generator
 
     def __call__(cls, device: Any = "cpu") -> torch.Generator:
-        return _OnGpu() if _kind(device) == "cuda" else cls.original(device)
+        return _OnGpu() if _kind(device) == "cuda" else cls.original(device)  # theirs
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, cls.original)

@@ -182,10 +182,10 @@ def cuda(properties: Mapping[str, Any]) -> dict[str, Any]:
         "default_generators": (host,),
         "get_rng_state": lambda device="cuda": host.get_state(),
         "get_rng_state_all": lambda: [host.get_state()],
-        "set_rng_state": lambda new_state, device="cuda": host.set_state(new_state) and None,
-        "set_rng_state_all": lambda new_states: [host.set_state(state) for state in new_states] and None,
-        "manual_seed": lambda seed: host.manual_seed(seed) and None,
-        "manual_seed_all": lambda seed: host.manual_seed(seed) and None,
+        "set_rng_state": lambda new_state, device="cuda": host.set_state(new_state) and None,  # theirs
+        "set_rng_state_all": lambda new_states: [host.set_state(state) for state in new_states] and None,  # theirs
+        "manual_seed": lambda seed: host.manual_seed(seed) and None,  # theirs
+        "manual_seed_all": lambda seed: host.manual_seed(seed) and None,  # theirs
         "seed": lambda: host.seed() and None,
         "seed_all": lambda: host.seed() and None,
         "initial_seed": lambda: host.initial_seed(),
@@ -311,4 +311,4 @@ def nested(flat: Mapping[str, int]) -> dict[str, Any]:
 
 def _device_module(device: Any = None) -> Any:
     """Return torch.cuda, or the module of another type of device."""
-    return getattr(torch, torch.device(device or GPU).type)
+    return getattr(torch, torch.device(device or GPU).type)  # theirs

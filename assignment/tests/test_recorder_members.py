@@ -116,3 +116,25 @@ def test_refusals_say_what_to_write(at, code, words):
     assert isinstance(said.ended, Raised)
     assert words in said.ended.message
     assert "cs336_kernels/weighted_sum.py" in said.ended.message
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.cuda.manual_seed('a')",
+        "torch.cuda.set_rng_state(3)",
+        "torch.Generator('nowhere')",
+        "torch.get_device_module('nowhere')",
+        "torch.cuda.stream(3).__enter__()",
+        "torch.cuda.get_device_name(0, 1)",
+        "triton.testing.do_bench(lambda: None, quantiles=0.5)",
+        "torch.empty(3, device='cuda').to('nowhere')",
+        "torch.empty(0).resize_(-1)",
+        "x.to_sparse().resize_as_(x)",
+    ],
+)
+def test_wrong_arguments_are_the_students_fault(at, code):
+    at.take(defined(code, "return x + 0"))
+    said, _ = at.record("weighted_sum_forward", X)
+    assert isinstance(said.ended, Raised), said
+    assert "cs336_kernels/weighted_sum.py" in said.ended.message
