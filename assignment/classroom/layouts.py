@@ -18,11 +18,11 @@ import yaml
 
 from assignment.classroom import clones, names
 from assignment.classroom.handed_in import Handed, Person, named
-from assignment.submission import PACKAGE, UnusableSubmission
+from assignment.submission import NoPackage, UnusableSubmission, uploaded
 
 METADATA = "submission_metadata.yml"
 MAX_METADATA = 64 << 20  # bytes
-MAX_FIELD = 200  # characters of what a platform says of a student
+MAX_FIELD = 320  # characters of what a platform says of a student: no address is longer
 # "doejane_LATE_12345_67890_rmsnorm-2.py": the name, the user's and the attachment's numbers, the file
 CANVAS = re.compile(
     r"(?:(?P<name>(?!LATE_|anon_).+?)_)?(?P<late>LATE_)?(?P<user>\d+|anon_[^_]+)_"
@@ -69,12 +69,14 @@ def _is_beside(path: Path) -> bool:
     """Return whether a file or folder is a system's or an editor's: hidden, and nobody's package."""
     if not path.name.startswith((".", "__MACOSX")):
         return False
-    is_archive = path.suffix.lower() == ".zip" and not path.name.startswith("._") and path.is_file()
-    return not is_archive and not any((place / PACKAGE).is_dir() for place in (path, *_folders(path)))
-
-
-def _folders(path: Path) -> list[Path]:
-    return [inner for inner in path.iterdir() if inner.is_dir()] if path.is_dir() else []
+    if not path.is_dir():
+        return path.suffix.lower() != ".zip" or path.name.startswith("._")
+    try:
+        return not uploaded(path).files
+    except NoPackage:
+        return True
+    except UnusableSubmission:
+        return False
 
 
 def _is_canvas(paths: list[Path]) -> bool:
@@ -194,6 +196,12 @@ def _students_in_doubt(handed: list[Handed]) -> Iterator[str]:
         sources = " and ".join(repr(by_key[key][0].source) for key in alike)
         called = " and ".join(by_key[key][0].student for key in alike)
         yield f"{sources}: taken for {len(alike)} students, {called}; if they are one, give them one name"
+    by_sid: dict[str, set[str]] = {}
+    for person in (person for one in handed for person in one.people if person.sid):
+        by_sid.setdefault(person.sid, set()).add(person.key)
+    for sid, keys in by_sid.items():
+        if len(keys) > 1:
+            yield f"{' and '.join(sorted(keys))}: taken for {len(keys)} students, but both have the number {sid}"
 
 
 def _left_out(folder: Path, handed: list[Handed]) -> Iterator[str]:

@@ -187,7 +187,7 @@ def test_every_name_is_a_row_in_every_form(tmp_path, form):
 
 def test_every_name_is_a_row_of_gradescope_s_export(tmp_path):
     """Also where the metadata names a place outside"""
-    kept = [name for name in NAMES if name.isprintable()]
+    kept = [*(name for name in NAMES if name.isprintable()), "y" * 400, "y" * 401]
     metadata = {
         f"submission_{i}": {":submitters": [{":name": name}], ":created_at": DUE} for i, name in enumerate(kept)
     }
@@ -254,6 +254,13 @@ def test_names_that_a_person_takes_for_one_are_told(tmp_path, one, other):
     assert "taken for 2 students" in doubt
     assert f"'{one}.zip'" in doubt
     assert f"'{other}.zip'" in doubt
+
+
+def test_one_number_under_two_addresses_is_told(tmp_path):
+    text = METADATA.replace("ada@uni.example", "ada@home.example", 1)
+    (tmp_path / "submission_metadata.yml").write_text(text)
+    (doubt,) = doubts(tmp_path, found(tmp_path))
+    assert doubt == "ada@home.example and ada@uni.example: taken for 2 students, but both have the number 77"
 
 
 def test_what_is_nobody_s_is_told_and_an_archive_is_a_row(tmp_path):
