@@ -63,6 +63,8 @@ class OnGpu(TorchFunctionMode):
             self._tape.heard(name)
         if func in _MOVES:
             return self._moved(func, args, kwargs)
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return _type_of(func(args[0]), self._where(_device, args[0]))
         return self._made(func, args, kwargs)
 
     def _where(self, func: Any, tensor: torch.Tensor) -> Any:
@@ -100,6 +102,7 @@ class OnGpu(TorchFunctionMode):
 
     def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call any other function, with its device recorded."""
+        kwargs.pop("pin_memory", None)  # needs a driver
         if "device" not in kwargs:
             return func(*args, **kwargs)  # theirs
         device = _kind(kwargs["device"])
@@ -133,6 +136,11 @@ def _name(func: Any) -> str:
         return resolve_name(func) or getattr(func, "__name__", "")
     except Exception:
         return ""
+
+
+def _type_of(name: str, device: torch.device) -> str:
+    """Return "torch.cuda.FloatTensor" for "torch.FloatTensor" on the GPU."""
+    return name.replace("torch.", "torch.cuda.", 1) if device == GPU else name
 
 
 def _kind(device: Any) -> str | None:
@@ -171,7 +179,7 @@ def bench(
 ) -> Any:
     """Stand in for triton.testing.do_bench where there is no clock: everything takes a millisecond."""
     if quantiles is not None:
-        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0
+        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0  # theirs
     return [1.0] if return_mode == "all" else 1.0
 
 
@@ -181,7 +189,7 @@ class _AnyGenerator(type):
     original = torch.Generator
 
     def __call__(cls, device: Any = "cpu") -> torch.Generator:
-        return _OnGpu() if _kind(device) == "cuda" else cls.original(device)
+        return _OnGpu() if _kind(device) == "cuda" else cls.original(device)  # theirs
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, cls.original)

@@ -279,9 +279,10 @@ class Tape(TorchDispatchMode):
 
     def _resized(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call resize_: larger memory is new memory, into which what was there is copied."""
-        tensor, storage = args[0], args[0].untyped_storage()
+        tensor = args[0]
         if not is_followed(tensor):
             return func(*args, **kwargs)  # theirs
+        storage = tensor.untyped_storage()
         self.view(tensor)
         n_before, old = storage.nbytes(), self._numbers[storage._cdata]
         result = func(*args, **kwargs)  # theirs

@@ -77,6 +77,7 @@ TYPES = {  # torch.cuda.FloatTensor, torch.cuda.FloatStorage, …
     "Long": "int64",
     "Short": "int16",
 }
+IDENTITY = {"uuid": "GPU-0", "pci_domain_id": 0, "pci_bus_id": 0, "pci_device_id": 0}
 _RE_EXPORTED = ("memory", "random", "streams", "graphs")  # modules whose members torch.cuda has too
 _FREE = 1 << 30  # bytes that somebody else is using
 _SUPPORTED = {getattr(torch, name) for name in TYPES.values()}
@@ -104,6 +105,8 @@ def answer_as(properties: Mapping[str, Any]) -> None:
         "torch.cuda": cuda(properties),
         "torch.accelerator": accelerator(properties),
         "torch.cuda.nvtx": _each(["mark", "range_end", "range_pop", "range_push", "range_start"], 0),
+        # private, and used by libraries all the same: guards and launchers
+        "torch._C": _each(["_cuda_getCurrentRawStream", "_cuda_getDevice"], 0),
         "torch.cuda.nccl": {"is_available": _always(False)},
         "torch.cuda.profiler": {"start": _always(None), "stop": _always(None)},
     }
@@ -151,11 +154,12 @@ def cuda(properties: Mapping[str, Any]) -> dict[str, Any]:
         "device": streams.Device,
         "device_of": streams.Device,
         "device_count": _always(1),
-        "get_device_properties": lambda device=None: types.SimpleNamespace(**properties),
+        "get_device_properties": lambda device=None: types.SimpleNamespace(**IDENTITY, **properties),
         "get_device_capability": lambda device=None: (properties["major"], properties["minor"]),
         "get_device_name": lambda device=None: properties["name"],
         "get_arch_list": lambda: [f"sm_{architecture()}"],
         "get_gencode_flags": lambda: f"-gencode compute=compute_{architecture()},code=sm_{architecture()}",
+        **_each(["_exchange_device", "_maybe_exchange_device"], 0),
         "can_device_access_peer": _always(False),
         "is_current_stream_capturing": _always(False),
         "cudart": lambda: _RUNTIME,
@@ -178,10 +182,10 @@ def cuda(properties: Mapping[str, Any]) -> dict[str, Any]:
         "default_generators": (host,),
         "get_rng_state": lambda device="cuda": host.get_state(),
         "get_rng_state_all": lambda: [host.get_state()],
-        "set_rng_state": lambda new_state, device="cuda": host.set_state(new_state) and None,
-        "set_rng_state_all": lambda new_states: [host.set_state(state) for state in new_states] and None,
-        "manual_seed": lambda seed: host.manual_seed(seed) and None,
-        "manual_seed_all": lambda seed: host.manual_seed(seed) and None,
+        "set_rng_state": lambda new_state, device="cuda": host.set_state(new_state) and None,  # theirs
+        "set_rng_state_all": lambda new_states: [host.set_state(state) for state in new_states] and None,  # theirs
+        "manual_seed": lambda seed: host.manual_seed(seed) and None,  # theirs
+        "manual_seed_all": lambda seed: host.manual_seed(seed) and None,  # theirs
         "seed": lambda: host.seed() and None,
         "seed_all": lambda: host.seed() and None,
         "initial_seed": lambda: host.initial_seed(),
@@ -307,4 +311,4 @@ def nested(flat: Mapping[str, int]) -> dict[str, Any]:
 
 def _device_module(device: Any = None) -> Any:
     """Return torch.cuda, or the module of another type of device."""
-    return getattr(torch, torch.device(device or GPU).type)
+    return getattr(torch, torch.device(device or GPU).type)  # theirs

@@ -118,11 +118,11 @@ class StreamContext:
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self.stream.__enter__()
+            self.stream.__enter__()  # theirs
 
     def __exit__(self, *_: Any) -> None:
         if self.stream is not None:
-            self.stream.__exit__()
+            self.stream.__exit__()  # theirs
 
 
 class Device:

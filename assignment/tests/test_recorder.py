@@ -114,6 +114,14 @@ def test_meta_tensors_are_no_steps(at):
     assert names(at.steps(code, X)) == ["new_empty"]
 
 
+def test_parameters_are_views_of_what_they_hold(at):
+    code = defined("p = torch.nn.Parameter(x, requires_grad=False)", "b = torch.nn.Buffer(p)", "return copied(b)")
+    told = at.steps(code, X)
+    assert names(told) == ["empty_like", "launch"]
+    (launch,) = of(told, "launch")
+    assert told["views"][launch[2]["x_ptr"]["t"]] == told["views"][of(told, "inputs")[0][0][0]]
+
+
 def test_threads_share_one_program(at):
     """Many at once: each tensor is on its thread's device, each launch has its own arguments"""
     lines = [

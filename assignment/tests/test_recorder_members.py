@@ -62,6 +62,10 @@ ANSWERS = [
     "torch.get_device_module() is torch.cuda and torch.get_device_module('cpu') is torch.cpu",
     "isinstance(x, torch.cuda.FloatTensor) and not isinstance(x, torch.cuda.HalfTensor)",
     "not isinstance(torch.ones(3), torch.cuda.FloatTensor)",
+    "x.type() == 'torch.cuda.FloatTensor' and torch.ones(3).type() == 'torch.FloatTensor'",
+    "x.type(torch.float16).is_cuda and not torch.empty(3, pin_memory=True).is_cuda",
+    "torch.cuda.get_device_properties(x.device).uuid and torch._C._cuda_getCurrentRawStream(0) == 0",
+    "torch.cuda._exchange_device(0) == torch.cuda.current_device()",
     "int(torch.version.cuda.split('.')[0]) >= 12",
     "torch.cuda.cudart().cudaProfilerStart() == 0",
     "triton.runtime.driver.active.get_benchmarker()(lambda: None, quantiles=[0.5, 0.2, 0.8])[0] > 0",
@@ -111,4 +115,26 @@ def test_refusals_say_what_to_write(at, code, words):
     said, _ = at.record("weighted_sum_forward", X)
     assert isinstance(said.ended, Raised)
     assert words in said.ended.message
+    assert "cs336_kernels/weighted_sum.py" in said.ended.message
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.cuda.manual_seed('a')",
+        "torch.cuda.set_rng_state(3)",
+        "torch.Generator('nowhere')",
+        "torch.get_device_module('nowhere')",
+        "torch.cuda.stream(3).__enter__()",
+        "torch.cuda.get_device_name(0, 1)",
+        "triton.testing.do_bench(lambda: None, quantiles=0.5)",
+        "torch.empty(3, device='cuda').to('nowhere')",
+        "torch.empty(0).resize_(-1)",
+        "x.to_sparse().resize_as_(x)",
+    ],
+)
+def test_wrong_arguments_are_the_students_fault(at, code):
+    at.take(defined(code, "return x + 0"))
+    said, _ = at.record("weighted_sum_forward", X)
+    assert isinstance(said.ended, Raised), said
     assert "cs336_kernels/weighted_sum.py" in said.ended.message

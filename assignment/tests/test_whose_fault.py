@@ -19,7 +19,7 @@ PLANTED = {
     "recorder: an operation": (
         "record",
         "recorder/tape.py",
-        '        name = f"{func._schema.name}.{func._overloadname}"',
+        "        views = [self._view(self._number(tensor)[0], tensor)",
     ),
     "recorder: a function of PyTorch": ("record", "recorder/device.py", "        if func in _MOVES:"),
     "recorder: a launch": ("record", "recorder/launches.py", "        own = {name: value for name, value in kwargs"),
