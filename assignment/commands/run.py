@@ -113,7 +113,7 @@ def reported(
 def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console) -> None:
     """Print the report."""
     report.print_failures(console, score.entries_of(data))
-    report.print_notes(console, data)
+    report.print_notes(console, score.entries_of(data))
     report.print_staff_notes(console, data)
     if pool.rung in rungs.UNSAFE:
         console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
