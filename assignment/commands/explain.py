@@ -96,6 +96,9 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
     earned = f"{report.points(result.score)}/{counted(result.check.points, 'point')}"
     console.print(Text(": ".join([result.status, ", ".join(filter(None, (earned, counts)))]), style))
     show_cases(console, result)
+    for case in (case for case in result.cases if case.printed):
+        console.print(Text(text.line(f"  printed in [{case.name}], which is right:")))
+        report.print_block(console, "\n".join(case.printed))
     report.print_notes(console, [{**entry, "status": score.OK, "notes": unsaid(entry)}])
     report.print_hint(console, entry)
     if result.worst and result.worst.steps:

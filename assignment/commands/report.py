@@ -87,9 +87,12 @@ def claim_lines(claim: str, indent: int) -> list[str]:
     return textwrap.wrap(claim, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False) or [""]
 
 
-def print_failures(console: Console, checks: Iterable[dict[str, Any]]) -> None:
-    """Print every cause once: the claim of the first check that fails for it, its case, the command, and the rest."""
-    groups = causes.grouped(checks)
+def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_error: str = "") -> None:
+    """Print every cause once: the claim of the first check that fails for it, its case, the command, and the rest.
+
+    import_error: what was told above of files that cannot be imported.
+    """
+    groups = [untold(group, import_error) for group in causes.grouped(checks)]
     in_full = len(groups) if len(groups) <= MAX_IN_FULL else IN_FULL_OF_MANY
     for number, (first, *others) in enumerate(groups):
         is_brief = number >= in_full
@@ -108,6 +111,15 @@ def print_failures(console: Console, checks: Iterable[dict[str, Any]]) -> None:
         print_commands(console, groups[0][0])
     elif groups:
         print_commands_once(console, groups[0][0])
+
+
+def untold(group: list[dict[str, Any]], import_error: str) -> list[dict[str, Any]]:
+    """Return a group of failed checks, without the text of an import error that was told already."""
+    first, *others = group
+    broken = causes.NOT_IMPORTED.search(first["message"])
+    if not broken or not import_error or import_error.splitlines()[0] not in broken[0]:
+        return group
+    return [{**first, "message": f"{broken[0].partition(':')[0]}: see above"}, *others]
 
 
 def brief(message: str) -> str:
@@ -156,6 +168,15 @@ def print_notes(console: Console, checks: Iterable[dict[str, Any]]) -> None:
     for note in list(notes)[:MAX_NOTES]:
         console.print()
         print_block(console, short(note), "warning: ", "yellow")
+
+
+def print_printed(console: Console, checks: Iterable[dict[str, Any]]) -> None:
+    """Count what code that keeps its points has printed."""
+    talking = [check for check in checks if check["status"] == score.OK and check.get("printed")]
+    if talking:
+        lines = sum(check["printed"] for check in talking)
+        count = "1 line" if lines == 1 else f"{lines} lines"
+        console.print(Text(f"\n{count} printed: --explain {talking[0]['name']} shows them", "dim"))
 
 
 def print_staff_notes(console: Console, report: dict[str, Any]) -> None:

@@ -117,6 +117,27 @@ def test_what_is_said_stays_readable():
     assert "    | [case] y: 3 of 4 elements wrong ± 2·10⁻³\n    |     два 二\n" in printed(report_of(said))
 
 
+def test_an_import_error_is_told_once():
+    """Above; the checks that it costs are one cause, whether a case is named first or not"""
+    said = "SyntaxError: invalid syntax\n  at cs336_kernels/rmsnorm.py:3: def f(:"
+    broken = f"cs336_kernels/rmsnorm.py cannot be imported: {said}"
+    checks = entries(("test_a", "f", f"[x] f(float32 (3,)):\n{broken}", ""), ("test_b", "g", f"[y] {broken}", ""))
+    assert len(causes.grouped(checks)) == 1
+    page = io.StringIO()
+    report.print_failures(Console(file=page, width=100), [{**check, "rerun": ""} for check in checks], said)
+    assert "SyntaxError" not in page.getvalue()
+    assert "cs336_kernels/rmsnorm.py cannot be imported: see above" in page.getvalue()
+
+
+def test_what_right_code_prints_is_counted():
+    cases = (Case("a", "ok", printed=("x = 1", "x = 2"), n_printed=2), Case("b", "ok", printed=("y",), n_printed=1))
+    check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 1.0)
+    page = io.StringIO()
+    entry = score.check_entry(CheckResult(check, cases, 2), "")
+    report.print_printed(Console(file=page, width=100, highlight=False), [entry, {**entry, "printed": 0}])
+    assert page.getvalue() == "\n3 lines printed: --explain test_rmsnorm.py::test_eps shows them\n"
+
+
 def test_what_is_cut_says_so():
     assert text.clean("x" * 5_000).endswith("x …")
     assert text.clean("x" * 150, max_line=100) == "x" * 100 + " …"
