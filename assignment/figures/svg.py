@@ -16,7 +16,7 @@ DARK = {
     "blue-line": "#58a6ff", "orange-line": "#f0983e", "green-line": "#3fb950", "red-line": "#ff7b72",
     "grey-line": "#838c98",
 }  # fmt: skip
-SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ᵀ", "0123456789−T", strict=True))
+SUPERSCRIPTS, ORDINARY = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻ᵀ", "0123456789−T"
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 
@@ -32,10 +32,10 @@ def rules(colours: dict[str, str]) -> str:
 
 def with_superscripts(line: str, size: float) -> str:
     """Return a line whose superscripts are ordinary characters, small and shifted: many fonts lack the others."""
-    parts = re.split(f"([{''.join(SUPERSCRIPTS)}]+)", line)
+    parts = re.split(f"([{SUPERSCRIPTS}]+)", line)
     rise, words = number(0.35 * size), [parts[0]]
     for small, rest in zip(parts[1::2], parts[2::2], strict=True):
-        plain = small.translate(str.maketrans(SUPERSCRIPTS))
+        plain = small.translate(str.maketrans(SUPERSCRIPTS, ORDINARY))
         words.append(f'<tspan dy="-{rise}" font-size="{number(0.7 * size)}">{plain}</tspan>')
         words.append(f'<tspan dy="{rise}">{rest}</tspan>' if rest else "")
     return "".join(words)
