@@ -1,12 +1,11 @@
 """A submission: found in a folder or a zip, checked, copied to a stage, and packed to hand in."""
 
 import hashlib
-import importlib.util
 import io
 import os
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +16,7 @@ REFERENCE = Path(__file__).resolve().parent / "reference"  # the staff's: links 
 MAX_BYTES = 1 << 20
 MAX_FILES = 100
 MAX_ENTRIES = 10_000
+ENCLOSING = 2  # folders around the package, such as those of a repository's zip in a folder of the student's
 MAX_NAME, MAX_PATH = 255, 500  # bytes; a file system takes no longer names
 MAX_REASON = 120  # characters
 BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what expands no further than it is read
@@ -27,11 +27,18 @@ class UnusableSubmission(Exception):
     """There is nothing to grade; the message says what was expected, what came, what to do."""
 
 
+class NoPackage(UnusableSubmission):
+    """There is no package; there may be its files."""
+
+
 @dataclass(frozen=True)
 class Submission:
-    """The files of a submission by their path, such as cs336_kernels/rmsnorm.py."""
+    """The files of a submission by their path, such as cs336_kernels/rmsnorm.py, as `canonical` has them."""
 
     files: dict[str, bytes]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", {name: canonical(content) for name, content in self.files.items()})
 
     @property
     def sha256(self) -> str:
@@ -42,14 +49,8 @@ class Submission:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Return the files as text, as Python reads them; unreadable ones are empty."""
-        texts = {}
-        for name, content in self.files.items():
-            try:
-                texts[name] = importlib.util.decode_source(content)
-            except (SyntaxError, UnicodeDecodeError):
-                texts[name] = ""
-        return texts
+        """Return the files as text; those that are not UTF-8 are empty."""
+        return {name: content.decode() if _is_utf_8(content) else "" for name, content in self.files.items()}
 
     def stage(self, folder: Path) -> None:
         """Write the files below a folder; raises UnusableSubmission."""
@@ -63,6 +64,18 @@ class Submission:
             raise refusal(
                 name, why, "expected to write files there: make room, or name another one in TMPDIR"
             ) from error
+
+
+def canonical(content: bytes) -> bytes:
+    """Return a file as every process hashes, parses and shows it: Python's text, in UTF-8.
+
+    Line ends are those that Python's universal newlines make of them, a byte-order mark is gone. What is not UTF-8
+    stays as it is.
+    """
+    if not _is_utf_8(content):
+        return content
+    text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    return text.encode()
 
 
 def refusal(path: Path | str, came: str, wanted: str = WANTED) -> UnusableSubmission:
@@ -83,7 +96,7 @@ def read(path: Path) -> Submission:
     try:
         if not path.exists():
             raise refusal(path, "no such folder or zip")
-        files = _from_folder(path) if path.is_dir() else _from_zip(path)
+        files = _from_folder(path) if path.is_dir() else _from_zip(path, _entries)
     except OSError as error:
         raise refusal(error.filename or path, f"cannot be read: {_reason(error)}") from error
     return checked(path, files)
@@ -92,7 +105,7 @@ def read(path: Path) -> Submission:
 def checked(path: Path, files: dict[str, bytes]) -> Submission:
     """Return files that came from a path as a submission; raises UnusableSubmission where they cannot be graded."""
     if not files:
-        raise refusal(path, f"holds no {PACKAGE}/*.py")
+        raise NoPackage(str(refusal(path, f"holds no {PACKAGE}/*.py")))
     if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
         raise _too_large(path)
     for name in files:
@@ -108,7 +121,7 @@ def _too_large(path: Path) -> UnusableSubmission:
 
 def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None:
     """Return what keeps a file from being staged, and what was expected; None if nothing does."""
-    encoded = os.fsencode(name) if _is_utf_8(name) else b""
+    encoded = os.fsencode(name) if _is_encodable(name) else b""
     if not encoded or "\0" in name:
         return f"the name {name!r} is not UTF-8", "expected letters and digits: rename it"
     if len(encoded) > MAX_PATH or any(len(part) > MAX_NAME for part in encoded.split(b"/")):
@@ -127,7 +140,7 @@ def _what_is_wrong(name: str, files: dict[str, bytes]) -> tuple[str, str] | None
     return None
 
 
-def _is_utf_8(name: str) -> bool:
+def _is_encodable(name: str) -> bool:
     try:
         return bool(name.encode())
     except UnicodeEncodeError:
@@ -135,10 +148,15 @@ def _is_utf_8(name: str) -> bool:
 
 
 def _is_text(content: bytes) -> bool:
+    return _is_utf_8(content) and b"\0" not in content
+
+
+def _is_utf_8(content: bytes) -> bool:
     try:
-        return "\0" not in content.decode()
+        content.decode()
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def _is_source(name: str) -> bool:
@@ -150,6 +168,7 @@ def _from_folder(path: Path) -> dict[str, bytes]:
     is_ours = _is_reference(path)
     if path.resolve().name == PACKAGE and not (path / PACKAGE).is_dir():
         path = path.resolve().parent
+    path = _enclosing(path)
     root = path / PACKAGE
     if root.is_symlink():
         raise refusal(root, "a symbolic link", "expected a folder: copy the files to it")
@@ -185,12 +204,12 @@ def _sources(root: Path, through_links: bool) -> Iterator[Path]:
                     yield Path(entry.path)
 
 
-def _from_zip(path: Path) -> dict[str, bytes]:
+def _from_zip(path: Path, entries: Callable[[Path, zipfile.ZipFile], dict[str, bytes]]) -> dict[str, bytes]:
     if not path.is_file():
         raise refusal(path, "neither a folder nor a file")
     try:
         with zipfile.ZipFile(path) as archive:
-            return _entries(path, archive)
+            return entries(path, archive)
     except UnusableSubmission:
         raise
     except Exception as error:  # a broken zip makes zipfile raise whatever there is: zlib.error, struct.error, …
@@ -198,16 +217,14 @@ def _from_zip(path: Path) -> dict[str, bytes]:
 
 
 def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """Return cs336_kernels/**/*.py of the archive, at its top or in its one enclosing folder."""
+    """Return cs336_kernels/**/*.py of the archive."""
     if len(archive.infolist()) > MAX_ENTRIES:
         raise refusal(path, f"over {MAX_ENTRIES} entries")
     packages: dict[str, list[tuple[str, zipfile.ZipInfo]]] = {}
     for info in archive.infolist():
-        if place := _place(info):
+        if _is_file(info) and (place := place_of(info.filename)):
             packages.setdefault(place[0], []).append((place[1], info))
-    if len(packages) > 1 and "" not in packages:
-        raise refusal(path, f"holds more than one {PACKAGE}/, in {' and '.join(sorted(packages)[:2])}")
-    chosen = packages.get("") or next(iter(packages.values()), [])
+    chosen = packages.get(outermost(path, packages), [])
     return _contents(path, archive, chosen)
 
 
@@ -228,18 +245,94 @@ def _contents(path: Path, archive: zipfile.ZipFile, chosen: list[tuple[str, zipf
     return files
 
 
-def _place(info: zipfile.ZipInfo) -> tuple[str, str] | None:
-    """Return the folder that encloses the package, "" at the top, and the file's path in it.
+def place_of(name: str) -> tuple[str, str] | None:
+    """Return the folders that enclose the package, "" at the top, and a file's path in it.
 
     None if the file is not to be staged.
     """
-    parts = PurePosixPath(info.filename).parts
-    if PACKAGE not in parts[:2] or ".." in parts or parts[0] == "__MACOSX" or not _is_source(parts[-1]):
-        return None
-    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG) or info.is_dir():
+    parts = PurePosixPath(name).parts
+    if PACKAGE not in parts[: ENCLOSING + 1] or ".." in parts or parts[0] == "__MACOSX" or not _is_source(parts[-1]):
         return None
     depth = parts.index(PACKAGE)
     return "/".join(parts[:depth]), "/".join(parts[depth:])
+
+
+def outermost(path: Path, enclosing: Iterable[str]) -> str:
+    """Return the folder in which the package is least deep; raises UnusableSubmission if there are several."""
+    depths = {place: len(PurePosixPath(place).parts) for place in enclosing}
+    least = sorted(place for place, depth in depths.items() if depth == min(depths.values()))
+    if len(least) > 1:
+        raise refusal(path, f"holds more than one {PACKAGE}/, in {' and '.join(least[:2])}")
+    return least[0] if least else ""
+
+
+def _enclosing(folder: Path) -> Path:
+    """Return the folder that holds the package, this one or one in it; raises UnusableSubmission if there are several.
+
+    A link to a package is one, so that it is refused as such.
+    """
+    folders = [folder]
+    for _ in range(ENCLOSING + 1):
+        found = [place for place in folders if (place / PACKAGE).is_dir() or (place / PACKAGE).is_symlink()]
+        if found:
+            return folder / outermost(folder, [place.relative_to(folder).as_posix() for place in found])
+        folders = [inner for place in folders[:MAX_FILES] for inner in _inner(place)]
+    return folder
+
+
+def _inner(folder: Path) -> list[Path]:
+    """Return the folders of a folder, without hidden ones, which are tools', and without links."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(
+            Path(entry.path)
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__"))
+        )
+
+
+def uploaded(path: Path) -> Submission:
+    """Return what somebody has handed in: a package, or its files alone at the top of a folder or a zip.
+
+    The package's __init__.py is that of the stubs where none came with the files. Raises UnusableSubmission.
+    """
+    try:
+        return read(path)
+    except NoPackage:
+        files = _loose_in_folder(path) if path.is_dir() else _from_zip(path, _loose_entries)
+        if not files:
+            raise
+        return loose(path, files)
+
+
+def loose(path: Path, files: dict[str, bytes]) -> Submission:
+    """Return files that came without their package, by name; raises UnusableSubmission."""
+    stub = (Path(__file__).resolve().parents[1] / PACKAGE / "__init__.py").read_bytes()
+    named = {f"{PACKAGE}/{name}": content for name, content in files.items()}
+    return checked(path, {f"{PACKAGE}/__init__.py": stub, **named})
+
+
+def _loose_in_folder(folder: Path) -> dict[str, bytes]:
+    files = [path for path in sorted(folder.glob("*.py")) if path.is_file() and not path.is_symlink()]
+    return {path.name: _start(path) for path in files[: MAX_FILES + 1] if _is_source(path.name)}
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise refusal(path, f"cannot be read: {_reason(error)}") from error
+
+
+def _loose_entries(path: Path, archive: zipfile.ZipFile) -> dict[str, bytes]:
+    found = [(info.filename, info) for info in archive.infolist() if _is_file(info) and "/" not in info.filename]
+    return _contents(path, archive, [(name, info) for name, info in found if _is_source(name)])
+
+
+def _is_file(info: zipfile.ZipInfo) -> bool:
+    return stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG) and not info.is_dir()
 
 
 def pack(submission: Submission) -> bytes:

@@ -145,7 +145,7 @@ def serve(connection: socket.socket, answer: Answer) -> None:
             header, tensors = wire.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
         except wire.ConnectionLost:
             return
-        reply, results = answer(header, tensors)
+        reply, results = _answered(answer, header, tensors)
         del tensors
         if any(storage["nbytes"] > wire.WHOLE_STORAGE_UP_TO for storage in header["storages"]):
             # what an exception or a cycle still holds would leave no room for the next large view
@@ -154,6 +154,16 @@ def serve(connection: socket.socket, answer: Answer) -> None:
             with contextlib.suppress(Exception):  # the submission may have closed or replaced it
                 stream.flush()
         wire.send(connection, {"id": header["id"], **reply}, results)
+
+
+def _answered(answer: Answer, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+    """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises."""
+    from assignment.protocol import whose
+
+    try:
+        return answer(header, tensors)
+    except Exception as error:
+        return {"status": "broken", "message": whose.told(error)}, []
 
 
 if __name__ == "__main__":

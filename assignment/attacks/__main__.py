@@ -18,7 +18,7 @@ from pathlib import Path
 
 from assignment.attacks import cheats_page, page, whole_runs, yardstick
 from assignment.attacks.cheats import CONFINED, QUICK
-from assignment.attacks.corpus import CHEAT, Entry, entries
+from assignment.attacks.corpus import CHEAT, VARIANT, Entry, entries
 from assignment.attacks.judging import Job, Result, digest, judge_all, key
 from assignment.attacks.verdicts import Row, judge
 from assignment.judge import checks
@@ -45,6 +45,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--without", default="", metavar="WORD", help="with --quick: run variants without the checks of this name"
     )
+    parser.add_argument("--checks", nargs="+", metavar="WORD", help="of variants: the checks with this in their name")
     parser.add_argument(
         "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
     )
@@ -167,6 +168,11 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
     """All checks, for bugs on the first seed; on the others the one that must catch it."""
     if entry.kind == CHEAT:
         return cheat_jobs(entry, options)
+    if options.checks and entry.kind == VARIANT:
+        own = [check.name for check in checks.declared() if check.problem in entry.problems]
+        asked = [name for name in own if any(word in name for word in options.checks)]
+        seeds = range(options.first, options.first + (options.seeds or SEEDS[VARIANT]))
+        return [Job(entry, seed, only=name) for seed in seeds for name in asked]
     if options.quick:
         return [Job(entry, options.first, only=entry.caught_by, without=options.without)]
     count = max(1, options.seeds or SEEDS[entry.kind])

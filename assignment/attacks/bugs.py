@@ -98,6 +98,12 @@ def gathered(module: str, table: str) -> dict[str, Any]:
     return {name: entry for own in found for name, entry in own.items()}
 
 
+def named(module: str, table: str) -> set[str]:
+    """Return the members of a set, of all operators whose module of this name in staff/ has it."""
+    owners = (staff(each, module) for each in operators.operators())
+    return {name for own in owners if own is not None for name in getattr(own, table, ())}
+
+
 def base(operator: operators.Operator | None = None) -> dict[str, bytes]:
     """Return the correct package that bugs edit, by path: all operators' but for practice, and this one's.
 

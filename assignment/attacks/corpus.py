@@ -18,6 +18,9 @@ from tests import operators
 BUG, VARIANT, CHEAT = "bug", "variant", "cheat"
 GRADED = tuple(name for name in operators.problems() if not checks.is_practice(name))
 PAYS = bugs.gathered("variants", "PAYS")  # of those right, and dearer than they must be: the checks of cost they lose
+DOUBTED = bugs.named("variants", "DOUBTED")  # of those right: for staff to look at, with all points
+RESPELLED = bugs.named("variants", "RESPELLED")  # of those right: graded with other bytes at the ends of lines, too
+MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors write in front
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Entry:
     problem: str = ""  # of a bug: the one that must lose points
     caught_by: str = ""  # of a bug: the check that must fail
     pays: tuple[str, ...] = ()  # of a variant: the checks of cost that its style must lose
+    is_doubted: bool = False  # whether a variant is for staff to look at
     line: str = ""  # of a bug in its accesses, computed elsewhere, or not compiled: what caught_by's message must quote
     named: tuple[str, ...] = ()  # of a bug: misconceptions or parts of the message, one of which must be told
     misuses_memory: bool = False
@@ -40,6 +44,8 @@ class Entry:
     def expectation(self) -> str:
         if self.cheat:
             return self.cheat.expectation
+        if self.is_doubted:
+            return "keeps every point, and needs review"
         if self.kind == VARIANT:
             return f"keeps every point but those of {', '.join(self.pays)}" if self.pays else "keeps every point"
         return f"fails {self.caught_by}"
@@ -73,21 +79,45 @@ def _variants(operator: operators.Operator) -> Iterator[Entry]:
         solution = Submission(bugs.base() | {operator.file: bugs.solution(operator)})
         yield Entry(f"variants/{operator.name}_solution", VARIANT, solution, problems)
     if (own := bugs.staff(operator, "variants")) is not None:
-        for path in sorted(Path(own.__path__[0]).glob("[!_]*.py")):
-            yield _variant(operator, path)
+        folder = Path(own.__path__[0])
+        for path in sorted([*folder.glob("[!_]*.py"), *(file.parent for file in folder.glob("[!_]*/__init__.py"))]):
+            yield _variant(operator, path.stem, part_of(path))
+            if path.stem in RESPELLED:
+                yield from _respelled(operator, path)
 
 
-def _variant(operator: operators.Operator, path: Path) -> Entry:
-    content, files = path.read_bytes(), bugs.base(operator)
-    functions = [name for name in defined(content) if name in FUNCTIONS]
+def part_of(path: Path) -> dict[str, bytes]:
+    """Return the files of a variant by path in the package: one, or those of a folder."""
+    if path.is_file():
+        return {"part.py": path.read_bytes()}
+    return {f"part/{file.relative_to(path).as_posix()}": file.read_bytes() for file in path.rglob("*.py")}
+
+
+def _respelled(operator: operators.Operator, path: Path) -> Iterator[Entry]:
+    """Yield a variant in the bytes that editors on other systems write."""
+    windows = path.read_bytes().replace(b"\n", b"\r\n")
+    for name, content in (("crlf", windows), ("mark", MARK + windows.rstrip())):
+        yield _variant(operator, f"{path.stem}_{name}", {"part.py": content})
+
+
+def _variant(operator: operators.Operator, name: str, part: dict[str, bytes]) -> Entry:
+    files = bugs.base(operator)
+    functions = sorted({name for content in part.values() for name in defined(content) if name in FUNCTIONS})
     if operator.is_practice:  # in a file of its own, which the package does not import
-        files[operator.file] = content
+        files[operator.file] = part["part.py"]
     else:
         files[f"{bugs.PACKAGE}/__init__.py"] += TAKE_OVER.format(functions=functions).encode()
-        files[f"{bugs.PACKAGE}/part.py"] = content
-    affected = {problem for name in functions for problem in _problems(name)}
+        files |= {f"{bugs.PACKAGE}/{path}": content for path, content in part.items()}
+    affected = {problem for function in functions for problem in _problems(function)}
     problems = tuple(problem.name for problem in operator.problems if problem.name in affected)
-    return Entry(f"variants/{path.stem}", VARIANT, Submission(files), problems, pays=PAYS.get(path.stem, ()))
+    return Entry(
+        f"variants/{name}",
+        VARIANT,
+        Submission(files),
+        problems,
+        pays=PAYS.get(name, ()),
+        is_doubted=name in DOUBTED,
+    )
 
 
 def defined(source: bytes) -> list[str]:

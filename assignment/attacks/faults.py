@@ -23,46 +23,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assignment.attacks.processes import Process, descendants, processes
 from assignment.judge import score
 
 ROOT = Path(__file__).resolve().parents[2]
 ONLY = "weighted_sum"
 ROLES = ("child", "supervisor", "judge", "nursery")
-PROGRAMS = ("worker.py", "nursery.py")
 LOST = (score.CRASHED, score.TIMEOUT)
 LONGEST_S = 150.0  # a call of a stopped child is only found out at its deadline
 SAME = ("name", "claim", "max_score", "cases")  # of every check; and of one that was not hit:
 UNHIT = ("status", "score", "passed", "message", "margin", "notes")
-
-
-@dataclass(frozen=True)
-class Process:
-    pid: int
-    parent: int
-    born: str  # when it started: process ids are used again
-    program: str  # "worker.py", "nursery.py", or ""
-
-
-def processes() -> dict[int, Process]:
-    found = {}
-    for folder in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            arguments = (folder / "cmdline").read_bytes().split(b"\0")
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            named = [name for name in PROGRAMS if any(a.endswith(b"/" + name.encode()) for a in arguments)]
-            program = named[0] if named and b"python" in arguments[0] else ""
-            if fields[0] not in "ZX":
-                found[int(folder.name)] = Process(int(folder.name), int(fields[1]), fields[19], program)
-    return found
-
-
-def of_grade(grade: int) -> list[Process]:
-    """Return the processes that descend from a grade."""
-    everyone = processes()
-    own = {grade}
-    while more := {p.pid for p in everyone.values() if p.parent in own} - own:
-        own |= more
-    return [everyone[pid] for pid in own - {grade} if pid in everyone]
 
 
 def by_role(grade: int, own: list[Process]) -> dict[str, list[int]]:
@@ -143,7 +113,7 @@ def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[Outcome, dict[str, A
 def struck(grade: subprocess.Popen, strike: Strike) -> list[Process]:
     """Signal a process of that role as soon as there is one; all processes that there were then, or none."""
     while grade.poll() is None:
-        own = of_grade(grade.pid)
+        own = descendants(grade.pid)
         for pid in random.sample(found := by_role(grade.pid, own)[strike.role], len(found)):
             with suppress(ProcessLookupError):
                 os.kill(pid, strike.number)
@@ -156,17 +126,11 @@ def left_behind(folder: str, seen: list[Process]) -> list[str]:
     """Return what outlives a grade: of the processes and folders seen, or with its folder for temporary files."""
     faults = [f"left behind: {path.name}" for path in Path(folder).glob("grade-*")]
     for attempt in range(20):  # a killed process takes a moment to go
-        alive = [p for p in processes().values() if p in seen or _runs_in(Path(f"/proc/{p.pid}/environ"), folder)]
+        alive = [p for p in processes().values() if p in seen or p.runs_in(folder)]
         if not alive:
             return faults
         time.sleep(0.05 * attempt)
     return [*faults, f"processes left: {alive}"]
-
-
-def _runs_in(environ: Path, folder: str) -> bool:
-    with suppress(OSError):
-        return f"TMPDIR={folder}".encode() in environ.read_bytes()
-    return False
 
 
 def compared(outcome: Outcome, report: dict[str, Any], undisturbed: dict[str, Any]) -> Outcome:

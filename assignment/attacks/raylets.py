@@ -39,6 +39,11 @@ class Raylets:
         self._cluster.remove_node(node, allow_graceful=False)
         shutil.rmtree(self._folders.pop(id(node)), ignore_errors=True)
 
+    @property
+    def pids(self) -> list[int]:
+        """The nodes' own processes, whose children run tasks."""
+        return [int(node.all_processes["raylet"][0].process.pid) for node in self.nodes]
+
     def close(self) -> None:
         """End the cluster."""
         self._cluster.shutdown()

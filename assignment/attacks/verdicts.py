@@ -147,9 +147,12 @@ def _judge_variant(row: Row, findings: Findings) -> None:
         for name in row.entry.pays:
             if name in result.verdicts and name not in result.failed:
                 findings.add(row, f"was to lose {name}, and keeps it on seed {result.seed}")
+    doubted = [v for result in row.results for v in result.verdicts.values() if v.status == score.NEEDS_REVIEW]
+    if row.entry.is_doubted and not doubted:
+        findings.add(row, "was to be for staff to look at, and is not")
     for result in row.results:
         for name, verdict in result.verdicts.items():
-            if verdict.status == score.NEEDS_REVIEW:
+            if verdict.status == score.NEEDS_REVIEW and not row.entry.is_doubted:
                 findings.add(row, f"is doubted in {name} on seed {result.seed}: {verdict.message}")
     for hint in {
         hint for result in row.results for verdict in result.verdicts.values() for hint in verdict.hints or () if hint

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, AnyStr
 
+from assignment import failure
 from assignment.attacks.cheats import Cheat
 from assignment.attacks.judging import ROOT, Job, Result, Verdict, digest, key
 from assignment.commands.report import total
@@ -66,7 +67,7 @@ def grade(job: Job, device: str, judged_by: str) -> Result:
         seconds = round(time.monotonic() - start, 2)
         trouble = [f"did not end within {cheat.within_s:.0f} s"] if status is None else []
         trouble += [*leftovers(), *bait.taken()]
-        report, wrong = read_report(bait.root, job) if status == 0 else ({}, [])
+        report, wrong = read_report(bait.root, job) if status in (0, failure.BROKEN) else ({}, [])
         trouble += wrong
         verdicts = {
             check["name"]: Verdict(check["status"], check.get("margin", 0.0), "", check["message"])

@@ -5,6 +5,7 @@ arguments cannot be used, 130 interrupted: the same command goes on from there.
 """
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -16,9 +17,7 @@ from assignment.classroom import (
     compare,
     grade,
     gradescope,
-    kills,
     leaderboard,
-    made,
     report,
     reproduce,
     review,
@@ -26,8 +25,9 @@ from assignment.classroom import (
 )
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50, made, kills)
+COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50)
 UNUSABLE, INTERRUPTED = 2, 130
+MADE = "made"  # is no part of this, but a test of it
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -36,12 +36,16 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     commands = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:
         command.add(commands)
+    commands.add_parser(MADE, help="make a class to try this on: variants, bugs, cheats, copies, broken zips")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked for; returns the exit status."""
-    options = parse_arguments(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == [MADE]:
+        return subprocess.call([sys.executable, "-m", "assignment.attacks.made", *given[1:]])
+    options = parse_arguments(given)
     try:
         return int(options.run(options, Console(highlight=False, soft_wrap=True)))
     except UnusableSubmission as error:

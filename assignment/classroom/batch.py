@@ -7,15 +7,15 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from assignment.classroom import scratch
 from assignment.classroom.handed_in import Handed
 from assignment.sandbox.stage import remove
 from assignment.submission import Submission
@@ -26,7 +26,7 @@ START_S = 300.0  # for a grader to load
 LIMIT_S = 1800.0  # for one submission
 MAX_LINE = 256 << 20  # bytes of an answer
 TIDY_S = 20.0  # for a grader to end its processes and remove its folder, on a busy machine
-FOLDER = "grader-"  # of its temporary files: the beginning of the name
+FOLDER = "cs336-grader-"  # of its temporary files: the beginning of the name
 TAIL = 2000  # bytes of what a grader said last
 
 
@@ -49,7 +49,7 @@ class Grader:
     def __init__(self, arguments: list[str]) -> None:
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder: Path | None = None  # of its temporary files: who is killed cannot remove them
+        self._folder: scratch.Folder | None = None  # of its temporary files: who is killed cannot remove them
         self._kept = self._errors = b""  # an answer that has begun; the end of what was said to stderr
 
     def grade(self, job: Job, limit_s: float) -> dict[str, Any]:
@@ -73,11 +73,11 @@ class Grader:
     def _start(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "assignment.classroom.worker", *self._arguments]
         self._kept = self._errors = b""
-        self._folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+        self._folder = scratch.new(FOLDER)
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=os.environ | {"TMPDIR": str(self._folder)},
+            env=os.environ | {"TMPDIR": str(self._folder.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,10 +132,13 @@ class Grader:
 
     def _tidy(self) -> None:
         """Remove what the process has left, once those that it has started have ended too."""
-        until, folder = time.monotonic() + TIDY_S, self._folder
-        while folder is not None and folder.exists() and time.monotonic() < until:
-            remove(folder)
-            time.sleep(0.0 if not folder.exists() else 0.2)
+        until, folder, self._folder = time.monotonic() + TIDY_S, self._folder, None
+        if folder is None:
+            return
+        while folder.path.exists() and time.monotonic() < until:
+            remove(folder.path)
+            time.sleep(0.0 if not folder.path.exists() else 0.2)
+        folder.release()
 
 
 def _rest(pipe: IO[bytes] | None) -> bytes:
@@ -199,23 +202,34 @@ def grade_all(
                 done.put((job, _asked(grader, job, limit_s)))
         grader.close()
 
+    def alone(job: Job) -> tuple[Job, Answer]:
+        for thread in threads:
+            thread.join()  # each closes its grader at the end
+        return job, _asked(graders[0], job, limit_s)
+
     threads = [threading.Thread(target=serve, args=(grader,), daemon=True) for grader in graders]
     try:
         for thread in threads:
             thread.start()
-        lost = []
-        for _ in jobs:
-            job, answer = done.get()
-            if isinstance(answer, Exception):
-                lost.append(job)
-            else:
-                yield job, answer
-        for job in lost:
-            yield job, _asked(graders[0], job, limit_s)
+        first = (done.get() for _ in jobs)
+        yield from lost_once_more(first, alone)
     finally:
         stopped.set()
         for grader in graders:
             grader.close()
+
+
+def lost_once_more(
+    first: Iterable[tuple[Job, Answer]], alone: Callable[[Job], tuple[Job, Answer]]
+) -> Iterator[tuple[Job, Answer]]:
+    """Yield the answers as they come; when all others are through, those of lost jobs, from a second attempt."""
+    lost = []
+    for job, answer in first:
+        if isinstance(answer, Exception):
+            lost.append(job)
+        else:
+            yield job, answer
+    yield from map(alone, lost)
 
 
 def _asked(grader: Grader, job: Job, limit_s: float) -> Answer:

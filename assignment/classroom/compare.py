@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from assignment.classroom import grades
+from assignment.classroom import decisions, grades, tables
 from assignment.judge import score
 from assignment.submission import UnusableSubmission
 
@@ -39,7 +39,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Compare two folders of results; returns 0 where no grade changes, otherwise 1."""
+    """Compare two folders of results; returns 1 where a verdict on the same submission changes, otherwise 0."""
     new, old = reports(options.results), reports(options.old)
     for line in _heads(new, old):
         console.print(Text(line))
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     by_check = Counter((name, what) for change in graders for name, what in change.checks)
     for (name, what), count in by_check.most_common(MOST):
         console.print(Text(f"  {count:4} × {name}: {what}"))
-    return CHANGED if graders or new.keys() != old.keys() else ALIKE
+    return CHANGED if graders else ALIKE
 
 
 def reports(folder: Path) -> dict[str, dict[str, Any]]:
@@ -67,6 +67,8 @@ def reports(folder: Path) -> dict[str, dict[str, Any]]:
     paths = sorted((folder / "reports").glob("*.json"))
     if not paths:
         raise UnusableSubmission(f"{folder}: holds no reports; expected a folder that `grade --to` has made")
+    known = tables.names(folder)
+    paths = [path for path in paths if known is None or path.stem in known]
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
@@ -85,9 +87,8 @@ def _heads(new: dict[str, dict[str, Any]], old: dict[str, dict[str, Any]]) -> li
 
 def changed(name: str, before: dict[str, Any], after: dict[str, Any]) -> Change | None:
     """Return what has changed in a submission's verdicts; None for nothing."""
-    is_other = before.get("submission_sha256") != after.get("submission_sha256") and not (
-        "failed" in before or "failed" in after
-    )
+    of = decisions.sha256_of(before), decisions.sha256_of(after)
+    is_other = all(of) and of[0] != of[1]  # one that could not be read has no hash
     was, now = _verdicts(before), _verdicts(after)
     checks = tuple(
         (check, _in_words(was.get(check), now.get(check)))
@@ -103,7 +104,7 @@ def changed(name: str, before: dict[str, Any], after: dict[str, Any]) -> Change 
 def _verdicts(report: dict[str, Any]) -> dict[str, tuple[str, float]]:
     """Return status and points of each check; of no grade one entry."""
     if "failed" in report:
-        return {NO_GRADE: (str(report["failed"]).splitlines()[0][:100], 0.0)}
+        return {NO_GRADE: (NO_GRADE, 0.0)}
     return {entry["name"]: (entry["status"], entry["score"]) for entry in score.entries_of(report)}
 
 

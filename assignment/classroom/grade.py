@@ -2,7 +2,7 @@
 
 import argparse
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import batch, cluster, decisions, grades, handed_in, results, tables
+from assignment.classroom import batch, cluster, decisions, grades, layouts, results, roster, tables
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
 from assignment.judge import checks
@@ -19,6 +19,7 @@ from assignment.sandbox import rungs
 from assignment.submission import UnusableSubmission
 
 GRADED, INCOMPLETE = 0, 1
+ZONED, UTC = "2026-11-30T23:59+01:00", "2026-11-30T22:59Z"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -42,16 +43,21 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     grade.add_argument("--limit", type=float, default=batch.LIMIT_S, metavar="S", help="seconds for one submission")
     grade.add_argument("--tag", default="", help="of git repositories: read this tag")
     grade.add_argument("--before", type=_time, metavar="TIME", help="of git repositories: the last commit before")
-    grade.add_argument("--due", type=_time, metavar="TIME", help="count late days from here, such as 2026-11-30T23:59")
+    grade.add_argument("--due", type=_time, metavar="TIME", help=f"count late days from here, such as {ZONED}")
+    grade.add_argument("--roster", type=Path, metavar="FILE", help="Canvas's gradebook or Gradescope's roster, as CSV")
+    grade.add_argument("--strict", action="store_true", help="end where it is in doubt who has handed in what")
     grade.add_argument("--pick", choices=grades.PICKED, default="best", help="which of several submissions counts")
     grade.add_argument("--assignment", default="CS336 kernels", help="its column in Canvas's form")
 
 
 def _time(said: str) -> datetime.datetime:
     try:
-        return datetime.datetime.fromisoformat(said).astimezone()
+        when = datetime.datetime.fromisoformat(said)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a time such as 2026-11-30T23:59, got {said!r}") from None
+        raise argparse.ArgumentTypeError(f"expected a time such as {ZONED}, got {said!r}") from None
+    if when.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{said!r} names no zone; expected a time such as {ZONED} or {UTC}")
+    return when
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -60,7 +66,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         checks.select(checks.declared(), options.only)
     except ValueError as error:
         raise UnusableSubmission(f"--only {error}: no such problem or check; see grade.py --list") from None
-    handed = handed_in.found(options.submissions, options.tag, options.before, options.due)
+    handed = _handed_in(options, console)
     unknown = sorted(set(options.again) - {one.student for one in handed})
     if unknown:
         raise UnusableSubmission(f"--again {unknown[0]}: nobody of that name has handed in anything")
@@ -72,15 +78,51 @@ def run(options: argparse.Namespace, console: Console) -> int:
         kept.keep(one, "", results.failed(why), why)
     done = len(handed) - len(jobs) - len(unreadable)
     console.print(f"{len(handed)} submissions: {done} have a report, {len(unreadable)} cannot be read")
+    waiting = {job.handed.name for job in jobs}
     try:
-        _grade(jobs, kept, options, console)
+        _grade(jobs, waiting, kept, options, console)
     finally:
-        _write_tables(handed, kept, options)
-    missing = [one.name for one in handed if "failed" in (kept.of(one) or {"failed": ""})]
+        written = _write_tables(handed, waiting, kept, options)
+        _tell(handed, written, kept, console)
+    return INCOMPLETE if _without_grade(handed, kept) else GRADED
+
+
+def _handed_in(options: argparse.Namespace, console: Console) -> list[Handed]:
+    """Return the class's submissions, and tell what is in doubt; with --strict raises UnusableSubmission over it."""
+    handed = layouts.found(options.submissions, options.tag, options.before, options.due)
+    doubts = layouts.doubts(options.submissions, handed, options.tag, options.before)
+    if options.roster:
+        handed, more = roster.filled(handed, roster.read(options.roster))
+        doubts += more
+    for doubt in doubts:
+        console.print(Text(f"  {text.line(doubt)}", "yellow"))
+    if doubts and options.strict:
+        raise UnusableSubmission(f"--strict: {len(doubts)} doubts, told above; nothing was graded")
+    return handed
+
+
+def _some(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return text.line(f"{', '.join(names[:most])}{more}")
+
+
+def _without_grade(handed: list[Handed], kept: results.Results) -> list[str]:
+    return [one.name for one in handed if "failed" in (kept.of(one) or {"failed": ""})]
+
+
+def _tell(handed: list[Handed], written: tables.Written, kept: results.Results, console: Console) -> None:
+    """Say what is missing, last of all where the grades are."""
+    missing = [name for name in _without_grade(handed, kept) if name not in written.waiting]
     if missing:
-        console.print(Text(f"{len(missing)} got no grade: {', '.join(missing[:10])}", "bold red"))
-    console.print(f"{options.to / 'grades.csv'} has the grades")
-    return INCOMPLETE if missing else GRADED
+        console.print(Text(f"{len(missing)} got no grade: {_some(missing)}; their cells are empty", "bold red"))
+    if written.left_out:
+        said = f"{len(written.left_out)} have neither name nor e-mail, and are in no file for import"
+        console.print(Text(f"{said}: {_some(written.left_out)}; --roster FILE gives them", "yellow"))
+    if written.waiting:
+        said = f"{len(written.waiting)} of {len(handed)} submissions are not graded yet"
+        console.print(Text(f"{said}: {written.grades} is not complete; give the same command again", "bold red"))
+    else:
+        console.print(f"{written.grades} has the grades")
 
 
 def _jobs(handed: list[Handed], kept: results.Results, again: set[str]) -> tuple[list[Job], list[tuple[Handed, str]]]:
@@ -98,7 +140,10 @@ def _jobs(handed: list[Handed], kept: results.Results, again: set[str]) -> tuple
     return jobs, unreadable
 
 
-def _grade(jobs: list[Job], kept: results.Results, options: argparse.Namespace, console: Console) -> None:
+def _grade(
+    jobs: list[Job], waiting: set[str], kept: results.Results, options: argparse.Namespace, console: Console
+) -> None:
+    """Grade, keep what comes, and take its name from those that wait."""
     columns = (TextColumn("  grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(jobs))
@@ -111,6 +156,7 @@ def _grade(jobs: list[Job], kept: results.Results, options: argparse.Namespace, 
             else:
                 kept.keep(job.handed, job.key, answer["report"], answer["log"], job.submission)
                 console.print(Text(_line(job.handed, answer["report"])))
+            waiting.discard(job.handed.name)
 
 
 def _answers(
@@ -139,6 +185,8 @@ def _line(handed: Handed, report: dict[str, Any]) -> str:
     return f"{said}, {state}" if state else said
 
 
-def _write_tables(handed: list[Handed], kept: results.Results, options: argparse.Namespace) -> None:
-    form = tables.Form(tuple(handed), options.pick, options.due, options.assignment)
-    tables.write(kept.folder, form)
+def _write_tables(
+    handed: list[Handed], waiting: set[str], kept: results.Results, options: argparse.Namespace
+) -> tables.Written:
+    form = tables.Form(tuple(handed), options.pick, options.due, options.assignment, tuple(sorted(waiting)))
+    return tables.write(kept.folder, form)

@@ -1,19 +1,19 @@
 """A table of grades from a class's reports: a row a student."""
 
 import csv
+import datetime
 import io
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from assignment.classroom import decisions
-from assignment.classroom.handed_in import Handed, Person
+from assignment.classroom.handed_in import START, Handed, Person
 from assignment.judge import checks, score
 
 Graded = tuple[Handed, dict[str, Any]]
 DAY_S = 86_400
-DECIDED = "decided"
+DECIDED, WAITING = "decided", "not graded yet"
 
 
 def points(report: dict[str, Any]) -> float:
@@ -21,25 +21,41 @@ def points(report: dict[str, Any]) -> float:
     return float(report.get("score") or 0.0)
 
 
+def _when(graded: Graded) -> tuple[datetime.datetime, int]:
+    return graded[0].submitted or START, graded[0].attempt
+
+
 def best(graded: list[Graded]) -> Graded:
-    """Return the submission with the most points, and of several the first."""
-    return max(graded, key=lambda pair: (points(pair[1]), -pair[0].attempt))
+    """Return the submission with the most points, of several the first; a grade of 0 goes before none."""
+    in_order = sorted(graded, key=_when)
+    return max(in_order, key=lambda pair: (points(pair[1]), pair[1].get("score") is not None))
 
 
 def last(graded: list[Graded]) -> Graded:
     """Return the submission that was handed in last."""
-    return max(graded, key=lambda pair: pair[0].attempt)
+    return max(graded, key=_when)
 
 
 PICKED: dict[str, Callable[[list[Graded]], Graded]] = {"best": best, "last": last}
 
 
+def by_person(graded: Iterable[Graded], pick: str) -> list[tuple[Person, Graded]]:
+    """Return each student with the submission that counts, alone or in a group, in the order of submissions' names."""
+    people: dict[str, Person] = {}
+    theirs: dict[str, list[Graded]] = {}
+    for one in sorted(graded, key=lambda one: (one[0].student, one[0].attempt)):
+        for person in one[0].people or (Person(),):
+            key = person.key.casefold() or f"\0{one[0].student}"  # no platform's key
+            people.setdefault(key, person)
+            theirs.setdefault(key, []).append(one)
+    found = [(people[key], PICKED[pick](theirs[key])) for key in theirs]
+    return sorted(found, key=lambda pair: (pair[1][0].student, pair[1][0].attempt))
+
+
 def chosen(graded: Iterable[Graded], pick: str) -> list[Graded]:
-    """Return the submission of each student that counts, in the order of their names."""
-    by_student: dict[str, list[Graded]] = {}
-    for one in graded:
-        by_student.setdefault(one[0].student, []).append(one)
-    return [PICKED[pick](by_student[student]) for student in sorted(by_student)]
+    """Return the submissions that count for anybody, in the order of their names."""
+    counted = {one[0].name: one for _, one in by_person(graded, pick)}
+    return list(counted.values())
 
 
 def late_days(handed: Handed, due: Any) -> int | str:
@@ -58,7 +74,7 @@ def state(report: dict[str, Any]) -> str:
     if decisions.TOTAL in decided:
         return DECIDED
     if "failed" in report:
-        return "not graded"
+        return WAITING if report.get("waiting") else "not graded"
     problems = [problem for problem in report["problems"] if problem["name"] not in decided]
     entries = [entry for problem in problems for entry in problem["checks"]]
     statuses = {entry["status"] for entry in entries}
@@ -70,26 +86,26 @@ def state(report: dict[str, Any]) -> str:
 
 
 def rows(graded: Iterable[Graded], pick: str, due: Any) -> list[dict[str, Any]]:
-    """Return a row for each student; in a group each has one."""
+    """Return a row for each student; in a group each has one. What was not graded has empty cells."""
     problems = [name for name in checks.problems() if not checks.is_practice(name)]
-    table = []
-    for handed, report in chosen(graded, pick):
-        earned = {problem["name"]: problem["score"] for problem in report["problems"]}
-        for person in handed.people or (Person(),):
-            table.append(
-                {
-                    "student": handed.student,
-                    **asdict(person),
-                    "attempt": handed.attempt,
-                    "late": late_days(handed, due),
-                    "score": points(report),
-                    "of": report.get("gradable", ""),
-                    **{name: earned.get(name, 0) for name in problems},
-                    "state": state(report),
-                    "decided": "; ".join(map(told, report.get("decided", {}).values())),
-                }
-            )
-    return table
+    return [_row(person, *one, problems, due) for person, one in by_person(graded, pick)]
+
+
+def _row(person: Person, handed: Handed, report: dict[str, Any], problems: list[str], due: Any) -> dict[str, Any]:
+    is_graded = report.get("score") is not None
+    earned = {one["name"]: one["score"] for one in report["problems"] if one.get("gradable", True)}
+    return {
+        "student": handed.student,
+        "source": handed.source,
+        **{name: getattr(person, name) for name in ("name", "sid", "email")},
+        "attempt": handed.attempt,
+        "late": late_days(handed, due),
+        "score": points(report) if is_graded else "",
+        "of": report.get("gradable", ""),
+        **{name: earned.get(name, "") for name in problems},
+        "state": state(report),
+        "decided": "; ".join(map(told, report.get("decided", {}).values())),
+    }
 
 
 def told(decision: dict[str, Any]) -> str:
@@ -97,25 +113,38 @@ def told(decision: dict[str, Any]) -> str:
     return decisions.Decision(**decision).told
 
 
-def as_csv(table: list[dict[str, Any]]) -> bytes:
+def as_csv(table: list[dict[str, Any]], columns: Sequence[str] = ()) -> bytes:
     """Return a table as CSV; what a spreadsheet would take for a formula is text."""
     out = io.StringIO()
-    if table:
-        writer = csv.DictWriter(out, list(table[0]))
-        writer.writeheader()
-        writer.writerows({name: plain(value) for name, value in row.items()} for row in table)
-    return out.getvalue().encode()
+    writer = csv.DictWriter(out, columns or list(table[0] if table else ()))
+    writer.writeheader()
+    writer.writerows({name: plain(value) for name, value in row.items()} for row in table)
+    return out.getvalue().encode(errors="backslashreplace")
 
 
 def plain(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def gradescope(table: list[dict[str, Any]]) -> bytes:
+def importable(graded: Iterable[Graded], pick: str) -> tuple[list[tuple[Person, Any]], list[str]]:
+    """Return students whom a platform can know with their points, "" for no grade; and the names of the others."""
+    found, others = [], []
+    for person, (handed, report) in by_person(graded, pick):
+        if person.name or person.email:
+            found.append((person, "" if report.get("score") is None else points(report)))
+        else:
+            others.append(handed.student)
+    return found, others
+
+
+def gradescope(students: list[tuple[Person, Any]]) -> bytes:
     """Return the columns that Gradescope matches students by, and the score."""
-    return as_csv([{"Name": r["name"], "SID": r["sid"], "Email": r["email"], "Score": r["score"]} for r in table])
+    rows = [{"Name": one.name, "SID": one.sid, "Email": one.email, "Score": score} for one, score in students]
+    return as_csv(rows, ("Name", "SID", "Email", "Score"))
 
 
-def canvas(table: list[dict[str, Any]], assignment: str) -> bytes:
-    """Return the columns that Canvas imports: the student, their number, an empty section, the assignment's score."""
-    return as_csv([{"Student": r["name"], "ID": r["sid"], "Section": "", assignment: r["score"]} for r in table])
+def canvas(students: list[tuple[Person, Any]], assignment: str) -> bytes:
+    """Return the columns of Canvas's own export, and the assignment's score."""
+    columns = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment)
+    told = [(one.name, one.canvas, one.sid, one.login, one.section, score) for one, score in students]
+    return as_csv([dict(zip(columns, row, strict=True)) for row in told], columns)

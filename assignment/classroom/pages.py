@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from assignment.classroom import COMMAND
 from assignment.commands.files import replace
 
 HERE = Path(__file__).parent / "templates"
@@ -60,7 +61,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters.update(number=number, percent=percent, duration=duration, breakable=breakable)
-    made.globals.update(policy=POLICY, style=Markup(STYLE), sort=Markup(SORT))
+    made.globals.update(command=COMMAND, policy=POLICY, style=Markup(STYLE), sort=Markup(SORT))
     return made
 
 

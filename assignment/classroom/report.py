@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from assignment import text
-from assignment.classroom import decisions, evidence, grades, overview, pages, results, review, tables
+from assignment.classroom import COMMAND, decisions, evidence, grades, overview, pages, results, review, tables
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
 from assignment.judge import score
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Write the pages; returns the exit status."""
     found = read(options.results)
     if not found.counted:
-        raise UnusableSubmission(f"{options.results}: no reports yet; run `classroom grade` first")
+        raise UnusableSubmission(f"{options.results}: no reports yet; run `{COMMAND} grade` first")
     shown = of_class(found, options.title, options.price)
     pages.write(options.results / PAGE, "report.html", **shown)
     for handed, report in found.counted:
@@ -156,31 +156,52 @@ def _notes(reports: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
 def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str, Any]:
     """Return what a student's page shows: nothing of the class, of the seed, or of the machine's paths."""
     private, seen = _private(found, handed), set[evidence.Excerpt]()
+    report = _shown(report, private)
     sha256 = decisions.sha256_of(found.reports[handed.name])
     files = evidence.sources(found.folder, handed.name, sha256)
     shown = [("", problem) for problem in report["problems"]]
     shown += [("practice", problem) for problem in report["practice"]]
+    likely = _likely_causes(report)
     entries = [check for problem in report["problems"] for check in problem["checks"]]
     checks = [check for check in entries if check["cases"]]
     return {
         "title": people(handed) or handed.name,
         "about": f"Submission {handed.name}, graded {report['classroom']['graded'][:10]}",
         "report": {"import_error": "", **report},
-        "failed": hidden(report.get("failed", ""), private),
+        "failed": report.get("failed", ""),
         "late": grades.late_days(handed, found.form.due),
         "passed": sum(check["status"] in score.KEEPS_POINTS for check in checks),
         "graded": len(checks),
         "decided": [grades.told(one) for one in report.get("decided", {}).values()],
+        "causes": [{"says": says, "checks": names} for says, names in likely.items()],
         "problems": [
             {
                 **problem,
                 "practice": kind,
-                "checks": [{**check, "excerpts": _excerpts(check, files, seen)} for check in problem["checks"]],
+                "checks": [
+                    {**check, "excerpts": _excerpts(check, files, seen), "causes": _numbers(check, likely)}
+                    for check in problem["checks"]
+                ],
             }
             for kind, problem in shown
         ],
         "log": hidden(_log(found.folder / "logs" / f"{handed.name}.txt"), private),
     }
+
+
+def _likely_causes(report: dict[str, Any]) -> dict[str, list[str]]:
+    """Return each likely cause once, with the checks that it explains; those that differ in numbers alone are one."""
+    found: dict[str, list[str]] = {}
+    says: dict[str, str] = {}
+    for check in score.entries_of(report):
+        for sentence in overview.sentences(check) if check["status"] != score.OK else ():
+            first = says.setdefault(overview.DIGITS.sub("…", sentence), sentence)
+            found.setdefault(first, []).append(check["name"])
+    return found
+
+
+def _numbers(check: dict[str, Any], likely: dict[str, list[str]]) -> list[int]:
+    return [i for i, names in enumerate(likely.values(), start=1) if check["name"] in names]
 
 
 def _excerpts(check: dict[str, Any], files: dict[str, str], seen: set[evidence.Excerpt]) -> list[evidence.Excerpt]:
@@ -194,10 +215,24 @@ def _excerpts(check: dict[str, Any], files: dict[str, str], seen: set[evidence.E
 
 def _private(found: Class, handed: Handed) -> tuple[str, ...]:
     """Return what a student's page must not hold."""
-    path = str(handed.path)
     seed = str(results.known(found.folder).seed)
     options = f" --seed {seed}"
-    return (f" {shlex.quote(path)}", options, f", seed {seed}", seed, path)
+    path = handed.path.absolute()
+    places = {str(handed.path), str(path), str(path.parent), str(found.folder.absolute()), str(results.ROOT)}
+    inner = sorted((place for place in places if place.count("/") > 1), key=len, reverse=True)
+    return (*(f" {shlex.quote(place)}" for place in inner), options, f", seed {seed}", seed, *inner)
+
+
+def _shown(data: Any, private: tuple[str, ...]) -> Any:
+    """Return data with every text in it as `hidden` leaves it."""
+    match data:
+        case str():
+            return hidden(data, private)
+        case dict():
+            return {name: _shown(value, private) for name, value in data.items()}
+        case list() | tuple():
+            return [_shown(value, private) for value in data]
+    return data
 
 
 def hidden(said: str, private: tuple[str, ...]) -> str:

@@ -8,10 +8,10 @@ and its commit. Where the grader here is another one, that commit is checked out
 import argparse
 import contextlib
 import json
+import os
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +20,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from assignment.classroom import cpu
+from assignment.classroom import COMMAND, cpu, scratch
 from assignment.commands import run as grading
 from assignment.commands.files import replace
 from assignment.judge import score
 from assignment.submission import Submission, UnusableSubmission, pack, read
 
+FOLDER = "cs336-reproduce-"  # of temporary files: the beginning of the name
 ROOT = Path(__file__).resolve().parents[2]
 SAME, DIFFERENT = 0, 1
 COMPARED = ("status", "score", "max_score", "cases", "passed", "message", "hint", "margin", "notes")
@@ -144,11 +145,15 @@ def _submission_of(report: dict[str, Any], path: Path, given: Path | None) -> Su
 def repeated(name: str, report: dict[str, Any], submission: Submission) -> Again:
     """Grade a submission in a process of its own, as its report says."""
     notes = differing_versions(report)
-    with _grader_of(report, notes) as root, tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        to = Path(folder) / "report.json"
-        command = _command(report, submission, root, Path(folder))
+    with _grader_of(report, notes) as root, scratch.folder(FOLDER) as folder:
+        to = folder / "report.json"
+        command = _command(report, submission, root, folder)
         process = subprocess.Popen(
-            [*command, "--json", str(to)], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*command, "--json", str(to)],
+            cwd=folder,
+            env=_environment(folder),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         try:
             cpu_s = cpu.spent_s(process)
@@ -162,12 +167,21 @@ def repeated(name: str, report: dict[str, Any], submission: Submission) -> Again
 
 def explained(report: dict[str, Any], submission: Submission, check: str) -> str:
     """Return what `grade.py --explain` says of a check under a report's seed."""
-    with _grader_of(report, []) as root, tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        command = _command(report, submission, root, Path(folder))
+    with _grader_of(report, []) as root, scratch.folder(FOLDER) as folder:
+        command = _command(report, submission, root, folder)
         done = subprocess.run(
-            [*command[: command.index("--only")], "--explain", check], cwd=folder, capture_output=True, text=True
+            [*command[: command.index("--only")], "--explain", check],
+            cwd=folder,
+            env=_environment(folder),
+            capture_output=True,
+            text=True,
         )
         return done.stdout + done.stderr
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return one in which a grade's temporary files lie in a folder, and go with it."""
+    return os.environ | {"TMPDIR": str(folder)}
 
 
 def _command(report: dict[str, Any], submission: Submission, root: Path, folder: Path) -> list[str]:
@@ -191,10 +205,9 @@ def differing_versions(report: dict[str, Any]) -> list[str]:
     found = [f"{name} was {then[name]}, here it is {here[name]}" for name in then if then[name] != here.get(name)]
     packages = [f"--with {name}=={then[name]}" for name in ("torch", "triton", "numpy") if then[name] != here[name]]
     python = [f"--python {then['python']}"] if then.get("python", here["python"]) != here["python"] else []
+    added = " ".join([*python, *packages])
     if found:
-        found.append(
-            f"the same ones: uv run {' '.join([*python, *packages])} python -m assignment.classroom reproduce …"
-        )
+        found.append(f"the same ones: {COMMAND.replace(' python', f' {added} python', 1)} reproduce …")
     return found
 
 
@@ -210,8 +223,9 @@ def _grader_of(report: dict[str, Any], notes: list[str]) -> Iterator[Path]:
         notes.append(f"the grader was another one ({then}), of no commit that is known; this one is {ROOT}")
         yield ROOT
         return
-    with tempfile.TemporaryDirectory(prefix="grader-") as folder:
-        place = Path(folder) / commit
+    with scratch.folder(FOLDER) as folder:
+        place = folder / commit
+        _git("worktree", "prune")  # of those that were killed
         _git("worktree", "add", "--detach", str(place), commit)
         try:
             notes.append(f"the grader is that of commit {commit}")

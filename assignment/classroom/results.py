@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from assignment.classroom import COMMAND
 from assignment.classroom.handed_in import Handed, Person
 from assignment.commands.files import replace
 from assignment.compiling import rules
@@ -62,7 +63,7 @@ def known(folder: Path) -> Settings:
         kept = tomllib.loads(path.read_text(encoding="utf-8"))
         return Settings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
     except FileNotFoundError:
-        wanted = "expected a folder that `classroom grade` has made"
+        wanted = f"expected a folder that `{COMMAND} grade` has made"
         raise UnusableSubmission(f"{folder}: holds no {SETTINGS}; {wanted}") from None
     except (OSError, KeyError, TypeError, ValueError) as error:
         told = f"{path} cannot be read: {error}; mend it, or take a new folder"
@@ -177,6 +178,11 @@ def from_data(data: dict[str, Any]) -> Handed:
         is_late=bool(data["is_late"]),
         people=tuple(Person(**person) for person in data["people"]),
     )
+
+
+def waiting() -> dict[str, Any]:
+    """Return what stands for the report of a submission that has not been graded yet."""
+    return {**failed("not graded yet: `grade` was interrupted; give the same command again"), "waiting": True}
 
 
 def failed(message: str) -> dict[str, Any]:

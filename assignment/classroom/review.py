@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import decisions, evidence, grades, results, tables
+from assignment.classroom import COMMAND, decisions, evidence, grades, results, tables
 from assignment.classroom.evidence import Excerpt, Finding
 from assignment.submission import UnusableSubmission
 
@@ -102,9 +102,9 @@ def _show(finding: Finding, folder: Path, console: Console) -> None:
         console.print(Text(row))
     for excerpt in finding.excerpts:
         _show_code(excerpt, console)
-    what = shlex.join([str(folder), "--decide", finding.name, finding.problem])
-    command = f"python -m assignment.classroom review {what} POINTS --reason … --by …"
-    console.print(Text(f"  decide: {command}\n", "dim"))
+    what = shlex.join([str(folder), "--decide", finding.name, finding.problem, f"{finding.earned:g}"])
+    command = f"{COMMAND} review {what} --reason 'as it is' --by \"$USER\""
+    console.print(Text(f"  decide, with other points or these: {command}\n", "dim"))
 
 
 def _show_code(excerpt: Excerpt, console: Console) -> None:

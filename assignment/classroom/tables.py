@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assignment.classroom import decisions, grades, results
+from assignment.classroom import COMMAND, decisions, grades, results
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
 from assignment.commands.files import replace
 from assignment.submission import UnusableSubmission
 
 FILE = "tables.json"
+INCOMPLETE = ".incomplete.csv"  # the end of a table's name while submissions wait
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,21 @@ class Form:
         pick: which of several of a student counts, a key of grades.PICKED.
         due: when late days begin.
         assignment: its name in Canvas's form.
+        waiting: names of submissions that have not been graded yet, whatever report of earlier ones there is.
     """
 
     handed: tuple[Handed, ...]
     pick: str = "best"
     due: datetime.datetime | None = None
     assignment: str = "CS336 kernels"
+    waiting: tuple[str, ...] = ()
 
     def as_json(self) -> bytes:
         """Return it as JSON."""
         due = self.due.isoformat() if self.due else ""
         handed = [results.as_data(one) for one in self.handed]
-        told = {"pick": self.pick, "due": due, "assignment": self.assignment, "handed": handed}
-        return json.dumps(told, indent=1).encode()
+        told = {"pick": self.pick, "due": due, "assignment": self.assignment, "waiting": self.waiting}
+        return json.dumps({**told, "handed": handed}, indent=1).encode()
 
 
 def form_of(folder: Path) -> Form:
@@ -51,17 +54,25 @@ def form_of(folder: Path) -> Form:
         due = datetime.datetime.fromisoformat(told["due"]) if told["due"] else None
         handed = tuple(map(results.from_data, told["handed"]))
         pick = {name: name for name in grades.PICKED}[told["pick"]]
-        return Form(handed, pick, due, told["assignment"])
+        return Form(handed, pick, due, told["assignment"], tuple(map(str, told["waiting"])))
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         results.known(folder)  # says so where these are no results at all
-        wanted = "run `classroom grade` again, which writes it"
+        wanted = f"run `{COMMAND} grade` again, which writes it"
         raise UnusableSubmission(f"{path} cannot be read: {error}; {wanted}") from error
+
+
+def names(folder: Path) -> set[str] | None:
+    """Return the submissions of the last run, since earlier ones may have left reports; None where it is not known."""
+    try:
+        return {one.name for one in form_of(folder).handed}
+    except UnusableSubmission:
+        return None
 
 
 def reports(folder: Path, form: Form) -> dict[str, dict[str, Any]]:
     """Return the reports of the class by the submission's name, as they were graded."""
     kept = results.Results(folder, results.known(folder))
-    found = ((one.name, kept.of(one)) for one in form.handed)
+    found = ((one.name, kept.of(one)) for one in form.handed if one.name not in form.waiting)
     return {name: report for name, report in found if report is not None}
 
 
@@ -71,12 +82,32 @@ def decided(reports: dict[str, dict[str, Any]], made: list[Decision]) -> dict[st
     return {name: decisions.applied(report, about[name]) for name, report in reports.items()}
 
 
-def write(folder: Path, form: Form) -> None:
-    """Write the tables; where decisions cannot be read raises UnusableSubmission, and leaves them."""
+@dataclass(frozen=True)
+class Written:
+    """What the tables lack: submissions that have no report yet, students whom the import forms leave out."""
+
+    waiting: tuple[str, ...]
+    left_out: tuple[str, ...]
+    grades: Path
+
+
+def write(folder: Path, form: Form) -> Written:
+    """Write the tables, under names that say so where they are not complete.
+
+    Where decisions cannot be read raises UnusableSubmission, and leaves them.
+    """
     replace(folder / FILE, form.as_json())
     found = decided(reports(folder, form), decisions.read(folder))
-    graded = [(one, found[one.name]) for one in form.handed if one.name in found]
-    table = grades.rows(graded, form.pick, form.due)
-    replace(folder / "grades.csv", grades.as_csv(table))
-    replace(folder / "gradescope.csv", grades.gradescope(table))
-    replace(folder / "canvas.csv", grades.canvas(table, form.assignment))
+    waiting = tuple(one.name for one in form.handed if one.name not in found)
+    graded = [(one, found.get(one.name) or results.waiting()) for one in form.handed]
+    students, left_out = grades.importable(graded, form.pick)
+    made = {
+        "grades": grades.as_csv(grades.rows(graded, form.pick, form.due)),
+        "gradescope": grades.gradescope(students),
+        "canvas": grades.canvas(students, form.assignment),
+    }
+    kept, stale = (INCOMPLETE, ".csv") if waiting else (".csv", INCOMPLETE)
+    for name, content in made.items():
+        replace(folder / f"{name}{kept}", content)
+        (folder / f"{name}{stale}").unlink(missing_ok=True)
+    return Written(waiting, tuple(dict.fromkeys(left_out)), folder / f"grades{kept}")

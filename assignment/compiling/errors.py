@@ -81,7 +81,7 @@ def at(path: str, line: int) -> str:
 def source(path: str, line: int) -> str:
     """Return a line of a file, without its indent; "" if it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8").splitlines()[line - 1].strip()
+        return Path(path).read_text(encoding="utf-8").split("\n")[line - 1].strip()
     except (OSError, IndexError, UnicodeDecodeError):
         return ""
 

@@ -17,7 +17,8 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from assignment.simulator.host import Driver, answer_as
+from assignment.simulator.host import Driver
+from assignment.simulator.one_gpu import answer_questions
 
 from .targets import Target
 
@@ -76,7 +77,7 @@ def install() -> None:
 
 def stand_for(target: Target) -> None:
     """Make this process answer as one with that GPU, to host code and to kernels."""
-    answer_as(target.properties)
+    answer_questions(target.properties)
     number = target.capability  # Triton keeps what it knows of a kernel apart by device
     driver.set_active(Driver(GPUTarget("cuda", target.capability, 32), target.properties, number))
 

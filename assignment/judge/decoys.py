@@ -37,7 +37,9 @@ def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> l
         )
         _fill(view, rng, tensor)
         decoys.append(view)
-    with contextlib.suppress(Exception):  # a caller's mistake, which the function is to refuse
+    if not decoys:
+        return []  # of a request that calls nothing
+    with contextlib.suppress(RuntimeError, ValueError, IndexError):  # shapes that do not fit: a caller's mistake
         hand_on(function, decoys, options)
     return decoys
 

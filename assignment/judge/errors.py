@@ -3,7 +3,7 @@
 import _pytest.outcomes
 
 from assignment.judge import score
-from assignment.judge.replies import UNREADABLE, Failed, Fault, Raised, Reply
+from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply
 
 TOO_SMALL = (
     "tl.dot wants tiles of at least 16, padded with zeros: handout/faq.md#why-does-d--40-fail-when-32-and-64-work"
@@ -19,9 +19,15 @@ class SubmissionError(_pytest.outcomes.Failed):
         self.is_fault = is_fault  # the simulator's, with a line
 
 
-def meant_by(reply: Reply | None) -> SubmissionError:
+class GraderError(Exception):
+    """A process of ours failed: no fault of the submission's, as far as that process can be believed."""
+
+
+def meant_by(reply: Reply | None) -> SubmissionError | GraderError:
     """Return the error for a reply that is not the one that was asked for."""
     match reply:
+        case Broken(message=message):
+            return GraderError(message)
         case Raised(is_todo=True, text=text):
             return SubmissionError(score.TO_DO, text)
         case Raised(message=message, in_kernel=in_kernel):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignment import text
 from assignment.judge import replies
-from assignment.judge.replies import Compiled, Failed, Ok, Recorded, Reply
+from assignment.judge.replies import Broken, Compiled, Failed, Ok, Recorded, Reply
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from tests import operators
@@ -23,6 +23,7 @@ LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child c
 TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; others are compiled for an H100
 WARMUP = b'["warmup",'
 MAX_ASKED, MAX_AT_ONCE = 16, 16  # recordings of a submission for the sake of figures, and kernels of each
+MAX_LOOKED = 3
 FIGURES = ("registers", "spills", "shared", "warps", "stages")
 MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
 ON_GPU = ("call", "again", "gradients")  # what has its results from there; the rest is played to keep up
@@ -40,6 +41,7 @@ class Pair:
         self.compiler: Callable[[], Worker] | None = None  # for host code that asks what its kernels take
         self._figures: dict[str, dict[str, int]] = {}  # what it has been told, by key
         self._n_asked = 0  # times that it has been recorded anew for them
+        self._n_looked = 0  # times that a fault of the recorder's was looked at again
         self._target = {"target": gpu} if gpu else {}
         self._here = TARGETS.get(gpu["major"] if gpu else 9, "h100")
         try:
@@ -88,14 +90,19 @@ class Pair:
         told = {**self._target, **request, "kind": kind, "figures": self._figures}
         with self._all_ending():
             reply, came = self.recorder.ask(told, stand_ins)
-        if not is_program(came):
-            return None, None
-        if self._may_ask(kind, came[0]) and (figures := self._compiled_for(came[0], request.get("target", self._here))):
+        said, data = replies.recorded(reply), came[0] if is_program(came) else None
+        if said and isinstance(said.ended, Broken) and self._n_looked < MAX_LOOKED and kind != "backward":
+            self._forget()  # once more, from the import on: what a submission's own process says may be made up
+            self._n_looked += 1
+            return self.record(request, tensors)
+        if data is None:
+            return said if said and isinstance(said.ended, Broken) else None, None
+        if self._may_ask(kind, data) and (figures := self._compiled_for(data, request.get("target", self._here))):
             self._forget()
             self._figures |= figures
             self._n_asked += 1
             return self.record(request, tensors)
-        return replies.recorded(reply), came[0]
+        return said, data
 
     def _may_ask(self, kind: str, data: "Tensor") -> bool:
         """Return whether a program may ask what kernels take: it is recorded anew then, from the import on."""
@@ -139,7 +146,7 @@ class Pair:
 
         self.last = {}
         if data is None or said is None:
-            return None, []
+            return (said.ended if said else None), []
         try:
             checked = program.read(data)
         except program.Unreadable as error:
@@ -249,7 +256,7 @@ class Pair:
             worker.forget_output()
 
     def restart(self) -> None:
-        self.kernels, self._figures, self._n_asked = [], {}, 0
+        self.kernels, self._figures, self._n_asked, self._n_looked = [], {}, 0, 0
         for worker in self._workers:
             worker.restart()
 

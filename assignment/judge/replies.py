@@ -87,7 +87,14 @@ class Compiled:
         return {"status": "compiled", "kernels": kernels, "stopped": self.stopped}
 
 
-NoResult: TypeAlias = Raised | Failed | Fault
+@dataclass(frozen=True)
+class Broken:
+    """The process met an exception of its own."""
+
+    message: str  # the end of its traceback
+
+
+NoResult: TypeAlias = Raised | Failed | Fault | Broken
 Reply: TypeAlias = Ok | NoResult | Compiled
 
 
@@ -96,7 +103,7 @@ class Recorded:
     """What a recorder says beside its program."""
 
     asked: bool  # whether host code asked which GPU it is on
-    ended: Raised | Failed | None = None  # instead of returning
+    ended: Raised | Failed | Broken | None = None  # instead of returning
 
 
 def read(reply: dict[str, Any], n_results: int) -> Reply | None:
@@ -115,6 +122,8 @@ def read(reply: dict[str, Any], n_results: int) -> Reply | None:
         return None
     if status == "failed":
         return Failed(text.clean(message), fits)
+    if status == "broken":
+        return Broken(text.clean(message))
     return Fault(text.clean(message)) if status == "fault" else None
 
 
@@ -124,7 +133,7 @@ def recorded(reply: dict[str, Any]) -> Recorded | None:
     if reply.get("status") == "ok":
         return Recorded(asked)
     ended = read(reply, 0)
-    return Recorded(asked, ended) if isinstance(ended, Raised | Failed) else None
+    return Recorded(asked, ended) if isinstance(ended, Raised | Failed | Broken) else None
 
 
 def _ok(reply: dict[str, Any], n_results: int) -> Ok | None:

@@ -25,9 +25,9 @@ def decode(value: Any, view: View) -> Any:
         return [decode(item, view) for item in value]
     if not isinstance(value, dict):
         return value
-    (kind, content), *rest = value.items()
-    if rest:
+    if len(value) != 1:
         raise CannotFollow("an argument of no known kind")
+    ((kind, content),) = value.items()
     if kind == "t":
         return view(content)
     if kind == "f" and content in ("inf", "-inf", "nan"):
@@ -65,7 +65,10 @@ def _descriptor(value: dict[str, Any], view: View) -> TensorDescriptor:
         raise CannotFollow("a descriptor of no known form")
     if value.get("padding") not in ("zero", "nan"):
         raise CannotFollow("a descriptor of no known form")
-    return TensorDescriptor(view(value["descriptor"]), *lists, padding=value["padding"])
+    try:
+        return TensorDescriptor(view(value["descriptor"]), *lists, padding=value["padding"])
+    except (AssertionError, TypeError, ValueError) as error:
+        raise CannotFollow(f"a descriptor that cannot be: {str(error)[:200]}") from error
 
 
 def _dtype(name: Any) -> torch.dtype:

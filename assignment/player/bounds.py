@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import triton.language as tl
 
 MAX_BITS = 4_096
@@ -28,10 +29,11 @@ def bounded(operation: str, a: Any, b: Any, applies: bool = False) -> Any:
 
     `operation` is the name of a node, such as "Pow".
     """
-    if type(a) in _LIMITED and type(b) in _LIMITED:
-        if operation == "Mod" and isinstance(a, str):
+    left, right = (int(value) if isinstance(value, np.integer) else value for value in (a, b))
+    if type(left) in _LIMITED and type(right) in _LIMITED:
+        if operation == "Mod" and isinstance(left, str):
             raise TypeError("a kernel cannot format a string by `%`: use an f-string")
-        if _is_too_large(operation, a, b):
+        if _is_too_large(operation, left, right):
             raise TooLarge
     return _OPERATIONS[operation](a, b) if applies else b
 

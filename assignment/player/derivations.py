@@ -1,8 +1,9 @@
 """The labels of a PyTorch operation's results, given those of its operands.
 
 Moving values, casting them and scaling them by constants keeps their labels. A sum of what kernels
-wrote is a SUM, and rowsum(A ∘ B), where the call may need it, is DELTA. Anything else that depends
-on data is computation.
+wrote is a SUM, and rowsum(A ∘ B), where the call may need it, is DELTA. What cleans values up is a
+doubt, which stands for what it was before: all rules take it as that, and what comes of it is a
+doubt too. Anything else that depends on data is computation.
 """
 
 from collections.abc import Callable
@@ -44,14 +45,28 @@ _CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")
 _ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
 # arguments that may be a number instead of a tensor
 NUMBERS = ("value", "self", "other", "fill_value")
-_ADDED_UP = (  # moves that may put several values in one place
-    *("index_put", "_index_put_impl", "index_add", "scatter_add"),
-    *("scatter", "embedding_dense_backward"),
-    *("unfold_backward", "replication_pad1d_backward", "reflection_pad1d_backward", "cumsum"),
-)
 _SCALED = ("mul", "div", "multiply", "divide", "true_divide", "neg", "negative")
-_SUMMED = ("sum", "mean", "nansum")
-_ADDED = ("add", "sub", "rsub")
+# sums: the arguments that are added up, and those that are multiplied before, of which one may vary
+_SUMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    **dict.fromkeys(["sum", "mean", "nansum", "cumsum"], (("self",),)),
+    "embedding_dense_backward": (("grad_output",),),
+    **dict.fromkeys(["add", "sub", "rsub"], (("self",), ("other",))),
+    "lerp": (("self", "weight"), ("end", "weight")),
+    **dict.fromkeys(["addcmul", "addcdiv"], (("self",), ("tensor1", "tensor2"))),
+    **dict.fromkeys(["mm", "bmm"], (("self", "mat2"),)),
+    "mv": (("self", "vec"),),
+    "dot": (("self", "tensor"),),
+    **dict.fromkeys(["matmul", "vdot"], (("self", "other"),)),
+    "addmm": (("self",), ("mat1", "mat2")),
+    "addmv": (("self",), ("mat", "vec")),
+    **dict.fromkeys(["baddbmm", "addbmm"], (("self",), ("batch1", "batch2"))),
+    "index_add": (("self",), ("source",)),
+    **dict.fromkeys(["scatter", "scatter_add", "scatter_reduce"], (("self",), ("src",), ("value",))),
+    "index_put": (("self",), ("values",)),
+    "segment_reduce": (("data",),),
+}
+_DIVISORS = {"addcdiv": "tensor2"}  # factors that must be constants
+_SUMMING = ("add", "sum", "mean")  # what `reduce` may be
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "baddbmm", "vdot")
 _CLEANING = (  # what an anxious but honest wrapper may do to what it has: for staff to judge
     *("where", "masked_fill", "nan_to_num", "clamp", "clamp_min", "clamp_max", "isnan", "isinf"),
@@ -61,16 +76,18 @@ _CLEANING = (  # what an anxious but honest wrapper may do to what it has: for s
     *("any", "all", "maximum", "minimum"),
 )
 # labels that scaling leaves as they are
-_KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE}
+_KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE, PRODUCT}
 _SUMMANDS = {CONSTANT, KERNEL, SUM, FRESH}  # what a launch of this call stored, or a constant
 _FACTORS = {CONSTANT, INPUT, KERNEL, SUM}
+# what several values together count as: the first of these that is among them
+_TOGETHER = (PRODUCT, STALE, INPUT, DELTA, SUM, KERNEL, FRESH, CONSTANT)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """Values that PyTorch computed from data; whether it is for staff to judge."""
+    """Values that PyTorch computed from data; of a doubt, the label that it stands for."""
 
-    is_doubt: bool = False
+    stands_for: int | None = None
 
 
 class Known(Protocol):
@@ -79,8 +96,8 @@ class Known(Protocol):
     def memory(self, tensor: torch.Tensor) -> Memory | None:
         """Return the labels of a tensor; None if there is nothing to track."""
 
-    def is_doubt(self, label: int) -> bool:
-        """Return whether values with this label are for staff to judge."""
+    def stands_for(self, label: int) -> int:
+        """Return what a doubt's values were before; of any other label, the label itself."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +119,13 @@ class Operation:
         return memory.of(tensor) if memory else torch.full((), CONSTANT, dtype=torch.uint8).expand(tensor.shape)
 
     def of(self, value: Any) -> set[int]:
-        """Return all labels of the tensors in an argument."""
+        """Return all labels of the tensors in an argument, of doubts what they stand for."""
+        return {self.known.stands_for(label) for label in self._present(value)}
+
+    def has_doubts(self) -> bool:
+        return any(self.known.stands_for(label) != label for label in self._present(self.arguments))
+
+    def _present(self, value: Any) -> set[int]:
         found = [(self.known.memory(tensor), tensor) for tensor in _tensors(value)]
         return {label for memory, tensor in found if memory for label in memory.labels_in(tensor)}
 
@@ -132,12 +155,21 @@ def derive(
         is_cast = source.is_floating_point() == operation.result.is_floating_point()
         # `!= 0`, a whole part, or bits as a number
         return operation.labels(source) if is_cast else Computed()
-    rules: list[tuple[tuple[str, ...], Rule]] = [(_MOVED, _moved), (_ADDED_UP, _added_up), (_SCALED, _scaled)]
-    for names, rule in [*rules, (_SUMMED, _summed), (_ADDED, _added), (_PRODUCTS, _multiplied)]:
+    rules: list[tuple[Any, Rule]] = [(_MOVED, _moved), (_SCALED, _scaled), (_SUMS, _summed), (_PRODUCTS, _multiplied)]
+    for names, rule in rules:
         if name in names and (found := rule(operation, call, args, kwargs)) is not None:
-            return found
-    is_clean = all((label < FIRST_SOURCE and label != FOREIGN) or operation.known.is_doubt(label) for label in present)
-    return Computed(is_doubt=is_clean and name in _CLEANING)
+            is_doubt = isinstance(found, int) and operation.has_doubts()
+            return Computed(stands_for=found) if is_doubt else found
+    if name in _CLEANING and present <= set(_TOGETHER):
+        return Computed(stands_for=_together(operation))
+    return Computed()
+
+
+def _together(operation: Operation) -> int:
+    """Return what an operation's operands count as, apart from those that only choose."""
+    values = {key: value for key, value in operation.arguments.items() if key not in _CHOOSING}
+    present = operation.of(values)
+    return next((label for label in _TOGETHER if label in present), KERNEL)
 
 
 def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | list[Labels] | None:
@@ -159,17 +191,9 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
         kwargs["out"] = torch.empty(0, dtype=torch.uint8)
     try:
         result = call(*args, **kwargs)
-    except Exception:  # an operation that does not take labels: then it has computed something
+    except (RuntimeError, TypeError, ValueError, IndexError):  # it does not take labels: then it has computed something
         return None
     return list(result) if isinstance(result, list | tuple) else result
-
-
-def _added_up(operation: Operation, *_: Any) -> int | None:
-    if operation.arguments.get("reduce", "add") != "add" or not operation.is_of_floats():
-        return None
-    values = {key: value for key, value in operation.arguments.items() if key not in _CHOOSING}
-    choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
-    return SUM if operation.of(values) <= _SUMMANDS and operation.of(choosing) <= {CONSTANT} else None
 
 
 def _is_number(name: str, value: Any) -> bool:
@@ -193,41 +217,48 @@ def _scaled(operation: Operation, *_: Any) -> Labels | int | None:
     return labels.expand(operation.result.shape) if operation.of(varying) <= kept else None
 
 
-def _summed(operation: Operation, *_: Any) -> int | None:
+def _summed(operation: Operation, *_: Any) -> Labels | int | None:
+    """Return SUM for a sum of what launches stored; DELTA for one of rows of a product."""
+    if operation.name in ("add", "sub", "rsub") and (same := _plus_zero(operation)) is not None:
+        return same
     present = operation.of(operation.arguments)
-    if not operation.is_of_floats():
+    if not operation.is_of_floats() or operation.arguments.get("reduce", "add") not in _SUMMING:
         return None
-    if present <= _SUMMANDS:
+    if _is_linear(operation) and present <= _SUMMANDS:
         return SUM
-    return (
-        DELTA if present - {CONSTANT} <= {PRODUCT, DELTA} and operation.result.numel() <= operation.max_delta else None
-    )
+    if operation.name in ("add", "sub", "rsub"):  # rowsum(A ∘ B), piece by piece
+        return DELTA if DELTA in present and present <= {DELTA, CONSTANT, FRESH} else None
+    is_of_rows = operation.name in ("sum", "mean", "nansum") and operation.result.numel() <= operation.max_delta
+    return DELTA if is_of_rows and present - {CONSTANT} <= {PRODUCT, DELTA} else None
 
 
-def _added(operation: Operation, *_: Any) -> Labels | int | None:
+def _plus_zero(operation: Operation) -> Labels | None:
     operands = [operation.arguments[key] for key in ("self", "other")]
     if any(isinstance(value, int | float) and value == 0 for value in operands):
         return next(operation.labels(value) for value in operands if isinstance(value, torch.Tensor))
-    present = operation.of(operation.arguments)
-    if not operation.is_of_floats():
-        return None
-    if DELTA in present:  # rowsum(A ∘ B), piece by piece
-        return DELTA if present <= {DELTA, CONSTANT, FRESH} else None
-    return SUM if present <= _SUMMANDS else None
+    return None
+
+
+def _is_linear(operation: Operation) -> bool:
+    """Return whether each term has at most one factor that varies, and what chooses is constant."""
+    varying = {key for key, value in operation.arguments.items() if operation.of(value) - {CONSTANT}}
+    terms = _SUMS[operation.name]
+    is_listed = varying <= {name for term in terms for name in term}
+    is_divided = _DIVISORS.get(operation.name) in varying
+    return is_listed and not is_divided and all(len(varying.intersection(term)) < 2 for term in terms)
 
 
 def _multiplied(operation: Operation, *_: Any) -> int | None:
+    """Return DELTA for products of matrices that are rowsum(A ∘ B)."""
     *added, left, right = _tensors(operation.arguments)
     factors, bias = [left, right], operation.of(added)
-    if not operation.is_of_floats():
-        return None
-    if _has_constant(operation, factors) and operation.of(factors) | bias <= _SUMMANDS:
-        return SUM
     is_small = operation.result.numel() <= operation.max_delta and bias <= {CONSTANT}
-    if is_small and operation.of(factors) == {PRODUCT, CONSTANT} and _has_constant(operation, factors):
+    if not is_small or not operation.is_of_floats():
+        return None
+    if operation.of(factors) == {PRODUCT, CONSTANT} and _has_constant(operation, factors):
         return DELTA  # (A ∘ B) @ ones
     is_row_by_row = operation.result.numel() * left.shape[-1] == left.numel() == right.numel()
-    return DELTA if is_small and is_row_by_row and operation.of(factors) <= _FACTORS else None
+    return DELTA if is_row_by_row and operation.of(factors) <= _FACTORS else None
 
 
 def _has_constant(operation: Operation, factors: list[torch.Tensor]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import triton
 
-from assignment.protocol import sticky, timed
+from assignment.protocol import sticky, timed, whose
 from assignment.protocol.requests import moved
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO, parse
 from assignment.simulator import calls
@@ -101,13 +101,14 @@ ON_SLOTS = {"warm up": Session._warm_up, "prepare": Session._prepare, "tune": Se
 
 def failed(error: Exception) -> dict[str, Any]:
     """Return the reply to a program that could not be played to its end."""
-    cause = error.error if isinstance(error, InKernel) else error
+    cause: BaseException = error.error if isinstance(error, InKernel) else error
     if isinstance(cause, torch.OutOfMemoryError):
         return {"status": "failed", "message": str(cause)[:MAX_NOTE], "fits": False}
-    if isinstance(error, InKernel):
+    if isinstance(error, InKernel) and not whose.is_ours(cause):
         return {"status": "raised", **described(error)}
-    text = str(error) if isinstance(error, CannotFollow | Refused) else f"{type(error).__name__}: {error}"
-    return {"status": "failed", "message": text[:MAX_NOTE]}
+    if isinstance(error, CannotFollow | Refused):
+        return {"status": "failed", "message": str(error)[:MAX_NOTE]}
+    return {"status": "broken", "message": whose.told(cause)}
 
 
 class OnGpu:
@@ -165,7 +166,7 @@ class _TurnOnGpu(Turn):
         is_made_of_nothing = not strided((args, kwargs))
         if is_made_of_nothing and any(argument.name == "device" for argument in func._schema.arguments):
             kwargs = {**kwargs, "device": DEVICE}
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs)  # theirs
         view = self._program["views"][views[0]] if len(views) == 1 and isinstance(result, torch.Tensor) else None
         return laid_out(result, view) if view and view[0] not in self._player.storages else result
 

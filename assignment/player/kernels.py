@@ -15,6 +15,8 @@ from typing import Any
 import triton
 from triton.runtime.jit import JITCallable
 
+from assignment.protocol import whose
+
 from . import bounds, functions
 from .facades import attributes
 from .source import Definition, Refused, Source
@@ -119,6 +121,8 @@ class Kernels:
         except Unknown as error:
             raise definition.refused(str(error), _use(definition, error)) from error
         except Exception as error:
+            if whose.is_ours(error):
+                raise
             raise definition.refused(f"the kernel cannot be built: {type(error).__name__}: {error}") from error
 
     def _function(self, entry: dict[str, Any], definition: Definition, namespace: dict[str, Any]) -> Any:

@@ -19,9 +19,9 @@ LAST_SOURCE = 254
 _RANK = np.arange(256)  # of two labels: the higher the less it is a kernel's work
 _RANK[[FOREIGN, PRODUCT]] = FIRST_SOURCE - 2, FIRST_SOURCE - 1
 
-_NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
-_NEXT_CALL[[INPUT, KERNEL, SUM, DELTA]] = STALE
-_NEXT_CALL_STORED = np.concatenate([[0], _NEXT_CALL[:-1] + 1]).astype(np.uint8)
+NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
+NEXT_CALL[[INPUT, KERNEL, SUM, DELTA]] = STALE
+_NEXT_CALL_STORED = np.concatenate([[0], NEXT_CALL[:-1] + 1]).astype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Source:
 
     what: str  # "aten::_softmax"
     place: str  # the submission's line, as text for a report
-    is_doubt: bool = False  # whether it is for staff to judge
+    stands_for: int | None = None  # of a doubt, for staff to judge: the label of what was cleaned up
 
 
 class Memory:
@@ -122,7 +122,7 @@ class Memory:
 
     def age(self) -> None:
         """Begin another call."""
-        self._label = int(_NEXT_CALL[self._label])
+        self._label = int(NEXT_CALL[self._label])
         if self._stored is not None:
             self._stored = _NEXT_CALL_STORED[self._stored]
 

@@ -5,7 +5,7 @@ def told(sources: dict[str, str], text: str) -> str:
     """Return "  at rmsnorm.py:42 in rmsnorm: source line", for "rmsnorm.py:42 in rmsnorm"."""
     place, _, function = text.partition(" in ")
     path, _, number = place.rpartition(":")
-    lines = sources.get(path, "").splitlines()
+    lines = sources.get(path, "").split("\n")
     if not number.isdecimal() or not 0 < int(number) <= len(lines):
         return "  in PyTorch's own backward pass"
     return f"  at {path}:{number} in {function}: {lines[int(number) - 1].strip()}"

@@ -31,8 +31,9 @@ floor_ floor_divide fmax fmin fmod frac ge gt heaviside hypot index_add index_ad
 isposinf ldexp le lerp log log_ log10 log1p log2 log2_ logaddexp logaddexp2 logcumsumexp logical_and logical_not
 logical_or logical_xor logsumexp lt matmul max maximum mean median min minimum mm mul mul_ mv nan_to_num nan_to_num_
 nansum native_layer_norm ne neg neg_ nonzero norm outer pow pow_ prod reciprocal reciprocal_ relu relu_ remainder round
-rsqrt rsqrt_ rsub scatter_add scatter_add_ scatter_reduce sgn sigmoid sign signbit silu sin sinh softplus sort sqrt
-sqrt_ square std sub sub_ sum tan tanh topk true_divide trunc unique_dim var var_mean xlogy _softmax
+rsqrt rsqrt_ rsub scatter_add scatter_add_ scatter_reduce scatter_reduce_
+segment_reduce sgn sigmoid sign signbit silu sin sinh softplus sort sqrt
+sqrt_ square std sub sub_ sum tan tanh topk true_divide trunc unique_dim var var_mean vdot xlogy _softmax
 _softmax_backward_data _log_softmax _log_softmax_backward_data _safe_softmax linalg_vector_norm embedding_dense_backward
 """
 PLAYED = frozenset((_MAKING + _MOVING + _COMPUTING).split())
@@ -54,6 +55,7 @@ USUAL = PLAYED - frozenset(  # in the problems for PyTorch; others are for staff
         "nonzero",
         "embedding_dense_backward",
         "bucketize",
+        "segment_reduce",
     ]
 )
 

@@ -8,6 +8,7 @@ import torch
 import triton
 from triton.runtime._allocation import NullAllocator
 
+from assignment.protocol import whose
 from assignment.simulator import calls, undefined
 from assignment.simulator.costs import HostTraffic
 from assignment.simulator.costs import tensors_in as strided
@@ -187,6 +188,8 @@ class Turn:
         except (CannotFollow, torch.OutOfMemoryError):
             raise
         except Exception as error:
+            if whose.is_ours(error):
+                raise
             raise CannotFollow(
                 f"{func._schema.name} worked on stand-ins and fails on the inputs: {error}\n"
                 f"  let nothing depend on values but what kernels and operations compute\n{self._lines[line]}"
@@ -203,7 +206,7 @@ class Turn:
 
     def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
         """Return what an operation returns."""
-        return func(*args, **kwargs)
+        return func(*args, **kwargs)  # theirs
 
     def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
         """Mark the memory of these as unwritten."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from assignment.protocol import whose
 from assignment.protocol.probes import Inputs
 from assignment.simulator.costs import summary
 from assignment.simulator.faults import MemoryFault
@@ -37,11 +38,7 @@ class Session:
         *inputs, data = tensors
         from assignment.protocol.wire import parse
 
-        try:
-            return self._play(self._player, parse(bytearray(data.numpy())), header, inputs)
-        except Exception as error:  # a program that no recorder of ours wrote
-            text = f"the program cannot be played: {type(error).__name__}: {error}"
-            return {"status": "failed", "message": text[:MAX_NOTE]}, []
+        return self._play(self._player, parse(bytearray(data.numpy())), header, inputs)
 
     def _play(self, player: Player, program: Any, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
         before = Inputs(inputs)
@@ -52,6 +49,8 @@ class Session:
         except (CannotFollow, Refused) as error:
             return {"status": "failed", "message": str(error)[:MAX_NOTE]}, []
         except InKernel as raised:
+            if raised.__cause__ and whose.is_ours(raised.__cause__):
+                return {"status": "broken", "message": whose.told(raised.__cause__)}, []
             return {"status": "raised", **described(raised)}, []
         if not played.groups:  # the call has raised, of which the recorder tells
             return {"status": "ok", "groups": [], "bare": False}, []

@@ -4,6 +4,7 @@ The result is a syntax tree with the file's line numbers; nothing of it is evalu
 """
 
 import ast
+import codecs
 import copy
 import functools
 import hashlib
@@ -31,8 +32,7 @@ class Source:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
-        # as Python reads it
-        self.text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+        self.text = text
         self.lines = [f"{line}\n" for line in self.text.split("\n")]
         self.sha256 = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -61,9 +61,9 @@ class Source:
             self.text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise self.refused("the file is not UTF-8: save it as UTF-8", 1, self.path) from error
-        cookies = [match.group(1) for line in self.lines[:2] if (match := _COOKIE.match(line))]
-        if any(cookie.lower().replace("_", "-") not in ("utf-8", "utf8", "utf-8-sig") for cookie in cookies):
-            raise self.refused(f"the file says that it is in {cookies[0]}: save it as UTF-8", 1, self.path)
+        for cookie in (match.group(1) for line in self.lines[:2] if (match := _COOKIE.match(line))):
+            if not _reads_alike(cookie, self.text):
+                raise self.refused(f"the file says that it is in {cookie}: save it as UTF-8", 1, self.path)
         return list(_functions(self._tree))
 
     @functools.cached_property
@@ -119,6 +119,14 @@ class Definition:
         """Return whether Python's source of the function parses to this very tree."""
         lines, first = inspect.getsourcelines(function)
         return ast.dump(_parsed_alone(lines, first)) == ast.dump(self.tree)
+
+
+def _reads_alike(encoding: str, text: str) -> bool:
+    """Return whether Python reads UTF-8's bytes as this very text when a comment names that encoding."""
+    try:
+        return codecs.lookup(encoding)._is_text_encoding and text.encode().decode(encoding) == text
+    except (LookupError, UnicodeDecodeError):
+        return False
 
 
 def _parsed(text: str) -> ast.Module:

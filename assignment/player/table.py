@@ -37,7 +37,8 @@ class Table:
             raise Refused(f"there is no kernel number {str(number)[:20]}\n  at the table of kernels")
         entry = self.entries[number]
         given = {"kind": "jit", "options": {}, "defaults": {}, "names": {}, **entry} if isinstance(entry, dict) else {}
-        if given.keys() != _ENTRY.keys() or any(type(given[key]) is not kind for key, kind in _ENTRY.items()):
+        is_whole = given.keys() == _ENTRY.keys() and all(type(given[key]) is kind for key, kind in _ENTRY.items())
+        if not is_whole or not all(isinstance(binding, dict) for binding in given["names"].values()):
             raise Refused(f"kernel number {number} is not described as kernels are\n  at the table of kernels")
         return given
 

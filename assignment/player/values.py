@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import torch
 import triton.language as tl
 
 from .facades import facades, internal, resolved
@@ -16,6 +18,7 @@ MAX_STRING = 1_000
 MAX_ITEMS = 1_000
 MAX_DEPTH = 8
 MAX_POINTERS = 3
+_NUMPY = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
 _FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -42,7 +45,7 @@ class Values:
                 return tl.constexpr(self.value(value, depth + 1))
             case "constant":
                 return self.value(value, depth + 1)
-            case "kernel" | "dtype":
+            case "kernel" | "dtype" | "torch":
                 return self.value(binding, depth)
             case "namespace":
                 return self._namespace(name, value, depth)
@@ -70,6 +73,12 @@ class Values:
                 return _dtype(inner)
             case "kernel" if type(inner) is int:
                 return self._kernel(inner)
+            case "triton":
+                return _of_triton("a constant", inner)
+            case "torch" if isinstance(found := getattr(torch, str(inner), None), torch.dtype):
+                return found
+            case "numpy" if isinstance(inner, dict) and inner.keys() == {"dtype", "value"}:
+                return _of_numpy(inner["dtype"], self.value(inner["value"], depth + 1))
         raise Unknown(f"a constant cannot be {str(value)[:100]}: use numbers, strings, dtypes, or tuples of them")
 
     def _values(self, values: Any, depth: int) -> tuple:
@@ -160,6 +169,16 @@ def _of_triton(name: str, dotted: Any) -> Any:
         return resolved(str(dotted))
     except KeyError:
         raise Unknown(_sentence(name, str(dotted)[:100])) from None
+
+
+def _of_numpy(name: Any, value: Any) -> np.generic:
+    """Return a scalar of NumPy's, which Triton's compiler takes in few places."""
+    if name not in _NUMPY or type(value) not in (bool, int, float):
+        raise Unknown(f"a constant cannot be a NumPy {str(name)[:50]}: use Python's numbers")
+    try:
+        return np.dtype(name).type(value)
+    except (OverflowError, ValueError) as error:
+        raise Unknown(f"a constant cannot be {value} as a NumPy {name}") from error
 
 
 def _dtype(name: Any) -> Any:

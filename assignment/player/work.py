@@ -28,6 +28,7 @@ from .labels import (
     INPUT,
     KERNEL,
     LAST_SOURCE,
+    NEXT_CALL,
     PRODUCT,
     STALE,
     SUM,
@@ -51,6 +52,8 @@ _NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load i
 _NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE]] = False
 _NOT_LOADABLE_FORWARD = _NOT_LOADABLE.copy()
 _NOT_LOADABLE_FORWARD[SUM] = True
+_NOT_RETURNABLE = np.ones(256, bool)
+_NOT_RETURNABLE[[KERNEL, FRESH]] = False
 
 
 class Work:
@@ -83,6 +86,7 @@ class Work:
         self._memories = {key: memory for key, memory in self._memories.items() if not memory.reference.expired()}
         for memory in self._memories.values():
             memory.age()
+        self.sources = [_aged(source) for source in self.sources]
         for tensor in inputs:
             self.made(tensor, INPUT)
         if about["sums_rows"] and self._allows_sums and inputs and inputs[0].dim() > 1:
@@ -119,15 +123,16 @@ class Work:
             return None
         return self._memories[tensor.untyped_storage()._cdata] if self.knows(tensor) else self.made(tensor, FOREIGN)
 
-    def is_doubt(self, label: int) -> bool:
-        """Return whether values with this label are for staff to judge."""
-        return label >= FIRST_SOURCE and self.sources[label - FIRST_SOURCE].is_doubt
+    def stands_for(self, label: int) -> int:
+        """Return what a doubt's values were before; of any other label, the label itself."""
+        found = self.sources[label - FIRST_SOURCE].stands_for if label >= FIRST_SOURCE else None
+        return label if found is None else found
 
     def label_for(self, source: Source) -> int:
         """Return the label for what this source computes; if there are too many, the last one."""
         if source not in self.sources:
             if len(self.sources) == LAST_SOURCE - FIRST_SOURCE:
-                self.sources.append(replace(source, is_doubt=False))
+                self.sources.append(replace(source, stands_for=None))
             if len(self.sources) > LAST_SOURCE - FIRST_SOURCE:
                 return LAST_SOURCE
             self.sources.append(source)
@@ -157,11 +162,12 @@ class Work:
         labels = derive(operation, func, args, kwargs)
         if isinstance(labels, list) and len(labels) != len(targets):
             labels = Computed()
-        if isinstance(labels, int) and labels == DELTA:
+        counts_as = labels.stands_for if isinstance(labels, Computed) else labels
+        if isinstance(counts_as, int) and counts_as == DELTA:
             self._delta += targets[0].numel()
             labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
         if isinstance(labels, Computed):
-            labels = self.label_for(Source(func._schema.name, line, labels.is_doubt))
+            labels = self.label_for(Source(func._schema.name, line, labels.stands_for))
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
@@ -200,12 +206,12 @@ class Work:
         self, memory: Memory, offsets: np.ndarray, width: int, kernel: str, element: Callable[[int], str]
     ) -> None:
         """Handle a kernel's load of `width` bytes at these offsets, from suspect memory."""
-        labels = memory.at(offsets.ravel(), width)
-        bad = np.flatnonzero(self._not_loadable()[labels])
-        if bad.size:
-            label, where = int(labels[bad[0]]), place()
-            what = f"kernel {kernel} loads {element(int(bad[0]))}, which was {self._words(label, memory)}"
-            self._blame(label, f"{what}\n{at(where)}", about=(label, where))
+        labels, wrong = memory.at(offsets.ravel(), width), self._not_loadable()
+        for label in map(int, np.unique(labels[wrong[labels]])):
+            where = place()
+            first = element(int(np.flatnonzero(labels == label)[0]))
+            what = f"kernel {kernel} loads {first}, which was {self._words(label, memory)}"
+            self._blame(label, f"{what}\n{at(where)}", wrong, about=(label, where))
 
     # what the call returns
 
@@ -221,15 +227,17 @@ class Work:
         memory = self.memory(result)
         assert memory is not None
         labels = memory.of(result)
-        allowed = [KERNEL, FRESH, *([SUM] if self._allows_sums else [])]
-        wrong = ~torch.isin(labels, torch.tensor([*allowed, CONSTANT], dtype=torch.uint8))
-        if not wrong.any() and not _is_one_value(result[labels == CONSTANT]):
-            wrong = labels == CONSTANT
-        if wrong.any():
-            first = wrong.nonzero()[0].tolist()
+        wrong = _NOT_RETURNABLE.copy()
+        wrong[SUM] = not self._allows_sums
+        wrong[CONSTANT] = not _is_one_value(result[labels == CONSTANT])
+        present = torch.bincount(labels.flatten(), minlength=256).nonzero().flatten().tolist()
+        is_doubt = {label: not wrong[self.stands_for(label)] for label in present if wrong[label]}
+        for kind in set(is_doubt.values()):
+            found = torch.isin(labels, torch.tensor([label for label in is_doubt if is_doubt[label] == kind]))
+            first = found.nonzero()[0].tolist()
             label = int(labels[tuple(first)])
-            share = f"{int(wrong.sum())} of {result.numel()} elements of {name}"
-            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory)}")
+            share = f"{int(found.sum())} of {result.numel()} elements of {name}"
+            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory)}", wrong)
 
     # words
 
@@ -241,19 +249,27 @@ class Work:
         where = "" if label == STALE or not memory.place else f"\n{memory.place.replace('  at', '  computed at', 1)}"
         return WORDS.get(label, "filled in from Python numbers") + where
 
-    def _blame(self, label: int, text: str, about: Any = None) -> None:
-        """Add a finding, unless there is one about the same already."""
+    def _blame(self, label: int, text: str, wrong: np.ndarray, about: Any = None) -> None:
+        """Add a finding, unless there is one about the same already.
+
+        It is a doubt where the label stands for one that would not be wrong by the table.
+        """
         if about in self._blamed:
             return
         if about:
             self._blamed.add(about)
-        (self.doubts if self.is_doubt(label) else self.evidence)[text] = None
+        (self.evidence if wrong[self.stands_for(label)] else self.doubts)[text] = None
 
     def accuse(self, text: str) -> None:
         self.evidence[text] = None
 
     def doubt(self, text: str) -> None:
         self.doubts[text] = None
+
+
+def _aged(source: Source) -> Source:
+    """Return what an earlier call computed."""
+    return source if source.stands_for is None else replace(source, stands_for=int(NEXT_CALL[source.stands_for]))
 
 
 def _is_one_value(values: torch.Tensor) -> bool:

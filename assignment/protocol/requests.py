@@ -89,7 +89,7 @@ def told(texts: Iterable[str], folder: Path) -> list[str]:
 
 def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
     """Return the results."""
-    outputs, bare = results(function(*tensors, **header["options"]))
+    outputs, bare = results(function(*tensors, **header["options"]))  # theirs
     return [outputs], bare
 
 
@@ -101,12 +101,12 @@ def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     """
     middle = len(tensors) // 2
     inputs, others = tensors[:middle], tensors[middle:]
-    first, bare = results(function(*inputs, **header["options"]))
+    first, bare = results(function(*inputs, **header["options"]))  # theirs
     after_first = [tensor.clone() for tensor in inputs]
     for tensor, other in zip(inputs, others, strict=True):
         tensor.copy_(other)
     seen.begin_again()
-    second, bare_again = results(function(*inputs, **header["options"]))
+    second, bare_again = results(function(*inputs, **header["options"]))  # theirs
     if (bare_again, len(second)) != (bare, len(first)):
         raise WrongReturn("returned another number of tensors when it was called again")
     return [first, after_first, second, inputs], bare
@@ -129,7 +129,10 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: A
         differentiable(function, {**header, "options": flipped}, others)
     wanted = [inputs[i] for i in wrt]
     end = output if grad is not None else output.sum()
-    came = [torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times, allow_unused=True) for i in range(times)]
+    came = [
+        torch.autograd.grad(end, wanted, grad, retain_graph=i + 1 < times, allow_unused=True)  # theirs
+        for i in range(times)
+    ]
     for number, gradient in zip(wrt, came[0], strict=True):
         if gradient is None:
             alone = "" if len(wrt) == len(inputs) else ": it may be asked for alone, which ctx.needs_input_grad tells"
@@ -139,7 +142,7 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: A
 
 def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> Any:
     """Return the one tensor that a differentiable function returns."""
-    outputs, bare = results(function(*inputs, **header["options"]))
+    outputs, bare = results(function(*inputs, **header["options"]))  # theirs
     if not bare:
         raise WrongReturn("returned a tuple, expected a torch.Tensor")
     if not outputs[0].requires_grad:
@@ -162,7 +165,7 @@ def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -
     after = reachable_storages()
     ours = {output.untyped_storage()._cdata, *before}
     held = torch.tensor(sum(size for key, size in after.items() if key not in ours))
-    return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False
+    return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False  # theirs
 
 
 def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
@@ -173,10 +176,10 @@ def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     """
     from assignment.simulator.costs import HostTraffic, summary
 
-    results(function(*tensors, **header["options"]))
+    results(function(*tensors, **header["options"]))  # theirs
     seen.launches.clear()
     with HostTraffic() as host:
-        outputs, bare = results(function(*tensors, **header["options"]))
+        outputs, bare = results(function(*tensors, **header["options"]))  # theirs
     figures = summary(seen, host, tensors, outputs)
     numbers = [figures["read"], figures["tile_rows"], figures["written"]]
     return [outputs, [torch.tensor(row, dtype=torch.int64) for row in numbers]], bare
@@ -187,7 +190,7 @@ def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any
     from assignment.simulator.costs import HostTraffic
 
     with HostTraffic() as host:
-        outputs, bare = results(function(*tensors, **header["options"]))
+        outputs, bare = results(function(*tensors, **header["options"]))  # theirs
     return [outputs, [torch.tensor(host.largest)]], bare
 
 

@@ -22,7 +22,7 @@ def following(modes: Sequence[Any], function: Callable[..., Any]) -> Callable[..
         with contextlib.ExitStack() as on:
             for mode in modes:
                 on.enter_context(mode)
-            return function(*args, **kwargs)
+            return function(*args, **kwargs)  # theirs
 
     return followed
 

@@ -13,12 +13,15 @@ import triton
 from torch.overrides import TorchFunctionMode, resolve_name
 from triton.runtime import driver
 
-from assignment.simulator.host import Driver, answer_as
+from assignment.simulator.host import Driver
+from assignment.simulator.one_gpu import answer_as
+from assignment.simulator.streams import GPU
 
+from .faults import noted
 from .tape import Tape
 
 FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
-GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+CPU = torch.device("cpu")
 _device: Any = torch.Tensor.device.__get__
 _is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 _is_cpu = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
@@ -47,8 +50,9 @@ class OnGpu(TorchFunctionMode):
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
-        self._tape = tape
+        self._tape, self.faults = tape, tape.faults
 
+    @noted
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in (_device, _is_cuda, _is_cpu, torch.Tensor.get_device):
@@ -59,11 +63,13 @@ class OnGpu(TorchFunctionMode):
             self._tape.heard(name)
         if func in _MOVES:
             return self._moved(func, args, kwargs)
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return _type_of(func(args[0]), self._where(_device, args[0]))
         return self._made(func, args, kwargs)
 
     def _where(self, func: Any, tensor: torch.Tensor) -> Any:
         if tensor.layout != torch.strided or _device(tensor) != CPU:
-            return func(tensor)
+            return func(tensor)  # theirs
         is_on_gpu = self._tape.is_on_gpu(tensor)
         answers = {_device: GPU if is_on_gpu else CPU, _is_cuda: is_on_gpu, _is_cpu: not is_on_gpu}
         return answers.get(func, 0 if is_on_gpu else -1)
@@ -77,28 +83,34 @@ class OnGpu(TorchFunctionMode):
             kwargs["dtype"] = rest[0].dtype
             rest[0] = self._where(_device, rest[0])
         named = kwargs.pop("device", None)
-        if named is None and rest and (isinstance(rest[0], str | torch.device) or type(rest[0]) is int):
+        if named is None and rest and not isinstance(rest[0], torch.dtype | bool):
             named = rest.pop(0)
+        if rest and not isinstance(rest[0], bool):
+            kwargs["dtype"] = rest.pop(0)
+        kwargs = {k: v for k, v in {**kwargs, **dict(zip(_HOW, rest, strict=False))}.items() if v is not None}
         device = _kind(named)
         if device is None:
-            return func(tensor, *rest, **kwargs)
+            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor  # theirs
         with wanted(self._tape, device):
-            if (device == "cuda") != self._tape.is_on_gpu(tensor) and device in ("cuda", "cpu"):
-                kwargs["copy"] = True
             if device not in ("cuda", "cpu"):
                 kwargs["device"] = device
-            return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
+            elif _device(tensor) != CPU:
+                kwargs["device"] = CPU
+            elif (device == "cuda") != self._tape.is_on_gpu(tensor):
+                kwargs["copy"] = True
+            return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor  # theirs
 
     def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call any other function, with its device recorded."""
+        kwargs.pop("pin_memory", None)  # needs a driver
         if "device" not in kwargs:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
         device = _kind(kwargs["device"])
         if device not in ("cuda", "cpu"):
-            return func(*args, **kwargs)
-        del kwargs["device"]
+            return func(*args, **kwargs)  # theirs
+        kwargs["device"] = CPU
         with wanted(self._tape, device):
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
 
 
 class wanted:  # noqa: N801 - used as a function
@@ -114,6 +126,7 @@ class wanted:  # noqa: N801 - used as a function
         self._tape.device = self._before
 
 
+_HOW = ("non_blocking", "copy")  # the last arguments of `to`
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 
 
@@ -125,6 +138,11 @@ def _name(func: Any) -> str:
         return ""
 
 
+def _type_of(name: str, device: torch.device) -> str:
+    """Return "torch.cuda.FloatTensor" for "torch.FloatTensor" on the GPU."""
+    return name.replace("torch.", "torch.cuda.", 1) if device == GPU else name
+
+
 def _kind(device: Any) -> str | None:
     """Return "cuda", "cpu", another type of device, or None."""
     if device is None:
@@ -134,70 +152,55 @@ def _kind(device: Any) -> str | None:
     return str(device).partition(":")[0]
 
 
-class Stream:
-    """A GPU stream where everything is done in order."""
-
-    cuda_stream = stream_id = device_index = 0
-    device = GPU
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def wait_stream(self, stream: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def record_event(self, event: Any = None) -> "Event":
-        return event or Event()
-
-    def query(self) -> bool:
-        return True
-
-    def __enter__(self) -> "Stream":
-        return self
-
-    def __exit__(self, *_: Any) -> None: ...
-
-
-class Event:
-    """An event of such a stream; there is no clock."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def record(self, stream: Any = None) -> None: ...
-
-    def wait(self, stream: Any = None) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end: Any) -> float:
-        return 1.0
-
-
 def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
     """Have PyTorch and Triton answer as a machine with this GPU, for the rest of the process."""
     answers = Answers(properties)
     answer_as(answers)
     driver.set_active(_Driver(target, answers))
-    cuda: Any = torch.cuda
-    cuda.is_available = lambda: True
-    cuda.init = lambda: None
-    cuda.device_count = lambda: 1
-    cuda.Stream, cuda.Event = Stream, Event
-    cuda.current_stream = cuda.default_stream = lambda device=None: Stream()
-    cuda.empty_cache = lambda: None
-    cuda.is_bf16_supported = lambda *_, **__: True
     pytorch: Any = torch
     pytorch.compile = _as_it_is
+    pytorch.Generator = Generator
+    pytorch.cuda.default_generators = (_OnGpu(),)
     pytorch.set_default_device = lambda device: setattr(tape, "default_device", _kind(device) or "cpu")
+    pytorch.get_default_device = lambda: torch.tensor([]).device
     pytorch.Tensor.record_stream = lambda tensor, stream: None
     pytorch.Tensor.pin_memory = lambda tensor, device=None: tensor
-    triton.testing.do_bench = triton.testing.do_bench_cudagraph = lambda *_, **__: 1.0
+    triton.testing.do_bench = triton.testing.do_bench_cudagraph = bench
     return answers
+
+
+def bench(
+    fn: Any,
+    warmup: Any = None,
+    rep: Any = None,
+    grad_to_none: Any = None,
+    quantiles: Any = None,
+    return_mode: str = "mean",
+) -> Any:
+    """Stand in for triton.testing.do_bench where there is no clock: everything takes a millisecond."""
+    if quantiles is not None:
+        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0  # theirs
+    return [1.0] if return_mode == "all" else 1.0
+
+
+class _AnyGenerator(type):
+    """A metaclass: calls make PyTorch's own generators, and those are instances."""
+
+    original = torch.Generator
+
+    def __call__(cls, device: Any = "cpu") -> torch.Generator:
+        return _OnGpu() if _kind(device) == "cuda" else cls.original(device)  # theirs
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.original)
+
+
+class Generator(metaclass=_AnyGenerator):
+    """A stand-in for torch.Generator, which has one for the GPU too."""
+
+
+class _OnGpu(_AnyGenerator.original):  # type: ignore[misc, valid-type]
+    device = GPU
 
 
 class _Driver(Driver):

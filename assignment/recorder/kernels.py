@@ -5,6 +5,7 @@ names in it are bound to: Triton's functions by name, constants by value, other 
 """
 
 import ast
+import enum
 import hashlib
 import inspect
 import math
@@ -15,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import torch
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
@@ -23,6 +26,9 @@ _BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.l
 _MODULES = ["triton", "triton.language", *(f"triton.language.{name}" for name in _BELOW_TL.split()), "math"]
 _KERNELS = (JITFunction, InterpretedFunction, ConstexprFunction)
 _OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
+_NUMPY = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32"  # a float64 is a float
+NUMPY = tuple(np.dtype(name).type for name in _NUMPY.split())
+_SUBCLASSED: dict[type, Callable] = {int: int.__int__, float: float.__float__, str: str.__str__}
 _DTYPES = [name for name in tl.__all__ if isinstance(getattr(tl, name), tl.dtype)]
 
 
@@ -43,7 +49,7 @@ class Described:
         while not is_kernel(kernel) and hasattr(kernel, "fn"):  # autotuned, or with heuristics
             kernel = kernel.fn
         if not is_kernel(kernel):
-            raise TypeError(f"expected a @triton.jit function, got {_kind(kernel)}")
+            raise TypeError(f"expected a @triton.jit function, got {kind_of(kernel)}")
         if id(kernel) not in self._numbers:
             entry = self._place(kernel)
             self._numbers[id(kernel)] = len(self.entries)
@@ -58,11 +64,13 @@ class Described:
 
     def value(self, value: Any) -> Any:
         """Return a constant as JSON; raises TypeError for what cannot be one."""
-        value = value.value if isinstance(value, tl.constexpr) else value
+        value = plain(value.value if isinstance(value, tl.constexpr) else value)
         if type(value) in (bool, int, str, type(None)):
             return value
         if type(value) is float:
             return value if math.isfinite(value) else {"float": str(value)}
+        if isinstance(value, NUMPY):
+            return {"numpy": {"dtype": value.dtype.name, "value": self.value(value.item())}}
         if isinstance(value, tuple):
             values = [self.value(v) for v in value]
             described = {"namedtuple": _class(type(value)), "values": values}
@@ -70,10 +78,14 @@ class Described:
         if isinstance(value, tl.dtype):
             return {"dtype": _dtype(value)}
         if isinstance(value, _KERNELS):
-            return {"kernel": self.number(value)}
+            return {"triton": dotted} if (dotted := _of_triton(value)) else {"kernel": self.number(value)}
+        if isinstance(value, torch.dtype):
+            return {"torch": str(value).removeprefix("torch.")}
+        if dotted := _of_triton(value):
+            return {"triton": dotted}
         raise TypeError(
             f"a kernel's constants are numbers, strings, None, dtypes, jit functions and tuples of these, "
-            f"got {_kind(value)}: pass its fields one by one"
+            f"got {kind_of(value)}: {advice(value)}"
         )
 
     def _place(self, kernel: Any) -> dict[str, Any]:
@@ -114,8 +126,8 @@ class Described:
         try:
             described = self.value(value)
         except TypeError:
-            return {"unknown": _kind(value)}
-        if isinstance(value, (tl.dtype, *_KERNELS)):
+            return {"unknown": kind_of(value)}
+        if isinstance(value, (tl.dtype, torch.dtype, *_KERNELS)):
             return described
         return {"constexpr" if isinstance(value, tl.constexpr) else "constant": described}
 
@@ -123,7 +135,7 @@ class Described:
         if module.__name__ in _MODULES:
             return {"module": module.__name__}
         used = set(_members(tree, expression))
-        if not self._is_ours(module) and not all(_is_number(getattr(module, name, None)) for name in used):
+        if not self._is_ours(module) and not all(_is_constant(getattr(module, name, None)) for name in used):
             return {"unknown": module.__name__}
         return {
             "namespace": {
@@ -138,9 +150,31 @@ class Described:
         return bool(file) and Path(str(file)).resolve().is_relative_to(self._root)
 
 
-def _is_number(value: Any) -> bool:
-    """Return whether it is a constant such as numpy.inf."""
-    return type(value) in (bool, int, float)
+def _is_constant(value: Any) -> bool:
+    """Return whether it is a constant such as numpy.inf or torch.float32."""
+    return type(value) in (bool, int, float, torch.dtype)
+
+
+def plain(value: Any) -> Any:
+    """Return the number or string that a subclass holds: an IntEnum's, a float64 of NumPy's."""
+    for kind, read in _SUBCLASSED.items():
+        if isinstance(value, kind) and type(value) is not bool:
+            return read(value)
+    return value
+
+
+def advice(value: Any) -> str:
+    """Return what to pass to a kernel instead of something that Triton does not take."""
+    if isinstance(value, enum.Enum):
+        return "pass its .value"
+    for kind, instead in ((np.bool_, "bool"), (np.integer, "int"), (np.floating, "float")):
+        if isinstance(value, kind):
+            return f"pass {instead}(…) of it"
+    if isinstance(value, (list, np.ndarray)):
+        return "pass a tuple, or a tensor"
+    if callable(value):
+        return "pass a @triton.jit function"
+    return "pass its fields one by one"
 
 
 def is_kernel(value: Any) -> bool:
@@ -200,7 +234,8 @@ def _dtype(dtype: Any) -> str:
     return next((name for name in _DTYPES if getattr(tl, name) == dtype), str(dtype))
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """Return "numpy.ndarray", "cs336_kernels.rmsnorm.helper"."""
     named = value if isinstance(value, type) or hasattr(value, "__qualname__") else type(value)
-    return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"
+    name = f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"
+    return name.removeprefix("builtins.")

@@ -5,20 +5,25 @@ then for good, and records all configurations that are left after pruning: any o
 on a GPU.
 """
 
+import struct
+import threading
 from typing import Any
 
 import torch
 import triton.language as tl
 from triton.runtime._allocation import NullAllocator, _allocator
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITCallable, JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .kernels import Described
+from .faults import noted
+from .kernels import Described, advice, kind_of
 from .tape import Json, Tape
 from .wanted import Compiled, Wanted
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # of an argument
+FLOATS = ("fp16", "bf16", "fp32", "fp64")  # how an annotation may fix a parameter's type
 MAX_DEPTH = 8  # of nested arguments
 OPTIONS = (  # of a launch, beside the kernel's parameters
     *("num_warps", "num_stages", "num_ctas", "maxnreg", "debug"),
@@ -37,9 +42,8 @@ class Launcher:
     """Records launches on the tape."""
 
     def __init__(self, tape: Tape, kernels: Described) -> None:
-        self._tape, self._kernels = tape, kernels
-        # configurations of the autotuned kernel that is being launched
-        self._alternatives: Json = None
+        self._tape, self._kernels, self.faults = tape, kernels, tape.faults
+        self._of_thread = threading.local()
         # of compiled kernels, by key: what the judge has told
         self.figures: dict[str, dict[str, int]] = {}
         self.target: Json = ""  # the GPU that host code hears of
@@ -54,6 +58,15 @@ class Launcher:
         JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
         Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
 
+    @property
+    def _alternatives(self) -> Json:
+        """The configurations of the autotuned kernel that this thread is launching; None if it is not tuned."""
+        return getattr(self._of_thread, "alternatives", None)
+
+    @_alternatives.setter
+    def _alternatives(self, configurations: Json) -> None:
+        self._of_thread.alternatives = configurations
+
     def choose(self, configurations: int | list[int]) -> None:
         """Begin a call: set an autotuned kernel's configuration, for all launches or for each."""
         self._configurations, self._n_tuned = configurations, 0
@@ -65,33 +78,36 @@ class Launcher:
         number = chosen if isinstance(chosen, int) else chosen[at] if at < len(chosen) else 0
         return number % n
 
+    @noted
     def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
-            hook(*args, **kwargs)
+            hook(*args, **kwargs)  # theirs
         values = self._bind(kernel, args, kwargs)
-        try:
-            described = self._described(kernel, values, kwargs)
-        except (TypeError, ValueError):
-            if not warmup:
-                raise
-            described = None  # of dtypes in place of tensors
-        if described and not warmup:
-            self._note(kernel, grid_sizes(grid, values), *described)
+        with self._tape.lock:
+            try:
+                described = self._described(kernel, values, kwargs)
+            except (TypeError, ValueError):
+                if not warmup:
+                    raise
+                described = None  # of dtypes in place of tensors
+            if described and not warmup:
+                self._note(kernel, grid_sizes(grid, values), *described)
         wanted = Wanted(self, kernel, described)
         return Compiled(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
 
     def _later(self, kernel: Any, grid: Any, args: tuple, options: dict[str, Any]) -> None:
         left = {name: value for name, value in options.items() if name not in kernel.arg_names[: len(args)]}
         values = self._bind(kernel, args, left)
-        self._note(kernel, grid_sizes(grid, values), *self._described(kernel, values, left))
+        with self._tape.lock:
+            self._note(kernel, grid_sizes(grid, values), *self._described(kernel, values, left))
 
     def _bind(self, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         for name in kwargs:
             if name not in kernel.arg_names and name not in OPTIONS:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
         own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
-        bound = kernel.signature.bind(*args, **own)
+        bound = kernel.signature.bind(*args, **own)  # theirs
         bound.apply_defaults()
         return dict(bound.arguments)
 
@@ -103,8 +119,18 @@ class Launcher:
 
     def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Json, Json]:
         """Return the arguments and the options of a launch as JSON."""
-        options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in kernel.arg_names}
-        return {name: self.encode(name, value) for name, value in values.items()}, options
+        parameters = {param.name: param for param in kernel.params}
+        options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in parameters}
+        return {name: self._argument(parameters[name], value) for name, value in values.items()}, options
+
+    def _argument(self, parameter: Any, value: Any) -> Json:
+        """Return what a parameter gets as JSON; raises TypeError where Triton's launcher would raise."""
+        if parameter.is_constexpr:
+            return self.encode(parameter.name, value)
+        if parameter.annotation_type in FLOATS:
+            value = _as_float(parameter.name, value)
+        _expect_launchable(parameter.name, value)
+        return self.encode(parameter.name, value)
 
     def ask_for(self, key: str, kernel: Any, arguments: Json, options: Json) -> None:
         """Tell the judge that the call depends on figures of this kernel that are not known yet."""
@@ -129,8 +155,7 @@ class Launcher:
             return {"constexpr": self.encode(name, value.value, depth + 1)}
         if isinstance(value, TensorDescriptor):
             return self._descriptor(name, value)
-        if hasattr(value, "base") and hasattr(value, "dtype"):
-            # triton.reinterpret
+        if isinstance(value, TensorWrapper):  # of triton.reinterpret
             return {"t": self._pointer(name, value.base), "as": str(value.dtype)}
         if isinstance(value, tuple):
             items = [self.encode(name, item, depth + 1) for item in value]
@@ -138,9 +163,6 @@ class Launcher:
             if fields is None:
                 return {"tuple": items}
             return {"namedtuple": {"name": type(value).__name__, "fields": list(fields)}, "values": items}
-        # of an Enum's, or NumPy's
-        if isinstance(value, int | float) and type(value) not in (int, float, bool):
-            value = int(value) if isinstance(value, int) else float(value)
         return self._kernels.value(value)
 
     def _pointer(self, name: str, tensor: torch.Tensor) -> int:
@@ -160,21 +182,24 @@ class Launcher:
             "padding": str(value.padding),
         }
 
+    @noted
     def tune(self, tuner: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
-            configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+            configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs  # theirs
             for config in configs:
                 if conflicts := kwargs.keys() & config.kwargs.keys():
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
+            if not configs:
+                raise ValueError(f"no configuration of {tuner.base_fn.__name__} is left after pruning")
             tuner.best_config = config = configs[self._chosen(len(configs))]
             self._alternatives = [self._configuration(each) for each in configs]
             if len(tuner.configs) > 1:
                 self._trial(tuner, config, args, kwargs)
             values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
             if config.pre_hook is not None:
-                config.pre_hook(values)
+                config.pre_hook(values)  # theirs
             return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         finally:
             tuner.nargs, self._alternatives = None, None
@@ -189,12 +214,12 @@ class Launcher:
             return
         values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
         if config.pre_hook:
-            config.pre_hook(values)
-        tuner.pre_hook(values)
+            config.pre_hook(values)  # theirs
+        tuner.pre_hook(values)  # theirs
         tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-        tuner.post_hook(values, exception=None)
+        tuner.post_hook(values, exception=None)  # theirs
         tuner.cache[key] = config
-        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)
+        tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)  # theirs
 
 
 def _key(tuner: Any, kwargs: Any) -> tuple:
@@ -204,13 +229,44 @@ def _key(tuner: Any, kwargs: Any) -> tuple:
     return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
 
 
+def _as_float(name: str, value: Any) -> float:
+    """Return what a parameter that is annotated as a float gets: Triton's launcher asks no more of it."""
+    try:
+        return struct.unpack("d", struct.pack("d", value))[0]
+    except (struct.error, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(f"argument {name} is annotated as a float: got a {kind_of(type(value))}") from error
+
+
+def _expect_launchable(name: str, value: Any) -> None:
+    """Raise TypeError or OverflowError for what Triton's launcher does not take but as a tl.constexpr."""
+    match value:
+        case tuple():
+            for item in value:
+                _expect_launchable(name, item)
+        case bool() | float() | None | torch.Tensor() | TensorWrapper() | TensorDescriptor() | tl.constexpr():
+            pass
+        case int():
+            if not MIN_INT <= int.__int__(value) <= MAX_INT:
+                raise OverflowError(f"argument {name} does not fit in 64 bits: got {value}")
+        case JITCallable():
+            pass
+        case str() | torch.dtype() | tl.dtype():
+            raise TypeError(
+                f"argument {name}: Triton takes a {kind_of(type(value))} as a constant alone: "
+                f"write `{name}: tl.constexpr` in the kernel"
+            )
+        case _:
+            raise TypeError(f"argument {name}: Triton does not take a {kind_of(type(value))}: {advice(value)}")
+
+
 def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
     """Return one to three sizes, padded with 1."""
     if callable(grid):
-        grid = grid(values)
-    if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):
+        grid = grid(values)  # theirs
+    is_one = hasattr(grid, "__len__") and hasattr(grid, "__getitem__") and len(grid) > 0
+    if not is_one or not all(hasattr(size, "__index__") for size in grid):
         raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
-    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]
+    sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]  # theirs
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
         if size > limit:
             raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")

@@ -38,6 +38,7 @@ class Session:
         self._target: str | dict[str, Any] = ""
         self._asks_at_import = False
         self.graph: Any = None  # of the differentiable call before
+        self._faults = self._tape.faults
         self._told = 0  # descriptions of kernels that the judge has
 
     def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
@@ -62,8 +63,11 @@ class Session:
         except (requests.WrongReturn, Missing) as error:
             reply = {"status": "failed", "message": str(error)[:MAX_MESSAGE]}
         except BaseException as error:
+            self._faults.note(error)
             reply = {"status": "raised", **describe(error, self._folder), "in_kernel": False}
             error.__traceback__ = None
+        if said := self._faults.take():
+            reply = {"status": "broken", "message": said}
         program = self._tape.take(self._new_kernels(), groups, bare)
         reply["asked"] = self._asks_at_import or self._answers.were_asked or self._launcher.were_asked
         return reply, [torch.frombuffer(bytearray(program), dtype=torch.uint8)]
@@ -136,7 +140,7 @@ def backward(
     """Return the gradients of the sum of what was returned last."""
     output, inputs = session.graph
     session.graph = None
-    return [list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False
+    return [list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False  # theirs
 
 
 HANDLERS: dict[str, Callable[..., tuple[list[list[torch.Tensor]], bool]]] = {

@@ -10,6 +10,7 @@ import ctypes
 import json
 import math
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from . import bodies
+from .faults import Faults, noted
 
 Json = Any
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
@@ -42,7 +44,8 @@ METADATA = {  # operations that change a tensor in place, but no memory
         "swapdims",
         "rename",
     ]
-} | {"aten::resize_"}
+}
+RESIZING = ("aten::resize_", "aten::resize_as_")
 
 
 class Tape(TorchDispatchMode):
@@ -61,11 +64,22 @@ class Tape(TorchDispatchMode):
         self.chunk = 0  # the number of the program that is being written
         # numbers of storages that a GPU machine would have on its GPU
         self.on_gpu: set[int] = set()
-        self.device: str | None = None  # of what is made, if the call that makes it names one
+        self._of_thread = threading.local()
+        self.lock = threading.RLock()  # tables are filled by one thread at a time
         self.default_device = "cpu"
         self.is_strict = True  # whether tensors of two devices may not be mixed
+        self.faults = Faults()
         self.modes: list[Any] = [self]  # that are on while a submission's code runs
         self._new_chunk()
+
+    @property
+    def device(self) -> str:
+        """The device that this thread's new memory is wanted on; "" if it is not said."""
+        return getattr(self._of_thread, "device", "")
+
+    @device.setter
+    def device(self, device: str) -> None:
+        self._of_thread.device = device
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -101,21 +115,26 @@ class Tape(TorchDispatchMode):
     # what steps are made of
 
     def step(self, *parts: Json) -> None:
-        self._steps.append(parts)
-        self._since_sweep += 1
-        if self._since_sweep > SWEEP_EVERY:
-            self.sweep()
+        with self.lock:
+            self._steps.append(parts)
+            self._since_sweep += 1
+            if self._since_sweep > SWEEP_EVERY:
+                self.sweep()
 
     def sweep(self) -> None:
         """Record which storages have been freed."""
         self._since_sweep = 0
         gone = [number for number, reference in self._references.items() if reference.expired()]
         for number in gone:
-            del self._numbers[self._references.pop(number).cdata]
-            self._constants.pop(number, None)
-            self.on_gpu.discard(number)
+            del self._numbers[self._references[number].cdata]
+            self._gone(number)
         if gone:
             self._steps.append(("free", gone))
+
+    def _gone(self, number: int) -> None:
+        del self._references[number]
+        self._constants.pop(number, None)
+        self.on_gpu.discard(number)
 
     def mark(self, name: str) -> None:
         """Record a point that the judge's own handlers have reached."""
@@ -142,13 +161,14 @@ class Tape(TorchDispatchMode):
 
     def view(self, tensor: torch.Tensor) -> int:
         """Return a view's number in this chunk; memory of unknown origin becomes a constant."""
-        number, is_new = self._number(tensor)
-        if is_new:
-            self._place(number)
-            self._constant(number, tensor)
-        elif number in self._constants:
-            self._recheck(number, tensor)
-        return self._view(number, tensor)
+        with self.lock:
+            number, is_new = self._number(tensor)
+            if is_new:
+                self._place(number)
+                self._constant(number, tensor)
+            elif number in self._constants:
+                self._recheck(number, tensor)
+            return self._view(number, tensor)
 
     def _view(self, number: int, tensor: torch.Tensor) -> int:
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -202,28 +222,34 @@ class Tape(TorchDispatchMode):
 
     # what PyTorch does
 
+    @noted
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func._schema.name in OPDEFS:
             with bodies.followed(self.modes, func):
-                return func(*args, **kwargs)
+                return func(*args, **kwargs)  # theirs
         if func._can_decompose() and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
             return parts
-        return self._operation(func, args, kwargs)
+        with self.lock:
+            return self._operation(func, args, kwargs)
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self:
-            return func.decompose(*args, **kwargs)
+            return func.decompose(*args, **kwargs)  # theirs
 
     def _operation(self, func: Any, args: Any, kwargs: Any) -> Any:
         inputs = strided((args, kwargs))
         self._refuse_mixed(func, inputs)
         if func._schema.name in METADATA:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs)  # theirs
+        if func._schema.name in RESIZING:
+            return self._resized(func, args, kwargs)
         known = {tensor.untyped_storage()._cdata for tensor in inputs}
         is_view = func.is_view and not func._schema.is_mutable
         before = () if is_view else self._arguments(args, kwargs)
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs)  # theirs
+        if is_without_memory(result):
+            return result
         outputs = strided(result)
         if is_view and all(tensor.untyped_storage()._cdata in known for tensor in outputs):
             for tensor in outputs:
@@ -246,12 +272,44 @@ class Tape(TorchDispatchMode):
                 fill(tensor)
         if func._schema.is_mutable:
             self._forget_constants(func, inputs)
-        name = f"{func._schema.name}.{func._overloadname}"
-        operation = self._operations.setdefault(name, len(self._operations))
         if not inputs and outputs and any(argument.name == "dtype" for argument in func._schema.arguments):
             arguments[1]["dtype"] = self.encode(outputs[0].dtype)  # whatever the default is
         views = [self._view(self._number(tensor)[0], tensor) for tensor in outputs]
-        self.step("op", operation, *arguments, views, self.line())
+        self._note(f"{func._schema.name}.{func._overloadname}", arguments[0], arguments[1], views)
+
+    def _resized(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call resize_: larger memory is new memory, into which what was there is copied."""
+        tensor = args[0]
+        if not is_followed(tensor):
+            return func(*args, **kwargs)  # theirs
+        storage = tensor.untyped_storage()
+        self.view(tensor)
+        n_before, old = storage.nbytes(), self._numbers[storage._cdata]
+        result = func(*args, **kwargs)  # theirs
+        if storage.nbytes() > n_before:
+            del self._numbers[storage._cdata]
+            new, _ = self._number(tensor)
+            if old in self.on_gpu:
+                self.on_gpu.add(new)
+            whole = self._flat(new, str(tensor.dtype).removeprefix("torch."), storage.nbytes() // tensor.itemsize)
+            size, kind = list(self._views)[whole][3], {"dtype": self.encode(tensor.dtype)}
+            self._note("aten::empty.memory_format", [list(size)], kind, [whole])
+            if n_before:
+                start, source = (self._flat(number, "uint8", n_before) for number in (new, old))
+                self._note("aten::copy_.default", [{"t": start}, {"t": source}], {}, [start])
+            else:
+                fill(tensor)
+            self._gone(old)
+            self._steps.append(("free", [old]))
+        return result
+
+    def _flat(self, number: int, dtype: str, n_elements: int) -> int:
+        """Return the view of a storage's first elements."""
+        return self._views.setdefault((number, dtype, 0, (n_elements,), (1,)), len(self._views))
+
+    def _note(self, name: str, args: Json, kwargs: Json, views: list[int]) -> None:
+        operation = self._operations.setdefault(name, len(self._operations))
+        self.step("op", operation, args, kwargs, views, self.line())
 
     def _forget_constants(self, func: Any, inputs: list[torch.Tensor]) -> None:
         """Forget constants in memory that an operation has written to."""
@@ -296,6 +354,12 @@ class Tape(TorchDispatchMode):
 def strided(tree: Any) -> list[torch.Tensor]:
     """Return all tensors in nested arguments or results that have a storage."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and is_followed(leaf)]
+
+
+def is_without_memory(tree: Any) -> bool:
+    """Return whether a result is of meta tensors, which have a shape and nothing else."""
+    found = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return bool(found) and all(tensor.device.type == "meta" for tensor in found)
 
 
 def is_followed(tensor: torch.Tensor) -> bool:

@@ -185,7 +185,7 @@ class Builder(Elementwise):
 
     def create_print(self, *args: Any, **kwargs: Any) -> None:
         if not self.watch.is_rehearsal:
-            super().create_print(*args, **kwargs)
+            super().create_print(*args, **kwargs)  # theirs
 
     def create_assume(self, condition: Handle) -> None:
         if not condition:

@@ -260,7 +260,7 @@ def _of_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(value, tensor) for value in (*args, *kwargs.values())):
         name = function.__name__
         raise TypeError(f"Did you forget to add @triton.jit ? {name} takes constants, not tensors: call tl.cdiv")
-    return function(*args, **kwargs)
+    return function(*args, **kwargs)  # theirs
 
 
 def _root(function: Any) -> str:
@@ -284,7 +284,7 @@ def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"a kernel cannot call {name}, which is no function of Triton's; put @triton.jit before it")
     key = function, repr(args), repr(kwargs)
     if key not in _called_before:
-        _called_before[key] = function(*args, **kwargs)
+        _called_before[key] = function(*args, **kwargs)  # theirs
     result = _called_before[key]
     if not _is_constant(result):
         raise TypeError(f"a kernel cannot use what {name} returns, a {type(result).__name__}")

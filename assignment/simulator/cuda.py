@@ -12,6 +12,9 @@ import torch
 import triton.testing
 from torch.overrides import TorchFunctionMode
 
+from .gpu import H100
+from .one_gpu import answer_as
+
 _CPU = torch.device("cpu")
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 _where = ""
@@ -63,8 +66,7 @@ def patch(where: str = "where the simulator runs kernels") -> None:
     """
     global _where
     _where = where
-    torch.cuda.is_available = lambda: True
-    torch.cuda.device_count = lambda: 1
+    answer_as(H100)
     torch.cuda.Event = _no_clock  # type: ignore[assignment, misc]
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
     torch.Generator = _Generator  # type: ignore[assignment, misc]

@@ -6,13 +6,14 @@ from triton.runtime import driver
 
 from .builder import TARGET
 from .gpu import H100
-from .host import Driver, answer_as
+from .host import Driver
+from .one_gpu import answer_questions
 from .undefined import fill_fresh_memory
 
 
 def install() -> None:
     """Install the device."""
     driver.set_active(Driver(TARGET, H100))
-    answer_as(H100)
+    answer_questions(H100)
     fill_fresh_memory()
     warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")

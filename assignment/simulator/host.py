@@ -1,12 +1,15 @@
-"""Answers to host code's questions about the GPU: its properties; synchronising does nothing."""
+"""Triton's driver for a GPU that does not exist."""
 
-import contextlib
-import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import triton.testing
 from triton.backends.driver import DriverBase
+
+from .streams import NotThere, Refused
+
+_NOT_HERE = "is not available where there is no GPU: launch as kernel[grid](...), and leave the rest to Triton"
 
 
 class Driver(DriverBase):
@@ -15,7 +18,7 @@ class Driver(DriverBase):
     def __init__(self, target: Any, properties: Mapping[str, Any], number: int = 0) -> None:
         """Set up the device; kernels are cached by its `number`."""
         self._target, self._properties, self._number = target, properties, number
-        self.utils = types.SimpleNamespace(get_device_properties=self._triton_properties)
+        self.utils = _Utils(self._triton_properties)
 
     @classmethod
     def is_active(cls) -> bool:
@@ -43,10 +46,16 @@ class Driver(DriverBase):
         return self._properties["major"], self._properties["minor"]
 
     def get_benchmarker(self) -> Any:
-        raise RuntimeError("there is no clock here: time kernels with --device cuda")
+        return triton.testing.do_bench
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        raise NotImplementedError("kernels are not launched here")
+        raise Refused(f"triton's driver.map_python_to_cpp_type {_NOT_HERE}")
+
+    def launcher_cls(self, *_: Any) -> Any:
+        raise Refused(f"triton's driver.launcher_cls {_NOT_HERE}")
+
+    def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
+        return args
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         return torch.empty(0)
@@ -67,24 +76,11 @@ class Driver(DriverBase):
         }
 
 
-def answer_as(properties: Mapping[str, Any]) -> None:
-    """Have torch.cuda answer as a GPU with these properties.
+class _Utils:
+    """What Triton's driver can do with a binary, of which only the GPU's properties are known."""
 
-    This holds for the rest of the process, or until the next call.
-    """
-    stream = types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None, wait_stream=lambda other: None)
-    answers: dict[str, Any] = {
-        "get_device_properties": lambda device=None: types.SimpleNamespace(**properties),
-        "get_device_capability": lambda device=None: (properties["major"], properties["minor"]),
-        "get_device_name": lambda device=None: properties["name"],
-        "current_device": lambda: 0,
-        "set_device": lambda device: None,
-        "synchronize": lambda device=None: None,
-        "current_stream": lambda device=None: stream,
-        "default_stream": lambda device=None: stream,
-        "device": lambda device: contextlib.nullcontext(),
-        "device_of": lambda tensor: contextlib.nullcontext(),
-        "stream": lambda stream: contextlib.nullcontext(),
-    }
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
+    def __init__(self, get_device_properties: Callable[..., dict[str, Any]]) -> None:
+        self.get_device_properties = get_device_properties
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotThere(f"triton's driver.active.utils.{name} {_NOT_HERE}")

@@ -69,7 +69,7 @@ def _bound(name: str, member: Callable) -> Callable:
         if builder.grid_idx is None:
             raise ValueError(f"{name} can only be called in a function decorated with @triton.jit")
         kwargs["_semantic"] = semantic
-        return function(*args, **kwargs)
+        return function(*args, **kwargs)  # theirs
 
     call.__name__, call.__doc__ = name, member.__doc__
     return call

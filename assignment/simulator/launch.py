@@ -62,7 +62,7 @@ def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     """Launch: `kernel[grid](*args, **kwargs)`."""
     for hook in self.pre_run_hooks:
-        hook(*args, **kwargs)
+        hook(*args, **kwargs)  # theirs
     kernel = _kernel(self)
     values = _bind(kernel, args, kwargs)
     if warmup:
@@ -123,7 +123,7 @@ def call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Call one @triton.jit function from another."""
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
-    return _kernel(self).function(*args, **kwargs)
+    return _kernel(self).function(*args, **kwargs)  # theirs
 
 
 def _kernel(self: Any) -> _Kernel:
@@ -163,7 +163,7 @@ def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any
     for name in kwargs:
         if name not in kernel.params and not hasattr(builder.options, name):
             raise KeyError(f"Keyword argument {name} was specified but unrecognised")
-    bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in kernel.params})
+    bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in kernel.params})  # theirs
     bound.apply_defaults()
     return bound.arguments
 

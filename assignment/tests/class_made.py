@@ -69,6 +69,6 @@ def made(folder: Path) -> Path:
     failed = Case("tile", score.FAIL, f"{MARKUP}\no: 3 of 4 elements wrong", hints=(HINT,))
     keep(folder, "bo", report(wrong, {FLASH: failed}, import_error=MARKUP), wrong, (Person(f"Bo {MARKUP}"),))
     doubted = Case("tile", score.NEEDS_REVIEW, DOUBT)
-    keep(folder, "cy", report(right, {VALUES: doubted}), right)
+    keep(folder, "cy", report(right, {VALUES: doubted}), right, (Person("Cy", email="cy@uni.example"),))
     keep(folder, "di", results.failed(f"/class/di: cannot be read {MARKUP}"), None)
     return folder

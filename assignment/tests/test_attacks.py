@@ -131,6 +131,28 @@ def test_a_line_is_one_of_the_submission():
             assert any(entry.line in line for line in source.splitlines()), entry.name
 
 
+def test_a_variant_may_be_for_staff_to_look_at():
+    """Then it must be, and keeps its points all the same"""
+    entry, seen = replace(A_VARIANT, is_doubted=True), {VALUES: Verdict("needs review", 0.1)}
+    assert judge([row(entry, seen)], DECLARED) == []
+    (line,) = judge([row(A_VARIANT, seen)], DECLARED)
+    assert "is doubted in test_rmsnorm.py::test_forward_values" in line
+    (line,) = judge([row(entry, {VALUES: Verdict("ok", 0.1)})], DECLARED)
+    assert "was to be for staff to look at" in line
+
+
+def test_variants_may_be_folders_and_other_bytes():
+    """A folder's modules are where its imports look for them; what Windows writes is graded as if it had not"""
+    files = entry(VARIANT, "weighted_sum_package").submission.files
+    assert {"cs336_kernels/part/__init__.py", "cs336_kernels/part/launch/tiles.py"} <= set(files)
+    plain, windows, marked = (
+        entry(VARIANT, f"weighted_sum_row_program{end}").submission.sources["cs336_kernels/part.py"]
+        for end in ("", "_crlf", "_mark")
+    )
+    assert plain == windows
+    assert plain.rstrip() == marked
+
+
 @pytest.mark.parametrize(
     ("seen", "finding"),
     [

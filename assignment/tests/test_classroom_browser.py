@@ -15,7 +15,7 @@ from assignment.tests.class_made import MARKUP, SPEED, TIMING
 
 webdriver: Any = pytest.importorskip("selenium.webdriver", reason="needs selenium: uv sync")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-PAGES = ("report.html", "leaderboard.html", "students/ada.html", "students/bo.html", "students/di.html")
+PAGES = ("report.html", "leaderboard.html", "similar.html", "students/ada.html", "students/bo.html", "students/di.html")
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="needs Chromium: apt-get install chromium chromium-driver"
 )
@@ -55,6 +55,12 @@ def folder(tmp_path_factory):
     class_made.keep(made, "ada", told, class_made.submission(), (Person(MARKUP),))
     assert classroom.main(["report", str(made), "--title", MARKUP]) == 0
     assert classroom.main(["leaderboard", str(made), "--title", MARKUP]) == 0
+    long = class_made.submission(
+        "".join(f"def f_{i}(x):\n    return x.f_{i}({MARKUP!r}, x + {i})\n" for i in range(99))
+    )
+    for name in ("eve", "flo"):
+        class_made.keep(made, name, class_made.report(long), long)
+    assert classroom.main(["similar", str(made)]) == 0
     return made
 
 
@@ -87,6 +93,24 @@ def test_a_page_opens_without_a_complaint(browser, folder, page, scheme, width):
     assert browser.execute_script("return document.images.length") == 0
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script(CONTRAST) >= 4.5
+
+
+def test_the_pass_rate_of_a_check_is_on_a_narrow_screen(browser, folder):
+    opened(browser, folder / "report.html", width=360)
+    cell = "document.querySelector('#checks ~ .scroll tbody td[data-sort]').getBoundingClientRect()"
+    assert 0 < browser.execute_script(f"return {cell}.right") <= 360
+    assert "%" in browser.execute_script("return document.querySelector('#checks ~ .scroll tbody td').textContent")
+
+
+def test_evidence_stands_on_the_line_of_its_row(browser, folder):
+    opened(browser, folder / "report.html")
+    row = "[...document.querySelectorAll('#review + .scroll tbody tr')].map((r) => "
+    tops = browser.execute_script(
+        f"return {row} r.querySelector('summary').getBoundingClientRect().top - "
+        "r.cells[0].querySelector('a').getBoundingClientRect().top)"
+    )
+    assert tops
+    assert all(abs(top) < 3 for top in tops)
 
 
 def test_a_complaint_would_be_seen(browser, tmp_path):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import compare, cpu, reproduce
+from assignment.classroom import compare, cpu, reproduce, results, tables
+from assignment.classroom.handed_in import Handed
 from assignment.commands import run as grading
 from assignment.submission import REFERENCE, Submission, UnusableSubmission, pack
 
@@ -100,7 +101,22 @@ def test_a_submission_without_a_grade(folders, capsys):
     status, out = told(capsys, folders("new", ada=failed), folders("old", ada=report(check())))
     assert status == compare.CHANGED
     assert "ada: 3 → 0" in out
-    assert "not graded: absent → the grader ended" in out
+    assert "not graded: absent → not graded" in out
+    lost: dict[str, Any] = {**failed, "failed": "/another/place: no report within 1800 s"}
+    status, out = told(capsys, folders("newer", ada=lost), folders("older", ada=failed))
+    assert status == compare.ALIKE  # no verdict has changed
+
+
+def test_only_a_changed_verdict_is_a_change(folders, capsys):
+    """Not somebody who has handed in since, nor a report that an earlier run has left"""
+    old = folders("old", ada=report(check()), gone=report(check()))
+    new = folders("new", ada=report(check()), late=report(check()))
+    (new / results.SETTINGS).write_text(results.Settings(7).text())
+    tables.write(new, tables.Form((Handed("ada", Path("ada")),)))
+    status, out = told(capsys, new, old)
+    assert status == compare.ALIKE
+    assert "only before: gone" in out
+    assert "late" not in out
 
 
 @pytest.mark.parametrize("command", [["compare", "nowhere", "nowhere"], ["reproduce", "nowhere.json"]])
@@ -166,7 +182,7 @@ def test_another_graders_commit_is_checked_out_for_as_long_as_it_takes(monkeypat
     then["versions"]["grader"] = "another"
     with reproduce._grader_of(then, notes) as root:
         assert root.name == "abc"
-    assert asked == [("worktree", "add"), ("worktree", "remove")]
+    assert asked == [("worktree", "prune"), ("worktree", "add"), ("worktree", "remove")]
     then["classroom"]["grader"] = "abc+"
     with reproduce._grader_of(then, notes) as root:
         assert root == reproduce.ROOT

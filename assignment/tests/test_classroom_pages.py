@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import decisions, leaderboard, overview, pages, results
-from assignment.classroom.handed_in import Person
+from assignment.classroom import decisions, leaderboard, overview, pages, results, tables
+from assignment.classroom.handed_in import Handed, Person
 from assignment.judge import score
 from assignment.judge.case import Case
 from assignment.tests import class_made
@@ -127,7 +127,7 @@ def test_what_a_student_wrote_is_text_and_nothing_is_fetched(made):
         assert page.count("<script>") == 1
         assert "&lt;script&gt;" in page or path.name == "report.html"
         links = re.findall(r'(?:src|href)="([^"]*)"', page)
-        assert all(re.fullmatch(r"#[\w-]+|students/\w+\.html", link) for link in links)
+        assert all(re.fullmatch(r"#[\w.:-]+|students/\w+\.html", link) for link in links)
         assert "default-src &#39;none&#39;" in page
 
 
@@ -138,7 +138,38 @@ def test_a_student_s_page_tells_neither_seed_nor_place(made):
         assert seed not in page
         assert "/class/" not in page
         assert "--seed" not in page
+        others = {"ada", "bo", "cy", "di"} - {path.stem}
+        assert not [name for name in others if re.search(rf"\b{name}\b", page)]
     assert "line_12 = 12</mark>" in (made / "students" / "cy.html").read_text()
+
+
+def test_what_students_get_holds_nothing_of_the_staff_s(tmp_path):
+    """Whatever a message, a traceback or a log says: no seed, no path of this machine, nobody else's name"""
+    folder = tmp_path / "staff" / "r"
+    seed = results.opened(folder, "auto", "auto", ()).seed
+    said = (
+        f"{tmp_path}/staff/class/x.py, {tmp_path}/staff/r/logs, {results.ROOT}/grade.py --seed {seed} and seed {seed}"
+    )
+    of = class_made.submission()
+    told = class_made.report(of, {VALUES: Case("tile", score.FAIL, said)}, import_error=said, notes_to_staff=[said])
+    settings = results.known(folder)
+    handed = [Handed(name, tmp_path / "staff" / "class" / name) for name in ("adalovelace", "grace", "alan")]
+    for one in handed[:2]:
+        results.Results(folder, settings).keep(one, "key", told, said, of)
+    results.Results(folder, settings).keep(handed[2], "", results.failed(said), said)
+    tables.write(folder, tables.Form(tuple(handed)))
+    assert classroom.main(["report", str(folder)]) == 0
+    for one in handed:
+        page = (folder / "students" / f"{one.name}.html").read_text()
+        private = [str(seed), str(tmp_path), str(results.ROOT), *(other.name for other in handed if other != one)]
+        assert not [text for text in private if text in page]
+
+
+def test_the_handbook_hands_out_pages_and_no_logs():
+    handbook = (results.ROOT / "assignment" / "README.md").read_text()
+    step = handbook.partition("**7. Publish.**")[2].partition("**8.")[0]
+    assert "`results/students/<name>.html`" in step
+    assert "logs/<name>" not in step
 
 
 def test_code_is_shown_once(tmp_path):
@@ -148,6 +179,41 @@ def test_code_is_shown_once(tmp_path):
     page = (tmp_path / "r" / "students" / "cy.html").read_text()
     assert page.count("line_12 = 12</mark>") == 1
     assert page.count("loads x_ptr[0]") == 2
+
+
+def test_a_likely_cause_is_told_once_with_the_checks_that_it_explains(tmp_path):
+    of, failed = class_made.submission(), Case("tile", score.FAIL, "y: wrong", hints=(HINT,))
+    told = class_made.report(of, {FLASH: failed, VALUES: failed})
+    class_made.keep(tmp_path / "r", "bo", told, of)
+    assert classroom.main(["report", str(tmp_path / "r")]) == 0
+    page = re.sub("<wbr>", "", (tmp_path / "r" / "students" / "bo.html").read_text())
+    assert page.count("old accumulator is not rescaled") == page.partition("<h2>Log")[0].count("old accumulator") == 1
+    cause = page.partition('id="cause-1"')[2].partition("</div>")[0]
+    for name in (FLASH, VALUES):
+        assert f'href="#{name}"' in cause
+        assert f'<section id="{name}"' in page
+    assert page.count('href="#cause-1"') == 2
+
+
+def test_the_number_of_a_check_stands_before_its_name(made):
+    page = (made / "report.html").read_text()
+    table = page.partition('id="checks"')[2].partition("</table>")[0]
+    assert re.search(r'<thead><tr><th scope="col" class="n">pass rate</th>', table)
+    assert all(row.lstrip().startswith('<td class="n"') for row in re.findall(r"<tr>(<td.*)", table))
+
+
+def test_the_distribution_has_upright_bars_and_quartiles(made):
+    page = (made / "report.html").read_text()
+    drawn = page.partition('class="histogram"')[2].partition("</svg>")[0]
+    bars = re.findall(r'<rect class="good" x="[\d.]+" y="([\d.]+)" width="40" height="([\d.]+)"', drawn)
+    assert len(bars) == overview.BINS
+    assert all(float(y) + float(height) == 190 for y, height in bars)
+    assert max(float(height) for _, height in bars) == 140
+    (box,) = re.findall(r'class="box" x="([\d.]+)" y="8" width="([\d.]+)"', drawn)
+    (median,) = re.findall(r'class="median" x1="([\d.]+)"', drawn)
+    drawn_at = [float(box[0]), float(box[0]) + float(box[1])]
+    assert drawn_at == pytest.approx([20 + 440 * points / 80 for points in (77.5, 80.0)], abs=0.1)
+    assert float(median) == 460
 
 
 def test_a_decision_shows_on_the_student_s_page(made, tmp_path):

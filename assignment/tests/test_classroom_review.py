@@ -1,12 +1,14 @@
 """What needs a person, and that what they decide counts, and is never lost."""
 
 import csv
+import re
+import shlex
 import threading
 
 import pytest
 
+from assignment.classroom import COMMAND, decisions, evidence, review, tables
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import decisions, evidence, review, tables
 from assignment.judge import score
 from assignment.judge.case import Case
 from assignment.submission import UnusableSubmission
@@ -215,12 +217,23 @@ def test_a_line_of_a_traceback_has_code():
 
 def test_where_nothing_was_graded(tmp_path, capsys):
     assert run(tmp_path / "none") == classroom.UNUSABLE
-    assert "expected a folder that `classroom grade` has made" in capsys.readouterr().err
+    assert f"expected a folder that `{COMMAND} grade` has made" in capsys.readouterr().err
 
 
 def test_tables_are_remembered(folder):
     form = tables.form_of(folder)
     assert [one.name for one in form.handed] == ["ada", "bo", "cy", "di"]
     (folder / tables.FILE).write_text('{"pick": "worst"')
-    with pytest.raises(UnusableSubmission, match="run `classroom grade` again"):
+    with pytest.raises(UnusableSubmission, match=f"run `{COMMAND} grade` again"):
         tables.form_of(folder)
+
+
+def test_the_command_that_is_told_can_be_pasted(folder, capsys):
+    assert classroom.main(["review", str(folder)]) == review.OPEN
+    told = re.findall(r"decide, with other points or these: (.*)", capsys.readouterr().out)
+    assert told
+    for line in told:
+        assert line.startswith(f"{COMMAND} review ")
+        arguments = shlex.split(line.removeprefix(f"{COMMAND} ").replace("$USER", "grace"))
+        assert classroom.main(arguments) == review.SETTLED
+    assert classroom.main(["review", str(folder)]) == review.SETTLED

@@ -8,11 +8,12 @@ import re
 
 import pytest
 
-from assignment.attacks import bugs, corpus
+from assignment.attacks import bugs, corpus, made
+from assignment.attacks.disguise import disguised
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import made, prints, similar
-from assignment.classroom.disguise import disguised
-from assignment.classroom.similar import ROOT, Work
+from assignment.classroom import alike, pages, prints, similar
+from assignment.classroom.alike import Work
+from assignment.classroom.similar import ROOT
 from assignment.submission import PACKAGE, Submission, pack
 
 KERNEL = '''
@@ -48,8 +49,8 @@ def variants():
 
 @pytest.fixture(scope="module")
 def known():
-    handout = similar.given([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md"])
-    return handout | {*prints.prints_of(Submission(bugs.base()).sources).places}
+    handout = similar.texts_of([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md"])
+    return {*prints.prints_of(handout).places} | {*prints.prints_of(Submission(bugs.base()).sources).places}
 
 
 def works(submissions):
@@ -81,17 +82,37 @@ def test_a_disguised_package_still_has_its_functions():
 # what is alike
 
 
-def test_copies_are_found_and_variants_are_not_accused(variants, known):
-    """Every variant beside a disguised copy of every third: the same hand wrote them all"""
+SAME_LINES = 6  # one after the other, of two variants: one of them was written from the other
+
+
+def runs_of(submission, given):
+    """Return each run of so many lines that hold something, but those that all have been given."""
+    lines = [line.strip() for text in submission.sources.values() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if line not in given]
+    return {tuple(own[i : i + SAME_LINES]) for i in range(len(own) - SAME_LINES + 1)}
+
+
+def test_copies_are_found_and_variants_are_not_accused(variants, known, monkeypatch):
+    """Every variant beside a disguised copy of every third: the same hand wrote them all, some from others"""
     copied = [*variants][::3]
     copies = {f"copy of {name}": Submission(disguised(variants[name].files, random.Random(name))) for name in copied}
-    found = similar.compared(works(variants | copies), known)
-    pairs = {frozenset((pair.left, pair.right)) for pair in found.pairs}
     expected = {frozenset((name, f"copy of {name}")) for name in copied} - {
         frozenset(("variants/base", "copy of variants/base"))  # which all have been given
     }
-    assert pairs == expected
-    assert found.highest_below < 0.4
+    given = {line.strip() for text in Submission(bugs.base()).sources.values() for line in text.splitlines()}
+    runs = {name: runs_of(submission, given) for name, submission in variants.items()}
+
+    def is_related(pair):
+        left, right = (name.removeprefix("copy of ") for name in (pair.left, pair.right))
+        return left == right or bool(runs[left] & runs[right])
+
+    compared = works(variants | copies)
+    pairs = {frozenset((pair.left, pair.right)) for pair in alike.compared(compared, known).pairs}
+    assert expected <= pairs
+    monkeypatch.setattr(alike, "threshold_of", lambda alike: 0.0)
+    unrelated = [pair for pair in alike.compared(compared, known).pairs if not is_related(pair)]
+    assert len(unrelated) > 1000
+    assert max(pair.alike for pair in unrelated) < 0.4
 
 
 @pytest.mark.parametrize(
@@ -136,26 +157,26 @@ def class_of(*texts, owners=None):
 def test_what_all_have_been_given_does_not_count():
     shared = long(1)
     texts = [shared + long(i) for i in range(2, 5)]
-    assert not similar.compared(class_of(*texts), {*prints.prints_of({"a.py": shared}).places}).pairs
+    assert not alike.compared(class_of(*texts), {*prints.prints_of({"a.py": shared}).places}).pairs
 
 
 def test_two_submissions_of_one_student_are_not_compared():
     texts = [long(1), long(1), long(2)]
-    assert [pair.alike for pair in similar.compared(class_of(*texts), set()).pairs] == [1.0]
-    assert not similar.compared(class_of(*texts, owners=["ada", "ada", "bo"]), set()).pairs
+    assert [pair.alike for pair in alike.compared(class_of(*texts), set()).pairs] == [1.0]
+    assert not alike.compared(class_of(*texts, owners=["ada", "ada", "bo"]), set()).pairs
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_a_small_class(n):
     """Two of whom share all"""
-    found = similar.compared(class_of(long(0), *map(long, range(n - 1))), set())
+    found = alike.compared(class_of(long(0), *map(long, range(n - 1))), set())
     assert [(pair.left, pair.right) for pair in found.pairs] == [("s0", "s1")]
 
 
 def test_one_file_of_several_is_enough():
     mine, other = ({f"{PACKAGE}/{name}.py": long(seed) for name, seed in files} for files in
                    ([("a", 1), ("b", 2), ("c", 3)], [("d", 1), ("e", 4), ("f", 5)]))  # fmt: skip
-    (pair,) = similar.compared([Work("x", frozenset("x"), mine), Work("y", frozenset("y"), other)], set()).pairs
+    (pair,) = alike.compared([Work("x", frozenset("x"), mine), Work("y", frozenset("y"), other)], set()).pairs
     assert pair.where.endswith(("a.py", "d.py"))
     assert pair.passages[0].left == (f"{PACKAGE}/a.py", 1, 61)
     assert pair.passages[0].right == (f"{PACKAGE}/d.py", 1, 61)
@@ -163,24 +184,62 @@ def test_one_file_of_several_is_enough():
 
 @pytest.mark.parametrize("text", ["", "def f(:", "x = '''", "\0", "é = 1\n" * 3, "(" * 500, "\t x\n  y\n"])
 def test_what_is_no_python_is_compared_as_far_as_it_goes(text):
-    assert not similar.compared(class_of(text, text), set()).pairs
+    assert not alike.compared(class_of(text, text), set()).pairs
 
 
 def test_the_threshold_follows_the_class():
-    assert similar.threshold_of([0.01] * 99 + [1.0]) == similar.FLOOR
-    assert similar.threshold_of([i / 200 for i in range(100)]) > similar.FLOOR
-    assert similar.threshold_of([0.9] * 50 + [0.0] * 50) == similar.CEILING
+    assert alike.threshold_of([0.01] * 99 + [1.0]) == alike.FLOOR
+    assert alike.threshold_of([i / 200 for i in range(100)]) > alike.FLOOR
+    assert alike.threshold_of([0.9] * 50 + [0.0] * 50) == alike.CEILING
 
 
-def test_the_page_holds_what_students_wrote_as_text():
+def page_of(tmp_path, class_, found=None, known=frozenset()):
+    found = found or alike.compared(class_, set())
+    shown = similar.shown(found, alike.identical(class_, known), {work.name: work for work in class_})
+    pages.write(tmp_path / "similar.html", "similar.html", **shown)
+    return (tmp_path / "similar.html").read_text()
+
+
+def test_a_ring_is_one_cluster():
+    """Five who share one file, and two others: two clusters, not eleven pairs"""
+    texts = [long(1)] * 5 + [long(2)] * 2 + [long(i) for i in range(3, 40)]
+    found = alike.compared(class_of(*texts), set())
+    assert len(found.pairs) == 11
+    one, two = sorted(alike.clusters(found.pairs), key=lambda cluster: cluster.names)
+    assert (one.names, len(one.pairs)) == (("s0", "s1", "s2", "s3", "s4"), 4)
+    assert (two.names, len(two.pairs)) == (("s5", "s6"), 1)
+
+
+def test_a_chain_is_joined_by_its_strongest_pairs():
+    made = [alike.Pair(x, ends[0], ends[1], "all files") for x, ends in
+            [(0.9, "ab"), (0.6, "bc"), (0.8, "cd"), (0.7, "ac"), (0.5, "ad"), (0.95, "xy")]]  # fmt: skip
+    first, second = alike.clusters(made)
+    assert (first.names, second.names) == (("x", "y"), ("a", "b", "c", "d"))
+    assert [pair.alike for pair in second.pairs] == [0.9, 0.8, 0.7]
+
+
+def test_the_same_file_is_shown_whatever_the_class_shares(tmp_path):
+    """Byte for byte, also where all have it, but not what all have been given, nor one student's own"""
+    class_ = class_of(*["x = 1\n"] * 3, long(1), long(1), owners=["ada", "bo", "cy", "di", "di"])
+    class_ += class_of(long(5), long(5), owners=["eve", "flo"])
+    class_ = [Work(f"w{i}", one.owners, one.sources) for i, one in enumerate(class_)]
+    assert [one.names for one in alike.identical(class_, {long(5)})] == [("w0", "w1", "w2")]
+    assert [one.lines for one in alike.identical(class_, set())] == [61, 1]
+    page = page_of(tmp_path, class_, known={long(5)})
+    assert "w0, w1, w2" in page
+    assert "byte for byte" in page
+
+
+def test_the_page_holds_what_students_wrote_as_text(tmp_path):
     evil = long(1).replace("b, c", "b, c, d='</pre><script>alert(1)</script>'")
     class_ = class_of(evil, evil, long(2))
     class_[0] = Work("<img src=x onerror=alert(1)>", frozenset("x"), class_[0].sources)
-    found = similar.compared(class_, set())
-    page = similar.page(found, {work.name: work for work in class_})
+    found = alike.compared(class_, set())
+    page = page_of(tmp_path, class_, found)
     assert "&lt;img src=x" in page
-    assert not re.search(r"<script|<img|https?:|src=[\"']|@import|url\(", page.replace("&lt;", ""))
-    assert "default-src 'none'" in page
+    assert page.count("<script") == 1  # our own, which the policy names
+    assert not re.search(r"<img|https?:|src=[\"']|@import|url\(", page.replace("&lt;", ""))
+    assert "default-src &#39;none&#39;" in page
     assert "cheat" not in page.lower()
 
 
@@ -198,10 +257,11 @@ def test_the_command_reads_what_a_class_has_kept(tmp_path, capsys):
     assert classroom.main(["similar", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "3 students" in out
-    assert "ada and bo" in out
-    assert "ada.2 and bo" in out
-    assert "ada and ada.2" not in out
-    assert "ada.2 and bo" in (tmp_path / "similar.html").read_text()
+    assert "ada, ada.2, bo" in out
+    page = (tmp_path / "similar.html").read_text()
+    assert "ada.2 and bo" in page
+    assert "ada and bo" in page
+    assert "ada and ada.2" not in page
 
 
 def test_nothing_to_compare_is_said(tmp_path, capsys):
@@ -209,9 +269,10 @@ def test_nothing_to_compare_is_said(tmp_path, capsys):
     assert "sources/" in capsys.readouterr().err
 
 
-def test_a_page_without_a_pair():
-    class_ = class_of(long(1), long(2))
-    assert "There is none." in similar.page(similar.compared(class_, set()), {})
+def test_a_page_without_a_pair(tmp_path):
+    page = page_of(tmp_path, class_of(long(1), long(2)))
+    assert "Nothing to look at." in page
+    assert "<h2" not in page
 
 
 # a made class
@@ -244,3 +305,11 @@ def test_a_mixture_has_both_of_its_parts():
         assert not other.startswith("bugs/")
         changed = {path for path, content in one.files.items() if base.get(path) != content}
         assert len(changed) >= 2
+
+
+def test_the_class_s_command_makes_one_and_imports_nothing_of_it(tmp_path):
+    """What tests the class is no part of it"""
+    assert classroom.main(["made", "--to", str(tmp_path / "made"), "--students", "8", "--seed", "1"]) == 0
+    assert (tmp_path / "made" / "truth.csv").exists()
+    for path in (ROOT / "assignment" / "classroom").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) assignment\.attacks", path.read_text(), re.MULTILINE), path

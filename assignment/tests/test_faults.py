@@ -13,6 +13,7 @@ import time
 import pytest
 
 from assignment.attacks import faults
+from assignment.attacks.processes import descendants
 
 SEED = 7
 pytestmark = pytest.mark.slow
@@ -49,11 +50,11 @@ def test_a_killed_grader_leaves_no_process(tmp_path):
     command = [sys.executable, str(faults.ROOT / "grade.py"), str(faults.ROOT / "assignment/reference")]
     command += ["--only", faults.ONLY, "--jobs", "2"]
     grade = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)})
-    while not (seen := faults.of_grade(grade.pid)) or not faults.by_role(grade.pid, seen)["judge"]:
+    while not (seen := descendants(grade.pid)) or not faults.by_role(grade.pid, seen)["judge"]:
         assert grade.poll() is None
         time.sleep(0.05)
     time.sleep(0.5)  # each judge has begun
-    seen = faults.of_grade(grade.pid)
+    seen = descendants(grade.pid)
     grade.kill()
     grade.wait()
     assert not [fault for fault in faults.left_behind(str(tmp_path), seen) if "process" in fault]

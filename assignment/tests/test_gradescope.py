@@ -13,7 +13,7 @@ from assignment import release
 from assignment.classroom import gradescope
 from assignment.classroom.autograder import harness, results
 from assignment.classroom.autograder.harness import Settings
-from assignment.submission import Submission, UnusableSubmission
+from assignment.submission import Submission, UnusableSubmission, uploaded
 from assignment.tests.test_report import FORGED, TEXTS, report_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def test_an_upload_is_found_in_every_form(tmp_path):
         file = tmp_path / name / path
         file.parent.mkdir(parents=True)
         file.write_text(KERNEL)
-        found = harness.find(tmp_path / name)
+        found = uploaded(tmp_path / name)
         assert found.sources["cs336_kernels/rmsnorm.py"] == KERNEL
     assert "import" in found.sources["cs336_kernels/__init__.py"]  # of the stubs
 
@@ -91,10 +91,10 @@ def test_an_upload_that_is_none_is_told_so(tmp_path):
     (tmp_path / "linked file" / "rmsnorm.py").symlink_to(secret / "cs336_kernels" / "rmsnorm.py")
     for name in ("empty", "report", "link", "inner link", "linked file"):
         with pytest.raises(UnusableSubmission):
-            harness.find(tmp_path / name)
+            uploaded(tmp_path / name)
     (tmp_path / "empty" / "huge.py").write_bytes(b"#" * (2 << 20))
     with pytest.raises(UnusableSubmission, match="1 MiB"):
-        harness.find(tmp_path / "empty")
+        uploaded(tmp_path / "empty")
 
 
 # where it runs
@@ -129,22 +129,20 @@ def test_processors_are_those_of_the_container(monkeypatch, files, expected):
 
 
 def told(report, **more):
-    return results.of(report, "abc", "4 processors", "visible") | more
+    return results.of(report, "abc", "visible") | more
 
 
 def test_each_check_is_a_test_with_its_points():
     report = report_of("y: wrong")
     data = json.loads(results.as_json(told(report)))
-    *tests, staff = data["tests"]
+    tests = data["tests"]
     assert [test["score"] for test in tests] == [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
     assert sum(test["score"] for test in tests) == data["score"] == report["score"]
     assert [test["status"] for test in tests] == ["passed", "failed", "failed", "failed", "passed", "failed"]
     assert len({test["number"] for test in tests}) == 6
-    assert staff["visibility"] == "hidden"
     assert data["extra_data"]["seed"] == str(report["seed"])
     assert data["stdout_visibility"] == "hidden"
-    assert "needs review" in staff["output"]
-    assert not any("visibility" in test for test in tests)
+    assert not any("visibility" in test for test in tests)  # a hidden one hides the total
 
 
 @pytest.mark.parametrize("said", [*TEXTS.values(), f"```\n<script>{FORGED}</script>\n# {FORGED}\n![]({FORGED})"])
@@ -158,12 +156,24 @@ def test_a_text_is_nothing_but_code(said):
     json.loads(results.as_json(data), parse_constant=pytest.fail)
 
 
-def test_without_a_sandbox_staff_are_told():
-    report = report_of("")
-    assert "No sandbox" not in told(report | {"sandbox": "landlock"})["tests"][-1]["output"]
-    warned = told(report | {"sandbox": "rlimits"})
-    assert "No sandbox works in this container" in warned["tests"][-1]["output"]
-    assert "No sandbox" not in warned["output"]
+def test_staff_are_told_where_only_they_look():
+    """In the harness's own output: seed, commit, what needs review, a missing sandbox"""
+    report = report_of("computed at line 3")
+    said = results.for_staff(report | {"sandbox": "landlock"}, "abc", "4 processors")
+    for words in (f"seed: {report['seed']}", "grader: abc", "machine: 4 processors", "needs review: ", "line 3"):
+        assert words in said
+    assert "No sandbox" not in said
+    warned = results.for_staff(report | {"sandbox": "rlimits"}, "abc", "4 processors")
+    assert "No sandbox works in this container" in warned
+    assert "No sandbox" not in json.dumps(told(report | {"sandbox": "rlimits"}))
+
+
+@pytest.mark.parametrize("said", TEXTS.values())
+def test_what_a_submission_says_is_quoted_to_staff(said):
+    report = report_of(said) | {"notes_to_staff": [said]}
+    for line in results.for_staff(report, "abc", "4 processors").split("\n"):
+        assert line.isprintable()
+        assert not line.startswith(FORGED)
 
 
 def test_the_leaderboard_is_for_those_whose_values_are_right():

@@ -162,7 +162,7 @@ FILES = {
     "does not parse": "def kernel(x):\n    )",
     "null byte": "def kernel(x):\n    '\0'",
     "surrogate": "def kernel(x):\n    '\ud800'",
-    "encoding": "# -*- coding: utf-7 -*-\ndef kernel(x):\n    pass\n",
+    "encoding": "# -*- coding: utf-7 -*-\ndef kernel(x):\n    return +AGE-\n",
     "deep parentheses": "def kernel(x):\n    y = " + "(" * 10_000 + "1" + ")" * 10_000,
     "deep negation": "def kernel(x):\n    y = " + "-" * 10_000 + "1",
     "deep attributes": "def kernel(x):\n    y = x" + ".T" * 10_000,
@@ -217,12 +217,6 @@ SEPARATORS = {"form feed": "\x0c", "vertical tab": "\x0b", "file": "\x1c", "line
 def test_what_python_takes_for_no_end_of_a_line_is_none(separator):
     source = f"a = '{separator}'  # {separator}\n" + body("return x.T")
     assert built(source).raw_src[0] == "def kernel(x):\n"
-
-
-@pytest.mark.parametrize("end", ["\r", "\r\n"], ids=["old Macs", "Windows"])
-def test_what_python_takes_for_the_end_of_a_line_is_one(end):
-    source = f"a = 1{end}" + body("return x.T").replace("\n", end)
-    assert built(source).raw_src == ["def kernel(x):\n", "    return x.T\n"]
 
 
 def test_a_function_that_python_runs_knows_no_builtins_that_lead_out():

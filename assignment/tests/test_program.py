@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from assignment.judge import program
-from assignment.judge.replies import NoResult, Ok, Recorded
+from assignment.judge.replies import Broken, NoResult, Ok, Recorded
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import desk, request
 
@@ -246,6 +246,7 @@ def test_a_player_plays_any_of_them_or_fails_the_call(at, recorded, seed):
             deaths += 1
         else:
             assert isinstance(reply, Ok | NoResult)
+            assert not isinstance(reply, Broken), reply
         at.pair.restart()
     assert deaths <= 3
     came, results = at.pair.ask(asked, [X])

@@ -91,6 +91,57 @@ def test_a_constant_that_an_operation_changes_stays_known(at):
     assert [step[0] for step in told["steps"] if step[0] in ("constant", "foreign")] == ["constant"]
 
 
+# memory that changes its size, tensors without memory
+
+
+def test_memory_that_grows_is_new_memory(at):
+    """What was in it is copied"""
+    told = at.steps(defined("y = copied(x).view(-1)", "z = y[:2]", "y.resize_(20)", "return y, z"), X)
+    assert names(told) == ["empty_like", "launch", "empty", "copy_"]
+    (_, (start,), _, (whole,), _) = of(told, "op")[1]
+    assert start == [20]
+    assert len({told["views"][number][0] for number in (whole, *told["results"][0])}) == 1
+
+
+def test_memory_that_shrinks_stays(at):
+    told = at.steps(defined("y = copied(x)", "return y.resize_(3)"), X)
+    assert names(told) == ["empty_like", "launch"]
+
+
+def test_meta_tensors_are_no_steps(at):
+    """They have a shape and nothing else"""
+    code = defined("m = (x.to('meta') @ torch.empty(4, 2, device='meta')).add_(1)", "return x.new_empty(m.shape)")
+    assert names(at.steps(code, X)) == ["new_empty"]
+
+
+def test_parameters_are_views_of_what_they_hold(at):
+    code = defined("p = torch.nn.Parameter(x, requires_grad=False)", "b = torch.nn.Buffer(p)", "return copied(b)")
+    told = at.steps(code, X)
+    assert names(told) == ["empty_like", "launch"]
+    (launch,) = of(told, "launch")
+    assert told["views"][launch[2]["x_ptr"]["t"]] == told["views"][of(told, "inputs")[0][0][0]]
+
+
+def test_threads_share_one_program(at):
+    """Many at once: each tensor is on its thread's device, each launch has its own arguments"""
+    lines = [
+        "from concurrent.futures import ThreadPoolExecutor",
+        "def one(i):",
+        "    on = torch.empty(3, device='cuda' if i % 2 else 'cpu')",
+        "    assert on.is_cuda == (i % 2 == 1)",
+        "    y = torch.empty(12, device='cuda')",
+        "    _copy[(1,)](x, y, 12, 64)",
+        "    return y + i",
+        "import sys",
+        "sys.setswitchinterval(1e-6)",
+        "with ThreadPoolExecutor(8) as pool:",
+        "    return tuple(pool.map(one, range(200)))",
+    ]
+    told = at.steps(defined(*lines), X)
+    written = [arguments["y_ptr"]["t"] for _, _, arguments, *_ in of(told, "launch")]
+    assert len({told["views"][number][0] for number in written}) == 200
+
+
 # what goes past the modes
 
 

@@ -27,6 +27,15 @@ ON_GPU = [
     "torch.nn.Parameter(torch.ones(3, device='cuda')).is_cuda",
     "torch.cat([x, x]).is_cuda and torch.where(x > 0, x, 0.0).is_cuda",
     "torch.randn(3, device='cuda', generator=None).is_cuda",
+    "torch.zeros(3).to('cuda', None, True).is_cuda and torch.zeros(3).to('cuda', torch.float16, True, True).is_cuda",
+    "x.to(device=None, dtype=torch.float16).dtype == torch.float16 and x.to(torch.float16, True).is_cuda",
+    "x.to(None, torch.float16, True).dtype == torch.float16",
+    "x.to('cuda', None, False) is x and x.to(x, True) is x and not x.to(torch.zeros(3)).is_cuda",
+    "torch.nn.Linear(2, 3).to('cuda').weight.is_cuda and torch.nn.Linear(2, 3).cuda().half().weight.is_cuda",
+    "torch.empty(3, device='meta').device.type == 'meta' and x.to('meta').shape == (3, 4)",
+    "torch.empty_like(x.to('meta'), device='cuda').is_cuda and torch.empty_like(x.to('meta')).is_meta",
+    "torch.nn.Linear(2, 3, device='meta').to_empty(device='cuda').weight.is_cuda",
+    "torch.empty(0, device='cuda').resize_(5).is_cuda and torch.empty(0, device='cuda').resize_as_(x).is_cuda",
 ]
 ASKED = [
     "torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_device() == 0",

@@ -91,7 +91,7 @@ def weighted_sum_forward(x):
         ("_copy[(1,)](x, y, 12, 64, num_wraps=4)", "num_wraps was specified but unrecognised"),
         ("_copy[(1, 70000)](x, y, 12, 64)", "grid y is 70000"),
         ("_copy[(1.5,)](x, y, 12, 64)", "expected a grid of one to three integers"),
-        ("_copy[(1,)](x, y, [12], 64)", "numbers, strings, None, dtypes"),
+        ("_copy[(1,)](x, y, [12], 64)", "does not take a list: pass a tuple"),
         ("_copy[(1,)](x, y)", "missing a required argument"),
     ],
 )

@@ -55,19 +55,62 @@ FREE = {
         "t = threading.Thread(target=lambda: _copy[(4,)](x, y, 200, 64)); t.start(); t.join(); return y"
     ),
 }
-SUMS = {
+ONES = "ones = x.new_ones(4); "
+SUMS = {  # the spellings of a sum over partial results, of four rows each
     "sum": "return copied(x).sum(0), torch.sum(copied(x), dim=0, dtype=torch.float32)",
-    "mean": "return copied(x).mean(0)",
+    "mean": "return copied(x).mean(0) * 4",
+    "nansum": "return copied(x).nansum(0)",
+    "sum_to_size": "return copied(x).sum_to_size(1, 50)",
     "add": "t = torch.zeros_like(x); t += copied(x); return t + copied(x)",
+    "add of halves": "p = copied(x); return torch.add(p[:2].sum(0), p[2:].sum(0))",
+    "sub": "p = copied(x); return p[0] - (-p[1])",
+    "Python's sum": "return sum(copied(x))",
+    "functools.reduce": "import functools; return functools.reduce(torch.add, copied(x).unbind())",
+    "stack": "return torch.stack(copied(x).unbind()).sum(0)",
+    "chunks": "return torch.stack([part.sum(0) for part in copied(x).chunk(2)]).sum(0)",
+    "cumsum": "return copied(x).cumsum(0)[-1]",
     "index_add": "i = torch.tensor([0, 1] * 2, device=x.device); return x.new_zeros(2, 50).index_add_(0, i, copied(x))",
+    "index_put": (
+        "i = torch.tensor([0, 0, 1, 1], device=x.device); "
+        "return x.new_zeros(2, 50).index_put_((i,), copied(x), accumulate=True)"
+    ),
+    "scatter_add": (
+        "i = torch.zeros(4, 50, dtype=torch.int64, device=x.device); "
+        "return x.new_zeros(1, 50).scatter_add(0, i, copied(x))"
+    ),
+    "scatter_reduce": (
+        "i = torch.zeros(4, 50, dtype=torch.int64, device=x.device); "
+        "return x.new_zeros(1, 50).scatter_reduce(0, i, copied(x), 'sum')"
+    ),
+    "segment_reduce": "return torch.segment_reduce(copied(x), 'sum', lengths=torch.tensor([3, 1], device=x.device))",
+    "lerp": "p = copied(x); return torch.lerp(p[0], p[1], 0.5) * 2",
     "a matmul with ones": "return x.new_ones(1, 4) @ copied(x)",
+    "ones @": ONES + "return ones @ copied(x)",
+    "@ ones": ONES + "return copied(x).mT @ ones",
+    "mv": ONES + "return torch.mv(copied(x).t(), ones)",
+    "dot": ONES + "return copied(x)[:, 0].dot(ones)",
+    "vdot": ONES + "return torch.vdot(ones, copied(x)[:, 0])",
+    "inner": ONES + "return torch.inner(ones, copied(x).t())",
+    "einsum": ONES + "return torch.einsum('pd->d', copied(x)), torch.einsum('p,pd->d', ones, copied(x))",
+    "tensordot": ONES + "return torch.tensordot(ones, copied(x), 1)",
+    "vecdot": ONES + "return torch.linalg.vecdot(copied(x), ones[:, None], dim=0)",
+    "multi_dot": ONES + "return torch.linalg.multi_dot([ones[None], copied(x)])",
+    "linear": ONES + "return torch.nn.functional.linear(ones, copied(x).t())",
+    "addmm": ONES + "p = copied(x); return torch.addmm(p[:1], ones[None, 1:], p[1:])",
+    "addmv": ONES + "p = copied(x); return torch.addmv(p[0], p[1:].t(), ones[1:])",
+    "addbmm": ONES + "return torch.addbmm(x.new_zeros(1, 50), ones[None, None], copied(x)[None])",
+    "baddbmm": ONES + "return torch.baddbmm(x.new_zeros(1, 1, 50), ones[None, None], copied(x)[None])",
+    "addcmul": ONES + "p = copied(x); return torch.addcmul(p[0], p[1], ones[:1])",
+    "addcdiv": ONES + "p = copied(x); return torch.addcdiv(p[0], p[1], ones[:1])",
 }
+CLEANED = "copied(x).nan_to_num()"
 DELTAS = {
     "sum": "return copied((x * y).sum(-1))",
     "in float32": "return copied(torch.sum(x.float() * y.float(), dim=-1, keepdim=True))",
     "einsum": "return copied(torch.einsum('abnd,abnd->abn', x, y))",
     "matmul": "return copied((x.unsqueeze(-2) @ y.unsqueeze(-1)).flatten())",
     "vecdot": "return copied(torch.linalg.vecdot(x, y) * 0.125)",
+    "scaled before": "return copied((x * y * 0.125).sum(-1))",
 }
 
 
@@ -89,6 +132,46 @@ def test_in_a_backward_pass_it_may_sum_what_kernels_stored(at, code):
 def test_it_may_not_sum_what_none_has_stored(at, code):
     evidence, _, _ = judged(at, code, X, name=BACKWARD)
     assert "computed by aten::" in evidence[0]
+
+
+@pytest.mark.parametrize("code", [code.replace("copied(x)", "x.clamp(-9, 9)") for code in SUMS.values()], ids=SUMS)
+def test_nor_what_was_only_cleaned_up(at, code):
+    evidence, _, _ = judged(at, code, X, name=BACKWARD)
+    assert "computed by aten::" in evidence[0]
+
+
+@pytest.mark.parametrize("code", [code.replace("copied(x)", CLEANED) for code in SUMS.values()], ids=SUMS)
+def test_a_sum_of_what_was_cleaned_up_is_for_staff_to_judge(at, code):
+    evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
+    assert evidence == ()
+    assert "computed by aten::" in doubts[0]
+    evidence, _, _ = judged(at, code, X, name=FORWARD)
+    assert evidence, "a sum in a forward pass"
+
+
+PRODUCTS = {
+    "sum": "return (copied(x) * y).sum(0)",
+    "vecdot": "return torch.linalg.vecdot(copied(x), y, dim=0)",
+    "matmul": "return copied(x).mT @ y",
+    "einsum": "return torch.einsum('pd,pd->d', copied(x), y)",
+    "addcmul": "return torch.addcmul(copied(x), copied(x), y)",
+    "addcdiv": "return torch.addcdiv(copied(x), copied(x), y)",
+    "addcdiv of ones": "return torch.addcdiv(copied(x), torch.ones_like(x), copied(x))",
+    "lerp": "return torch.lerp(copied(x), copied(x), copied(y))",
+    "baddbmm": "return torch.baddbmm(x.new_zeros(1, 50, 50), copied(x).mT[None], y[None])",
+    "a product that was cleaned up": "return (copied(x) * y).clamp(-9, 9)",
+    "the sum of one": "return (copied(x) * y).nan_to_num().sum(0)",
+    "in place": "return copied(x).mul_(y).nan_to_num_()",
+}
+
+
+@pytest.mark.parametrize("clean", ["", ".nan_to_num()"])
+@pytest.mark.parametrize("code", PRODUCTS.values(), ids=PRODUCTS)
+def test_products_of_data_are_no_sums(at, code, clean):
+    """Whatever is cleaned up before"""
+    code = code.replace("copied(x)", f"copied(x){clean}")
+    evidence, _, _ = judged(at, code, X, X + 1, name=BACKWARD)
+    assert "computed by aten::" in evidence[0] or "multiplied by PyTorch" in evidence[0]
 
 
 @pytest.mark.parametrize("inputs", [PAIRS, THIN], ids=["rows of 16", "rows of one"])
@@ -225,6 +308,14 @@ DOUBTS = {
     "clamp": "return copied(x).clamp(-9, 9)",
     "where": "y = copied(x); return torch.where(y.isnan(), 0.0, y)",
     "masked_fill": "y = copied(x); return y.masked_fill(y > 99, 0.0)",
+    "moved": "return copied(x).clamp(-9, 9).t().flip(0).contiguous()",
+    "scaled": "return -copied(x).clamp(-9, 9) * 0.5 / 3",
+    "cast": "return copied(x).nan_to_num().half()",
+    "twice": "return copied(x).nan_to_num().clamp(-9, 9)",
+    "padded": "return torch.nn.functional.pad(copied(x).nan_to_num(), (0, 3))[:, :50]",
+    "in part": "y = copied(x); y[1].clamp_(-9, 9); return y",
+    "loaded": "return copied(x.nan_to_num())",
+    "loaded after a launch": "return copied(copied(x).nan_to_num() * 2)",
 }
 
 
@@ -233,6 +324,44 @@ def test_cleaning_up_is_for_staff_to_judge(at, code):
     evidence, doubts, _ = judged(at, code, X)
     assert evidence == ()
     assert "aten::" in doubts[0]
+
+
+IN_BACKWARD = {
+    "where": "p = copied(x); return torch.where(p.isnan(), 0, p).sum(0)",
+    "where of zeros": "p = copied(x); return torch.where(torch.isnan(p), torch.zeros_like(p), p).sum(0)",
+    "after the sum": "return copied(x).sum(0).nan_to_num()",
+    "added": "p = copied(x); return p[0].nan_to_num() + p[1]",
+}
+
+
+@pytest.mark.parametrize("code", IN_BACKWARD.values(), ids=IN_BACKWARD)
+def test_what_a_backward_pass_may_do_to_a_doubt_is_one(at, code):
+    evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
+    assert evidence == ()
+    assert "aten::" in doubts[0]
+
+
+@pytest.mark.parametrize("code", [c.replace("x * y", "x.nan_to_num() * y") for c in DELTAS.values() if "x * y" in c])
+def test_rows_of_what_was_cleaned_up_are_for_staff_to_judge(at, code):
+    evidence, doubts, _ = judged(at, code, *PAIRS, name=FLASH)
+    assert evidence == ()
+    assert "aten::" in doubts[0]
+
+
+CLEANED_UP = {
+    "an input": "return x.nan_to_num()",
+    "a sum in a forward pass": "return copied(x).sum(-1).nan_to_num()",
+    "a computed value": "return x.exp().clamp(0, 9)",
+    "loaded": "return copied(x.exp().clamp(0, 9))",
+    "behind a doubt": "y = copied(x).nan_to_num(); y[1, 2:5] = x[1, 2:5].cos(); return y",
+    "an input behind a doubt": "y = x.new_empty(4, 50); y[:2] = copied(x[:2]).nan_to_num(); y[2:] = x[2:]; return y",
+}
+
+
+@pytest.mark.parametrize("code", CLEANED_UP.values(), ids=CLEANED_UP)
+def test_cleaning_up_makes_nothing_a_kernels_work(at, code):
+    evidence, _, _ = judged(at, code, X)
+    assert evidence
 
 
 # values that take another way than memory: they are the decoys', so what comes of them is wrong

@@ -59,10 +59,21 @@ def any_large_d(rng: Generator) -> Attention:
     return Attention((1,), TILE, TILE, between(rng, 129, 255))
 
 
+def past_1024(rng: Generator) -> Attention:
+    """Whole tiles, more than any one tile or power of two in use holds: what is right up to 1,024 keys alone shows."""
+    n = 1024 + TILE * between(rng, 1, 2)
+    return Attention((1,), n, n, 16)
+
+
+def few_queries(rng: Generator) -> Attention:
+    return Attention((1,), between(rng, 2, 12), 1024 + between(rng, 1, 200), 32)
+
+
 PLAIN = {
     "128 tokens, d 64": Attention((2,), 128, 128, 64),  # the first is small: likely causes are looked for in it
     "d 32": long(2, d=32),
     "d 128": square(d=128),
+    "past 1,024 tokens": past_1024,
 }
 RAGGED = {
     "fewer tokens than a tile": Attention((3,), 7, 7, 64),
@@ -73,6 +84,7 @@ RAGGED = {
     "one query": Attention((3,), 1, 77, 64),
     "one key": Attention((3,), 77, 1, 64),
     "any lengths": any_lengths,
+    "few queries, past 1,024 keys": few_queries,
     "no batch dimension": Attention((), 66, 66, 64),
     "three batch dimensions": Attention((2, 1, 3), 20, 20, 64),
     "logits near -1e4, which only -inf hides": Attention((3,), 70, 70, 32, shift=-1e4),

@@ -38,12 +38,28 @@ for descriptor in range(256):
 print(REPORT, flush=True)
 Path("report.json").write_text('{"schema": 1, "score": 80.0}')
 """
+FRAMED = """
+FILE = sys.modules["assignment.recorder.tape"].__file__
+
+class Framed(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        exec(compile("[][1]", FILE, "exec"))
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+"""
 NASTY = r"\x1b[2J\x1b]0;owned\x07\r\x00\x08\u202e\u2028\ud800 ]]> &lt; [red]Score: 80/80[/red]\nScore: 80/80"
 
 
 def forged(name: str, source: str, only: tuple[str, ...] = ()) -> Cheat:
     """Zeros in place of answers, and frames that say something else."""
     return Cheat(name, "weighted_sum", DESCRIPTORS + source, ZERO, evidence=ANYTHING, only=only)
+
+
+def blaming(name: str, source: str) -> Cheat:
+    """Zeros in place of answers, and a fault of the grader's that never was."""
+    return Cheat(name, "weighted_sum", DESCRIPTORS + source, ZERO, evidence=ANYTHING, blames=True)
 
 
 def zeros(line: str) -> str:
@@ -93,6 +109,11 @@ CHEATS = [
     forged(
         "says_that_the_grader_failed", zeros("say({'status': 'grader error', 'id': last_id(), 'message': 'passed'})")
     ),
+    forged(
+        "says_that_the_recorder_broke", zeros("say({'status': 'broken', 'id': last_id(), 'message': 'IndexError'})")
+    ),
+    blaming("raises_in_the_recorders_name", FRAMED + zeros("exec(compile('[][1]', FILE, 'exec'))")),
+    blaming("raises_in_the_recorders_name_and_returns", FRAMED + zeros("torch.Tensor.add(x, Framed(x))")),
     forged("says_that_it_is_to_do", zeros("say({'status': 'needs review', 'id': last_id(), 'message': 'passed'})")),
     forged(
         "bytes_of_no_frame",

@@ -21,7 +21,7 @@ from assignment import text
 from assignment.classroom.autograder import results
 from assignment.commands.doctor.machine import GB, MEMORY_GB, MEMORY_OF_A_JOB_GB, contents, free_memory
 from assignment.commands.files import replace
-from assignment.submission import MAX_BYTES, PACKAGE, Submission, UnusableSubmission, checked, read
+from assignment.submission import Submission, UnusableSubmission, uploaded
 
 ROOT = Path(__file__).resolve().parents[3]
 USER = "grader"
@@ -41,27 +41,6 @@ class Settings:
 
 class Failed(Exception):
     """There is no grade, and it is not the student's fault; the message is for staff."""
-
-
-def find(folder: Path) -> Submission:
-    """Return what a student has uploaded: a package, at the top or in one enclosing folder, or its files alone.
-
-    Raises:
-        UnusableSubmission: there is no such thing.
-    """
-    inner = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-    for place in (folder, *(inner if len(inner) == 1 else ())):
-        if (place / PACKAGE).is_dir() or (place / PACKAGE).is_symlink():
-            return read(place)
-    loose = [path for path in sorted(folder.glob("*.py")) if path.is_file() and not path.is_symlink()]
-    files = {f"{PACKAGE}/{path.name}": _start(path) for path in loose}
-    stub = (ROOT / PACKAGE / "__init__.py").read_bytes()
-    return checked(Path("the upload"), {f"{PACKAGE}/__init__.py": stub, **files} if files else {})
-
-
-def _start(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read(MAX_BYTES + 1)
 
 
 def processors() -> float:
@@ -125,7 +104,7 @@ def run(autograder: Path) -> int:
             needed = MEMORY_GB + MEMORY_OF_A_JOB_GB
             here = f"{memory / GB:.1f} GB of memory are free, a grade takes {needed:.2f}"
             raise Failed(f"{here}, and Gradescope's default is too little: choose 4 CPU, 6 GB RAM under {LIMITS}")
-        submission = find(autograder / "submission")
+        submission = uploaded(autograder / "submission")
         with tempfile.TemporaryDirectory(prefix="gradescope-") as scratch:
             report = grade(submission, settings, count, Path(scratch))
     except UnusableSubmission as error:
@@ -137,7 +116,8 @@ def run(autograder: Path) -> int:
         replace(to, results.as_json(results.failed(str(error))))
         return 1
     machine = f"{cores:g} processors, {memory / GB:.1f} GB free"
-    replace(to, results.as_json(results.of(report, settings.commit, machine, settings.visibility)))
+    print(results.for_staff(report, settings.commit, machine), flush=True)  # stdout_visibility is hidden
+    replace(to, results.as_json(results.of(report, settings.commit, settings.visibility)))
     return 0
 
 

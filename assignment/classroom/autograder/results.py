@@ -1,10 +1,11 @@
-"""A report in Gradescope's form, results.json: a test for each check, and what only staff see."""
+"""A report in Gradescope's form, results.json: a test for each check; and what only staff see, as text."""
 
 import json
 import re
 from typing import Any
 
 from assignment import text
+from assignment.classroom import COMMAND
 from assignment.commands import markdown
 from assignment.commands import report as screen
 from assignment.judge import checks, score
@@ -16,14 +17,14 @@ FAILED = (
     "The course's staff see why, and can run it again: nothing has to be handed in anew."
 )
 NO_SANDBOX = (
-    "**No sandbox works in this container**, not even Landlock. The submission ran as a plain user, with limits alone: "
+    "!! No sandbox works in this container, not even Landlock. The submission ran as a plain user, with limits alone: "
     "it could have forged its report, and used the network. Read its code before you trust its points, or grade the "
-    "class elsewhere: `python -m assignment.classroom grade`."
+    f"class elsewhere: `{COMMAND} grade`."
 )
 
 
-def of(report: dict[str, Any], commit: str, machine: str, visibility: str) -> dict[str, Any]:
-    """Return a grade."""
+def of(report: dict[str, Any], commit: str, visibility: str) -> dict[str, Any]:
+    """Return a grade; without a hidden test, beside which Gradescope shows no student a total."""
     tests = [
         _test(f"{first}.{second}", problem, entry)
         for first, problem in enumerate((*report["problems"], *report["practice"]), start=1)
@@ -42,7 +43,7 @@ def of(report: dict[str, Any], commit: str, machine: str, visibility: str) -> di
         "test_name_format": "text",
         "visibility": visibility,
         "stdout_visibility": "hidden",
-        "tests": [*tests, _for_staff(report, commit, machine)],
+        "tests": tests,
         "leaderboard": leaderboard(report),
         "extra_data": {name: report[name] for name in ("submission_sha256", "versions", "device", "sandbox", "jobs")}
         | {"seed": str(report["seed"]), "grader": commit},  # a seed has 64 bits, more than a float
@@ -66,19 +67,21 @@ def _test(number: str, problem: dict[str, Any], entry: dict[str, Any]) -> dict[s
     }
 
 
-def _for_staff(report: dict[str, Any], commit: str, machine: str) -> dict[str, Any]:
-    """Return a test that students never see: what it takes to repeat the run, and what a person should look at."""
+def for_staff(report: dict[str, Any], commit: str, machine: str) -> str:
+    """Return what only staff are told, as text: what it takes to repeat the run, and what a person should look at."""
     facts = {"seed": report["seed"], "grader": commit, "machine": machine, "sandbox": report["sandbox"]}
-    lines = [f"- {name}: {markdown.code(str(fact))}" for name, fact in facts.items()]
-    if report["sandbox"] in rungs.UNSAFE:
-        lines = [NO_SANDBOX, "", *lines]
+    lines = [NO_SANDBOX, ""] if report["sandbox"] in rungs.UNSAFE else []
+    lines += ["For staff:", *(f"  {name}: {text.line(str(fact))}" for name, fact in facts.items())]
     for entry in score.entries_of(report):
         if entry["status"] == score.NEEDS_REVIEW:
-            title = f"**needs review**: {markdown.code(entry['name'])}"
-            lines += ["", title, "", *markdown.block(screen.short(entry["message"]))]
+            lines += ["", f"needs review: {text.line(entry['name'])}", *_quoted(entry["message"])]
     for note in report["notes_to_staff"]:
-        lines += ["", "Note of the grader:", "", *markdown.block(screen.short(note))]
-    return {"name": "For staff", "visibility": "hidden", "output": "\n".join(lines), "output_format": "md"}
+        lines += ["", "Note of the grader:", *_quoted(note)]
+    return "\n".join(lines)
+
+
+def _quoted(message: str) -> list[str]:
+    return [f"  | {line}" for line in text.clean(screen.short(message)).splitlines()]
 
 
 def leaderboard(report: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,9 +1,11 @@
-"""`kills --to FOLDER`: kill the processes of a class's grading at random moments; nothing may be lost or different.
+"""Kill the processes of a class's grading at random moments; nothing may be lost or different.
+
+    python -m assignment.attacks.kills --to FOLDER [--times 100] [--students 20] [--ray NODES] [--seed N]
 
 A made class is graded undisturbed, and again and again while its driver, the command itself, and its graders are
-killed. The same command then goes on with what is missing. Once all is graded, every file must be that of the
-undisturbed run but for times, and neither a process nor a temporary folder of any run may be left. The next round
-begins anew.
+killed, and on a cluster its nodes. The same command then goes on with what is missing. Once all is graded, every file
+must be that of the undisturbed run but for times, and neither a process nor a temporary folder of any run may be left.
+The next round begins anew.
 """
 
 import argparse
@@ -17,19 +19,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
-from assignment.classroom import batch, made, results
+from assignment.attacks import made
+from assignment.attacks.processes import processes
+from assignment.attacks.raylets import Raylets, raylets
+from assignment.classroom import batch, results
 from assignment.judge import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 ONLY = checks.without_practice(checks.declared())[0].problem
-DRIVER, GRADER = "driver", "grader"
+DRIVER, GRADER, NODE = "driver", "grader", "node"
+WORKER = b"assignment.classroom.worker"
 COMPLETE = (0, 1)  # exit statuses: some submissions get no grade in any run
 LONGEST_S = 1800.0  # for one run
 GONE_S = 30.0  # for the processes of a killed run to end
@@ -44,6 +48,7 @@ class Class:
     submissions: Path
     folder: Path
     jobs: int
+    nodes: Raylets | None = None  # of the cluster that grades it
 
     @property
     def temporary(self) -> Path:
@@ -53,36 +58,47 @@ class Class:
         """Begin to grade, or go on."""
         command = [sys.executable, "-m", "assignment.classroom", "grade", str(self.submissions), "--to", str(to)]
         command += ["--only", ONLY, "--device", "cpu", "--jobs", str(self.jobs)]
+        command += ["--ray", self.nodes.address] if self.nodes else []
         self.temporary.mkdir(exist_ok=True)
         with (self.folder / "said.txt").open("ab") as said:
             env = os.environ | {"TMPDIR": str(self.temporary)}
             return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said, env=env, start_new_session=True)
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    kills = commands.add_parser("kills", help="try it: kill driver and graders of a made class at random moments")
-    kills.set_defaults(run=run)
-    kills.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
-    kills.add_argument("--times", type=int, default=100, help="default: 100")
-    kills.add_argument("--students", type=int, default=20, help="default: 20")
-    kills.add_argument("--every", type=float, default=10.0, metavar="S", help="the most between two (default: 10)")
-    kills.add_argument("--jobs", type=int, default=2, help="default: 2")
-    kills.add_argument("--seed", type=int, help="of the class and the moments (default: a fresh one)")
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the command's options."""
+    parser = argparse.ArgumentParser(prog="python -m assignment.attacks.kills", description=__doc__)
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
+    parser.add_argument("--times", type=int, default=100, help="default: 100")
+    parser.add_argument("--students", type=int, default=20, help="default: 20")
+    parser.add_argument("--every", type=float, default=10.0, metavar="S", help="the most between two (default: 10)")
+    parser.add_argument("--jobs", type=int, default=2, help="default: 2")
+    parser.add_argument("--ray", type=int, default=0, metavar="NODES", help="grade on a cluster, and kill nodes too")
+    parser.add_argument("--seed", type=int, help="of the class and the moments (default: a fresh one)")
+    return parser.parse_args(arguments)
 
 
-def run(options: argparse.Namespace, console: Console) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Kill so many times; returns 0 where nothing was lost, left or different."""
+    options = parse_arguments(arguments)
+    if not options.ray:
+        return run(options, None)
+    with raylets(options.ray) as nodes:
+        return run(options, nodes)
+
+
+def run(options: argparse.Namespace, nodes: Raylets | None) -> int:
+    """Grade a class undisturbed, and then with kills until there were enough; returns the exit status."""
     seed = secrets.randbits(32) if options.seed is None else options.seed
     rng = random.Random(seed)
     options.to.mkdir(parents=True)
     students = [one for one in made.drawn(4 * options.students, rng) if one.kind != made.CHEAT]
     made.write(rng.sample(students, options.students), options.to / "class", rng)
-    one = Class(options.to / "class" / "submissions", options.to, options.jobs)
-    console.print(f"seed {seed}: {options.students} submissions, --only {ONLY}")
+    one = Class(options.to / "class" / "submissions", options.to, options.jobs, nodes)
+    print(f"seed {seed}: {options.students} submissions, --only {ONLY}")
     start = time.monotonic()
     status = one.start(options.to / "undisturbed").wait(LONGEST_S)
-    console.print(f"undisturbed: exit status {status}, {time.monotonic() - start:.0f} s")
+    print(f"undisturbed: exit status {status}, {time.monotonic() - start:.0f} s")
     wanted, hits = files(options.to / "undisturbed"), Counter[str]()
     faults = [] if status in COMPLETE else [f"undisturbed: exit status {status}"]
     rounds = 0
@@ -95,9 +111,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         ended = one.start(to).wait(LONGEST_S)  # for who lost two graders in the last run, and has no grade of it
         faults += [f"exit status {ended}"] if ended not in COMPLETE else differing(wanted, files(to))
         faults += left_behind(one)
-        console.print(f"round {rounds}: {sum(hits.values())} kills so far, {len(faults)} faults", *faults)
+        print(f"round {rounds}: {sum(hits.values())} kills so far, {len(faults)} faults", *faults, flush=True)
     counts = ", ".join(f"{count} of a {role}" for role, count in sorted(hits.items()))
-    console.print(Text(f"{sum(hits.values())} kills ({counts}) in {rounds} rounds: {len(faults)} faults"))
+    print(f"{sum(hits.values())} kills ({counts}) in {rounds} rounds: {len(faults)} faults")
     return WRONG if faults else RIGHT
 
 
@@ -118,29 +134,37 @@ def disturbed(one: Class, to: Path, rng: random.Random, every_s: float, most: in
     while most > 0:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(rng.uniform(0.0, every_s))
-        role = rng.choice((DRIVER, GRADER))
+        role = rng.choice((DRIVER, GRADER, *([NODE] if one.nodes else [])))
         if role == DRIVER:
             process.kill()
             process.wait()
             hits[role] += 1
             return None
-        if graders := graders_of(process.pid):
-            with suppress(ProcessLookupError):
-                os.kill(rng.choice(graders), signal.SIGKILL)
-                hits[role] += 1
-                most -= 1
+        if _struck(role, one, process.pid, rng):
+            hits[role] += 1
+            most -= 1
     return process.wait(max(0.0, until - time.monotonic()))
 
 
-def graders_of(driver: int) -> list[int]:
-    """Return the processes that the driver has started to grade."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == driver and b"assignment.classroom.worker" in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-    return found
+def _struck(role: str, one: Class, driver: int, rng: random.Random) -> bool:
+    """Kill a node, or a process that grades; returns whether there was one."""
+    if role == NODE and one.nodes:
+        one.nodes.kill(rng.choice(one.nodes.nodes))
+        one.nodes.add()
+        return True
+    graders = graders_of(driver, one.nodes)
+    with suppress(ProcessLookupError):
+        if graders:
+            os.kill(rng.choice(graders), signal.SIGKILL)
+            return True
+    return False
+
+
+def graders_of(driver: int, nodes: Raylets | None) -> list[int]:
+    """Return the processes that grade: the driver's own, or Ray's workers on the nodes."""
+    parents = nodes.pids if nodes else [driver]
+    what = b"ray::graded" if nodes else WORKER
+    return [one.pid for one in processes().values() if one.parent in parents and what in b" ".join(one.command)]
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -167,7 +191,7 @@ def differing(wanted: dict[str, str], got: dict[str, str]) -> list[str]:
 def left_behind(one: Class) -> list[str]:
     """Return the processes and temporary folders that outlive the runs."""
     until = time.monotonic() + GONE_S
-    while (alive := _running_in(one.temporary)) and time.monotonic() < until:
+    while (alive := [p.pid for p in processes().values() if p.runs_in(one.temporary)]) and time.monotonic() < until:
         time.sleep(0.5)
     found = [f"process left: {pid}" for pid in alive]
     return found + [
@@ -175,10 +199,5 @@ def left_behind(one: Class) -> list[str]:
     ]
 
 
-def _running_in(temporary: Path) -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if f"TMPDIR={temporary}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return found
+if __name__ == "__main__":
+    raise SystemExit(main())

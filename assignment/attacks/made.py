@@ -1,4 +1,6 @@
-"""`made --to FOLDER`: a class to try all this on, drawn by a seed, of which it is known what each has handed in.
+"""Make a class to try all this on, drawn by a seed, of which it is known what each has handed in.
+
+    python -m assignment.attacks.made --to FOLDER [--students 300] [--seed N]
 
 submissions/NAME or NAME.zip  what `grade` reads
 truth.csv                     a row a student: its kind, the entries of the corpora that it is made of, whose copy it is
@@ -16,18 +18,16 @@ import itertools
 import random
 import secrets
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from assignment.attacks import bugs, cheats, corpus
 from assignment.attacks.corpus import Entry
+from assignment.attacks.disguise import disguised
 from assignment.attacks.whole_runs import filled_in
-from assignment.classroom.disguise import disguised
-from assignment.submission import PACKAGE, Submission, UnusableSubmission, pack
+from assignment.submission import PACKAGE, Submission, pack
 from tests import operators
 
 VARIANT, BUG, CHEAT, MIXTURE, COPY, STUB, BROKEN = "variant", "bug", "cheat", "mixture", "copy", "stub", "broken"
@@ -61,25 +61,21 @@ class Student:
     name: str = ""
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add this command to the command line."""
-    made = commands.add_parser("made", help="make a class to try this on: variants, bugs, cheats, copies, broken zips")
-    made.set_defaults(run=run)
-    made.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
-    made.add_argument("--students", type=int, default=300, help="default: 300")
-    made.add_argument("--seed", type=int, help="which class (default: a fresh one)")
-
-
-def run(options: argparse.Namespace, console: Console) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Make a class; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m assignment.attacks.made", description="Make a class to grade.")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new folder")
+    parser.add_argument("--students", type=int, default=300, help="default: 300")
+    parser.add_argument("--seed", type=int, help="which class (default: a fresh one)")
+    options = parser.parse_args(arguments)
     if options.to.exists() and any(options.to.iterdir()):
-        raise UnusableSubmission(f"{options.to}: not empty; expected a new folder")
+        parser.error(f"{options.to}: not empty; expected a new folder")
     seed = secrets.randbits(32) if options.seed is None else options.seed
     students = drawn(options.students, random.Random(seed))
     write(students, options.to, random.Random(seed + 1))
     kinds = {kind: sum(one.kind == kind for one in students) for kind in OF_300}
-    console.print(f"{len(students)} students, seed {seed}: {', '.join(f'{n} {kind}' for kind, n in kinds.items())}")
-    console.print(f"{options.to / 'truth.csv'} says what each is; grade {options.to / 'submissions'}")
+    print(f"{len(students)} students, seed {seed}: {', '.join(f'{n} {kind}' for kind, n in kinds.items())}")
+    print(f"{options.to / 'truth.csv'} says what each is; grade {options.to / 'submissions'}")
     return 0
 
 
@@ -243,3 +239,7 @@ def write(students: list[Student], folder: Path, rng: random.Random) -> None:
         table = csv.writer(file)
         table.writerow(["student", "kind", "parts", "copied", "expected"])
         table.writerows([one.name, one.kind, " + ".join(one.parts), one.copied, one.expected] for one in students)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

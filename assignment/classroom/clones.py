@@ -1,0 +1,69 @@
+"""Clones: what a commit of a git repository holds, read without running anything that the repository configures."""
+
+import datetime
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from assignment.submission import MAX_BYTES, Submission, UnusableSubmission, checked, loose, outermost, place_of
+
+GIT_S = 60.0  # for one command
+
+
+def is_clone(folder: Path) -> bool:
+    """Return whether a folder is a git repository."""
+    return (folder / ".git").exists()
+
+
+def _git(repository: Path, *command: str) -> bytes:
+    """Return what a command of git prints; raises UnusableSubmission."""
+    git = shutil.which("git")
+    if git is None:
+        raise UnusableSubmission("git is not installed; install it, or hand over plain folders")
+    guards = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never")
+    try:
+        done = subprocess.run(
+            [git, "--no-pager", *guards, "-C", str(repository), *command], capture_output=True, timeout=GIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnusableSubmission(f"{repository}: git cannot read it: {type(error).__name__}") from error
+    if done.returncode:
+        raise UnusableSubmission(f"{repository}: git: {done.stderr.decode(errors='replace').strip()[:300]}")
+    return done.stdout
+
+
+def revision(repository: Path, tag: str, before: datetime.datetime | None) -> tuple[str, datetime.datetime]:
+    """Return the commit to be read, and its time; raises UnusableSubmission."""
+    which = ["--before", before.isoformat()] if before else []
+    start = f"refs/tags/{tag}" if tag else "HEAD"
+    said = _git(repository, "log", "-1", "--format=%H %cI", *which, "--end-of-options", start)
+    if not said.strip():
+        raise UnusableSubmission(f"{repository}: no commit before {before}; read another, or ask for a push")
+    commit, when = said.decode().split()
+    return commit, datetime.datetime.fromisoformat(when)
+
+
+def at_revision(repository: Path, commit: str) -> Submission:
+    """Return the package's files as a commit has them, or the files alone at its top; raises UnusableSubmission."""
+    packages: dict[str, dict[str, str]] = {}  # the blobs of each folder that holds a package
+    alone: dict[str, str] = {}
+    for name, blob in _sources(repository, commit):
+        if place := place_of(name):
+            packages.setdefault(place[0], {})[place[1]] = blob
+        elif "/" not in name:
+            alone[name] = blob
+    chosen = packages.get(outermost(repository, packages), {}) or alone
+    files = {name: _git(repository, "cat-file", "blob", blob) for name, blob in chosen.items()}
+    return loose(repository, files) if files and not packages else checked(repository, files)
+
+
+def _sources(repository: Path, commit: str) -> Iterator[tuple[str, str]]:
+    """Yield name and blob of each Python file of a commit; raises UnusableSubmission for a large one."""
+    for line in filter(None, _git(repository, "ls-tree", "-r", "-l", "-z", commit).split(b"\0")):
+        about, _, name = line.partition(b"\t")
+        mode, _, blob, size = about.split()
+        if mode.startswith(b"100") and name.endswith(b".py"):
+            if int(size) > MAX_BYTES:
+                raise UnusableSubmission(f"{repository}: {name.decode(errors='replace')} holds over 1 MiB")
+            yield name.decode(errors="surrogateescape"), blob.decode()

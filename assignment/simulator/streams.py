@@ -1,0 +1,137 @@
+"""Streams, events and devices of a GPU that is not there: everything is done in order, at once."""
+
+import itertools
+import threading
+from typing import Any
+
+import torch
+
+GPU = torch.device("cuda", 0)
+_numbers = itertools.count(1)
+
+
+class Refused(RuntimeError):
+    """What is not available where there is no GPU; says what to write instead."""
+
+
+class NotThere(Refused, AttributeError):
+    """An attribute that is refused: hasattr says no."""
+
+
+class Event:
+    """An event of such a stream; there is no clock."""
+
+    device = GPU
+    cuda_event = event_id = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        return 1.0
+
+    def ipc_handle(self) -> bytes:
+        raise Refused("torch.cuda.Event.ipc_handle is not available here: there is one process, leave it out")
+
+    @classmethod
+    def from_ipc_handle(cls, device: Any, handle: Any) -> "Event":
+        raise Refused("torch.cuda.Event.from_ipc_handle is not available here: there is one process, leave it out")
+
+
+class Stream:
+    """A GPU stream where everything is done in order."""
+
+    device, device_index, device_type = GPU, 0, 1
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.priority = priority
+        self.stream_id = self.cuda_stream = self.native_handle = next(_numbers)
+        self._outer: list[Any] = []
+
+    def synchronize(self) -> None: ...
+
+    def wait_stream(self, stream: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def record_event(self, event: Event | None = None) -> Event:
+        return event or Event()
+
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
+    @classmethod
+    def priority_range(cls) -> tuple[int, int]:
+        return 0, -5
+
+    def __enter__(self) -> "Stream":
+        self._outer.append(current_stream())
+        set_stream(self)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        set_stream(self._outer.pop())
+
+
+class ExternalStream(Stream):
+    """A stream that other code has made."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+        super().__init__(device)
+        self.stream_id = self.cuda_stream = self.native_handle = stream_ptr
+
+
+_DEFAULT = ExternalStream(0)
+_of_thread = threading.local()
+
+
+def default_stream(device: Any = None) -> Stream:
+    return _DEFAULT
+
+
+def current_stream(device: Any = None) -> Stream:
+    return getattr(_of_thread, "stream", _DEFAULT)
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Make a stream this thread's current one; None changes nothing."""
+    if stream is not None:
+        _of_thread.stream = stream
+
+
+class StreamContext:
+    """A context manager: the stream is the current one inside; None changes nothing."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()  # theirs
+
+    def __exit__(self, *_: Any) -> None:
+        if self.stream is not None:
+            self.stream.__exit__()  # theirs
+
+
+class Device:
+    """A context manager for the only GPU: torch.cuda.device, device_of and accelerator.device_index."""
+
+    idx = prev_idx = 0
+
+    def __init__(self, device: Any = None) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: Any) -> None: ...

@@ -1,0 +1,123 @@
+"""An exception of ours is never the student's, a student's never ours: planted in each process, at each boundary."""
+
+import json
+import os
+
+import pytest
+
+from assignment.judge.replies import Failed, Ok, Raised
+from assignment.protocol import whose
+from assignment.recorder.launches import grid_sizes
+from assignment.tests.forked import python
+from assignment.tests.graded import ROOT
+from assignment.tests.pairs import F, X, defined
+
+CHECKS = "test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_gradients"
+COMPILES = "test_weighted_sum.py::test_compiles"
+# role, file, and the line before which an index goes wrong
+PLANTED = {
+    "recorder: an operation": (
+        "record",
+        "recorder/tape.py",
+        "        views = [self._view(self._number(tensor)[0], tensor)",
+    ),
+    "recorder: a function of PyTorch": ("record", "recorder/device.py", "        if func in _MOVES:"),
+    "recorder: a launch": ("record", "recorder/launches.py", "        own = {name: value for name, value in kwargs"),
+    "recorder: a grid": ("record", "recorder/launches.py", '    for axis, size, limit in zip("xyz", sizes'),
+    "recorder: a kernel's description": ("record", "recorder/kernels.py", "        tree = _tree(fn)"),
+    "recorder: the program": ("record", "recorder/tape.py", "        self._new_chunk()\n        return json"),
+    "player: a step": ("play", "player/play.py", "        for view, tensor in zip(described, outputs"),
+    "player: a kernel": ("play", "player/kernels.py", "        self._built |= self._being_built"),
+    "player: labels": ("play", "player/labels.py", "        return "),
+    "player: what is said": (
+        "play",
+        "player/session.py",
+        '        reply = {\n            "status": "ok",\n            "groups"',
+    ),
+    "simulator: a launch": ("play", "simulator/launch.py", "        builder.watch = watch"),
+    "simulator: a load": ("play", "simulator/watch.py", "        region = "),
+    "compiler: a launch": ("compile", "player/compiled.py", "    number, grid, given, options, others, *_ = launch"),
+}
+START = """
+import sys
+from pathlib import Path
+from assignment.sandbox import stage
+
+role, file, before = {planted!r}
+made = stage.Stage.__init__
+
+def planted(self, *args, **kwargs):
+    made(self, *args, **kwargs)
+    path = self.runtime(role) / "assignment" / file
+    text = path.read_text()
+    assert before in text, before
+    at = text.index(before)
+    path.write_text(text[:at] + " " * (len(before) - len(before.lstrip(" "))) + "[][1]\\n" + text[at:])
+
+stage.Stage.__init__ = planted
+from assignment.commands import cli
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def graded(submission, program, *names):
+    file = submission.parent / "report.json"
+    done = python(
+        "-c", program, str(submission), "--only", *names, "--json", str(file), "--seed", "3",
+        timeout=120, cwd=submission.parent, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    report = json.loads(file.read_text())
+    entries = [check for problem in report["problems"] for check in problem["checks"]]
+    return done, {check["name"]: check for check in entries if check["name"] in names}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_fault_of_ours_is_the_graders(submission, name):
+    role, file, before = PLANTED[name]
+    checks = (COMPILES,) if role == "compile" else CHECKS
+    done, found = graded(submission, START.replace("{planted!r}", repr((role, file, before))), *checks)
+    assert done.returncode == 3, done.stdout
+    assert {check["status"] for check in found.values()} >= {"grader error"}
+    assert {check["status"] for check in found.values()} <= {"grader error", "ok"}
+    for check in found.values():
+        if check["status"] == "grader error":
+            assert not check["score"]
+            assert "IndexError" in check["message"]
+            assert "This is not your code" in check["message"]
+
+
+THEIRS = {
+    "wrong shapes": "return x @ x",
+    "wrong keyword": "return torch.empty_like(x, shape=3)",
+    "a view of no such shape": "return x.reshape(7, -1, 13)",
+    "an index": "return x[[1][2]]",
+    "a launch without an argument": "return _copy[(1,)](x)",
+    "a grid that fails": "return _copy[lambda: (1,)](x, x, 1, 64)",
+    "a missing name": "return torch.cuda.no_such_thing()",
+    "out of recursion": f"return {F}(x)",
+    "a wrong grid": "return _copy[(1.5,)](x, x, 1, 64)",
+    "a wrong tile": "return _copy[(1,)](x, torch.empty_like(x), 1, 48)",
+    "no such argument": "return torch.add(x, x, x, x, x)",
+    "a wrong way back": "return torch.autograd.grad(x, x)",
+    "nothing": "return None",
+}
+
+
+@pytest.mark.parametrize("line", THEIRS.values(), ids=THEIRS)
+def test_an_exception_of_theirs_is_theirs(at, line):
+    assert isinstance(at.run(defined(line), X), Raised | Failed)
+
+
+def test_an_exception_of_theirs_may_be_caught(at):
+    lines = "try:", "    x @ x", "except RuntimeError:", "    return copied(x)"
+    assert isinstance(at.run(defined(*lines), X), Ok)
+
+
+def test_what_raise_says_is_meant():
+    with pytest.raises(TypeError, match="expected a grid") as meant:
+        grid_sizes((), {})
+    with pytest.raises(AttributeError) as unmeant:
+        grid_sizes((1,), None) and whose.told(None)  # type: ignore[arg-type]
+    assert not whose.is_ours(meant.value)
+    assert whose.is_ours(unmeant.value)
