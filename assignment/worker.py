@@ -32,6 +32,7 @@ from typing import Any
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 # bytes of address space that a request may ask for; only what is touched costs memory
 LARGEST_STORAGE = 1 << 40
+DEBUGGER = "breakpoint() needs a debugger: run the command that the report calls debug, uv run pytest --inline --pdb …"
 Answer = Callable[[dict[str, Any], list], tuple[dict[str, Any], list]]
 
 
@@ -108,6 +109,7 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     confinement.prctl(1, signal.SIGKILL)  # die with the parent
     os.environ["TRITON_CACHE_DIR"] = f"{setup['compiled'] or setup['scratch']}/triton-{caches}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{setup['scratch']}/inductor-{caches}"
+    sys.breakpointhook = refuse_to_stop
     # a crash, or the grader's signal at a deadline, prints where the submission was
     faulthandler.enable()
     is_player = setup["device"] == "play"
@@ -119,6 +121,11 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
         serve(connection, session_of(setup["device"])(Path(setup["submission"])))
     finally:
         os._exit(0)
+
+
+def refuse_to_stop(*_: Any, **__: Any) -> None:
+    """Say what a debugger needs: nobody can type here."""
+    raise RuntimeError(DEBUGGER)
 
 
 def tell_round(number: int, frame: FrameType | None) -> None:

@@ -12,6 +12,8 @@ from assignment import plugin
 from assignment.commands import report
 from assignment.judge import case, checks, score
 
+NARROW = 100  # columns: on a narrower terminal the checks that pass are counted
+
 
 class Judge:
     """Says each check's verdict when it is complete."""
@@ -23,6 +25,8 @@ class Judge:
         self._cases: dict[str, list[case.Case]] = defaultdict(list)
         self._heard: Counter[str] = Counter()  # verdicts, by problem
         self._to_do: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._passed: dict[str, list[dict[str, Any]]] = defaultdict(list)  # where they are but counted
+        self._is_narrow = console.is_terminal and console.width < NARROW
         self._progress = Progress(
             TextColumn("  grading"),
             BarColumn(),
@@ -82,10 +86,21 @@ class Judge:
         self._heard[problem] += 1
         if entry["status"] == score.TO_DO:
             self._to_do[problem].append(entry)
+        elif entry["status"] == score.OK and self._is_narrow:
+            self._passed[problem].append(entry)
         else:
             self._progress.console.print(report.verdict_line(entry))
         if self._heard[problem] == sum(check.problem == problem for check in self._checks.values()):
+            self._print_passed(problem)
             self._print_to_do(problem)
+
+    def _print_passed(self, problem: str) -> None:
+        """Print how many checks of a problem are right, and what they earn."""
+        if entries := self._passed.pop(problem, []):
+            earned, whole = (sum(entry[key] for entry in entries) for key in ("score", "max_score"))
+            count = f"{len(entries)} check{'s' if len(entries) > 1 else ''}"
+            line = {**entries[0], "score": earned, "max_score": whole, "claim": f"{problem}: {count}"}
+            self._progress.console.print(report.verdict_line({**line, "measured": ()}))
 
     def _print_to_do(self, problem: str) -> None:
         """Print the checks of a problem that are to do, in one line if these are all that have a verdict."""
@@ -97,7 +112,8 @@ class Judge:
             self._progress.console.print(report.verdict_line(entry))
 
     def pytest_unconfigure(self) -> None:
-        for problem in list(self._to_do):
+        for problem in [*self._passed, *self._to_do]:
+            self._print_passed(problem)
             self._print_to_do(problem)
         self._progress.stop()
 

@@ -1,7 +1,8 @@
 """`--explain CHECK`: all that a check says, and the section of the handout that belongs to it."""
 
 import argparse
-import difflib
+import re
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from assignment.judge.pool import Pool
 from assignment.submission import UnusableSubmission
 
 MAX_NAMED = 8
-MAX_NEAR = 3
 
 
 def named(name: str, declared: list[checks.Check]) -> checks.Check:
@@ -35,9 +35,9 @@ def named(name: str, declared: list[checks.Check]) -> checks.Check:
 def nearest(name: str, declared: list[checks.Check]) -> str:
     wanted = name.partition("[")[0].rpartition("::")[2]
     functions = [check.name.partition("::")[2] for check in declared]
-    near = difflib.get_close_matches(wanted, dict.fromkeys(functions), MAX_NEAR, cutoff=0.7)
+    near = checks.nearest(wanted, functions)
     names = [check.name for check, function in zip(declared, functions, strict=True) if function in near]
-    return f"; the nearest:{listed(names)}" if names else "; --list shows them all"
+    return f"; did you mean:{listed(names)}" if names else "; --list shows them all"
 
 
 def listed(names: list[str]) -> str:
@@ -96,12 +96,21 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
     earned = f"{report.points(result.score)}/{counted(result.check.points, 'point')}"
     console.print(Text(": ".join([result.status, ", ".join(filter(None, (earned, counts)))]), style))
     show_cases(console, result)
+    for case in (case for case in result.cases if case.printed):
+        console.print(Text(text.line(f"  printed in [{case.name}], which is right:")))
+        report.print_block(console, "\n".join(case.printed))
+    report.print_notes(console, [{**entry, "status": score.OK, "notes": unsaid(entry)}])
     report.print_hint(console, entry)
     if result.worst and result.worst.steps:
         console.print(Text(text.line(f"  what host code did in the last call of [{result.worst.name}]:")))
         report.print_block(console, "\n".join(result.worst.steps))
     console.print(Text(f"  open:  {where.place(result.check)}"))
     report.print_commands(console, entry)
+
+
+def unsaid(entry: dict[str, Any]) -> list[str]:
+    """Return the remarks of a check that its message does not have."""
+    return [note for note in entry["notes"] if note.partition("\n")[0] not in entry["message"]]
 
 
 def show_picture(console: Console, result: score.CheckResult, file: Path) -> None:
@@ -123,11 +132,21 @@ def show_cases(console: Console, result: score.CheckResult) -> None:
     lost = [case for case in result.cases if case.status != score.OK]
     told: dict[Any, str] = {}
     for case in sorted(lost, key=lambda case: case is not result.worst):
-        first = told.setdefault(causes.reason(case.message), case.name)
+        first = told.setdefault(kind(case.message), case.name)
+        if first != case.name and case.status != score.TO_DO:
+            console.print(Text(text.line(f"  [{case.name}] {case.status}: the same as in [{first}]")))
+            continue
         if case.name and case.status != score.TO_DO:
             console.print()
             console.print(Text(text.line(f"  [{case.name}] {case.status}"), "bold"))
         if first == case.name:
             report.print_block(console, text.clean(case.message))
-        elif case.status != score.TO_DO:
-            console.print(Text(text.line(f"    the same as in [{first}]")))
+
+
+def kind(message: str) -> Hashable:
+    """Return what is equal of cases that differ in nothing that matters: in their numbers alone, or not at all."""
+    if not (wrong := causes.WRONG_VALUES.search(message)):
+        return causes.reason(message)
+    results = re.findall(r"^ *(\w+): [\d,]+ of [\d,]+ elements? wrong", message, re.MULTILINE)
+    has_nan, is_all = " NaN: " in message, "all of them" in message[wrong.start() :].partition("\n")[0]
+    return ("values", *results, has_nan, is_all)

@@ -26,7 +26,9 @@ def main(options: argparse.Namespace) -> int:
         options.only = [name for names in options.only for name in names.split(",")]
         selected = checks.select(checks.declared(), options.only) if options.only else checks.declared()
     except ValueError as error:
-        print(f"grade.py: --only {error}: no such problem or check; see --list", file=sys.stderr)
+        near = checks.nearest(str(error), checks.names_of(checks.declared()))
+        hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
+        print(f"grade.py: --only {error}: no such problem or check; {hint}", file=sys.stderr)
         return UNUSABLE
     if options.list:
         print_list(console, selected)

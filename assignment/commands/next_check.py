@@ -86,10 +86,12 @@ class Following:
         check = judge.unfinished()
         self._at.value = number_of(check, order) if check else NOWHERE
         if check is None:
+            report.print_notes(console, judge.entries.values())
             console.print(Text(all_finished(options, order), "bold green"))
             return run.GRADED
         (result,) = (result for result in judge.results() if result.check == check)
         show(console, judge, order, check, score.check_entry(result, command, run.debug_for(options, pool.seed)))
+        report.print_notes(console, judge.entries.values())
         console.print(Text(f"  open:  {where.place(check)}"))
         console.print(Text(text.line(f"  all of it: {command.removesuffix('--only')}--explain {check.name}"), "dim"))
         console.print()

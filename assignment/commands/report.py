@@ -24,9 +24,11 @@ STYLES = {
     score.NEEDS_REVIEW: "cyan",
 }
 MAX_MESSAGE_LINES = 15  # on the screen
+MAX_IN_FULL, IN_FULL_OF_MANY = 3, 1  # causes that are told at length: all of a few, else the first
+BRIEF_LINES = 2  # of the message of another, without the call
 MAX_LINE = 180
 WIDTH = 80  # of prose
-CLAIM_AT = 25  # the column of a claim, after its status and its points
+CLAIM_AT = 26  # the column of a claim, after its status and its points
 MAX_NOTES = 5
 GUTTER = "    | "  # before each line that a submission may have written
 
@@ -64,16 +66,19 @@ def verdict_line(check: dict[str, Any]) -> Text:
     """Return a check's line: "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)"."""
     line = Text()
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
-    line.append(f" {points(check['score']) + '/' + points(check['max_score']):>7}  ")
-    first, *others = claim_lines(check["claim"], CLAIM_AT)
-    line.append("\n".join([first.lstrip(), *others]))
-    if check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1:
-        cases = f"({check['passed']} of {check['cases']} cases pass)"
-        fits = len([first, *others][-1]) + len(cases) + 2 <= WIDTH
-        line.append(f"  {cases}" if fits else f"\n{' ' * CLAIM_AT}{cases}", "dim")
+    line.append(f" {points(check['score']) + '/' + points(check['max_score']):>9}  ")
+    counts = check["status"] not in (score.OK, score.TO_DO, score.NOT_GRADED) and check["cases"] > 1
+    cases = f"  ({check['passed']} of {check['cases']} cases)" if counts else ""
+    line.append(cut(check["claim"], WIDTH - CLAIM_AT - len(cases)))
+    line.append(cases, "dim")
     for measured in check.get("measured", ()):
         line.append(f"\n{' ' * CLAIM_AT}{measured}", "dim")
     return line
+
+
+def cut(words: str, width: int) -> str:
+    """Return words that are not wider: the last ones give way to an ellipsis."""
+    return textwrap.shorten(words, width, placeholder=" …")
 
 
 def claim_lines(claim: str, indent: int) -> list[str]:
@@ -82,20 +87,67 @@ def claim_lines(claim: str, indent: int) -> list[str]:
     return textwrap.wrap(claim, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False) or [""]
 
 
-def print_failures(console: Console, checks: Iterable[dict[str, Any]]) -> None:
-    """Print every cause once: the claim of the first check that fails for it, its case, the command, and the rest."""
-    for first, *others in causes.grouped(checks):
+def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_error: str = "") -> None:
+    """Print every cause once: the claim of the first check that fails for it, its case, the command, and the rest.
+
+    import_error: what was told above of files that cannot be imported.
+    """
+    groups = [untold(group, import_error) for group in causes.grouped(checks)]
+    in_full = len(groups) if len(groups) <= MAX_IN_FULL else IN_FULL_OF_MANY
+    for number, (first, *others) in enumerate(groups):
+        is_brief = number >= in_full
         console.print()
         console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
-        console.print(Text("\n".join(claim_lines(first["claim"], 2))))
-        print_block(console, short(first["message"]))
-        print_hint(console, first)
-        print_commands(console, first)
+        if is_brief:
+            print_block(console, brief(first["message"]))
+            print_hint(console, {"hint": cut(first["hint"], WIDTH)})
+        else:
+            console.print(Text("\n".join(claim_lines(first["claim"], 2))))
+            print_block(console, short(first["message"]))
+            print_hint(console, first)
         if others:
-            names = ", ".join(check["name"].partition("::")[2] for check in others)
-            count = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
-            told = textwrap.fill(f"{names}; --explain NAME tells of each", WIDTH - 4, break_long_words=False)
-            console.print(Text(f"  {count}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
+            print_others(console, others, is_brief)
+    if len(groups) == 1:
+        print_commands(console, groups[0][0])
+    elif groups:
+        print_commands_once(console, groups[0][0])
+
+
+def untold(group: list[dict[str, Any]], import_error: str) -> list[dict[str, Any]]:
+    """Return a group of failed checks, without the text of an import error that was told already."""
+    first, *others = group
+    broken = causes.NOT_IMPORTED.search(first["message"])
+    if not broken or not import_error or import_error.splitlines()[0] not in broken[0]:
+        return group
+    return [{**first, "message": f"{broken[0].partition(':')[0]}: see above"}, *others]
+
+
+def brief(message: str) -> str:
+    """Return what a message says first, without the call that its first line tells."""
+    call, _, said = message.partition("\n")
+    return text.clean("\n".join((said or call).splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
+
+
+def print_others(console: Console, others: list[dict[str, Any]], is_brief: bool) -> None:
+    """Print which checks fail for the cause that was told; of a brief one, how many."""
+    count = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
+    if is_brief:
+        console.print(Text(f"  {count}, as it seems for the same cause"))
+        return
+    names = ", ".join(check["name"].partition("::")[2] for check in others)
+    told = textwrap.fill(names, WIDTH - 4, break_long_words=False)
+    console.print(Text(f"  {count}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
+
+
+def print_commands_once(console: Console, check: dict[str, Any]) -> None:
+    """Print how to look into any of several checks."""
+    again = check.get("rerun", "").removesuffix(check["name"])
+    if again:
+        console.print(Text("\nFor each of them, with its NAME:", "dim"))
+        console.print(Text(f"  again: {again}NAME", "dim"))
+        console.print(
+            Text(f"  all of it, where to open it, and a debugger: {again.removesuffix('--only ')}--explain NAME", "dim")
+        )
 
 
 def print_hint(console: Console, check: dict[str, Any]) -> None:
@@ -110,13 +162,21 @@ def print_commands(console: Console, check: dict[str, Any]) -> None:
             console.print(Text(f"  {name}: {check[key]}", "dim"))
 
 
-def print_notes(console: Console, report: dict[str, Any]) -> None:
+def print_notes(console: Console, checks: Iterable[dict[str, Any]]) -> None:
     """Print what the simulator remarked about code that keeps its points, each remark once."""
-    checks = score.entries_of(report)
     notes = dict.fromkeys(note for check in checks if check["status"] == score.OK for note in check.get("notes", ()))
     for note in list(notes)[:MAX_NOTES]:
         console.print()
         print_block(console, short(note), "warning: ", "yellow")
+
+
+def print_printed(console: Console, checks: Iterable[dict[str, Any]]) -> None:
+    """Count what code that keeps its points has printed."""
+    talking = [check for check in checks if check["status"] == score.OK and check.get("printed")]
+    if talking:
+        lines = sum(check["printed"] for check in talking)
+        count = "1 line" if lines == 1 else f"{lines} lines"
+        console.print(Text(f"\n{count} printed: --explain {talking[0]['name']} shows them", "dim"))
 
 
 def print_staff_notes(console: Console, report: dict[str, Any]) -> None:

@@ -112,8 +112,10 @@ def reported(
 
 def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console) -> None:
     """Print the report."""
-    report.print_failures(console, score.entries_of(data))
-    report.print_notes(console, data)
+    entries = score.entries_of(data)
+    report.print_failures(console, entries, data["import_error"])
+    report.print_notes(console, entries)
+    report.print_printed(console, entries)
     report.print_staff_notes(console, data)
     if pool.rung in rungs.UNSAFE:
         console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))

@@ -74,21 +74,22 @@ def steps() -> list[tuple[float, float, list[float], float, float]]:
 
 def online_softmax() -> Drawing:
     """Draw a query with three tiles of three keys: every number of the recurrence."""
-    drawing = Drawing(720, 366, "The online softmax on three tiles of three keys, with every number")
-    columns = {"S": 82, "m": 186, "α": 246, "P = exp(S − m)": 362, "l": 512, "acc": 640}
+    drawing = Drawing(720, 432, "The online softmax on three tiles of three keys, with every number")
+    columns = {"S, v": 82, "m": 186, "α": 246, "P = exp(S − m)": 362, "l": 512, "acc": 640}
     for name, x in columns.items():
         drawing.text(x, 30, name, anchor="middle", bold=True)
     drawing.text(14, 66, "before", size=12, colour="soft")
     for name, words in (("m", "−∞"), ("l", "0"), ("acc", "0")):
         drawing.text(columns[name], 66, words, anchor="middle")
     previous = ("0", "0")
-    for row, (logits, (m, alpha, p, total, acc)) in enumerate(zip(LOGITS, steps(), strict=True)):
-        y = 84 + 82 * row
+    for row, (logits, values, (m, alpha, p, total, acc)) in enumerate(zip(LOGITS, VALUES, steps(), strict=True)):
+        y = 84 + 104 * row
         grew = alpha < 1
-        drawing.rect(8, y, 704, 70, "grey" if row % 2 else "none", "grid", radius=4)
+        drawing.rect(8, y, 704, 92, "grey" if row % 2 else "none", "grid", radius=4)
         drawing.text(16, y + 20, f"tile {row}", size=12, colour="soft")
         for key, logit in enumerate(logits):
-            drawing.box(18 + 44 * key, y + 30, 40, 28, f"{logit:g}", "orange" if logit == m else "blue")
+            drawing.box(18 + 44 * key, y + 28, 40, 26, f"{logit:g}", "orange" if logit == m else "blue")
+            drawing.box(18 + 44 * key, y + 58, 40, 26, f"{values[key]:g}", "grey")
         drawing.text(columns["m"], y + 48, f"{m:g}", anchor="middle", bold=grew)
         drawing.text(columns["α"], y + 48, f"{alpha:.3f}", anchor="middle", bold=grew,
                      colour="red-line" if grew else "ink")  # fmt: skip
@@ -100,9 +101,9 @@ def online_softmax() -> Drawing:
         drawing.text(columns["acc"], y + 56, f"α · {previous[1]} + ΣPv", anchor="middle", size=11, colour="soft")
         previous = (f"{total:.3f}", f"{acc:.3f}")
     m, _, _, total, acc = steps()[-1]
-    drawing.text(16, 352, f"o = acc / l = {acc / total:.4f}", bold=True)
-    drawing.text(176, 352, f"lse = m + ln l = {m + log(total):.4f}", bold=True)
-    drawing.text(704, 352, "orange: a new maximum; red: α < 1, old sums shrink", anchor="end", size=12, colour="soft")
+    drawing.text(16, 418, f"o = acc / l = {acc / total:.4f}", bold=True)
+    drawing.text(176, 418, f"lse = m + ln l = {m + log(total):.4f}", bold=True)
+    drawing.text(704, 418, "orange: a new maximum; red: α < 1, old sums shrink", anchor="end", size=12, colour="soft")
     return drawing
 
 
@@ -230,7 +231,7 @@ def lost_update() -> Drawing:
     drawing.arrow(190, 168, 226, 204)
     drawing.arrow(440, 100, 456, 134)
     drawing.arrow(566, 204, 584, 170)
-    drawing.text(632, 157, "A’s 1 is gone", size=12, colour="red-line")
+    drawing.text(632, 144, "A’s 1 is gone", size=12, colour="red-line")
     drawing.text(20, 266, "Time runs to the right. tl.atomic_add makes load, add and store a single step.\nA cell for"
                  " each program avoids the question.", size=12, colour="soft")  # fmt: skip
     return drawing

@@ -1,5 +1,6 @@
 """A drawing: rectangles, lines, arrows and text, as SVG in two sets of colours."""
 
+import re
 from html import escape
 from math import hypot
 
@@ -15,6 +16,7 @@ DARK = {
     "blue-line": "#58a6ff", "orange-line": "#f0983e", "green-line": "#3fb950", "red-line": "#ff7b72",
     "grey-line": "#838c98",
 }  # fmt: skip
+SUPERSCRIPTS, ORDINARY = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻ᵀ", "0123456789−T"
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 
@@ -26,6 +28,17 @@ def number(value: float) -> str:
 def rules(colours: dict[str, str]) -> str:
     """Return fill classes by colour name, and stroke classes as stroke-name."""
     return "".join(f".{name}{{fill:{c}}}.stroke-{name}{{stroke:{c}}}" for name, c in colours.items())
+
+
+def with_superscripts(line: str, size: float) -> str:
+    """Return a line whose superscripts are ordinary characters, small and shifted: many fonts lack the others."""
+    parts = re.split(f"([{SUPERSCRIPTS}]+)", line)
+    rise, words = number(0.35 * size), [parts[0]]
+    for small, rest in zip(parts[1::2], parts[2::2], strict=True):
+        plain = small.translate(str.maketrans(SUPERSCRIPTS, ORDINARY))
+        words.append(f'<tspan dy="-{rise}" font-size="{number(0.7 * size)}">{plain}</tspan>')
+        words.append(f'<tspan dy="{rise}">{rest}</tspan>' if rest else "")
+    return "".join(words)
 
 
 class Drawing:
@@ -76,7 +89,7 @@ class Drawing:
                 f'<text x="{number(x)}" y="{number(y + row * (size + 4))}" class="{colour}" font-size="{size}"'
                 + (f' text-anchor="{anchor}"' if anchor != "start" else "")
                 + (' font-weight="bold"' if bold else "")
-                + f">{escape(line, quote=False)}</text>"
+                + f">{with_superscripts(escape(line, quote=False), size)}</text>"
             )
 
     def box(self, x: float, y: float, width: float, height: float, words: str, colour="grey", *, size=13) -> None:

@@ -84,10 +84,10 @@ def weighted_sum() -> Drawing:
     for x, above in ((30, "w, a piece"), (448, "w, a piece")):
         drawing.box(x, 44, 150, 26, above, "orange", size=12)
         drawing.arrow(x + 75, 72, x + 75, 88)
-        drawing.box(x, 90, 150, 96, "tile of x\nROWS × COLS", "blue", size=12)
+        drawing.box(x, 90, 150, 96, "tile of x\nROWS_TILE_SIZE ×\nD_TILE_SIZE", "blue", size=12)
     drawing.arrow(182, 138, 210, 138)
     drawing.box(214, 90, 42, 96, "y", "green")
-    drawing.text(30, 210, "along each row: acc += Σ x · w", size=12)
+    drawing.text(30, 210, "along each row, axis 1: acc += Σ x · w", size=12)
     drawing.text(30, 228, "stored after the last tile of columns", size=12, colour="soft")
     drawing.box(358, 90, 56, 96, "grad_y", "orange", size=12)
     drawing.arrow(416, 138, 444, 138)
@@ -95,7 +95,7 @@ def weighted_sum() -> Drawing:
     drawing.box(628, 90, 80, 96, "tile of\ngrad_x:\ngrad_y · w", "green", size=12)
     drawing.arrow(523, 188, 523, 212)
     drawing.box(448, 214, 150, 30, "one row of partial", "green", size=12)
-    drawing.text(448, 264, "down each column: Σ grad_y · x", size=12)
+    drawing.text(448, 264, "down each column, axis 0: Σ grad_y · x", size=12)
     drawing.text(30, 300, "Bytes: forward reads x. Backward reads x and writes grad_x. All else is small beside them.",
                  size=12, colour="soft")  # fmt: skip
     return drawing

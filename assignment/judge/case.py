@@ -29,6 +29,8 @@ class Case:
     size: int = 0  # elements of its inputs
     map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
     steps: tuple[str, ...] = ()  # what host code did in its last call
+    printed: tuple[str, ...] = ()  # by the submission where it is right: the first lines and the last
+    n_printed: int = 0  # how many lines that were
     staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
     is_fault: bool = False  # the simulator has found one, and its line
     import_error: str = ""  # what kept the package from being imported, as far as its process knows

@@ -8,6 +8,7 @@ from assignment.judge import score
 
 PLACES = ("at ", "computed at ", "called from ")
 WRONG_VALUES = re.compile(r"^ *\w+: [\d,]+ of [\d,]+ elements? wrong", re.MULTILINE)
+NOT_IMPORTED = re.compile(r"cs336_kernels\S* cannot be imported: .*")
 IN_CASE = re.compile(r"^In case \[.*?\]: ")
 SILENT = (score.OK, score.TO_DO, score.NOT_GRADED)
 
@@ -42,6 +43,8 @@ def cause(check: dict[str, Any]) -> Hashable:
 
 def reason(message: str) -> Hashable:
     """Return what two messages have in common that tell of one reason: the kind of failure and its lines, if any."""
+    if broken := NOT_IMPORTED.search(message):
+        return broken[0]
     _, _, said = message.removeprefix(score.NO_POINTS).partition("\n")  # without the call that the first line tells
     lines = [line.strip() for line in said.splitlines()]
     places = [line for line in lines if line.startswith(PLACES)]

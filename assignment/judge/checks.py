@@ -5,15 +5,17 @@ that is not collected still counts.
 """
 
 import ast
+import difflib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests import operators
 from tests.operators import Problem
 
+MAX_NEAR = 3
 TESTS = Path(operators.__file__).parent
 
 SPEED, SPEED_SECTION = (
@@ -139,6 +141,17 @@ def select(checks: list[Check], names: list[str]) -> list[Check]:
             raise ValueError(name)
         chosen |= fitting
     return [check for check in checks if check.name in chosen]
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that somebody who wrote this one may have meant."""
+    return difflib.get_close_matches(name, dict.fromkeys(names), MAX_NEAR, cutoff=0.7)
+
+
+def names_of(checks: list[Check]) -> list[str]:
+    """Return all names by which checks can be selected: problems, functions, files and tests."""
+    parts = [(check.problem, check.function, check.name, *check.name.split("::")) for check in checks]
+    return [name for of_check in parts for name in of_check]
 
 
 def _fits(check: Check, name: str) -> bool:

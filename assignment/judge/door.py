@@ -169,9 +169,13 @@ class Run:
         program = getattr(self._worker, "last", {})
         return [text.line(step) for step in transcript.lines(program)] if program else []
 
+    def printed(self) -> list[str]:
+        """Return the lines that the submission has printed."""
+        return self._worker.output().rstrip().splitlines()
+
     def in_context(self, message: str) -> str:
         """Return the message with the call that it is about, and what the submission printed during it."""
-        printed = words.beginning_and_end(self._worker.output().rstrip().splitlines())
+        printed = words.beginning_and_end(self.printed())
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
         notes += [f"  note: {READ}\n  {read}" if read.startswith(" ") else f"  note: {read}" for read in self.reads]
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]

@@ -209,6 +209,7 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
         "notes": _notes(result),
+        "printed": sum(case.n_printed for case in result.cases),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
         "timings": [{"case": text.line(case.name), **case.timing} for case in result.cases if case.timing],
     }

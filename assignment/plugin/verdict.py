@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from assignment import failure
-from assignment.judge import checks, score
+from assignment import failure, text
+from assignment.judge import checks, score, words
 from assignment.judge.case import Case, margins_of
 from assignment.judge.door import Run
 from assignment.judge.errors import SubmissionError
@@ -36,6 +36,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     steps = (
         failure.diagnosed("no steps were told", run.steps, list[str](), staff) if run and status == score.FAIL else []
     )
+    printed = run.printed() if run and status == score.OK else []
     return Case(
         name=item.name.partition("[")[2].removesuffix("]"),
         status=status,
@@ -52,6 +53,8 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         size=sum(tensor.numel() for tensor in run.asked.get("tensors", ())) if run else 0,
         map=drawn,
         steps=tuple(steps),
+        printed=tuple(text.line(line) for line in words.beginning_and_end(printed)),
+        n_printed=len(printed),
         staff=tuple(staff),
         is_fault=refused is not None and refused.is_fault,
         import_error=import_error(item.config),
@@ -87,7 +90,7 @@ def map_of(wrong: compare.Mismatch | None) -> dict[str, Any] | None:
 def verdict(item: pytest.Item, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:
     """Return the status of a case and what to tell the student."""
     status, message = outcome(item.config.getoption("inline"), error, door, staff)
-    evidence = [text for texts in door.evidence.values() for text in texts] if door else []
+    evidence = [shown for texts in door.evidence.values() for shown in texts] if door else []
     if door and evidence and status in (*score.KEEPS_POINTS, score.FAIL):
         return score.FAIL, door.in_context("\n".join([*([message] if message else []), *evidence]))
     return status, door.in_context(message) if door and message and status != score.TO_DO else message
@@ -112,9 +115,9 @@ def outcome(is_inline: bool, error: BaseException | None, door: Door, staff: lis
 
 def with_origin_of_nan(error: AssertionError, door: Door) -> str:
     """Return the message, with the lines of kernels that have made a NaN if a result has any; the map comes last."""
-    text, nans = str(error), door.nans if isinstance(door, Run) else []
+    said, nans = str(error), door.nans if isinstance(door, Run) else []
     if not isinstance(error, compare.Mismatch) or not nans or not any(x.isnan().any() for x in error.got):
-        return text
+        return said
     drawn = error.map.lines if error.map else []
-    before = text.splitlines()[: -len(drawn) or None]
+    before = said.splitlines()[: -len(drawn) or None]
     return "\n".join([*before, "  a kernel makes a NaN of numbers, ∞ − ∞, 0 · ∞, 0 / 0 or ∞ / ∞:", *nans, *drawn])

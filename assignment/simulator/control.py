@@ -329,7 +329,10 @@ def unsupported(code: str) -> NoReturn:
 
 def stop() -> None:
     """Refuse `breakpoint()` outside of a debugger."""
-    unknown("breakpoint")
+    raise NameError(
+        "breakpoint() needs a debugger: run the command that the report calls debug, uv run pytest --inline --pdb …; "
+        "Triton's compiler knows no breakpoint, so take it out in the end"
+    )
 
 
 def let_stop() -> None:

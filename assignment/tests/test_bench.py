@@ -69,6 +69,17 @@ def test_a_table_fits_a_terminal_of_80_columns():
     assert "…" not in page.getvalue()
 
 
+def test_each_size_is_told_as_soon_as_it_is_timed(sweep):
+    """With what is left; also where it is stopped"""
+    works = bench.sweep(["rmsnorm_forward"])
+    _, page = sweep(["rmsnorm_forward"], stop_after=2)
+    first, *_ = [line for line in page.splitlines() if line.strip()]
+    assert first.startswith("  rmsnorm_forward ")
+    assert "this submission" in first
+    assert "copy" in first
+    assert first.endswith(f"; {len(works) - 1} sizes to go")
+
+
 def test_what_was_timed_before_it_was_stopped_is_shown(sweep):
     found, page = sweep(["rmsnorm"], stop_after=4)
     assert len(found) == 4

@@ -26,6 +26,8 @@ WHOLE = case.Case(
     size=4,
     map={"name": "o[0]", "cells": ["+"]},
     steps=("1", "2"),
+    printed=("x = 1",),
+    n_printed=1,
     staff=("s",),
     is_fault=True,
     import_error="SyntaxError",

@@ -45,8 +45,8 @@ def test_a_check_is_known_by_its_name(name):
     [
         ("test_forward_values", "2 fit; say which:\n  test_weighted_sum.py::test_forward_values\n  test_rmsnorm"),
         ("rmsnorm", "expected one check, and 24 fit; say which:"),
-        ("test_ebs", "no such check; the nearest:\n  test_rmsnorm.py::test_eps"),
-        ("test_rmsnrom.py::test_eps", "no such check; the nearest:\n  test_rmsnorm.py::test_eps"),
+        ("test_ebs", "no such check; did you mean:\n  test_rmsnorm.py::test_eps"),
+        ("test_rmsnrom.py::test_eps", "no such check; did you mean:\n  test_rmsnorm.py::test_eps"),
         ("qqq", "no such check; --list shows them all"),
         ("", "no such check"),
     ],
@@ -162,10 +162,27 @@ def test_every_case_that_failed_is_told_in_full():
     assert "FAIL: 0/3 points, 1 of 4 cases right" in out
     assert "    | line 29\n" in out
     assert out.count("it raised ValueError") == 1
-    assert "  [d] FAIL\n    the same as in [c]\n" in out
+    assert "\n  [d] FAIL: the same as in [c]\n" in out
     assert "[a]" not in out
     assert "open:  cs336_kernels/rmsnorm.py: rmsnorm_forward, handout/rmsnorm.md" in out
     assert "again: uv run grade.py --seed 1 --only test_rmsnorm.py::test_eps" in out
+
+
+def test_cases_that_differ_in_their_numbers_alone_are_a_line_each():
+    """What is wrong in other results, or is NaN, is told in full"""
+    wrong = "f(float32 ({0},)):\ny: {0} of 9 elements wrong: {1}\n  first one: y[{0}] = 1, expected 2"
+    cases = [Case(name, "FAIL", wrong.format(i, "rows 1, 2")) for i, name in enumerate("abc")]
+    nan = Case("d", "FAIL", wrong.format(7, "rows 1, 2") + "\n  3 NaN: rows 1 to 3")
+    out = told(*cases, nan)
+    assert "[b] FAIL: the same as in [a]\n  [c] FAIL: the same as in [a]\n\n  [d] FAIL\n    | f(" in out
+
+
+def test_what_the_simulator_remarked_is_shown():
+    """Once: not beside a message that has it"""
+    note = "masked load without other=: a lane\n  at cs336_kernels/rmsnorm.py:3"
+    assert "warning: masked load without other=: a lane" in told(Case("a", "ok", notes=(note,)))
+    both = told(Case("a", "FAIL", f"f():\n  note: {note.splitlines()[0]}\nwrong", notes=(note,)))
+    assert both.count("masked load without other=") == 1
 
 
 def test_the_case_that_the_report_shows_comes_first():

@@ -27,6 +27,13 @@ def test_a_kernel_stopped_in_a_loop_names_its_line_and_round(at, monkeypatch):
     assert at.pair.output() == "hello\n"
 
 
+@pytest.mark.parametrize("before", ["breakpoint()", "_stops[(1,)](x)"], ids=["host code", "a kernel"])
+def test_a_breakpoint_without_a_debugger_names_the_command(at, before):
+    at.take(defined(before, "return copied(x)", before="@triton.jit\ndef _stops(x_ptr):\n    breakpoint()\n"))
+    reply, _ = at.ask(F, X)
+    assert "breakpoint() needs a debugger: run the command that the report calls debug" in reply.message
+
+
 @pytest.mark.parametrize(
     ("lines", "before", "role"),
     [

@@ -63,7 +63,7 @@ def report_of(said):
 def printed(data, **terminal):
     console = Console(highlight=False, soft_wrap=True, file=io.StringIO(), color_system=None, **terminal)
     report.print_failures(console, score.entries_of(data))
-    report.print_notes(console, data)
+    report.print_notes(console, score.entries_of(data))
     report.print_summary(console, data, [], report.next_step(data))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -115,6 +115,27 @@ def test_what_is_said_stays_readable():
     said = "y: 3 of 4 elements wrong ± 2·10⁻³\n\tдва 二\n  at cs336_kernels/rmsnorm.py:3"
     assert text.clean(said) == said.replace("\t", "    ")
     assert "    | [case] y: 3 of 4 elements wrong ± 2·10⁻³\n    |     два 二\n" in printed(report_of(said))
+
+
+def test_an_import_error_is_told_once():
+    """Above; the checks that it costs are one cause, whether a case is named first or not"""
+    said = "SyntaxError: invalid syntax\n  at cs336_kernels/rmsnorm.py:3: def f(:"
+    broken = f"cs336_kernels/rmsnorm.py cannot be imported: {said}"
+    checks = entries(("test_a", "f", f"[x] f(float32 (3,)):\n{broken}", ""), ("test_b", "g", f"[y] {broken}", ""))
+    assert len(causes.grouped(checks)) == 1
+    page = io.StringIO()
+    report.print_failures(Console(file=page, width=100), [{**check, "rerun": ""} for check in checks], said)
+    assert "SyntaxError" not in page.getvalue()
+    assert "cs336_kernels/rmsnorm.py cannot be imported: see above" in page.getvalue()
+
+
+def test_what_right_code_prints_is_counted():
+    cases = (Case("a", "ok", printed=("x = 1", "x = 2"), n_printed=2), Case("b", "ok", printed=("y",), n_printed=1))
+    check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 1.0)
+    page = io.StringIO()
+    entry = score.check_entry(CheckResult(check, cases, 2), "")
+    report.print_printed(Console(file=page, width=100, highlight=False), [entry, {**entry, "printed": 0}])
+    assert page.getvalue() == "\n3 lines printed: --explain test_rmsnorm.py::test_eps shows them\n"
 
 
 def test_what_is_cut_says_so():
@@ -304,12 +325,12 @@ def test_a_failure_fits_a_screen():
 @pytest.mark.parametrize(
     ("statuses", "shown"),
     [
-        (("todo", "todo", "todo"), ["  todo             0/3  rmsnorm: 3 checks"]),
+        (("todo", "todo", "todo"), ["  todo               0/3  rmsnorm: 3 checks"]),
         (
             ("todo", "ok", "todo"),
-            ["  ok               1/1  b", "  todo             0/1  a", "  todo             0/1  c"],
+            ["  ok                 1/1  b", "  todo               0/1  a", "  todo               0/1  c"],
         ),
-        (("todo", "todo"), ["  todo             0/2  rmsnorm: 2 checks"]),  # the third got no verdict
+        (("todo", "todo"), ["  todo               0/2  rmsnorm: 2 checks"]),  # the third got no verdict
     ],
     ids=["all", "some", "interrupted"],
 )
@@ -324,8 +345,8 @@ def test_a_problem_that_is_all_to_do_is_one_line(statuses, shown):
     assert console.file.getvalue().splitlines() == shown
 
 
-def test_no_line_of_a_verdict_is_wider_than_a_terminal():
-    """A claim goes on below itself, and so does what is told of its cases"""
+def test_a_verdict_is_one_line_of_a_terminal():
+    """The end of a long claim gives way; the count of cases stays"""
     for check in declared():
         entry = {
             "status": "grader error",
@@ -335,7 +356,39 @@ def test_no_line_of_a_verdict_is_wider_than_a_terminal():
             "cases": 28,
             "passed": 7,
         }
-        lines = report.verdict_line(entry).plain.splitlines()
-        assert max(map(len, lines)) <= report.WIDTH, check.name
-        assert " ".join(" ".join(lines).split()).endswith(f"{check.claim} (7 of 28 cases pass)")
-        assert {line[: report.CLAIM_AT].strip() for line in lines[1:]} <= {""}
+        line = report.verdict_line(entry).plain
+        assert len(line) <= report.WIDTH, check.name
+        assert line.endswith("  (7 of 28 cases)")
+        assert check.claim.startswith(line[report.CLAIM_AT :].partition("  (")[0].removesuffix(" …"))
+
+
+def test_ten_checks_that_fail_take_a_hundred_lines():
+    """Each for a cause of its own, with the longest message and hint; the commands are told once"""
+    message = "\n".join(["f(float32 (3,)):", "it raised {}", *["  " + "x" * 90] * 30])
+    hint = max(matching.HINTS, key=len)
+    checks = [Check(f"test_rmsnorm.py::test_{i}", "rmsnorm", f"f{i} {'claim ' * 20}", 1.0) for i in range(10)]
+    results = [
+        CheckResult(check, (Case("a", "FAIL", message.format(i), hints=(f"{i} {hint}",)),), 1)
+        for i, check in enumerate(checks)
+    ]
+    data = score.report(dataclasses.replace(SESSION, debug="uv run pytest --inline --pdb"), results)
+    shown = printed(data, width=100)
+    rows = [report.verdict_line(entry).plain for entry in score.entries_of(data)] + shown.splitlines()
+    assert sum(max(1, -(-len(row) // 100)) for row in rows) <= 100
+    assert shown.count("  again: ") == 1
+    assert "--explain NAME" in shown
+    assert all(f"test_{i}: FAIL" in shown for i in range(10))
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 2), (100, 3)])
+def test_what_passes_is_counted_on_a_narrow_terminal(width, lines):
+    checks = [Check(f"test_rmsnorm.py::test_{name}", "rmsnorm", name, 1.0) for name in "abc"]
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=True)
+    heard = collector.Judge(checks, console, "")
+    for check, status in zip(checks, ("ok", "FAIL", "ok"), strict=True):
+        heard.hear(score.check_entry(CheckResult(check, (Case("", status),), 1), ""))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue().splitlines()
+    assert len(shown) == lines
+    assert (width == 100) == ("  ok                 1/1  a" in shown)
+    assert (width == 80) == ("  ok                 2/2  rmsnorm: 2 checks" in shown)
