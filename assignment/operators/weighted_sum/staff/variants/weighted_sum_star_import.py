@@ -3,10 +3,12 @@
 # ruff: noqa: F403, F405
 # mypy: ignore-errors
 
+from __future__ import annotations  # Triton's tuple hides Python's
+
 import torch
+import triton
 from jaxtyping import Float
 from torch import Tensor
-from triton import cdiv, jit
 from triton.language import *
 
 TILE = {"ROWS": 32, "COLS": 64}
@@ -18,7 +20,9 @@ def weighted_sum_forward(x: Float[Tensor, "*batch d"], weight: Float[Tensor, " d
     n_rows, d = x_.shape
     y = torch.empty(n_rows, dtype=x.dtype, device=x.device)
     if n_rows:
-        _forward_kernel[cdiv(n_rows, TILE["ROWS"]),](x_, weight, y, *x_.stride(), *weight.stride(), n_rows, d, **TILE)
+        _forward_kernel[triton.cdiv(n_rows, TILE["ROWS"]),](
+            x_, weight, y, *x_.stride(), *weight.stride(), n_rows, d, **TILE
+        )
     return y.view(x.shape[:-1])
 
 
@@ -33,7 +37,7 @@ def weighted_sum_backward(
     grad_x = torch.empty((n_rows, d), dtype=x.dtype, device=x.device)
     if not n_rows:
         return grad_x.view(x.shape), torch.zeros_like(weight)
-    parts = torch.empty((cdiv(n_rows, TILE["ROWS"]), d), dtype=torch.float32, device=x.device)
+    parts = torch.empty((triton.cdiv(n_rows, TILE["ROWS"]), d), dtype=torch.float32, device=x.device)
     _backward_kernel[len(parts),](
         grad_y_, x_, weight, grad_x, parts,
         *grad_y_.stride(), *x_.stride(), *weight.stride(), n_rows, d, **TILE,
@@ -48,7 +52,7 @@ def _check(x: Tensor, weight: Tensor) -> None:
         raise ValueError(f"expected x and weight in one dtype, got {x.dtype} and {weight.dtype}")
 
 
-@jit
+@triton.jit
 def _forward_kernel(
     x_ptr, w_ptr, y_ptr,
     stride_xr, stride_xd, stride_wd,
@@ -66,7 +70,7 @@ def _forward_kernel(
     store(y_ptr + rows, total.to(y_ptr.dtype.element_ty), mask=rows < n_rows)
 
 
-@jit
+@triton.jit
 def _backward_kernel(
     grad_y_ptr, x_ptr, w_ptr, grad_x_ptr, parts_ptr,
     stride_gyr, stride_xr, stride_xd, stride_wd,
