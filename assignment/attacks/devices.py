@@ -60,7 +60,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--kept", type=Path, nargs="+", required=True, metavar="FILE", help="results of both")
     parser.add_argument("--seeds", type=int, default=max(SEEDS.values()), metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
-    parser.set_defaults(quick=False, sandbox=None, without="")
+    parser.set_defaults(quick=False, sandbox=None, without="", checks=None)
     return parser.parse_args(arguments)
 
 

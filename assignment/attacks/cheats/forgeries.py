@@ -113,7 +113,7 @@ CHEATS = [
         "says_that_the_recorder_broke", zeros("say({'status': 'broken', 'id': last_id(), 'message': 'IndexError'})")
     ),
     blaming("raises_in_the_recorders_name", FRAMED + zeros("exec(compile('[][1]', FILE, 'exec'))")),
-    blaming("raises_in_the_recorders_name_and_returns", FRAMED + zeros("torch.Tensor.add(x, Framed(x))")),
+    forged("raises_in_the_recorders_name_and_returns", FRAMED + zeros("torch.Tensor.add(x, Framed(x))")),
     forged("says_that_it_is_to_do", zeros("say({'status': 'needs review', 'id': last_id(), 'message': 'passed'})")),
     forged(
         "bytes_of_no_frame",
