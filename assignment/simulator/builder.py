@@ -121,6 +121,8 @@ class Builder(Elementwise):
         ty = ptrs.get_element_ty()
         acquired = self.watch.polled(ptrs.data) if is_volatile else frozenset()
         fill = None if other is None else other.data
+        if isinstance(mask, Handle) and mask.dtype.scalar != tl.int1:  # Triton says so of a store, and fails at a load
+            raise ValueError(f"Mask must have boolean scalar type, got {mask.dtype}: write a comparison")
         values = access.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty))
         return Handle(remember(values, acquired), ty)
 

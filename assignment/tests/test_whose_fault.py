@@ -2,6 +2,7 @@
 
 import json
 import os
+import textwrap
 
 import pytest
 
@@ -107,6 +108,19 @@ THEIRS = {
 @pytest.mark.parametrize("line", THEIRS.values(), ids=THEIRS)
 def test_an_exception_of_theirs_is_theirs(at, line):
     assert isinstance(at.run(defined(line), X), Raised | Failed)
+
+
+@pytest.mark.parametrize("mask", ["(at < n) / (at < 9)", "at", "at * 1.0"])
+def test_a_mask_that_is_no_comparison_is_refused(at, mask):
+    kernel = """
+    @triton.jit
+    def _load(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+        at = tl.arange(0, SIZE)
+        tl.store(y_ptr + at, tl.load(x_ptr + at, mask={mask}, other=0.0), mask=at < n)
+    """.replace("{mask}", mask)
+    reply = at.run(textwrap.dedent(kernel) + defined("return _load[(1,)](x, torch.empty_like(x), 9, 16)"), X)
+    assert isinstance(reply, Raised)
+    assert "Mask must have boolean scalar type" in reply.message
 
 
 def test_an_exception_of_theirs_may_be_caught(at):
