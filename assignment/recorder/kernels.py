@@ -57,7 +57,7 @@ class Described:
             self.entries.append(entry)
             try:
                 entry |= self._content(kernel)
-            except TypeError:
+            except BaseException:  # or it would be taken for described
                 del self._numbers[id(kernel)]
                 raise
         return self._numbers[id(kernel)]

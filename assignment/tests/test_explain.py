@@ -284,4 +284,4 @@ def rmsnorm_forward(x, weight, eps=1e-5):
         called = call or called
         printed += bool(given)
         assert not given or given == called
-    assert printed >= sum(bool(call) for call, _ in shown) > 1
+    assert printed >= sum(bool(call) for call, _ in shown) >= 1  # cases that differ in numbers are one line

@@ -63,9 +63,10 @@ sys.exit(cli.main(sys.argv[1:]))
 
 def graded(submission, program, *names):
     file = submission.parent / "report.json"
+    own = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(submission.parent / "cache")}  # which knows no kernel
     done = python(
         "-c", program, str(submission), "--only", *names, "--json", str(file), "--seed", "3",
-        timeout=120, cwd=submission.parent, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=120, cwd=submission.parent, env=os.environ | own,
     )  # fmt: skip
     report = json.loads(file.read_text())
     entries = [check for problem in report["problems"] for check in problem["checks"]]
