@@ -67,7 +67,7 @@ Tree = dict[str, File]  # by path, from the root of the repository
 
 
 def replace_blocks(text: str, kind: str, path: str, replacement: Callable[[int, str, list[str]], list[str]]) -> str:
-    """text with `replacement(line number, line, lines between)` for each BEGIN line of a kind up to its END line."""
+    """Return text with `replacement(line number, line, lines between)` for each block of a kind."""
     marker = re.compile(rf"\s*(?:#|<!--) (BEGIN|END) {kind}\b.*")
     kept: list[str] = []
     block: list[str] = []
@@ -91,7 +91,7 @@ def replace_blocks(text: str, kind: str, path: str, replacement: Callable[[int, 
 
 
 def stub(source: str, path: str) -> str:
-    """The stub of a reference file; path is the stub's own."""
+    """Return the stub of a reference file; path is the stub's own."""
     lines, origin = source.splitlines(), path.replace(STUBS, REFERENCE, 1)
 
     def replacement(number: int, begin_line: str, block: list[str]) -> list[str]:
@@ -118,13 +118,13 @@ def raising(message: str, indent: str) -> list[str]:
 
 
 def solution(source: str, path: str) -> str:
-    """A reference file without its markers."""
+    """Return a reference file without its markers."""
     origin = path.replace(STUBS, REFERENCE, 1)
     return tidy(replace_blocks(source, "SOLUTION", origin, lambda _number, _begin_line, block: block))
 
 
 def tidy(source: str) -> str:
-    """source with no more than two blank lines anywhere, and none at its end, as a formatter wants it."""
+    """Return source with no more than two blank lines anywhere, and none at its end, as a formatter wants it."""
     return re.sub(r"\n{4,}", "\n\n\n", source).rstrip("\n") + "\n"
 
 
@@ -137,7 +137,7 @@ def without_staff_blocks(data: bytes, path: str) -> bytes:
 
 
 def kernels(tree: Tree, rewrite: Callable[[str, str], str]) -> Tree:
-    """cs336_kernels/, each file being rewritten from the reference's."""
+    """Return cs336_kernels/, each file being rewritten from the reference's."""
     tree = tree | links(tree)
     names = [path.removeprefix(REFERENCE) for path in tree if path.startswith(REFERENCE)]
     if not names:
@@ -147,7 +147,7 @@ def kernels(tree: Tree, rewrite: Callable[[str, str], str]) -> Tree:
 
 
 def followed(tree: Tree, path: str) -> bytes:
-    """The contents of a file, or of the one that a symbolic link leads to."""
+    """Return the contents of a file, or of the one that a symbolic link leads to."""
     if tree[path].mode != LINK:
         return tree[path].data
     target = posixpath.normpath(posixpath.join(posixpath.dirname(path), tree[path].data.decode()))
@@ -157,7 +157,7 @@ def followed(tree: Tree, path: str) -> bytes:
 
 
 def links(tree: Tree) -> Tree:
-    """The reference's links to the operators' solutions, each where its operator's file belongs."""
+    """Return the reference's links to the operators' solutions, each where its operator's file belongs."""
     places = {
         REFERENCE + each.file.removeprefix(STUBS): OPERATORS + each.name + SOLUTION for each in operators.operators()
     }
@@ -169,7 +169,7 @@ def links(tree: Tree) -> Tree:
 
 
 def is_staff_only(path: str) -> bool:
-    """Whether students do not get it."""
+    """Return whether students do not get it."""
     return path.startswith(STAFF_ONLY) or (path.startswith(OPERATORS) and STAFF in path)
 
 
@@ -213,7 +213,7 @@ def git_line(root: Path, *arguments: str, stdin: bytes = b"", env: dict[str, str
 
 
 def head_commit(root: Path) -> str:
-    """The commit to cut from. Raises ReleaseError where there is none, or where the working tree differs from it."""
+    """Return the commit to cut from; raises ReleaseError if there is none, or if the working tree differs from it."""
     if not (root / ".git").exists():
         raise ReleaseError(f"{root} is not the top of a git repository")
     try:
@@ -264,7 +264,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_branch(root: Path, branch: str, title: str) -> str | None:
-    """The branch's last commit, None where there is none. Raises ReleaseError where a release must not go there."""
+    """Return the branch's last commit, None if there is none; raises ReleaseError if a release must not go there."""
     git(root, "check-ref-format", "--branch", branch)
     if f"branch refs/heads/{branch}" in git_line(root, "worktree", "list", "--porcelain").splitlines():
         raise ReleaseError(f"branch {branch} is checked out, and a release never touches a working tree")
@@ -275,7 +275,7 @@ def check_branch(root: Path, branch: str, title: str) -> str | None:
 
 
 def write_tree(tree: Tree, root: Path) -> str:
-    """The id of the tree in git's store, made in an index of its own."""
+    """Return the id of the tree in git's store, made in an index of its own."""
     blobs = {path: git_line(root, "hash-object", "-w", "--stdin", stdin=file.data) for path, file in tree.items()}
     entries = "".join(f"{file.mode} {blobs[path]}\t{path}\0" for path, file in tree.items())
     with tempfile.TemporaryDirectory() as scratch:
@@ -321,7 +321,7 @@ def release(root: Path, name: str, to: Path | None, branch: str | None, grader: 
 
 
 def generated(root: Path) -> Tree:
-    """What is made of the operators' solutions: links to them in the reference, and the stubs."""
+    """Return what is made of the operators' solutions: links to them in the reference, and the stubs."""
     tree = read_folder(root, "assignment")
     return links(tree) | kernels(tree, stub)
 

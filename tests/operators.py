@@ -57,14 +57,19 @@ class Problem:
     section: str
 
 
+def largest(tensors: dict[str, Any], name: str = "x") -> Any:
+    """The input of that name, which tells the size of a call; the first of a function that has none."""
+    return tensors[name] if name in tensors else next(iter(tensors.values()))
+
+
 def count_rows(tensors: dict[str, Any]) -> int:
     """The elements of x."""
-    return tensors["x"].numel()
+    return largest(tensors).numel()
 
 
 def rows_in_words(tensors: dict[str, Any]) -> str:
     """ "96 rows of 40" """
-    n_rows, d = math.prod(tensors["x"].shape[:-1]), tensors["x"].shape[-1]
+    n_rows, d = math.prod(largest(tensors).shape[:-1]), largest(tensors).shape[-1]
     return f"{counted(n_rows, 'row', 'rows')} of {d}"
 
 
@@ -80,7 +85,7 @@ class Operator:
         name: of its folders, tests/<name>/ and assignment/operators/<name>/.
         file: of the submission, such as "cs336_kernels/rmsnorm.py".
         position: its place in the course.
-        sized_by: the input that tells the size of a call.
+        sized_by: the input that tells the size of a call; of a function without it the first does.
         elements: what the plainest computation holds at once, of the inputs by name.
         in_words: the size of a call, of the inputs by name.
         is_practice: whether its problems are beside the 100 points.

@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from assignment.attacks import cheats_page, page, whole_runs, yardstick
-from assignment.attacks.cheats import CONFINED, QUICK
+from assignment.attacks.cheats import CONFINED, quick
 from assignment.attacks.corpus import CHEAT, Entry, entries
 from assignment.attacks.judging import Job, Result, digest, judge_all, key
 from assignment.attacks.verdicts import Row, judge
@@ -93,7 +93,7 @@ def shown(rows: list[Row], options: argparse.Namespace, declared: list[checks.Ch
 
 
 def write(rows: list[Row], options: argparse.Namespace, declared: list[checks.Check]) -> list[str]:
-    """The pages that were run in full; returns findings."""
+    """Write the pages that were run in full; return findings."""
     if options.names == [yardstick.NAME] and not options.quick:
         page.write_yardstick(rows, declared)
         return []
@@ -109,7 +109,7 @@ def write(rows: list[Row], options: argparse.Namespace, declared: list[checks.Ch
 
 
 def selected(entry: Entry, names: list[str]) -> bool:
-    """Whether an entry fits one of the names, and none of those that begin with "!"."""
+    """Return whether an entry fits one of the names, and none of those that begin with "!"."""
     wanted, unwanted = [n for n in names if n[:1] != "!"], [n[1:] for n in names if n[:1] == "!"]
     return (not wanted or _fits(entry, wanted)) and not _fits(entry, unwanted)
 
@@ -122,7 +122,7 @@ def _fits(entry: Entry, names: list[str]) -> bool:
 
 
 def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
-    """All results of the chosen entries: kept ones, and those of the jobs that remain."""
+    """Return all results of the chosen entries: kept ones, and those of the jobs that remain."""
     device = pick_device(options.device)
     judged_by = digest(device)
     jobs = {key(job, judged_by): job for entry in chosen for job in jobs_of(entry, options)}
@@ -145,18 +145,18 @@ def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
 
 
 def results_of(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
-    """Those of cheats from runs of grade.py, the others from warm judges."""
+    """Yield the results of cheats from runs of grade.py, those of the others from warm judges."""
     yield from judge_all([job for job in jobs if job.entry.kind != CHEAT], device, processes)
     yield from whole_runs.judge_all([job for job in jobs if job.entry.kind == CHEAT], device, processes)
 
 
 def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
-    """A job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
+    """Return a job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
     cheat = entry.cheat
     assert cheat is not None
     if options.quick and cheat.slow:
         return []
-    own = cheat.only or (QUICK[cheat.problem] if options.quick else (cheat.problem,))
+    own = cheat.only or (quick(cheat.problem) if options.quick else (cheat.problem,))
     rungs = options.sandbox or [""]
     rungs = rungs if cheat.group in CONFINED else rungs[:1]
     seeds = range(options.first, options.first + (1 if options.quick else options.seeds or SEEDS[CHEAT]))
@@ -164,7 +164,7 @@ def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
 
 
 def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
-    """All checks, for bugs on the first seed; on the others the one that must catch it."""
+    """Return all checks, for bugs on the first seed; on the others the one that must catch it."""
     if entry.kind == CHEAT:
         return cheat_jobs(entry, options)
     if options.quick:
@@ -178,7 +178,7 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
 
 
 def read(file: Path, wanted: set[str]) -> dict[str, Result]:
-    """The kept results that are still good."""
+    """Return the kept results that are still good."""
     if not file.exists():
         return {}
     results = []

@@ -44,7 +44,7 @@ def bug(
     compiled: str = "",
     named: str | tuple[str, ...] = (),
 ) -> Bug:
-    """A bug from edits written as "old → new".
+    """Return a bug from edits written as "old → new".
 
     `named` is what a student must be told: a misconception by its name, or a part of the message; of several, one:
     which case is shown depends on the seed. A bug that has a line at fault is told by it.
@@ -69,37 +69,37 @@ class PlantedBug:
 
 
 def all_bugs() -> list[PlantedBug]:
-    """Every bug, in the order of the course."""
+    """Return every bug, in the order of the course."""
     found = [bank for operator in operators.operators() for bank in banks(operator)]
     return [PlantedBug(bank.PROBLEM, bank.FILES, bug) for bank in found for bug in bank.BUGS]
 
 
 def banks(operator: operators.Operator) -> Iterator[Any]:
-    """An operator's modules with PROBLEM, FILES and BUGS: what its bugs.py lists as BANKS, or that file itself."""
+    """Yield an operator's modules with PROBLEM, FILES and BUGS: those that its bugs lists as BANKS, or itself."""
     if (own := staff(operator, "bugs")) is not None:
         yield from getattr(own, "BANKS", [own])
 
 
 def slug(name: str) -> str:
-    """ "mean-over-the-padded-row" """
+    """Return a name in lower case with hyphens: "mean-over-the-padded-row"."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def staff(operator: operators.Operator, module: str) -> Any:
-    """The module of this name in an operator's folder of the staff's; None where there is none."""
+    """Return the module of this name in an operator's folder of the staff's; None where there is none."""
     spec = f"assignment.operators.{operator.name}.staff"
     has_one = importlib.util.find_spec(spec) and importlib.util.find_spec(f"{spec}.{module}")
     return importlib.import_module(f"{spec}.{module}") if has_one else None
 
 
 def gathered(module: str, table: str) -> dict[str, Any]:
-    """The entries of a table, of all operators whose module of this name in staff/ has it."""
+    """Return the entries of a table, of all operators whose module of this name in staff/ has it."""
     found = [getattr(own, table, {}) for each in operators.operators() if (own := staff(each, module)) is not None]
     return {name: entry for own in found for name, entry in own.items()}
 
 
 def base(operator: operators.Operator | None = None) -> dict[str, bytes]:
-    """The correct package that bugs edit, by path: all operators' but for practice, and this one's.
+    """Return the correct package that bugs edit, by path: all operators' but for practice, and this one's.
 
     Its __init__.py is the reference's, which exports the functions.
     """
@@ -111,18 +111,18 @@ def base(operator: operators.Operator | None = None) -> dict[str, bytes]:
 
 
 def plain(operator: operators.Operator) -> dict[str, bytes]:
-    """An operator's files of the base, by path: those in its base/, or else its solution."""
+    """Return an operator's files of the base, by path: those in its base/, or else its solution."""
     place, paths = PurePosixPath(operator.file), sorted((OPERATORS / operator.name / "staff/base").glob("[!_]*.py"))
     return {str(place.with_name(path.name)): path.read_bytes() for path in paths} or {operator.file: solution(operator)}
 
 
 def solution(operator: operators.Operator) -> bytes:
-    """The staff's own file of an operator."""
+    """Return the staff's own file of an operator."""
     return (OPERATORS / operator.name / "staff/solution.py").read_bytes()
 
 
 def submission(planted: PlantedBug) -> dict[str, bytes]:
-    """The package with the bug in it, by path.
+    """Return the package with the bug in it, by path.
 
     Raises:
         ValueError: if what an edit replaces does not occur exactly once.

@@ -22,7 +22,7 @@ def write(rows: list[Row], checks: list[Check]) -> None:
 
 
 def render(rows: list[Row], checks: list[Check]) -> str:
-    """The whole page in Markdown."""
+    """Return the whole page in Markdown."""
     problem_of = {check.name: check.problem for check in checks}
     cheats = [(row.entry.cheat, row) for row in rows if row.entry.cheat]
     return "\n\n".join([HEAD, _classes(cheats, problem_of), _cheats(cheats, problem_of)]) + "\n"
@@ -35,7 +35,7 @@ def summary(rows: list[Row], checks: list[Check]) -> str:
 
 
 def _classes(cheats: list[tuple[Cheat, Row]], problem_of: dict[str, str]) -> str:
-    """Class × rung: how many of how many runs were held."""
+    """Return a table of class × rung: how many of how many runs were held."""
     runs = [(cheat, result) for cheat, row in cheats for result in row.results]
     rungs = sorted({result.rung for _, result in runs if result.rung})
     lines = [f"| class | {' | '.join(rungs)} |", "|---" * (len(rungs) + 1) + "|"]
@@ -48,7 +48,7 @@ def _classes(cheats: list[tuple[Cheat, Row]], problem_of: dict[str, str]) -> str
 
 
 def _held(runs: list[tuple[Cheat, Result]], problem_of: dict[str, str]) -> str:
-    """ "58 of 60, 2 open" """
+    """Return how many were held, and are open: "58 of 60, 2 open"."""
     runs = [(cheat, result) for cheat, result in runs if not held.is_unavailable(result)]
     n_open = sum(held.is_open(cheat, result) for cheat, result in runs)
     n_held = sum(not held.wrong(cheat, result, problem_of) for cheat, result in runs) - n_open

@@ -50,7 +50,7 @@ class Sleeping(batch.Grader):
         self._seconds = float(arguments[0])
 
     def start(self) -> None:
-        """Nothing has to be loaded."""
+        """Do nothing: nothing has to be loaded."""
 
     def grade(self, job: batch.Job, limit_s: float) -> dict[str, Any]:
         time.sleep(self._seconds)

@@ -46,7 +46,7 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """Everything there is: the reference and the base among the variants."""
+    """Return everything there is: the reference and the base among the variants."""
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
     variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
     variants += [entry for operator in operators.operators() for entry in _variants(operator)]
@@ -67,7 +67,7 @@ for _module in [module for name, module in sys.modules.items() if name.partition
 
 
 def _variants(operator: operators.Operator) -> Iterator[Entry]:
-    """What an operator has in staff/variants; of practice, which the reference is not graded on, the solution too."""
+    """Yield what an operator has in staff/variants; of practice, which the reference has not, the solution too."""
     if operator.is_practice:
         problems = tuple(problem.name for problem in operator.problems)
         solution = Submission(bugs.base() | {operator.file: bugs.solution(operator)})
@@ -91,12 +91,12 @@ def _variant(operator: operators.Operator, path: Path) -> Entry:
 
 
 def defined(source: bytes) -> list[str]:
-    """The names of a module's functions."""
+    """Return the names of a module's functions."""
     return [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
 
 
 def _problems(function: str) -> tuple[str, ...]:
-    """The problems in which a function is graded: of one between two, that of its values and that of its gradients."""
+    """Return the problems in which a function is graded: for one between two, those of its values and gradients."""
     record = operators.functions()[function]
     if record.problem:
         return (record.problem,)
@@ -104,7 +104,7 @@ def _problems(function: str) -> tuple[str, ...]:
 
 
 def _affected(problem: str) -> tuple[str, ...]:
-    """The problems that an edit may cost points in: one more where a function takes its gradients from this one."""
+    """Return the problems that an edit may cost points in: two where a function takes its gradients from this one."""
     between = [_problems(name) for name, function in operators.functions().items() if not function.problem]
     return next((pair for pair in between if pair[-1] == problem), (problem,))
 

@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def different(job: Job, on_cpu: Result, on_gpu: Result) -> list[str]:
-    """The checks of which one device keeps the points and the other does not."""
+    """Return the checks of which one device keeps the points and the other does not."""
     pairs = {name: (verdict, on_gpu.verdicts[name]) for name, verdict in on_cpu.verdicts.items()}
     return [
         f"{job.entry.name}, seed {job.seed}, {name}:\n  cpu   {told(a)}\n  cuda  {told(b)}"
@@ -46,7 +46,7 @@ def different(job: Job, on_cpu: Result, on_gpu: Result) -> list[str]:
 
 
 def told(verdict: Verdict) -> str:
-    """The verdict in a line."""
+    """Return the verdict in a line."""
     where = f" [{verdict.case}]" if verdict.case else ""
     said = " ".join(verdict.message.split())[:200]
     return f"{verdict.status}, margin {verdict.margin:.3g}{where} {said}"

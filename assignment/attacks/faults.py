@@ -57,7 +57,7 @@ def processes() -> dict[int, Process]:
 
 
 def of_grade(grade: int) -> list[Process]:
-    """The processes that descend from a grade."""
+    """Return the processes that descend from a grade."""
     everyone = processes()
     own = {grade}
     while more := {p.pid for p in everyone.values() if p.parent in own} - own:
@@ -66,7 +66,7 @@ def of_grade(grade: int) -> list[Process]:
 
 
 def by_role(grade: int, own: list[Process]) -> dict[str, list[int]]:
-    """Which of a grade's processes do what."""
+    """Return which of a grade's processes do what."""
     roles: dict[str, list[int]] = {role: [] for role in ROLES}
     by_pid = {process.pid: process for process in own}
     for process in own:
@@ -79,7 +79,7 @@ def by_role(grade: int, own: list[Process]) -> dict[str, list[int]]:
 
 
 def _forked_from(process: Process, by_pid: dict[int, Process]) -> Iterator[Process]:
-    """The processes above it that run the same program."""
+    """Yield the processes above it that run the same program."""
     above = by_pid.get(process.parent)
     if above and above.program == process.program:
         yield above
@@ -87,7 +87,7 @@ def _forked_from(process: Process, by_pid: dict[int, Process]) -> Iterator[Proce
 
 
 def _is_launcher(pid: int) -> bool:
-    """Whether a process is no fork of the grader, but a program that it started, such as a sandbox."""
+    """Return whether a process is no fork of the grader, but a program that it started, such as a sandbox."""
     with suppress(OSError):
         return b"grade.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     return True
@@ -153,7 +153,7 @@ def struck(grade: subprocess.Popen, strike: Strike) -> list[Process]:
 
 
 def left_behind(folder: str, seen: list[Process]) -> list[str]:
-    """Processes and folders that outlive a grade: of those seen, or with its folder for temporary files."""
+    """Return what outlives a grade: of the processes and folders seen, or with its folder for temporary files."""
     faults = [f"left behind: {path.name}" for path in Path(folder).glob("grade-*")]
     for attempt in range(20):  # a killed process takes a moment to go
         alive = [p for p in processes().values() if p in seen or _runs_in(Path(f"/proc/{p.pid}/environ"), folder)]
@@ -170,7 +170,7 @@ def _runs_in(environ: Path, folder: str) -> bool:
 
 
 def compared(outcome: Outcome, report: dict[str, Any], undisturbed: dict[str, Any]) -> Outcome:
-    """The outcome, with what is wrong about its report."""
+    """Return the outcome, with what is wrong about its report."""
     if not report:
         return outcome
     faults, lost = list(outcome.faults), 0

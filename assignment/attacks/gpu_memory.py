@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 def grade(total: int, arguments: list[str]) -> int:
-    """What grade.py does, where the GPU's memory is said to be so large."""
+    """Return what grade.py does, where the GPU's memory is said to be so large."""
     honest = pool.properties_of_gpu
     pool.properties_of_gpu = speed.properties_of_gpu = lambda: {**honest(), "total_memory": total}
     sys.argv = ["grade.py", *arguments]

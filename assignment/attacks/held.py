@@ -13,7 +13,7 @@ LIMITS_ALONE = "rlimits"  # the rung that hides nothing
 
 
 def wrong(cheat: Cheat, result: Result, problem_of: dict[str, str]) -> list[str]:
-    """What is not as expected, a line each."""
+    """Return what is not as expected, a line each."""
     if is_unavailable(result) or is_open(cheat, result):
         return []
     if cheat.expected == REFUSED:
@@ -29,12 +29,12 @@ def wrong(cheat: Cheat, result: Result, problem_of: dict[str, str]) -> list[str]
 
 
 def is_unavailable(result: Result) -> bool:
-    """Whether the machine does not offer the rung that was asked for."""
+    """Return whether the machine does not offer the rung that was asked for."""
     return result.status == UNUSABLE and "--sandbox" in result.said
 
 
 def is_open(cheat: Cheat, result: Result) -> bool:
-    """Whether nothing could hold it: limits alone hide no file, no process and no network."""
+    """Return whether nothing could hold it: limits alone hide no file, no process and no network."""
     return cheat.confined and result.rung.startswith(LIMITS_ALONE)
 
 
@@ -63,7 +63,7 @@ def _points(cheat: Cheat, result: Result, own: list[str]) -> list[str]:
 
 
 def _is_worthless(cheat: Cheat, result: Result, own: list[str]) -> bool:
-    """Whether all checks of the functions that it replaces are lost, but for those of callers' mistakes."""
+    """Return whether all checks of the functions that it replaces are lost, but for those of callers' mistakes."""
     replaced = [name for name in own if _function(name) in cheat.functions and "mistakes" not in name]
     return bool(replaced) and all(name in result.failed for name in replaced)
 
@@ -74,7 +74,7 @@ def _function(check: str) -> str:
 
 
 def _evidence(cheat: Cheat, result: Result, own: list[str]) -> list[str]:
-    """One message of a lost check must say what was seen; the checks that are named must each say it.
+    """Return what no message says though a lost check must: one of them, or each of the checks that are named.
 
     Where what it computes is wrong or refused, for every check of the functions that it replaces, nothing need be seen.
     """

@@ -38,7 +38,7 @@ class Grading:
     only: tuple[str, ...] = ()
 
     def verdicts(self, entry: Entry) -> dict[str, str]:
-        """The status and score of each check, and how the grade ended, by one run of grade.py."""
+        """Return the status and score of each check, and how the grade ended, by one run of grade.py."""
         with tempfile.TemporaryDirectory(prefix="load-") as folder:
             entry.submission.stage(Path(folder, "submission"))
             report = Path(folder, "report.json")
@@ -58,13 +58,13 @@ class Grading:
 
 
 def read(report: dict) -> dict[str, str]:
-    """The verdicts of a report: "FAIL, 0" by a check's name."""
+    """Return the verdicts of a report: "FAIL, 0" by a check's name."""
     found = [check for problem in report["problems"] for check in problem["checks"]]
     return {check["name"]: f"{check['status']}, {check['score']:g}" for check in found}
 
 
 def differences(alone: dict[str, str], at_once: dict[str, str]) -> list[str]:
-    """A line for each check whose verdict is another, and for a grade that came to none."""
+    """Return a line for each check whose verdict is another, and for a grade that came to none."""
     names = dict.fromkeys([*alone, *at_once])
     pairs = {name: (alone.get(name, NOBODY), at_once.get(name, NOBODY)) for name in names}
     wrong = [name for name, (one, other) in pairs.items() if one != other or (name == PROGRAM and one != GRADED)]
@@ -72,7 +72,7 @@ def differences(alone: dict[str, str], at_once: dict[str, str]) -> list[str]:
 
 
 def chosen(names: list[str], everything: list[Entry]) -> list[Entry]:
-    """The entries of these names, or the reference and some of each kind."""
+    """Return the entries of these names, or the reference and some of each kind."""
     if names:
         return [entry for entry in everything if entry.kind != CHEAT and selected(entry, names)]
     reference = [entry for entry in everything if entry.name == REFERENCE]
@@ -81,7 +81,7 @@ def chosen(names: list[str], everything: list[Entry]) -> list[Entry]:
 
 
 def spread(some: Sequence[Entry], count: int) -> list[Entry]:
-    """So many of them, evenly from the first to the last."""
+    """Return so many of them, evenly from the first to the last."""
     return [some[i * (len(some) - 1) // (count - 1)] for i in range(count)]
 
 

@@ -33,7 +33,7 @@ Target = tuple[dict[str, bytes], str]  # files, check
 
 
 def targets() -> dict[str, Target]:
-    """Every bug with a line, and the base itself on the same checks: nobody may see anything there."""
+    """Return every bug with a line, and the base itself on the same checks: nobody may see anything there."""
     planted = [entry for entry in entries() if entry.misuses_memory and entry.problem in GRADED]
     wrong = {entry.name.removeprefix("bugs/"): (entry.submission.files, entry.caught_by) for entry in planted}
     return wrong | {f"base/{entry.caught_by}": (bugs.base(), entry.caught_by) for entry in planted}
@@ -88,7 +88,7 @@ def record(file: Path, names: Iterable[str], look: Callable[[str], dict[str, Any
 
 
 def on_cpu(name: str) -> dict[str, Any]:
-    """The result by each engine of the CPU, and what the simulator says: the kind of fault and its line."""
+    """Return the result by each engine of the CPU, and what the simulator says: the kind of fault and its line."""
     found: dict[str, Any] = {}
     for engine in ON_CPU:
         outcome, _ = run_apart([], name, engine)
@@ -100,7 +100,7 @@ def on_cpu(name: str) -> dict[str, Any]:
 
 
 def under_sanitizer(name: str) -> dict[str, Any]:
-    """How many errors each tool that may see this kind of bug reports, and whether the values were right."""
+    """Return how many errors each tool that may see this kind of bug reports, and whether the values were right."""
     kind = read(SEEN).get(name, {}).get("kind", "")
     tools = ("memcheck", *([ALSO[kind]] if kind in ALSO else []))
     if name.startswith("base/"):
@@ -117,7 +117,7 @@ def under_sanitizer(name: str) -> dict[str, Any]:
 
 
 def run_apart(under: list[str], name: str, engine: str) -> tuple[dict[str, Any], str]:
-    """The outcome of `run` in a process of its own, which may die, and all that it printed."""
+    """Return the outcome of `run` in a process of its own, which may die, and all that it printed."""
     command = [*under, sys.executable, "-m", "assignment.attacks.memory", "run", name, "--engine", engine]
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -143,7 +143,7 @@ def run_apart(under: list[str], name: str, engine: str) -> tuple[dict[str, Any],
 
 
 def page(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     wrong = {name: entry for name, entry in seen.items() if not name.startswith("base/")}
     caught = sum(entry["simulator"] == one_bug.FAULT for entry in wrong.values())
     counts = [sum(entry[engine] != one_bug.RIGHT for entry in wrong.values()) for engine in ON_CPU[1:]]

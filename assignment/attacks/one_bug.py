@@ -32,7 +32,7 @@ class Outcome:
 
 
 def run(files: dict[str, bytes], check: str, engine: str) -> Outcome:
-    """What the check says of these files. To be called once in a process, before Triton is imported."""
+    """Return what the check says of these files. To be called once in a process, before Triton is imported."""
     prepare(engine)
     from assignment import plugin
     from assignment.attacks.judging import judge_case
@@ -76,7 +76,7 @@ def prepare(engine: str) -> None:
 
 
 def result_of(message: str, engine: str) -> str:
-    """What a check's message, empty where all is well, speaks of; only the simulator tells of faults."""
+    """Return what a check's message, empty where all is well, speaks of; only the simulator tells of faults."""
     if not message:
         return RIGHT
     if engine == "simulator" and fault_in(message):
@@ -85,7 +85,7 @@ def result_of(message: str, engine: str) -> str:
 
 
 def fault_in(message: str) -> str:
-    """The kind of memory fault that a message tells of, or ""."""
+    """Return the kind of memory fault that a message tells of, or ""."""
     found = [kind for kind in KINDS if f"\n{kind}: " in message]
     return found[0] if found else NEVER_STORED if f"note: {NEVER_STORED}" in message else ""
 
@@ -97,7 +97,7 @@ def stage(files: dict[str, bytes], folder: Path) -> None:
 
 
 def pool(folder: Path, engine: str) -> Any:
-    """What the grader's `run` fixture needs: a worker that answers in this process."""
+    """Return what the grader's `run` fixture needs: a worker that answers in this process."""
     return types.SimpleNamespace(
         workers=[Here(folder, engine)],
         device="cpu",  # nobody else is to be asked
@@ -119,7 +119,7 @@ class Here:
         self._guard = 0 if engine in ("interpreter", "cuda") else GUARD
 
     def ask(self, request: dict[str, Any], tensors: list) -> tuple[Any, list]:
-        """The answer to a request, read as a worker's is."""
+        """Return the answer to a request, read as a worker's is."""
         from assignment.judge import replies
         from assignment.protocol import wire
 
@@ -130,8 +130,8 @@ class Here:
         return replies.read(came, len(results)), results
 
     def output(self) -> str:
-        """What the submission printed: it is on this process's own output."""
+        """Return what the submission printed: it is on this process's own output."""
         return ""
 
     def forget_output(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no output is kept."""

@@ -24,7 +24,7 @@ REASONS = {
 
 
 def render(rows: list[Row], checks: list[Check]) -> str:
-    """The whole page in Markdown."""
+    """Return the whole page in Markdown."""
     parts = [_head(rows), _checks(rows, checks), yardstick(rows, checks), _variants(rows)]
     with_bugs = {row.entry.problem for row in rows if row.entry.kind == BUG}
     parts += [_matrix(problem, rows, checks) for problem in operators.problems() if problem in with_bugs]
@@ -32,7 +32,7 @@ def render(rows: list[Row], checks: list[Check]) -> str:
 
 
 def yardstick(rows: list[Row], checks: list[Check]) -> str:
-    """What single defects cost; nothing where none was graded by all checks."""
+    """Return what single defects cost; nothing where none was graded by all checks."""
     found = costs(rows, checks)
     if not found:
         return ""
@@ -77,7 +77,7 @@ def write(rows: list[Row], checks: list[Check]) -> list[str]:
 
 
 def _is_whole(rows: list[Row]) -> bool:
-    """Whether bugs were graded by more than the check that must catch them."""
+    """Return whether bugs were graded by more than the check that must catch them."""
     return any(len(result.verdicts) > 1 for row in rows if row.entry.kind == BUG for result in row.results)
 
 
@@ -108,7 +108,7 @@ def summary(rows: list[Row]) -> str:
 
 
 def _over_all_checks(bugs: list[Row]) -> list[str]:
-    """Wrong names of the checks that a bug fails, its own and others; each pair of bug and check once."""
+    """Return the wrong names of the checks that a bug fails, its own and others; each pair of bug and check once."""
     failures = {(row.entry.name, check) for row in bugs for check in row.kills}
     wrong = {(bug, check): hint for bug, check, hint in misnamed(bugs)}
     line = f"over all checks {len(wrong)} of {len(failures)} failures get a wrong name"
@@ -168,7 +168,7 @@ def _variants(rows: list[Row]) -> str:
 
 
 def _matrix(problem: str, rows: list[Row], checks: list[Check]) -> str:
-    """Bug × check: the least margin by which a check caught the bug; bold for the one that must."""
+    """Return a table of bug × check: the least margin by which a check caught the bug; bold for the one that must."""
     rows = [row for row in rows if row.entry.kind == BUG and row.entry.problem == problem]
     columns = [c.name for c in checks if c.problem == problem]
     columns += sorted({name for row in rows for name in row.kills} - set(columns))

@@ -48,7 +48,7 @@ def opened(submission: Submission) -> Iterator[Session]:
 
 
 def raced(session: Session, function: str) -> tuple[float, bool, str]:
-    """The ratio to the peer, 0 for what gets no points; whether the staff will look at it; and what was said."""
+    """Return the ratio to the peer, 0 for what gets no points; whether the staff will look at it; and what was said."""
     shape, peer, _, options = CASES[function]
     speed = Speed(session)
     try:
@@ -124,7 +124,7 @@ def beside_events(names: list[str]) -> int:
 
 
 def played(session: Session, function: str) -> float:
-    """Seconds a call by the grader's clock."""
+    """Return the seconds a call by the grader's clock."""
     shape, peer, _, options = CASES[function]
     speed = Speed(session)
     speed(function, shape, torch.bfloat16, against=peer, reach=0.0, **options)
@@ -132,7 +132,7 @@ def played(session: Session, function: str) -> float:
 
 
 def called(session: Session, function: str) -> float:
-    """Seconds a call by CUDA events around a row of plain calls, each on inputs of its own."""
+    """Return the seconds a call by CUDA events around a row of plain calls, each on inputs of its own."""
     shape, _, _, options = CASES[function]
     workload = built(function, shape, torch.bfloat16, options)
     track = Track(workload, session.memory)
@@ -153,7 +153,7 @@ def called(session: Session, function: str) -> float:
 
 
 def slowed(function: str, share: float) -> Racer:
-    """The same work, and so much of it once more."""
+    """Return a racer that does the work, and this share of it once more."""
     return Racer("slowed", function, SLOWED.replace("SHARE", f"{max(share, 0.0):.4f}"))
 
 

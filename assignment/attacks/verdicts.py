@@ -39,7 +39,7 @@ class Row:
         return found
 
     def seeds(self, check: str) -> int:
-        """On how many seeds a check was run."""
+        """Return on how many seeds a check was run."""
         return sum(check in result.verdicts for result in self.results)
 
     @property
@@ -71,7 +71,7 @@ class Findings:
 
 
 def judge(rows: Iterable[Row], declared: list[Check]) -> list[str]:
-    """Everything that is not as the corpus says."""
+    """Return everything that is not as the corpus says."""
     rows, findings = list(rows), Findings()
     problem_of = {check.name: check.problem for check in declared}
     for row in rows:
@@ -105,7 +105,7 @@ class Cost:
 
 
 def costs(rows: Iterable[Row], declared: list[Check]) -> list[Cost]:
-    """Of the defects among the rows that were graded by all checks."""
+    """Return the costs of the defects among the rows that were graded by all checks."""
     points = {check.name: (check.problem, check.points) for check in declared}
     found = []
     for row in rows:
@@ -186,7 +186,7 @@ def _judge_bug(row: Row, problem_of: dict[str, str], findings: Findings) -> None
 
 
 def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
-    """Whether a failure names the bug, or quotes its line; and whether it names another."""
+    """Return whether a failure names the bug, or quotes its line; and whether it names another."""
     hint = "".join(verdict.hints or ())
     said = "\n".join([verdict.message, *verdict.notes, hint])
     names = {matching.HINTS.get(one) for one in hint.split(score.OR)}
@@ -197,7 +197,7 @@ def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
 
 
 def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
-    """The bugs that are told on every seed, and those that get a wrong name on one."""
+    """Return the bugs that are told on every seed, and those that get a wrong name on one."""
     right, wrong = [], []
     for row in rows:
         if row.entry.kind == BUG:
@@ -211,7 +211,7 @@ def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
 
 
 def misnamed(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
-    """Every bug, failed check and hint of it that names another bug, the check that must catch the bug or not."""
+    """Yield every bug, failed check and hint that names another bug, be it the check that must catch the bug or not."""
     found = {
         (row.entry.name, check, "".join(result.verdicts[check].hints or ())): None
         for row in rows
@@ -236,7 +236,7 @@ def _judge_naming(rows: list[Row], findings: list[str]) -> None:
 
 
 def _judge_line(row: Row, findings: Findings) -> None:
-    """A student who misuses memory is to be shown the line at fault, not wrong values somewhere else."""
+    """Note where misused memory is told by wrong values somewhere else, and not by the line at fault."""
     check, line = row.entry.caught_by, row.entry.line
     for result in row.results:
         if check in result.failed and line not in (message := result.verdicts[check].message):
@@ -253,7 +253,7 @@ def only_killer(rows: Iterable[Row]) -> dict[str, list[str]]:
 
 
 def honest_margin(rows: Iterable[Row], check: str) -> tuple[float, str]:
-    """The largest margin of a check over all right submissions, and the submission."""
+    """Return the largest margin of a check over all right submissions, and the submission."""
     seen = [
         (row.margins[check][0], row.entry.name) for row in rows if row.entry.kind == VARIANT and check in row.margins
     ]
@@ -261,6 +261,6 @@ def honest_margin(rows: Iterable[Row], check: str) -> tuple[float, str]:
 
 
 def weakest_bug(rows: Iterable[Row], check: str) -> tuple[float, str]:
-    """The bug that exceeds this check's bound by the least, among those that it must catch."""
+    """Return the bug that exceeds this check's bound by the least, among those that it must catch."""
     own = [row for row in rows if row.entry.caught_by == check]
     return min(((row.kills.get(check, (0, 0.0))[1], row.entry.name) for row in own), default=(math.inf, ""))

@@ -22,7 +22,7 @@ class Defect:
 
 
 def all_defects() -> list[Defect]:
-    """Every defect, in the order of the course."""
+    """Return every defect, in the order of the course."""
     defects = bugs.gathered("defects", "DEFECTS")
     return [Defect(title, f"{problem}/{bug}") for problem, named in defects.items() for title, bug in named.items()]
 

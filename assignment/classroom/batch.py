@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,23 +199,34 @@ def grade_all(
                 done.put((job, _asked(grader, job, limit_s)))
         grader.close()
 
+    def alone(job: Job) -> tuple[Job, Answer]:
+        for thread in threads:
+            thread.join()  # each closes its grader at the end
+        return job, _asked(graders[0], job, limit_s)
+
     threads = [threading.Thread(target=serve, args=(grader,), daemon=True) for grader in graders]
     try:
         for thread in threads:
             thread.start()
-        lost = []
-        for _ in jobs:
-            job, answer = done.get()
-            if isinstance(answer, Exception):
-                lost.append(job)
-            else:
-                yield job, answer
-        for job in lost:
-            yield job, _asked(graders[0], job, limit_s)
+        first = (done.get() for _ in jobs)
+        yield from lost_once_more(first, alone)
     finally:
         stopped.set()
         for grader in graders:
             grader.close()
+
+
+def lost_once_more(
+    first: Iterable[tuple[Job, Answer]], alone: Callable[[Job], tuple[Job, Answer]]
+) -> Iterator[tuple[Job, Answer]]:
+    """Yield the answers as they come; when all others are through, those of lost jobs, from a second attempt."""
+    lost = []
+    for job, answer in first:
+        if isinstance(answer, Exception):
+            lost.append(job)
+        else:
+            yield job, answer
+    yield from map(alone, lost)
 
 
 def _asked(grader: Grader, job: Job, limit_s: float) -> Answer:

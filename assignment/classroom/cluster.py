@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assignment.classroom.batch import MEMORY_OF_A_JOB, ROOT, Answer, Grader, Job, Lost
+from assignment.classroom.batch import MEMORY_OF_A_JOB, ROOT, Answer, Grader, Job, Lost, lost_once_more
 from assignment.classroom.handed_in import Handed
 from assignment.sandbox import rungs
 from assignment.submission import Submission, UnusableSubmission
@@ -212,15 +212,11 @@ def grade_all(
 ) -> Iterator[tuple[Job, Answer]]:
     """Yield each job with its answer, or with what kept it from one, as batch.grade_all does."""
     tasks = Tasks(arguments, needs, limit_s, tell, new)
-    lost = []
     for job in jobs:
         tasks.submit(job)
-    for _ in jobs:
-        job, answer = tasks.next()
-        if isinstance(answer, Exception):
-            lost.append(job)
-        else:
-            yield job, answer
-    for job in lost:
+
+    def alone(job: Job) -> tuple[Job, Answer]:
         tasks.submit(job)
-        yield tasks.next()
+        return tasks.next()
+
+    yield from lost_once_more((tasks.next() for _ in jobs), alone)

@@ -116,7 +116,7 @@ def found(
 
 
 def _is_beside(path: Path) -> bool:
-    """Whether a file or folder is a system's or an editor's: hidden, and nobody's package."""
+    """Return whether a file or folder is a system's or an editor's: hidden, and nobody's package."""
     return path.name.startswith((".", "__MACOSX")) and not (path / PACKAGE).is_dir()
 
 

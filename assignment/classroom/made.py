@@ -150,7 +150,7 @@ def _mixture(bank: dict[str, list[Entry]], rng: random.Random) -> Student:
 
 
 def _fits(entry: Entry, bug: Entry) -> bool:
-    """Whether an entry leaves alone what a bug is in, and stands on the same base."""
+    """Return whether an entry leaves alone what a bug is in, and stands on the same base."""
     own = {operators.operator_of(problem).name for problem in entry.problems}
     files = entry.submission.files
     changed = {path for path, content in _base().items() if files.get(path) != content} - {f"{PACKAGE}/__init__.py"}

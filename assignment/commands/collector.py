@@ -71,7 +71,7 @@ class Judge:
             self.hear(score.check_entry(self._result(name), self._command))
 
     def hear_import_error(self, said: str) -> None:
-        """Of some case; it is told once, before any verdict."""
+        """Tell of an import error, which some case met, once and before any verdict."""
         if said and not self.import_error:
             self.import_error = said
             report.print_import_error(self._progress.console, said)

@@ -21,7 +21,7 @@ MAX_NEAR = 3
 
 
 def named(name: str, declared: list[checks.Check]) -> checks.Check:
-    """The one check of that name, with or without its file and the case; raises UnusableSubmission."""
+    """Return the one check of that name, with or without its file and the case; raises UnusableSubmission."""
     try:
         fitting = checks.select(declared, [name.partition("[")[0]])
     except ValueError:
@@ -49,11 +49,11 @@ class Quiet(Judge):
     """Keeps its verdict to itself."""
 
     def hear(self, entry: dict[str, Any]) -> None:
-        """It is told at length afterwards."""
+        """Do nothing: the case is told at length afterwards."""
 
 
 def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Pool, console: Console) -> int:
-    """A mode of the grader."""
+    """Grade one check and print all that is known of it; return the exit status."""
     (check,) = selected
     runnable = run.runnable(options, selected, pool)
     run.introduce(options, pool, console)
@@ -76,7 +76,7 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
 
 
 def show_check(console: Console, check: checks.Check, citation: str) -> None:
-    """What is claimed and tested, and the part of the handout that a hint points to, or the check's section."""
+    """Print what is claimed and tested, and the part of the handout that a hint, or else the check, points to."""
     place = where.place(check)
     console.print()
     console.print(Text(check.name, "bold"))
@@ -90,7 +90,7 @@ def show_check(console: Console, check: checks.Check, citation: str) -> None:
 
 
 def show_result(console: Console, result: score.CheckResult, entry: dict[str, Any]) -> None:
-    """The verdict, every case that failed, and what to do next."""
+    """Print the verdict, every case that failed, and what to do next."""
     style = report.STYLES[result.status]
     counts = f"{entry['passed']} of {counted(entry['cases'], 'case')} right" if result.status != score.TO_DO else ""
     earned = f"{report.points(result.score)}/{counted(result.check.points, 'point')}"
@@ -105,7 +105,7 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
 
 
 def show_picture(console: Console, result: score.CheckResult, file: Path) -> None:
-    """Of the first failing case that has a map."""
+    """Draw the picture of the first failing case that has a map."""
     mapped = [case for case in result.cases if case.map]
     case = result.worst if result.worst in mapped else next(iter(mapped), None)
     if case is None or case.map is None:
@@ -119,7 +119,7 @@ def show_picture(console: Console, result: score.CheckResult, file: Path) -> Non
 
 
 def show_cases(console: Console, result: score.CheckResult) -> None:
-    """Those that failed, the one that the report shows first; those with one cause together."""
+    """Print the cases that failed, the one that the report shows first; those with one cause together."""
     lost = [case for case in result.cases if case.status != score.OK]
     told: dict[Any, str] = {}
     for case in sorted(lost, key=lambda case: case is not result.worst):

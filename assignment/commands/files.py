@@ -48,7 +48,7 @@ def as_markdown(report: dict[str, Any]) -> bytes:
 
 
 def junit(report: dict[str, Any]) -> bytes:
-    """One test case a check, in the JUnit XML that continuous-integration servers read."""
+    """Return the report as the JUnit XML that continuous-integration servers read: one test case a check."""
     suites = ElementTree.Element("testsuites", name="cs336_kernels")
     for problem in (*report["problems"], *report["practice"]):
         checks = problem["checks"]

@@ -6,7 +6,7 @@ from assignment.judge import checks, score, where
 
 
 def lines(report: dict[str, Any]) -> list[str]:
-    """A greeting that leads to the first kernel, which is practice; nothing where somebody has begun."""
+    """Return a greeting that leads to the first kernel, which is practice; nothing where somebody has begun."""
     statuses = {check["status"] for problem in report["problems"] for check in problem["checks"]}
     if report["practice"] or score.TO_DO not in statuses or statuses - {score.TO_DO, score.NOT_GRADED}:
         return []

@@ -55,7 +55,7 @@ def cited(text: str) -> str:
 
 
 def show(console: Console, markdown: str) -> None:
-    """Rendered on a terminal, as it is written elsewhere."""
+    """Print the text, rendered on a terminal and as it is written elsewhere."""
     if not console.is_terminal:
         console.print(markdown, markup=False)
         return
@@ -66,7 +66,7 @@ def show(console: Console, markdown: str) -> None:
 
 
 def with_readable_math(markdown: str) -> str:
-    """LaTeX stands as code: a Markdown renderer would take its backslashes and underscores for its own."""
+    """Return the text with LaTeX as code: a Markdown renderer would take its backslashes for its own."""
     parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", markdown, flags=re.MULTILINE | re.DOTALL)
     text = [re.sub(r"\$([^$`]+)\$", _as_code, part) if not i % 2 else part for i, part in enumerate(parts)]
     return re.sub(r"^```math$", "```text", "".join(text), flags=re.MULTILINE)

@@ -20,7 +20,7 @@ PACKED = "submission.zip"
 
 
 def main(options: argparse.Namespace) -> int:
-    """What the command line asks for; returns the exit status."""
+    """Do what the command line asks for; return the exit status."""
     console = report.Screen(highlight=False, soft_wrap=True)
     try:
         options.only = [name for names in options.only for name in names.split(",")]

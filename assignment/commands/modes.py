@@ -14,7 +14,7 @@ REPORTS = {"json": "--json", "junit": "--junit", "markdown": "--markdown", "fail
 
 
 def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[run.Mode, list[checks.Check]]:
-    """What to do, and with which checks; raises UnusableSubmission where the options do not fit together."""
+    """Return what to do, and with which checks; raises UnusableSubmission where the options do not fit together."""
     asked = [f"--{name}" for name in ("next", "explain", "watch") if getattr(options, name)]
     unfit = [option for name, option in REPORTS.items() if getattr(options, name) is not None]
     if asked and unfit:

@@ -19,7 +19,7 @@ NOWHERE = -1
 
 
 def by_function(selected: list[Check]) -> list[Check]:
-    """All that a problem asks of one function, before the next function's."""
+    """Return all that a problem asks of one function, before the next function's."""
     firsts: dict[tuple[str, str], int] = {}
     for i, check in enumerate(selected):
         firsts.setdefault((check.problem, check.function), i)
@@ -28,7 +28,7 @@ def by_function(selected: list[Check]) -> list[Check]:
 
 
 def number_of(check: Check, selected: list[Check]) -> int:
-    """The same in whatever order: --watch puts first what a change concerns."""
+    """Return a check's number, the same in whatever order: --watch puts first what a change concerns."""
     return sorted(other.name for other in selected).index(check.name)
 
 
@@ -51,7 +51,7 @@ class First(Judge):
             self._session.shouldstop = "the first check that is not finished is known"
 
     def unfinished(self) -> Check | None:
-        """None where all are finished, and as long as one before it may be the first."""
+        """Return the first unfinished check; None if there is none, and while one before it may be the first."""
         for check in self._selected:
             if check.name not in self.entries:
                 return None
@@ -98,7 +98,7 @@ class Following:
 
 
 def show(console: Console, judge: First, order: list[Check], check: Check, entry: dict[str, Any]) -> None:
-    """What is wrong with the check, or to do."""
+    """Print what is wrong with the check, or to do."""
     before = order[: order.index(check)]
     if before and all(judge.is_finished(other) for other in before):
         console.print(Text(f"{counted(len(before))} before it: all right.", "green"))

@@ -27,7 +27,7 @@ class TileMap:
 
 
 def draw(tiles: TileMap, file: Path) -> None:
-    """Raises ValueError where the map is none, OSError where the file cannot be written."""
+    """Draw a map to a file; raises ValueError if the map is none, OSError if the file cannot be written."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -52,7 +52,7 @@ def draw(tiles: TileMap, file: Path) -> None:
 
 
 def grid(tiles: TileMap) -> tuple[int, int]:
-    """How many tiles there are down and across."""
+    """Return how many tiles there are down and across."""
     rows, columns = (-(-size // tile) for size, tile in zip(tiles.shape, tiles.tile, strict=True))
     if [len(row) for row in tiles.cells] != [columns] * rows or set("".join(tiles.cells)) - STATES.keys():
         raise ValueError(f"expected {rows} × {columns} cells of {' '.join(STATES)}, got {tiles.cells}")

@@ -25,7 +25,7 @@ class Kept:
 
 
 def lines(path: Path, report: dict[str, Any]) -> list[str]:
-    """How a full grade compares with those before it, which it then joins."""
+    """Return how a full grade compares with those before it, which it then joins."""
     name = key(path, report)
     before, now = recall(name), good(report)
     best = max(report["score"], before.best if before else 0.0)
@@ -52,13 +52,13 @@ def _listed(what: str, names: list[str]) -> list[str]:
 
 
 def good(report: dict[str, Any]) -> dict[str, bool]:
-    """By check that was graded: whether it keeps its points."""
+    """Return, for each check that was graded, whether it keeps its points."""
     checks = [check for problem in report["problems"] for check in problem["checks"]]
     return {c["name"]: c["status"] in score.KEEPS_POINTS for c in checks if c["status"] != score.NOT_GRADED}
 
 
 def key(path: Path, report: dict[str, Any]) -> str:
-    """Of a folder, and of what can be graded on the device."""
+    """Return the key of a folder, and of what can be graded on the device."""
     text = os.fsencode(path.resolve()) + f"\0{report['gradable']:g}".encode()
     return hashlib.sha256(text).hexdigest()
 

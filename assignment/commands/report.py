@@ -48,7 +48,7 @@ def short(message: str) -> str:
 
 
 def print_block(console: Console, message: str, first: str = GUTTER, style: str = "") -> None:
-    """Text that a submission may have written, behind a gutter even where a terminal breaks its lines."""
+    """Print text that a submission may have written, behind a gutter even where a terminal breaks its lines."""
     width = console.width if console.is_terminal else text.MAX_LINE * 2
     for row in text.block(message, width, GUTTER, first):
         console.print(Text(row, style))
@@ -61,7 +61,7 @@ def print_import_error(console: Console, said: str) -> None:
 
 
 def verdict_line(check: dict[str, Any]) -> Text:
-    """ "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)" """
+    """Return a check's line: "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)"."""
     line = Text()
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
     line.append(f" {points(check['score']) + '/' + points(check['max_score']):>7}  ")
@@ -77,13 +77,13 @@ def verdict_line(check: dict[str, Any]) -> Text:
 
 
 def claim_lines(claim: str, indent: int) -> list[str]:
-    """A claim as lines that are not too wide, so many spaces from the left."""
+    """Return a claim as lines that are not too wide, so many spaces from the left."""
     margin = " " * indent
     return textwrap.wrap(claim, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False) or [""]
 
 
 def print_failures(console: Console, checks: Iterable[dict[str, Any]]) -> None:
-    """Every cause once: the claim of the first check that fails for it, its case, how to run it again, and the rest."""
+    """Print every cause once: the claim of the first check that fails for it, its case, the command, and the rest."""
     for first, *others in causes.grouped(checks):
         console.print()
         console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
@@ -104,14 +104,14 @@ def print_hint(console: Console, check: dict[str, Any]) -> None:
 
 
 def print_commands(console: Console, check: dict[str, Any]) -> None:
-    """How to run it again, and in a debugger."""
+    """Print how to run it again, and in a debugger."""
     for name, key in (("again", "rerun"), ("debug", "debug")):
         if check.get(key):
             console.print(Text(f"  {name}: {check[key]}", "dim"))
 
 
 def print_notes(console: Console, report: dict[str, Any]) -> None:
-    """What the simulator remarked about code that keeps its points, each remark once."""
+    """Print what the simulator remarked about code that keeps its points, each remark once."""
     checks = score.entries_of(report)
     notes = dict.fromkeys(note for check in checks if check["status"] == score.OK for note in check.get("notes", ()))
     for note in list(notes)[:MAX_NOTES]:
@@ -120,14 +120,14 @@ def print_notes(console: Console, report: dict[str, Any]) -> None:
 
 
 def print_staff_notes(console: Console, report: dict[str, Any]) -> None:
-    """What failed in the grader itself and cost no points."""
+    """Print what failed in the grader itself and cost no points."""
     for note in report["notes_to_staff"]:
         console.print()
         print_block(console, short(note), "note to staff, not your code: ", "magenta")
 
 
 def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str], step: str) -> None:
-    """Points by problem, remarks, what to do next, and the total on the last line."""
+    """Print points by problem, remarks, what to do next, and the total on the last line."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column()
     table.add_column(justify="right")
@@ -173,7 +173,7 @@ def next_step(report: dict[str, Any]) -> str:
 
 
 def total(report: dict[str, Any]) -> str:
-    """ "71/80 gradable here, 20 need a GPU" """
+    """Return the total: "71/80 gradable here, 20 need a GPU"."""
     if not report["problems"]:
         earned, whole = (sum(problem[key] for problem in report["practice"]) for key in ("score", "max_score"))
         return f"Practice: {points(earned)}/{points(whole)}, not in the score"

@@ -36,7 +36,7 @@ Mode = Callable[[argparse.Namespace, list[checks.Check], Pool, Console], int]
 
 
 def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
-    """Workers for this submission, which begin to load."""
+    """Start the workers for this submission, which begin to load."""
     supervisor.adopt_orphans()
     seed = streams.new_seed() if options.seed is None else options.seed
     device = pick_device(options.device)
@@ -111,7 +111,7 @@ def reported(
 
 
 def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console) -> None:
-    """The report, for the screen."""
+    """Print the report."""
     report.print_failures(console, score.entries_of(data))
     report.print_notes(console, data)
     report.print_staff_notes(console, data)
@@ -154,7 +154,7 @@ def without_verdicts(
 
 
 def remarks(options: argparse.Namespace, data: dict[str, Any]) -> tuple[list[str], str]:
-    """What is told beside the points, and what to open next.
+    """Return what is told beside the points, and what to open next.
 
     Only a student at work is greeted and told of progress, not who grades what others wrote.
     """
@@ -168,20 +168,20 @@ def remarks(options: argparse.Namespace, data: dict[str, Any]) -> tuple[list[str
 
 
 def command_for(options: argparse.Namespace, seed: int) -> str:
-    """The command that repeats this run for some of its checks."""
+    """Return the command that repeats this run for some of its checks."""
     path = "" if options.path == Path() else f" {shlex.quote(str(options.path))}"
     return f"uv run grade.py{path}{where(options)} --seed {seed} --only"
 
 
 def where(options: argparse.Namespace) -> str:
-    """The options that say where a submission runs, as far as they were given."""
+    """Return the options that say where a submission runs, as far as they were given."""
     device = "" if options.device == "auto" else f" --device {options.device}"
     sandbox = "" if options.sandbox == rungs.AUTO else f" --sandbox {options.sandbox}"
     return f"{device}{sandbox} --jobs {options.jobs}" if options.jobs else f"{device}{sandbox}"
 
 
 def debug_for(options: argparse.Namespace, seed: int) -> str:
-    """The command that opens a debugger where a case fails, up to the name of the case."""
+    """Return the command that opens a debugger where a case fails, up to the name of the case."""
     path = "" if options.path == Path() else f" --submission {shlex.quote(str(options.path))}"
     device = "" if options.device == "auto" else f" --device {options.device}"
     return f"uv run pytest --inline --pdb{path}{device} --seed {seed}"

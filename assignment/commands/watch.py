@@ -46,7 +46,7 @@ class Seen:
     times: dict[str, int] = field(default_factory=dict)  # of the last changes: who saves the same again wants a run
 
     def changes(self, before: "Seen") -> set[str]:
-        """The names of the files that differ."""
+        """Return the names of the files that differ."""
         ours, theirs = (s.submission.files if s.submission else {} for s in (self, before))
         return {
             name
@@ -66,7 +66,7 @@ def look(path: Path) -> Seen:
 
 
 def settled(path: Path, before: Seen) -> Seen:
-    """What is there now; where it differs from before, once nobody writes to it any more."""
+    """Return what is there now; where it differs from before, once nobody writes to it any more."""
     now = look(path)
     while now != before:
         time.sleep(SETTLED_S)
@@ -84,7 +84,7 @@ class Watch:
         self._process: ForkProcess | None = None
 
     def run(self) -> int:
-        """Until Ctrl-C; the exit status is that of an interruption."""
+        """Grade until Ctrl-C; the exit status is that of an interruption."""
         try:
             self._console.print(Text("Loading PyTorch and the workers …", "dim"))
             self._load()
@@ -108,7 +108,7 @@ class Watch:
                 supervisor.end_descendants()
 
     def _load(self) -> None:
-        """What every run needs, while the workers load what they need."""
+        """Import what every run needs, while the workers load what they need."""
         run.device_name(self._pool.device)
         for library in LIBRARIES:
             importlib.import_module(library)
@@ -128,7 +128,7 @@ class Watch:
         self._process.start()
 
     def _run_once(self, changed: set[str]) -> None:
-        """In a process of its own."""
+        """Grade once, in a process of its own."""
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that watches
@@ -139,7 +139,7 @@ class Watch:
             sys.exit(failure.tell([traceback.format_exc()]))
 
     def _next_save(self, seen: Seen) -> Seen:
-        """What is there after the next save; meanwhile the run may come to its end."""
+        """Return what is there after the next save; meanwhile the run may come to its end."""
         is_told = False
         while (after := settled(self._options.path, seen)) == seen:
             if not is_told and not (self._process and self._process.is_alive()):
@@ -163,6 +163,6 @@ class Watch:
 
 
 def in_turn(selected: list[Check], changed: set[str]) -> list[Check]:
-    """The checks, first those that a change concerns."""
+    """Return the checks, first those that a change concerns."""
     concerned = where.problems_in(changed)
     return sorted(selected, key=lambda check: check.problem not in concerned)

@@ -65,11 +65,33 @@ def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, A
         grad = tensors[-1]
     else:
         grad = torch.ones_like(outputs_of(function.oracle, inputs, options)[0], dtype=dtype)
-    call = Call(backward, [grad, *inputs, *between], options, tuple(asked["wrt"]))
+    given = kept(backward, inputs)
+    call = Call(backward, [grad, *saved(backward, given, between)], options, tuple(asked["wrt"]))
     if not asked.get("interleaved"):
         return call
     others = [tensor / 2 for tensor in inputs]
     return Interleaved(call.function, call.tensors, call.options, call.outputs, others=others)
+
+
+def kept(function: str, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Return those of a forward pass's inputs that the backward pass gets."""
+    backward = of_oracle(function)
+    names = functions()[backward.forward].inputs
+    return [tensor for name, tensor in zip(names, inputs, strict=True) if name in backward.inputs]
+
+
+def saved(function: str, given: Sequence[Tensor], between: Sequence[Tensor]) -> list[Tensor]:
+    """Return the inputs of a backward pass beside the gradient, in its order: what forward got and computed."""
+    named = dict(zip(saved_names(function), [*given, *between], strict=True))
+    return [named[name] for name in of_oracle(function).inputs[1:]]
+
+
+def saved_names(function: str) -> list[str]:
+    """Return those names, as `kept` and `intermediates` have them."""
+    backward = of_oracle(function)
+    forward = functions()[backward.forward]
+    inputs = [name for name in forward.inputs if name in backward.inputs]
+    return inputs + [name for name in forward.outputs if name in backward.left]
 
 
 def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
@@ -136,15 +158,17 @@ def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Te
 
     They are all of them, those that it has computed, or its switches.
     """
-    grad, *saved = call.tensors
+    named = dict(zip(of_oracle(function).inputs, call.tensors, strict=True))
+    grad, in_order = call.tensors[0], [named[name] for name in saved_names(function)]
     flipped = {name: not value if isinstance(value, bool) else value for name, value in call.options.items()}
-    inputs, computed = saved[: len(call.others)], saved[len(call.others) :]
+    others = kept(function, call.others)
+    inputs, computed = in_order[: len(others)], in_order[len(others) :]
     others_computed = intermediates(function, call.others, flipped, call.dtype)
-    for tensors in (call.others, inputs):
+    for tensors in (others, inputs):
         for between in itertools.product(*zip(others_computed, computed, strict=True)):
             for options in (call.options, flipped):
-                if tensors is call.others or any(map(operator.is_, between, others_computed)) or options is flipped:
-                    yield right(function, replace(call, options=options), [grad, *tensors, *between])
+                if tensors is others or any(map(operator.is_, between, others_computed)) or options is flipped:
+                    yield right(function, replace(call, options=options), [grad, *saved(function, tensors, between)])
 
 
 def misplaced(function: str, call: Call) -> Iterator[Sequence[Tensor]]:

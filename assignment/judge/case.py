@@ -37,12 +37,12 @@ class Case:
 
 
 def margins_of(report: "pytest.TestReport") -> list[float]:
-    """The margins that a test has recorded."""
+    """Return the margins that a test has recorded."""
     return [float(str(value)) for name, value in report.user_properties if name == MARGIN]
 
 
 def held_by(report: "pytest.TestReport") -> Case | None:
-    """The case that a report tells of; None where it is not of a test of the submission, or of its outcome."""
+    """Return the case that a report tells of; None where it is not of a test of the submission, or of its outcome."""
     data: Any = dict(report.user_properties).get(PROPERTY)
     if data is None:
         return None

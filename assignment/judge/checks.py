@@ -32,6 +32,7 @@ class Check:
     points: float
     folder: str = ""  # of its file, below tests/
     line: int = 0  # where it stands in the file
+    is_timed: bool = False  # on a GPU
 
     @property
     def path(self) -> str:
@@ -47,19 +48,19 @@ class Check:
 
 @functools.cache
 def problems() -> dict[str, Problem]:
-    """All problems by name: those of the operators, speed, and practice."""
+    """Return all problems by name: those of the operators, speed, and practice."""
     found = operators.problems()
     graded = {name: problem for name, problem in found.items() if not is_practice(name)}
     return {**graded, SPEED: Problem(SPEED, "Speed on a GPU", 20.0, "handout/grading.md#speed"), **found}
 
 
 def is_practice(problem: str) -> bool:
-    """Whether it is beside the 100 points."""
+    """Return whether it is beside the 100 points."""
     return problem in operators.problems() and operators.operator_of(problem).is_practice
 
 
 def declared(folder: Path = TESTS) -> list[Check]:
-    """All checks, in the order of the problems and then of the source."""
+    """Return all checks, in the order of the problems and then of the source."""
     files = sorted(folder.rglob("test_*.py"), key=lambda file: file.name)
     checks = [check for file in files for check in _in_file(file, folder)]
     order = list(problems())
@@ -67,7 +68,7 @@ def declared(folder: Path = TESTS) -> list[Check]:
 
 
 def place(name: str) -> tuple[str, bool]:
-    """The function that a check is about, and whether it is the first of that function's; of a test that is no check
+    """Return the function that a check is about, and whether the check is its first; of a test that is no check
     its own name.
     """
     return _places().get(name, (name, False))
@@ -92,8 +93,14 @@ def _in_file(file: Path, root: Path) -> Iterator[Check]:
             continue
         if found:
             name, points, claim, problem = found
-            problem = problem or operators.problem_of(claim)
-            yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno)
+            is_timed, problem = problem == SPEED, _own(problem, claim)
+            yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno, is_timed)
+
+
+def _own(problem: str, claim: str) -> str:
+    """Return the problem that has the points: its function's where none is said, and the speed of practice."""
+    own = operators.problem_of(claim)
+    return own if not problem or (problem == SPEED and is_practice(own)) else problem
 
 
 def _marked(test: ast.FunctionDef) -> tuple[str, float, str, str] | None:
@@ -108,7 +115,7 @@ def _marked(test: ast.FunctionDef) -> tuple[str, float, str, str] | None:
 
 
 def _applied(target: ast.expr, call: ast.Call) -> tuple[str, float, str, str] | None:
-    """Return the same of `test_name = family(points, claim, …)`: see tests/families.py."""
+    """Return what `test_name = family(points, claim, …)` declares: see tests/families.py."""
     if not isinstance(target, ast.Name) or not target.id.startswith("test_"):
         return None
     points, claim = map(ast.literal_eval, call.args[:2])
@@ -123,8 +130,8 @@ def without_practice(checks: list[Check]) -> list[Check]:
 
 
 def without_a_gpu(checks: list[Check]) -> list[Check]:
-    """Those that can be run anywhere."""
-    return [check for check in checks if check.problem != SPEED]
+    """Return those that can be run anywhere."""
+    return [check for check in checks if not check.is_timed]
 
 
 def select(checks: list[Check], names: list[str]) -> list[Check]:

@@ -31,7 +31,7 @@ def ask(
     right: "Judgement",
     has_said: Callable[[], bool],
 ) -> Reply | None:
-    """The reply of a worker that compiles, or one like it from before; None where there is none to be read.
+    """Return the reply of a worker that compiles, or one like it from before; None where there is none to be read.
 
     `right` judges the results of what is compiled; nothing is remembered of a call of which there was something to say.
     Raises WorkerDied, and what `right` raises.
@@ -58,24 +58,24 @@ def _recall(key: str) -> Compiled | None:
 
 
 def _is_success(reply: Compiled) -> bool:
-    """Whether everything compiled: a failure may come of this machine's want of memory, and is soon found again."""
+    """Return whether everything compiled: a failure may come of a lack of memory here, and is soon found again."""
     return not reply.stopped and not any(kernel.error and not kernel.is_skipped for kernel in reply.kernels)
 
 
 def not_judged(reply: Compiled) -> list[str]:
-    """What the compiler crashed over, where that costs nothing; a text each."""
+    """Return what the compiler crashed over, where that costs nothing; a text each."""
     return advice.not_judged(reply.kernels)
 
 
 def unknown(reply: Compiled, sources: dict[str, str]) -> list[str]:
-    """What the staff are to look at: crashes that nothing is compared with, and kernels that ask for their GPU."""
+    """Return what staff should look at: crashes that nothing is compared with, and kernels that ask for their GPU."""
     asking = [path for path, text in sources.items() if "target_info" in text]
     asked = [f"{path} asks which GPU it is compiled for: other branches are compiled, and never run" for path in asking]
     return [*advice.unknown(reply.kernels), *asked]
 
 
 def problems(reply: Compiled) -> list[str]:
-    """What keeps the kernels of a call from running on the targets; a text each."""
+    """Return what keeps the kernels of a call from running on the targets; a text each."""
     found = advice.problems(reply.kernels)
     for why in dict.fromkeys(reply.stopped.values()):
         where = advice.listed([name for name, text in reply.stopped.items() if text == why])

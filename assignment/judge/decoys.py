@@ -24,7 +24,7 @@ MAX_ELEMENTS = 1 << 24  # of what the oracle holds, up to which a backward pass 
 
 
 def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> list[Tensor]:
-    """Decoys for the inputs of a function."""
+    """Return decoys for the inputs of a function."""
     rng = torch.Generator().manual_seed(secrets.randbits(63))
     storages: dict[int, torch.UntypedStorage] = {}
     decoys = []
@@ -43,18 +43,25 @@ def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> l
 
 
 def hand_on(function: str, decoys: list[Tensor], options: dict[str, Any]) -> None:
-    """Make consistent what a backward pass gets of the forward one: its results, for these decoys."""
+    """Make consistent what a backward pass gets of the forward one: its results, for these decoys.
+
+    An input that the backward pass does not get, such as the x of a softmax, is normal numbers in the form of the
+    incoming gradient.
+    """
     left, named = operators.functions()[function].left, operators.named(function, decoys)
     if left and operators.operator_of(function).elements(named) <= MAX_ELEMENTS:
         forward = operators.functions()[operators.functions()[function].forward]
-        came = operators.oracle(forward.oracle)(*(named[name] for name in forward.inputs), **options)
+        missing = {name: torch.randn_like(decoys[0], dtype=torch.float64) for name in forward.inputs}
+        known = missing | named
+        came = operators.oracle(forward.oracle)(*(known[name] for name in forward.inputs), **options)
+        came = came if isinstance(came, tuple) else (came,)
         for name, result in zip(forward.outputs, came, strict=True):
             if name in left:
                 named[name].copy_(result)
 
 
 def _empty(nbytes: int) -> torch.UntypedStorage:
-    """Memory that is NaN where no decoy lies, as that of the graded inputs is; a large one stays untouched."""
+    """Return memory that is NaN where no decoy lies, as with the graded inputs; a large one stays untouched."""
     storage = torch.UntypedStorage(nbytes)
     if nbytes <= WHOLE_STORAGE_UP_TO:
         torch.tensor([], dtype=torch.uint8).set_(storage).fill_(0xFF)
@@ -74,7 +81,7 @@ def _fill(view: Tensor, rng: torch.Generator, like: Tensor) -> None:
 
 
 def kind(values: Tensor) -> tuple[float, float]:
-    """How large values are in the middle, and at most, to the nearest power of four: all that a decoy has of them."""
+    """Return how large values are in the middle, and at most, to a power of four: all that a decoy has of them."""
     sizes = (values.abs() if values.is_complex() else values).detach().float().abs().flatten()
     sizes = sizes[sizes.isfinite()]
     if not sizes.numel():
@@ -96,7 +103,7 @@ def _floats(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
 
 
 def _integers(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
-    """Integers of any sizes up to that of the largest, to the next power of two; negative if some are.
+    """Return integers of any sizes up to that of the largest, to the next power of two; negative if some are.
 
     The last byte is left out: as a scale of microscaling formats it is NaN.
     """

@@ -43,7 +43,7 @@ class Run:
     memory_bytes = ADDRESS_SPACE
 
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Results:
-        """The result of function(*tensors, **options)."""
+        """Return the result of function(*tensors, **options)."""
         reply, (results,) = self._ask("call", function, tensors, options)
         return reply.returned(results)
 
@@ -57,7 +57,7 @@ class Run:
         interleaved: bool = False,
         options: dict[str, Any] | None = None,
     ) -> list[tuple[Tensor, ...]]:
-        """The gradients for the tensors numbered in wrt, as often as they are asked for."""
+        """Return the gradients for the tensors numbered in wrt, as often as they are asked for."""
         wrt = list(range(len(tensors)) if wrt is None else wrt)
         sent = [*tensors, grad] if grad is not None else tensors
         more = {"wrt": wrt, "times": times, "has_grad": grad is not None, "interleaved": interleaved}
@@ -65,17 +65,17 @@ class Run:
         return [tuple(group) for group in groups]
 
     def kept_bytes(self, function: str, *tensors: Tensor, **options: Any) -> tuple[int, tuple[Tensor, ...]]:
-        """The memory that a differentiable call holds on to, and the gradients of its sum."""
+        """Return the memory that a differentiable call holds on to, and the gradients of its sum."""
         _, ((kept,), gradients) = self._ask("kept", function, tensors, options)
         return int(kept), tuple(gradients)
 
     def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
-        """What the call moves, counted in the simulator."""
+        """Return what the call moves, counted in the simulator."""
         reply, (results, figures) = self._ask("costs", function, tensors, options)
         return Costs(reply.returned(results), *(figure.tolist() for figure in figures))
 
     def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Results, int]:
-        """The results, and the number of elements of the largest tensor made during the call."""
+        """Return the results, and the number of elements of the largest tensor made during the call."""
         reply, (results, (largest,)) = self._ask("largest", function, tensors, options)
         whole = operators.operator_of(function).elements(operators.named(function, tensors))
         if not operators.functions()[function].in_triton and int(largest) >= whole:
@@ -86,7 +86,7 @@ class Run:
     def compiled(
         self, function: str, *tensors: Tensor, right: Callable[[Any], object] = lambda results: None, **options: Any
     ) -> list[str]:
-        """What keeps the kernels of a call whose results are right from running on each target."""
+        """Return what keeps the kernels of a call whose results are right from running on each target."""
         self._expect_begun(function)
         if self._pool.uncompiled[function] >= MAX_DEATHS:
             message = f"not compiled: that has crashed or hung {MAX_DEATHS} times already"
@@ -120,7 +120,7 @@ class Run:
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
     ) -> tuple[Results, Results]:
-        """The results for `first` and, after its tensors were overwritten in place, for `second`."""
+        """Return the results for `first` and, after its tensors were overwritten in place, for `second`."""
         reply, groups = self._ask("again", function, [*first, *second], options)
         results_1, inputs_1, results_2, inputs_2 = groups
         for before, after in ((first, inputs_1), (second, inputs_2)):
@@ -156,17 +156,17 @@ class Run:
         raise SubmissionError(score.FAIL, f"expected a {expected.__name__} before any launch, but {came}")
 
     def _has_launched(self, function: str) -> bool:
-        """Whether the last call has launched a kernel of a function whose work is that of kernels."""
+        """Return whether the last call has launched a kernel of a function whose work is that of kernels."""
         steps = getattr(self._worker, "last", {}).get("steps", ())
         return operators.about(function)["in_triton"] and any(step[0] == "launch" for step in steps)
 
     def steps(self) -> list[str]:
-        """What host code did in the last call, step by step; nothing where it was not recorded."""
+        """Return what host code did in the last call, step by step; nothing where it was not recorded."""
         program = getattr(self._worker, "last", {})
         return [text.line(step) for step in transcript.lines(program)] if program else []
 
     def in_context(self, message: str) -> str:
-        """The message with the call that it is about, and what the submission printed during it."""
+        """Return the message with the call that it is about, and what the submission printed during it."""
         printed = words.beginning_and_end(self._worker.output().rstrip().splitlines())
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
         notes += [f"  note: {READ}\n  {read}" if read.startswith(" ") else f"  note: {read}" for read in self.reads]
@@ -216,7 +216,7 @@ class Run:
                 raise SubmissionError(score.TO_DO, f"{operator.file}: {function}, {operator.problems[0].section}")
 
     def _hear(self, function: str, reply: Ok) -> None:
-        """What the simulator said beside the results."""
+        """Take in what the simulator said beside the results."""
         if reply.evidence:
             self._accuse(function, reply.evidence)
         add(self.nans, reply.nans)
@@ -230,5 +230,5 @@ class Run:
 
 
 def add(known: list[str], said: Iterable[str]) -> None:
-    """What is not known yet."""
+    """Add what is not known yet."""
     known += [text for text in said if text not in known]

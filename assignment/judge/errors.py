@@ -20,7 +20,7 @@ class SubmissionError(_pytest.outcomes.Failed):
 
 
 def meant_by(reply: Reply | None) -> SubmissionError:
-    """The error for a reply that is not the one that was asked for."""
+    """Return the error for a reply that is not the one that was asked for."""
     match reply:
         case Raised(is_todo=True, text=text):
             return SubmissionError(score.TO_DO, text)

@@ -17,7 +17,7 @@ from assignment.protocol import wire
 
 @contextlib.contextmanager
 def _gpu_on_cpu() -> Iterator[None]:
-    """Host code inside hears of a GPU, as it does where it is recorded."""
+    """Let host code inside hear of a GPU, as it does where it is recorded."""
     from assignment.recorder import bodies
     from assignment.simulator.cuda import CudaOnCpu
 
@@ -54,7 +54,7 @@ class InlineWorker:
         return ""
 
     def forget_output(self) -> None:
-        """Nothing is kept: it is on this process's own output."""
+        """Do nothing: what is printed is on this process's own output."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is no process to end."""

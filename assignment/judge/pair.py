@@ -53,7 +53,7 @@ class Pair:
         self.last: dict[str, Any] = {}  # the program that was played last
 
     def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
-        """One request and its reply; raises WorkerDied, and the next call finds two new processes."""
+        """Return the reply to a request; raises WorkerDied, and the next call finds two new processes."""
         if request["kind"] not in ("costs", "kept"):
             return self._once(request, tensors)
         reply, results = self._warm_up(request, tensors)
@@ -70,7 +70,7 @@ class Pair:
         return self._play(request, tensors, *self.record(request, tensors))
 
     def _warm_up(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
-        """The same call on other values: tuning, and workspaces that are made once for all, are behind it then.
+        """Make the call on other values first: tuning, and workspaces that are made once for all, are done then.
 
         What it leaves of these values is of no use for the call that counts.
         """
@@ -78,7 +78,7 @@ class Pair:
         return self._once({**request, "kind": RECORDED_AS[request["kind"]]}, others)
 
     def record(self, request: dict[str, Any], tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
-        """What the recorder says, and the program as it came; None where it said nothing that can be read."""
+        """Return what the recorder says, and the program as it came; None where it said nothing that can be read."""
         from assignment.judge.results import is_program  # loads PyTorch, which a worker's start must not wait for
 
         if not all(worker.is_connected for worker in self._workers) or not self._has_room(tensors):
@@ -98,14 +98,14 @@ class Pair:
         return replies.recorded(reply), came[0]
 
     def _may_ask(self, kind: str, data: "Tensor") -> bool:
-        """Whether a program may ask what kernels take: it is recorded anew then, from the import on."""
+        """Return whether a program may ask what kernels take: it is recorded anew then, from the import on."""
         from assignment.judge import program
 
         is_new = kind != "backward" and self.compiler is not None and self._n_asked < MAX_ASKED
         return is_new and data.numel() <= program.MAX_BYTES and WARMUP in data.numpy().tobytes()
 
     def _compiled_for(self, data: "Tensor", target: str) -> dict[str, dict[str, int]]:
-        """The figures that a program asks for, by key; without them where a kernel cannot be compiled."""
+        """Return the figures that a program asks for, by key; without them where a kernel cannot be compiled."""
         from assignment.judge import program
 
         assert self.compiler is not None
@@ -185,7 +185,7 @@ class Pair:
     def compile(
         self, request: dict[str, Any], tensors: list["Tensor"], compiler: Worker, sources: Any, right: Judgement
     ) -> Reply | None:
-        """The kernels of a call, compiled for the targets of the request; host code sees each that it asks about.
+        """Compile the kernels of a call for the targets of the request; host code sees each that it asks about.
 
         `right` raises something if the results of a program are not as they must be.
         """
@@ -208,7 +208,7 @@ class Pair:
         return replies.read(came, len(results))
 
     def _has_room(self, tensors: list["Tensor"]) -> bool:
-        """Whether nothing large is kept of earlier calls where there is a large tensor now."""
+        """Return whether nothing large is kept of earlier calls where there is a large tensor now."""
         if not _has_large(tensors):
             return True
         if self._player.grown > MAX_KEPT:  # until it hears of what the last call has let go
@@ -241,7 +241,7 @@ class Pair:
         return self.recorder.import_error
 
     def output(self) -> str:
-        """What host code and kernels have printed since it was last forgotten."""
+        """Return what host code and kernels have printed since it was last forgotten."""
         return self.recorder.output() + self._player.output()
 
     def forget_output(self) -> None:

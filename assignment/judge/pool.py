@@ -34,7 +34,7 @@ class Pool:
         inline: Path | None = None,
         sandbox: str = rungs.AUTO,
     ) -> None:
-        """Raises rungs.Unavailable where that sandbox does not work, and UnusableSubmission."""
+        """Check the sandbox and the submission; raises rungs.Unavailable and UnusableSubmission."""
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
         self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
         self._deaths = no_deaths()
@@ -63,7 +63,7 @@ class Pool:
                 self.workers.append(self._new_pair())
 
     def _new_pair(self) -> Pair:
-        """What answers the requests of one judging process."""
+        """Return what answers the requests of one judging process."""
         pair = Pair(self.stage, self._sandbox, self._gpu)
         pair.compiler = self.compiler
         return pair
@@ -73,7 +73,7 @@ class Pool:
         return None if self.rung == NO_RUNG else self.rung
 
     def pair(self) -> Pair:
-        """This process's recorder and player, started at their first use."""
+        """Return this process's recorder and player, started at their first use."""
         if isinstance(self.workers[self.mine], Pair):
             return self.workers[self.mine]
         if self._pair is None:
@@ -81,13 +81,13 @@ class Pool:
         return self._pair
 
     def compiler(self) -> Worker:
-        """This process's worker that compiles, started at its first use."""
+        """Return this process's worker that compiles, started at its first use."""
         if self._compiler is None:
             self._compiler = Worker(self.stage, "compile", self._sandbox)
         return self._compiler
 
     def import_error(self) -> str:
-        """What kept the package from being imported, where this process has seen that; its files are, one by one."""
+        """Return what kept the package from being imported, if this process has seen that; its files still are."""
         workers = (worker for worker in (*self.workers, self._pair) if worker is not None)
         return next((worker.import_error for worker in workers if worker.import_error), "")
 
@@ -96,7 +96,7 @@ class Pool:
             self._deaths[2 * FUNCTIONS.index(function) + FATAL.index(status)] += 1
 
     def given_up(self, function: str) -> str | None:
-        """The status of a function that has ended its worker too often to be run again."""
+        """Return the status of a function that has ended its worker too often to be run again."""
         first = 2 * FUNCTIONS.index(function)
         counts = self._deaths[first : first + 2]
         return FATAL[counts.index(max(counts))] if sum(counts) >= MAX_DEATHS else None
@@ -112,7 +112,7 @@ class Pool:
         self.stage.replace(submission)
 
     def renew(self) -> None:
-        """New workers, for new judges: the old ones were lost with whatever they were at, perhaps with a lock."""
+        """Start new workers, for new judges: the old ones were lost with what they were at, perhaps with a lock."""
         for worker in self.workers:
             worker.close()
         self.workers = [self._new_pair() for _ in self.workers]
@@ -131,12 +131,12 @@ class Pool:
 
 
 def no_deaths() -> Any:
-    """How often each function has crashed and has hung, for the judges to count together."""
+    """Return how often each function has crashed and has hung, for the judges to count together."""
     return multiprocessing.get_context("fork").Array("i", 2 * len(FUNCTIONS))
 
 
 def properties_of_gpu() -> dict[str, Any]:
-    """What host code is to hear of the GPU that is here."""
+    """Return what host code is to hear of the GPU that is here."""
     import torch
 
     from assignment.simulator.gpu import H100
@@ -146,7 +146,7 @@ def properties_of_gpu() -> dict[str, Any]:
 
 
 def default_jobs(device: str) -> int:
-    """How many processes judge; with a GPU more, because most of their time goes into compilation."""
+    """Return how many processes judge; with a GPU more, because most of their time goes into compilation."""
     cores = len(os.sched_getaffinity(0))
     if device != "cuda":
         return min(MAX_JOBS, cores)
@@ -154,7 +154,7 @@ def default_jobs(device: str) -> int:
 
 
 def pick_device(asked: str) -> str:
-    """ "cpu" or "cuda"; PyTorch is loaded to find out only where there is an NVIDIA driver."""
+    """Return "cpu" or "cuda"; PyTorch is loaded to find out only where there is an NVIDIA driver."""
     if asked != "auto":
         return asked
     if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg")):

@@ -15,7 +15,7 @@ def chosen(selected: list[checks.Check], submission: Submission, wanted: bool | 
 
 
 def has_begun(problem: str, submission: Submission) -> bool:
-    """Whether one of the operator's functions no longer raises what its stub does.
+    """Return whether one of the operator's functions no longer raises what its stub does.
 
     The text is searched, not parsed: a parser can be brought to its end by the text.
     """

@@ -36,7 +36,7 @@ class Unreadable(Exception):
 
 
 def read(data: Tensor) -> Program:
-    """The program in these bytes; raises Unreadable."""
+    """Return the program in these bytes; raises Unreadable."""
     if data.numel() > MAX_BYTES:
         raise Unreadable(
             f"the call's steps take {data.numel() >> 20} MiB; at most {MAX_BYTES >> 20} are played: use larger tiles"
@@ -53,7 +53,7 @@ def read(data: Tensor) -> Program:
 
 
 def written(program: Program) -> Tensor:
-    """The bytes of a program, or of a part of one."""
+    """Return the bytes of a program, or of a part of one."""
     return torch.frombuffer(bytearray(json.dumps(program, separators=(",", ":")).encode()), dtype=torch.uint8)
 
 
@@ -169,7 +169,7 @@ def _refuse() -> None:
 
 
 def _check_value(program: Program, value: Any, depth: int = 0) -> None:
-    """An argument: numbers and short texts, views by number, nested a few levels."""
+    """Raise Unreadable unless this is an argument: numbers and short texts, views by number, nested a few levels."""
     if depth > MAX_DEPTH:
         raise Unreadable("arguments nested too deeply")
     if isinstance(value, dict):

@@ -40,7 +40,7 @@ class Ok:
     tuned: tuple[float, ...] = ()  # and the seconds of its launches that have alternatives
 
     def returned(self, results: Sequence[Result]) -> Result | tuple[Result, ...]:
-        """What the function returned, of its results."""
+        """Return what the function returned, of its results."""
         return results[0] if self.bare else tuple(results)
 
 
@@ -82,7 +82,7 @@ class Compiled:
     stopped: dict[str, str]  # by target, why the call ended before its last launch
 
     def as_json(self) -> dict[str, Any]:
-        """As a worker says it."""
+        """Return the reply as a worker says it."""
         kernels = [told.as_json() for told in self.kernels]
         return {"status": "compiled", "kernels": kernels, "stopped": self.stopped}
 
@@ -100,7 +100,7 @@ class Recorded:
 
 
 def read(reply: dict[str, Any], n_results: int) -> Reply | None:
-    """The reply with its texts made safe; None where it is none."""
+    """Return the reply with its texts made safe; None where it is none."""
     status = reply.get("status")
     if status == "ok":
         return _ok(reply, n_results)
@@ -119,7 +119,7 @@ def read(reply: dict[str, Any], n_results: int) -> Reply | None:
 
 
 def recorded(reply: dict[str, Any]) -> Recorded | None:
-    """What a recorder says; None where it is none of that."""
+    """Return what a recorder says; None where it is none of that."""
     asked = bool(reply.get("asked"))
     if reply.get("status") == "ok":
         return Recorded(asked)
@@ -141,7 +141,7 @@ def _ok(reply: dict[str, Any], n_results: int) -> Ok | None:
 
 
 def _timed(reply: dict[str, Any]) -> dict[str, Any]:
-    """What is measured on a GPU."""
+    """Return what is measured on a GPU."""
     found: dict[str, Any] = {}
     if isinstance(seconds := reply.get("events_s"), float):
         found["events_s"] = seconds
@@ -167,7 +167,7 @@ def _compiled(reply: dict[str, Any]) -> Compiled | None:
 
 
 def _safe(told: kernel.Kernel) -> kernel.Kernel:
-    """A kernel whose texts can be shown."""
+    """Return a kernel whose texts can be shown."""
     safe: dict[str, Any] = {"error": text.clean(told.error)}
     safe |= {name: text.line(getattr(told, name)[:MAX_NAME]) for name in LINES}
     safe |= {name: tuple(map(text.clean, getattr(told, name))) for name in ("instructions", "remarks")}

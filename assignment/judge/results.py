@@ -7,12 +7,12 @@ from torch import Tensor
 
 
 def is_program(tensors: list[Tensor]) -> bool:
-    """Whether these are what goes with what a recorder says: bytes."""
+    """Return whether these are what goes with what a recorder says: bytes."""
     return len(tensors) == 1 and tensors[0].dtype == torch.uint8
 
 
 def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[str, Any]) -> bool:
-    """Whether the groups of results are those that this kind of request has."""
+    """Return whether the groups of results are those that this kind of request has."""
     sizes = [len(group) for group in groups]
     if kind == "gradients":
         return sizes == [len(request["wrt"])] * request["times"]
@@ -29,7 +29,7 @@ def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[st
 
 
 def are_figures(tensors: list[Tensor], shapes: list[tuple[int, ...]]) -> bool:
-    """Whether these are counts, in these shapes."""
+    """Return whether these are counts, in these shapes."""
     return [tuple(tensor.shape) for tensor in tensors] == shapes and all(
         tensor.dtype == torch.int64 and bool((tensor >= 0).all()) for tensor in tensors
     )

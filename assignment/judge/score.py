@@ -62,7 +62,7 @@ class CheckResult:
 
 
 def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:
-    """A problem whose own function does not do the work in one case has no check that passes.
+    """Return the checks, none of them passed where the problem's own function does not do the work in one case.
 
     flash_attention stands between two problems and costs its own checks alone.
     """
@@ -79,7 +79,7 @@ def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:
 
 
 def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> CheckResult:
-    """The check without its points, for what another has shown."""
+    """Return the check without its points, for what another has shown."""
     if result.status not in KEEPS_POINTS:
         return result
     at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
@@ -109,7 +109,7 @@ class Session:
 
 
 def report(session: Session, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> dict[str, Any]:
-    """The report as it is written to --json: plain data; failures are those of the grader itself."""
+    """Return the report as it is written to --json: plain data; failures are those of the grader itself."""
     results = list(results)
     graded, practice = [], []
     for problem in checks.problems().values():
@@ -140,7 +140,7 @@ def report(session: Session, results: Iterable[CheckResult], failures: Iterable[
 
 
 def _notes_to_staff(results: list[CheckResult]) -> list[str]:
-    """Each remark once, with the first case that it was made of."""
+    """Return each remark once, with the first case that it was made of."""
     said: dict[str, str] = {}
     for result in results:
         for case in result.cases:
@@ -152,7 +152,7 @@ def _notes_to_staff(results: list[CheckResult]) -> list[str]:
 def _problem(
     problem: operators.Problem, results: list[CheckResult], session: Session, is_whole: bool = True
 ) -> dict[str, Any]:
-    """The entry of a problem; of a whole one, points that no check of these carries are shown too."""
+    """Return the entry of a problem; of a whole one, points that no check of these carries are shown too."""
     entries = [check_entry(result, session.command, session.debug) for result in results]
     missing = problem.points - sum(entry["max_score"] for entry in entries)
     if is_whole and missing > 0 and (not session.only or problem.name in session.only):
@@ -168,7 +168,7 @@ def _problem(
 
 
 def entries_of(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """All checks of a report, those of practice after the others."""
+    """Return all checks of a report, those of practice after the others."""
     return [check for problem in (*report["problems"], *report["practice"]) for check in problem["checks"]]
 
 
@@ -177,7 +177,7 @@ def _total(entries: list[dict[str, Any]], key: str) -> float:
 
 
 def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
-    """The entry for points of a problem that no check carries."""
+    """Return the entry for points of a problem that no check carries."""
     return {
         "name": name,
         "claim": f"{title}: no check of it can run here",
@@ -193,7 +193,7 @@ def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
 
 
 def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str, Any]:
-    """One check as the report shows it; command runs it again when its name is added, debug a case of it."""
+    """Return one check as the report shows it; command runs it again when its name is added, debug a case of it."""
     good = result.status in KEEPS_POINTS
     return {
         "name": result.check.name,
@@ -215,14 +215,14 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
 
 
 def _node(result: CheckResult) -> str:
-    """The worst case as pytest calls it, for a shell."""
+    """Return the worst case as pytest calls it, for a shell."""
     assert result.worst is not None
     case = f"[{result.worst.name}]" if result.worst.name else ""
     return shlex.quote(f"tests/{result.check.path}{case}")
 
 
 def hint_of(result: CheckResult) -> str:
-    """What is likely, and in which case that was seen, if not in the one that is shown."""
+    """Return what is likely, and in which case that was seen, if not in the one that is shown."""
     hints = likely(case.hints for case in result.cases)
     told = OR.join(hints)
     if not hints or result.worst is None or set(hints) <= set(result.worst.hints or ()):
@@ -232,7 +232,7 @@ def hint_of(result: CheckResult) -> str:
 
 
 def likely(hints: Iterable[Sequence[str] | None], everywhere: Mapping[str, int] | None = None) -> tuple[str, ...]:
-    """Of what may explain each failed case, what explains the most of them; the likelier come first.
+    """Return, of what may explain each failed case, what explains the most of them; the likelier come first.
 
     Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
     somebody has looked into: it is chance then.
@@ -253,15 +253,14 @@ def likely(hints: Iterable[Sequence[str] | None], everywhere: Mapping[str, int] 
 def chosen(
     hints: Iterable[Sequence[str] | None], plain: Iterable[Sequence[str] | None], everywhere: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """What is likely of a check's cases, and does not contradict those of the function's first check, `plain`."""
+    """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
     looked_into = [of_case for of_case in plain if of_case is not None]
     found = likely(hints, everywhere)
     return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
 
 
 def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Each check with one hint, or two that explain the same: of those that explain it the ones that explain the most
-    of its function.
+    """Return the checks, each with one hint, or two that explain the same: those that explain the most of its function.
 
     Where a function's first check, the plainest, is wrong, what does not explain it explains nothing else.
     """
@@ -285,7 +284,7 @@ def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[str, i
 
 
 def _notes(result: CheckResult) -> list[str]:
-    """What was remarked on the check's cases, each remark once, and not more than anybody reads."""
+    """Return what was remarked on the check's cases, each remark once, and not more than anybody reads."""
     notes = (text.clean(note, MAX_NOTE_LINES) for case in result.cases for note in case.notes[:MAX_NOTES])
     return list(dict.fromkeys(note for note in notes if note))[:MAX_NOTES]
 

@@ -18,22 +18,22 @@ STATE = slice(24, 24 + 8 * WORDS)  # where PyTorch keeps them, 8 bytes each
 
 
 def new_seed() -> int:
-    """A seed that nobody can guess."""
+    """Return a seed that nobody can guess."""
     return secrets.randbits(SEED_BITS)
 
 
 def key(seed: int, *purpose: str) -> bytes:
-    """64 bytes that depend on the seed and the purpose alone."""
+    """Return 64 bytes that depend on the seed and the purpose alone."""
     return hmac.digest(str(seed).encode(), "\0".join(purpose).encode(), "sha512")
 
 
 def number(seed: int, *purpose: str) -> int:
-    """A number of 64 bits."""
+    """Return a number of 64 bits."""
     return int.from_bytes(key(seed, *purpose)[:8])
 
 
 def generator(seed: int, *purpose: str) -> "torch.Generator":
-    """PyTorch's generator for the CPU; its manual_seed() would look at 32 bits."""
+    """Return PyTorch's generator for the CPU; its manual_seed() would look at 32 bits."""
     import numpy as np
     import torch
 

@@ -21,7 +21,7 @@ def _line(program: dict[str, Any], step: list[Any]) -> str:
 
 
 def _step(program: dict[str, Any], name: str, *rest: Any) -> str:
-    """What a step does; nothing for those that only keep the books."""
+    """Return what a step does; nothing for those that only keep the books."""
     if name == "op":
         operation, args, kwargs, views, _ = rest
         given = [_value(program, value) for value in [*args, *kwargs.values()]]
@@ -52,6 +52,6 @@ def _value(program: dict[str, Any], value: Any) -> str:
 
 
 def _view(program: dict[str, Any], number: int) -> str:
-    """ "t3 float32 (64, 128)"; storages have the numbers, and views of one share it."""
+    """Return a view in words: "t3 float32 (64, 128)"; storages have the numbers, and views of one share it."""
     storage, dtype, _, sizes, _ = program["views"][number]
     return f"t{storage} {dtype} ({', '.join(map(str, sizes))})"

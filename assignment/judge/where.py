@@ -19,13 +19,13 @@ class Place:
 
 
 def place(check: Check) -> Place:
-    """The place of a check's function, and the section on its problem."""
+    """Return the place of a check's function, and the section on its problem."""
     file = operators.operator_of(check.function).file
     return Place(file, check.function, checks.problems()[check.problem].section)
 
 
 def problems_in(files: set[str]) -> set[str]:
-    """The problems that a change of these files concerns; all where one of them belongs to none."""
+    """Return the problems that a change of these files concerns; all where one of them belongs to none."""
     standard = {operator.file for operator in operators.operators()}
     is_all = bool(files - standard)
     return {name for name in operators.problems() if is_all or operators.operator_of(name).file in files}

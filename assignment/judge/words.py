@@ -11,7 +11,7 @@ MAX_PRINTED_LINES = 8
 
 
 def of_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
-    """ "3 rows of 40, float32: rmsnorm_forward(float32 (3, 40) strides (0, 1), float32 (40,), eps=0.5)" """
+    """Return a call in words: "3 rows of 40, float32: rmsnorm_forward(float32 (3, 40) strides (0, 1), eps=0.5)"."""
     arguments = [*map(of_tensor, tensors), *(f"{name}={value}" for name, value in options.items())]
     call = f"{function}({', '.join(arguments)})"
     size = of_size(function, tensors, options)
@@ -19,11 +19,11 @@ def of_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -
 
 
 def of_size(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
-    """The size of a call: "77 queries, 80 keys, d 64, 3 batches, causal, bfloat16"; "" where it has no usual form."""
+    """Return a call's size: "77 queries, 80 keys, d 64, 3 batches, causal, bfloat16"; "" if it has no usual form."""
     operator = operators.operator_of(function)
     named = dict(zip(operators.functions()[function].inputs, tensors, strict=False))
     try:
-        size, dtype = operator.in_words(named), named[operator.sized_by].dtype
+        size, dtype = operator.in_words(named), operators.largest(named, operator.sized_by).dtype
     except (IndexError, KeyError, ValueError):
         return ""
     switches = [name.removeprefix("is_") for name, value in options.items() if value is True]

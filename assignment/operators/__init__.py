@@ -1,6 +1,6 @@
 """What the grader knows of each operator beside its specification, tests/<operator>/: a folder of the same name.
 
-misconceptions.py   what students compute instead, as models
+misconceptions.py   what students compute instead, as models: one module, or a package
 workload.py         what is timed, beside whom, and how it is drawn
 staff/              solution, planted bugs with what they edit, right variants; not in the student release
 """

@@ -62,7 +62,7 @@ class Misconception:
 
 
 def nothing_apart(call: Call, misread: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-    """No results: one kernel reads everything."""
+    """Return no results: one kernel reads everything."""
     return []
 
 
@@ -90,13 +90,13 @@ class Models:
 
 
 def exp(x: Tensor) -> Tensor:
-    """As float32 has it: infinite where that is too large, zero where it is too small."""
+    """Return eˣ as float32 has it: infinite where that is too large, zero where it is too small."""
     y = x.exp()
     return torch.where(y > FLOAT32_MAX, math.inf, torch.where(y < FLOAT32_LEAST, 0.0, y))
 
 
 def rounded(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """To that dtype, and back to float64."""
+    """Return the rounding to that dtype, and back to float64."""
     return lambda x: x.to(dtype).double()
 
 

@@ -16,7 +16,7 @@ WIDTHS = [1 << i for i in range(4, 16)]  # of tiles of columns
 
 
 def in_dtype(model: Callable[[Call, Round], Sequence[Tensor]]) -> Variants:
-    """Where the inputs have 16 bits: a model that is given the rounding to them."""
+    """Return a model for inputs of 16 bits, which is given the rounding to them."""
     return lambda call: iter([model(call, rounded(call.dtype))] if call.dtype != torch.float32 else [])
 
 
@@ -25,7 +25,7 @@ def several(*models: Variants) -> Variants:
 
 
 def lost_rows(n: int) -> Iterator[Any]:
-    """Which rows may be left: the first or the last so many, tiles of rows, or every so many."""
+    """Yield which rows may be left: the first or the last so many, tiles of rows, or every so many."""
     for size in (1 << i for i in range(11)):
         if size < n:
             yield slice(0, size)
@@ -45,7 +45,7 @@ def mean_counts(x: Tensor) -> list[float]:
 
 
 def summed_in(dtype: torch.dtype, terms: Tensor, size: int) -> Iterator[Tensor]:
-    """Partial sums of so many rows, rounded, then added up: exactly, or rounded after each; or row by row in each."""
+    """Yield sums of rounded partial sums of so many rows: exact, rounded after each, or row by row in each."""
     cast = rounded(dtype)
     parts = [cast(part.sum(0)) for part in terms.split(size)]
     yield torch.stack(parts).sum(0)

@@ -16,6 +16,7 @@ from tests import compare, operators
 
 COPYING = "copying"  # the peer that stands for an amount of memory to move
 ELEMENTS = 1 << 28  # of x, at every width
+VECTORS = ("weight", "bias")  # inputs of shape (d,); all rows add to their gradients
 CHECKED_ROWS = 32
 CHECKED_COLUMNS = 8
 Check = Callable[[Sequence[Tensor]], float]  # of results; returns the largest error over its bound, or raises Mismatch
@@ -49,26 +50,38 @@ class Panel:
     d: int | None = None  # the only one that is drawn
 
 
-def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
-    """A check of rows of all results, but of columns of the weight's gradient, to which each row adds."""
+def pick_rows(
+    work: "Workload",
+    named: dict[str, Tensor],
+    chance: random.Random,
+    is_strict: bool,
+    model_of: Callable[["Workload", list[int]], Callable[..., dict[str, compare.Expected]]] | None = None,
+) -> Check:
+    """Return a check of rows of all results, but of columns of the vectors' gradients, to which each row adds.
+
+    model_of: the model of some rows, where it depends on which they are.
+    """
     fewer = 1 if is_strict else 4
-    n_rows, d = named["x"].shape
+    n_rows, d = work.largest.shape
     rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS // fewer)))
     columns = sorted(chance.sample(range(d), min(d, CHECKED_COLUMNS // fewer)))
-    by_row = {name: (tensor.clone() if name == "weight" else tensor[rows]).cpu() for name, tensor in named.items()}
+    by_row = {name: (tensor.clone() if name in VECTORS else tensor[rows]).cpu() for name, tensor in named.items()}
+    summed = [name for name in work.outputs if name.removeprefix("grad_") in VECTORS]
     by_column = {}
-    if "grad_weight" in work.outputs:
+    if summed:
         by_column = {
-            name: (tensor[..., columns] if name in ("x", "weight") or tensor.ndim == 2 else tensor.clone()).cpu()
+            name: (tensor[..., columns] if name in VECTORS or tensor.ndim == 2 else tensor.clone()).cpu()
             for name, tensor in named.items()
         }
     model = operators.model(work.function)
 
     def check(results: Sequence[Tensor]) -> float:
-        expected = model(*by_row.values(), **work.options)
+        of_rows = model_of(work, rows) if model_of else model
+        expected = of_rows(*by_row.values(), **work.options)
         if by_column:
-            expected["grad_weight"] = model(*by_column.values(), **work.options)["grad_weight"]
-        where = [columns if name == "grad_weight" else rows for name in work.outputs]
+            of_columns = model(*by_column.values(), **work.options)
+            expected |= {name: of_columns[name] for name in summed}
+        where = [columns if name in summed else rows for name in work.outputs]
         came = tuple(result[part].cpu() for result, part in zip(results, where, strict=True))
         return compare.worst_margin(came if len(came) > 1 else came[0], expected)
 
@@ -100,24 +113,22 @@ class Workload:
     @property
     def largest(self) -> Spec:
         """The input that tells its size."""
-        return self.inputs[operators.operator_of(self.function).sized_by]
+        return operators.largest(self.inputs, operators.operator_of(self.function).sized_by)
 
     def fill(self, tensors: Sequence[Tensor], memory: Any, generator: torch.Generator) -> None:
         """Write new values of the memory's into one slot; for a backward pass, what a forward pass would have left."""
         named = dict(zip(self.inputs, tensors, strict=True))
-        left = operators.functions()[self.function].left
-        for name, tensor in named.items():
-            if name not in left:
-                memory.randomize(tensor, generator)
+        for tensor in tensors:
+            memory.randomize(tensor, generator)
         self.hand_on(named)
 
     def pick(self, tensors: Sequence[Tensor], chance: random.Random, is_strict: bool = True) -> Check:
-        """A check of some part of the results, which is drawn now."""
+        """Return a check of some part of the results, which is drawn now."""
         return self.picked(self, dict(zip(self.inputs, tensors, strict=True)), chance, is_strict)
 
 
 def built(function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
-    """The work of a function of the submission at one size."""
+    """Return the work of a function of the submission at one size."""
     from assignment.operators import part  # which build on this module
 
     is_backward = operators.functions()[function].is_backward

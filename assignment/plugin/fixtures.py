@@ -31,7 +31,7 @@ class Starter:
 
 
 def pool_of(config: pytest.Config) -> Pool:
-    """The run's pool, made at its first use from the command line's options."""
+    """Return the run's pool, made at its first use from the command line's options."""
     if POOL not in config.stash:
         try:
             config.stash[POOL] = pool_for(config)
@@ -41,7 +41,7 @@ def pool_of(config: pytest.Config) -> Pool:
 
 
 def pool_for(config: pytest.Config) -> Pool:
-    """A new one; raises UnusableSubmission."""
+    """Return a new one; raises UnusableSubmission."""
     path = config.getoption("submission") or config.rootpath / config.getini("submission")
     inline = config.getoption("inline")
     alone = inline or config.getoption("usepdb", False)
@@ -58,7 +58,7 @@ def pool_for(config: pytest.Config) -> Pool:
 
 
 def turn(seed: int, item: pytest.Item) -> int:
-    """Where a case comes among those of its check, whichever of them are run."""
+    """Return where a case comes among those of its check, whichever of them are run."""
     return streams.number(seed, "turn", case_name(item))
 
 
@@ -67,7 +67,7 @@ def uses_submission(item: pytest.Item) -> bool:
 
 
 def is_judged(item: pytest.Item) -> bool:
-    """By a judging process; speed is measured in this one, when the machine is quiet."""
+    """Return whether a judging process judges it; speed is measured in this one, when the machine is quiet."""
     return uses_submission(item) and "speed" not in item.fixturenames  # type: ignore[attr-defined]
 
 
@@ -80,13 +80,13 @@ def case_name(item: pytest.Item) -> str:
 
 
 def import_error(config: pytest.Config) -> str:
-    """What kept the package from being imported, as far as the workers of this process know."""
+    """Return what kept the package from being imported, as far as the workers of this process know."""
     timed = config.stash[SPEED].submitted.import_error if SPEED in config.stash else ""
     return pool_of(config).import_error() or timed
 
 
 def forget_hints(config: pytest.Config) -> None:
-    """For another submission."""
+    """Forget the hints, for another submission."""
     if SEARCH in config.stash:
         del config.stash[SEARCH]
 
@@ -118,5 +118,5 @@ def speed(request: pytest.FixtureRequest) -> "door.Speed":
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> "Generator":
-    """A torch.Generator that depends on the run's seed and the test's id alone."""
+    """Return a torch.Generator that depends on the run's seed and the test's id alone."""
     return streams.generator(pool_of(request.config).seed, "inputs", case_name(request.node))

@@ -80,7 +80,7 @@ def judge_in_parallel(session: pytest.Session, judged: list[int]) -> None:
 
 
 def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
-    """One set of judging processes; returns the tests that got no verdict because a process was lost."""
+    """Judge with one set of processes; return the tests that got no verdict because a process was lost."""
     pool = pool_of(session.config)
     fork = multiprocessing.get_context("fork")
     gc.freeze()  # the judges share this memory as long as nobody looks through it
@@ -112,7 +112,7 @@ def in_turn(session: pytest.Session, judged: list[int], jobs: int) -> list[int]:
 
 
 def first_of(pending: Iterable[Future], executor: ProcessPoolExecutor) -> set[Future]:
-    """Those that are done, once some are; raises BrokenProcessPool after STALL_S.
+    """Return those that are done, once some are; raises BrokenProcessPool after STALL_S.
 
     Judges that somebody has stopped are set going again.
     """
@@ -169,7 +169,7 @@ def compute_alone() -> None:
 
 
 def judge(index: int) -> list[dict[str, Any]] | str:
-    """The reports of a case, as plain data; where the grader fails at it a traceback, which costs no other case."""
+    """Return a case's reports, as plain data; if the grader fails at it a traceback, which costs no other case."""
     item = _session.items[index]
     try:
         reports = runtestprotocol(item, log=False, nextitem=None)

@@ -21,7 +21,7 @@ Door: TypeAlias = "Run | Speed | None"  # through which a test asked the submiss
 
 
 def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport) -> Case:
-    """The case that a test of the submission was; what fails on the way is noted for the staff."""
+    """Return the case that a test of the submission was; what fails on the way is noted for the staff."""
     fixtures, staff = getattr(item, "funcargs", {}), list[str]()
     run: Run | None = fixtures.get("run")
     speed: Speed | None = fixtures.get("speed")
@@ -58,7 +58,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
 
 
 def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> list[str] | None:
-    """What a wrong result may come from, of the first few that a check has; None without a look at it."""
+    """Return what a wrong result may come from, of the first few that a check has; None without a look at it."""
     if wrong is None or not wrong.expected or run is None:
         return None
     from assignment import diagnosis  # whatever is wrong with it costs no grade
@@ -70,12 +70,12 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
 
 
 def map_of(wrong: compare.Mismatch | None) -> dict[str, Any] | None:
-    """Where a result is wrong, as plain data."""
+    """Return where a result is wrong, as plain data."""
     return asdict(wrong.map) if wrong and wrong.map else None
 
 
 def verdict(item: pytest.Item, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:
-    """The status of a case and what to tell the student."""
+    """Return the status of a case and what to tell the student."""
     status, message = outcome(item.config.getoption("inline"), error, door, staff)
     evidence = [text for texts in door.evidence.values() for text in texts] if door else []
     if door and evidence and status in (*score.KEEPS_POINTS, score.FAIL):
@@ -84,7 +84,7 @@ def verdict(item: pytest.Item, error: BaseException | None, door: Door, staff: l
 
 
 def outcome(is_inline: bool, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:
-    """The status of a case by itself, and its message."""
+    """Return the status of a case by itself, and its message."""
     if error is None:
         doubts = door.doubts if door else []
         return (score.NEEDS_REVIEW, "\n".join(doubts)) if doubts else (score.OK, "")

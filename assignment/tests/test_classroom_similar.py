@@ -10,9 +10,10 @@ import pytest
 
 from assignment.attacks import bugs, corpus
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import made, prints, similar
+from assignment.classroom import alike, made, prints, similar
+from assignment.classroom.alike import Work
 from assignment.classroom.disguise import disguised
-from assignment.classroom.similar import ROOT, Work
+from assignment.classroom.similar import ROOT
 from assignment.submission import PACKAGE, Submission, pack
 
 KERNEL = '''
@@ -81,11 +82,12 @@ def test_a_disguised_package_still_has_its_functions():
 # what is alike
 
 
+@pytest.mark.slow
 def test_copies_are_found_and_variants_are_not_accused(variants, known):
     """Every variant beside a disguised copy of every third: the same hand wrote them all"""
     copied = [*variants][::3]
     copies = {f"copy of {name}": Submission(disguised(variants[name].files, random.Random(name))) for name in copied}
-    found = similar.compared(works(variants | copies), known)
+    found = alike.compared(works(variants | copies), known)
     pairs = {frozenset((pair.left, pair.right)) for pair in found.pairs}
     expected = {frozenset((name, f"copy of {name}")) for name in copied} - {
         frozenset(("variants/base", "copy of variants/base"))  # which all have been given
@@ -136,26 +138,26 @@ def class_of(*texts, owners=None):
 def test_what_all_have_been_given_does_not_count():
     shared = long(1)
     texts = [shared + long(i) for i in range(2, 5)]
-    assert not similar.compared(class_of(*texts), {*prints.prints_of({"a.py": shared}).places}).pairs
+    assert not alike.compared(class_of(*texts), {*prints.prints_of({"a.py": shared}).places}).pairs
 
 
 def test_two_submissions_of_one_student_are_not_compared():
     texts = [long(1), long(1), long(2)]
-    assert [pair.alike for pair in similar.compared(class_of(*texts), set()).pairs] == [1.0]
-    assert not similar.compared(class_of(*texts, owners=["ada", "ada", "bo"]), set()).pairs
+    assert [pair.alike for pair in alike.compared(class_of(*texts), set()).pairs] == [1.0]
+    assert not alike.compared(class_of(*texts, owners=["ada", "ada", "bo"]), set()).pairs
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_a_small_class(n):
     """Two of whom share all"""
-    found = similar.compared(class_of(long(0), *map(long, range(n - 1))), set())
+    found = alike.compared(class_of(long(0), *map(long, range(n - 1))), set())
     assert [(pair.left, pair.right) for pair in found.pairs] == [("s0", "s1")]
 
 
 def test_one_file_of_several_is_enough():
     mine, other = ({f"{PACKAGE}/{name}.py": long(seed) for name, seed in files} for files in
                    ([("a", 1), ("b", 2), ("c", 3)], [("d", 1), ("e", 4), ("f", 5)]))  # fmt: skip
-    (pair,) = similar.compared([Work("x", frozenset("x"), mine), Work("y", frozenset("y"), other)], set()).pairs
+    (pair,) = alike.compared([Work("x", frozenset("x"), mine), Work("y", frozenset("y"), other)], set()).pairs
     assert pair.where.endswith(("a.py", "d.py"))
     assert pair.passages[0].left == (f"{PACKAGE}/a.py", 1, 61)
     assert pair.passages[0].right == (f"{PACKAGE}/d.py", 1, 61)
@@ -163,20 +165,20 @@ def test_one_file_of_several_is_enough():
 
 @pytest.mark.parametrize("text", ["", "def f(:", "x = '''", "\0", "é = 1\n" * 3, "(" * 500, "\t x\n  y\n"])
 def test_what_is_no_python_is_compared_as_far_as_it_goes(text):
-    assert not similar.compared(class_of(text, text), set()).pairs
+    assert not alike.compared(class_of(text, text), set()).pairs
 
 
 def test_the_threshold_follows_the_class():
-    assert similar.threshold_of([0.01] * 99 + [1.0]) == similar.FLOOR
-    assert similar.threshold_of([i / 200 for i in range(100)]) > similar.FLOOR
-    assert similar.threshold_of([0.9] * 50 + [0.0] * 50) == similar.CEILING
+    assert alike.threshold_of([0.01] * 99 + [1.0]) == alike.FLOOR
+    assert alike.threshold_of([i / 200 for i in range(100)]) > alike.FLOOR
+    assert alike.threshold_of([0.9] * 50 + [0.0] * 50) == alike.CEILING
 
 
 def test_the_page_holds_what_students_wrote_as_text():
     evil = long(1).replace("b, c", "b, c, d='</pre><script>alert(1)</script>'")
     class_ = class_of(evil, evil, long(2))
     class_[0] = Work("<img src=x onerror=alert(1)>", frozenset("x"), class_[0].sources)
-    found = similar.compared(class_, set())
+    found = alike.compared(class_, set())
     page = similar.page(found, {work.name: work for work in class_})
     assert "&lt;img src=x" in page
     assert not re.search(r"<script|<img|https?:|src=[\"']|@import|url\(", page.replace("&lt;", ""))
@@ -211,7 +213,7 @@ def test_nothing_to_compare_is_said(tmp_path, capsys):
 
 def test_a_page_without_a_pair():
     class_ = class_of(long(1), long(2))
-    assert "There is none." in similar.page(similar.compared(class_, set()), {})
+    assert "There is none." in similar.page(alike.compared(class_, set()), {})
 
 
 # a made class

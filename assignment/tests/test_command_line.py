@@ -19,6 +19,7 @@ def test_in_this_process(submission):
     assert got.report["score"] == got.report["gradable"] == 10
 
 
+@pytest.mark.slow
 def test_wrappers_that_insist_on_a_gpu_run_in_this_process(submission):
     """As they do where they are recorded: in the forward pass, and in PyTorch's call of the backward pass"""
     code = "_right = weighted_sum_forward, weighted_sum_backward\n"
@@ -34,7 +35,8 @@ def test_wrappers_that_insist_on_a_gpu_run_in_this_process(submission):
 
 def test_junit_and_the_lowest_score(submission):
     append(submission, "rmsnorm.py", "def rmsnorm(*a, **k):\n    return None")
-    got = grade(submission, "--only", "test_value", "--fail-under", "1", "--junit", str(submission / "junit.xml"))
+    only = [f"test_{name}.py::test_value" for name in ("weighted_sum", "rmsnorm")]
+    got = grade(submission, "--only", *only, "--fail-under", "1", "--junit", str(submission / "junit.xml"))
     assert got.status == 1
     cases = ElementTree.parse(submission / "junit.xml").getroot().findall(".//testcase")
     assert [case.find("failure") is not None for case in cases] == [False, True]

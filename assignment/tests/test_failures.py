@@ -36,6 +36,7 @@ def grade(submission: Path, broken: str, *arguments: str) -> Grade:
 FILES = ("--json", "report.json", "--junit", "report.xml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [

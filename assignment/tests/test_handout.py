@@ -34,12 +34,14 @@ from assignment.compiling import __main__ as compiling
 from assignment.judge import checks
 from assignment.simulator import __main__ as simulator
 from assignment.tests.forked import python
+from tests import operators
 
 ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "handout").glob("*.md"))
 HANDOUT = [ROOT / "handout.md", *CHAPTERS]
 DOCUMENTS = [*HANDOUT, ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "assignment" / "README.md"]
-PRACTICE = [ROOT / "handout" / "vector_add.md"]  # chapters apart, short ones
+# chapters apart, short ones
+PRACTICE = [ROOT / problem.section for op in operators.operators() if op.is_practice for problem in op.problems]
 MAX_WORDS = {"the path": 2_500, "until the first kernel is graded": 1_000, "in all": 20_000, "a practice chapter": 900}
 
 LANGUAGES = {"python", "output", "sh", "text", "math", "json"}

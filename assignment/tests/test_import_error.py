@@ -55,6 +55,7 @@ def test_without_files_beside_it(submission, tmp_path):
     assert out.count("def weighted_sum(:") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [["--next"], ["--explain", NAME]], ids=["next", "explain"])
 def test_what_shows_one_check_tells_it_too(submission, how):
     out = grade(submission, *how)

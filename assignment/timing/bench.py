@@ -33,6 +33,7 @@ TITLES = {
     "flex": "FlexAttention",
     "flash3": "FlashAttention-3",
 }
+TITLES |= {name: title for own in operators.parts("workload") for name, title in getattr(own, "TITLES", {}).items()}
 HEADINGS = TITLES | {  # where a column is as wide as a number
     SUBMISSION: "this",
     "compiled": "torch.\ncompile",

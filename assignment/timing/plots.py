@@ -1,6 +1,7 @@
 """The plots of a bench: the roofline with every operator on it, and time against size."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from assignment.operators.workloads import Panel
 from assignment.timing.bench import SUBMISSION, TITLES, Row
 from assignment.timing.roof import Roof
 
-COLOURS = dict(zip(TITLES, pyplot.get_cmap("tab10").colors, strict=True))  # type: ignore[attr-defined]
-MARKERS = dict(zip(TITLES, "os^vDP*X<>", strict=True))
+COLOURS = dict(zip(TITLES, itertools.cycle(pyplot.get_cmap("tab10").colors)))  # type: ignore[attr-defined]
+MARKERS = dict(zip(TITLES, itertools.cycle("os^vDP*X<>")))
 
 
 def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:

@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """Item by item; no further than where the rest could only fail for the same cause."""
+    """Yield item by item, no further than where the rest could only fail for the same cause."""
     for look in (machine.system, environment.packages, machine.temporary):
         finding = look()
         yield finding
@@ -43,14 +43,14 @@ def findings() -> Iterator[Finding]:
 
 
 def rows(finding: Finding) -> Iterator[str]:
-    """The lines of a finding; what others' programs said is made safe to show."""
+    """Yield the lines of a finding; what others' programs said is made safe to show."""
     yield f"  {finding.status:<6}{finding.item:<12}{text.line(finding.found)}"
     if finding.advice:
         yield f"{'':8}{text.line(finding.advice)}"
 
 
 def sentence(found: list[Finding]) -> str:
-    """What can be done on this machine."""
+    """Return what can be done on this machine."""
     failed = [finding.item for finding in found if finding.status == FAIL]
     todo = f"do what stands under {', '.join(failed)}, then run this again."
     if set(failed) - {gpu.ITEM}:

@@ -17,20 +17,20 @@ ANEW = "install the packages again: uv sync --reinstall; if it stays, show this 
 
 
 def wanted() -> dict[str, str]:
-    """The packages that pyproject.toml asks for, by the name that is imported; the version of those that it pins."""
+    """Return the packages that pyproject.toml asks for, by the name that is imported, with the version if pinned."""
     project = tomllib.loads((processes.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     parts = [re.fullmatch(r"([\w-]+)(?:==)?(.*)", line) for line in project["dependencies"]]
     return {part[1].replace("-", "_"): part[2] if "==" in part[0] else "" for part in parts if part}
 
 
 def origin(name: str) -> Path | None:
-    """The file that `import name` would load; None if there is none."""
+    """Return the file that `import name` would load; None if there is none."""
     spec = importlib.machinery.PathFinder.find_spec(name)
     return Path(spec.origin) if spec and spec.origin else None
 
 
 def packages() -> Finding:
-    """Whether all are installed, and none is hidden by a file of its name."""
+    """Return whether all are installed, and none is hidden by a file of its name."""
     missing = [name for name in wanted() if origin(name) is None]
     if missing:
         return Finding(FAIL, "packages", f"not installed: {', '.join(missing)}", BY_UV)
@@ -43,7 +43,7 @@ def packages() -> Finding:
 
 
 def versions() -> Iterator[Finding]:
-    """Of those that pyproject.toml pins: whether they are this environment's, and what the class uses."""
+    """Compare the versions that pyproject.toml pins, and the class uses, with this environment's."""
     for name, pinned in wanted().items():
         if not pinned:
             continue
@@ -58,12 +58,12 @@ def versions() -> Iterator[Finding]:
 
 
 def simulator() -> Finding:
-    """Whether it runs a kernel: for that torch, triton and numpy must load, too."""
+    """Return whether it runs a kernel: for that torch, triton and numpy must load, too."""
     return _runs("simulator", "a small kernel gives the right result", "assignment.simulator")
 
 
 def compiler() -> Finding:
-    """Whether Triton and NVIDIA's assembler, which comes with it, make machine code; no GPU is needed."""
+    """Return whether Triton and NVIDIA's assembler, which comes with it, make machine code; no GPU is needed."""
     return _runs("compiler", "Triton compiles a small kernel for GPUs", "assignment.compiling")
 
 

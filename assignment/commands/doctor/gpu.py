@@ -25,7 +25,7 @@ print(torch.cuda.get_device_name(), *torch.cuda.get_device_capability(), torch.v
 
 
 def gpu() -> Finding:
-    """One that the grader would choose, and on which a kernel then fails, keeps it from working; no other does."""
+    """Examine the GPU: one that the grader would choose, and on which a kernel fails, keeps it from working."""
     name, problem = nvidia_smi()
     if not any(Path(device).exists() for device in DEVICES):
         return Finding(WARN, ITEM, f"{name}, but no {DEVICES[0]}", CURE) if name else NONE
@@ -45,7 +45,7 @@ def gpu() -> Finding:
 
 
 def nvidia_smi() -> tuple[str, str]:
-    """The first GPU with its driver, "" for none; and why nvidia-smi tells of none."""
+    """Return the first GPU with its driver, "" for none; and why nvidia-smi tells of none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return "", "nvidia-smi is not installed"
@@ -60,7 +60,7 @@ def nvidia_smi() -> tuple[str, str]:
 
 
 def cure() -> str:
-    """Triton builds its launcher on a GPU with a C compiler and Python's headers."""
+    """Return what to install: Triton builds its launcher on a GPU with a C compiler and Python's headers."""
     if not any(map(shutil.which, filter(None, (os.environ.get("CC"), "gcc", "clang")))):
         return "Triton needs a C compiler there: apt install gcc"
     if not Path(sysconfig.get_paths()["include"], "Python.h").exists():

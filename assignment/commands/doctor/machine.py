@@ -24,7 +24,7 @@ def system() -> Finding:
 
 
 def temporary() -> Finding:
-    """Room for what is compiled, and for the submission's processes."""
+    """Examine the room for what is compiled, and for the submission's processes."""
     advice = "name a folder of yours: export TMPDIR=FOLDER"
     try:
         folder = tempfile.gettempdir()
@@ -52,7 +52,7 @@ def sandbox() -> Finding:
 
 
 def memory() -> Finding:
-    """Whether what is free is enough for a process that judges on each core."""
+    """Return whether what is free is enough for a process that judges on each core."""
     from assignment.judge.pool import default_jobs
 
     free, wanted = free_memory() / GB, default_jobs("cpu")
@@ -67,7 +67,7 @@ def memory() -> Finding:
 
 
 def free_memory() -> int:
-    """The bytes that the machine, or the container around us, has left."""
+    """Return the bytes that the machine, or the container around us, has left."""
     found = re.search(r"MemAvailable:\s+(\d+) kB", contents("/proc/meminfo"))
     free = [int(found[1]) << 10] if found else []
     for limit, used in (
@@ -81,7 +81,7 @@ def free_memory() -> int:
 
 
 def contents(path: str | Path) -> str:
-    """A file's; nothing if it cannot be read."""
+    """Return a file's text; an empty string if it cannot be read."""
     try:
         return Path(path).read_text()
     except OSError:

@@ -13,7 +13,7 @@ TIMEOUT_S = 180  # PyTorch from a cold disk
 
 
 def python(*arguments: str) -> tuple[str, str]:
-    """What Python prints, the repository being first on its path as for grade.py; and why it failed, "" if not."""
+    """Return what Python prints, with the repository first on its path as for grade.py; and why it failed, or ""."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory() as compiled:
         env = {**os.environ, "PYTHONPATH": path, "TRITON_CACHE_DIR": compiled}
@@ -33,5 +33,5 @@ def python(*arguments: str) -> tuple[str, str]:
 
 
 def first_kernel(*by: str) -> str:
-    """Why a small kernel fails, on the GPU or under the module that comes before it in the command; "" if it works."""
+    """Return why a small kernel fails, on the GPU or under the module before it in the command; "" if it works."""
     return python(*by, str(FIRST_KERNEL))[1]

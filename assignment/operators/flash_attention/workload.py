@@ -56,7 +56,7 @@ def workload(
     backward: bool = False,
     batch: tuple[int, ...] | None = None,
 ) -> Workload:
-    """n queries and as many keys, in so many batches and heads: by default TOKENS in all and HIDDEN in all heads."""
+    """Return the work on n queries and as many keys; by default TOKENS in all batches and HIDDEN in all heads."""
     batch = batch or (max(1, TOKENS // n), max(1, HIDDEN // d))
     x, lse = Spec(dtype, (*batch, n, d)), Spec(torch.float32, (*batch, n))
     options, product = {"is_causal": is_causal}, 2.0 * math.prod(batch) * n * n * d / (2 if is_causal else 1)
@@ -70,7 +70,7 @@ def workload(
 
 
 def compiled() -> list[tuple[Workload, bool]]:
-    """What is compiled for GPUs that are not there, and whether it is graded.
+    """Return what is compiled for GPUs that are not there, and whether it is graded.
 
     Of what is not, causal alone: that takes as much, and more registers.
     """
@@ -84,7 +84,7 @@ def compiled() -> list[tuple[Workload, bool]]:
 
 
 def sweep() -> list[Workload]:
-    """The sizes of a bench."""
+    """Return the sizes of a bench."""
     works = []
     for back in (False, True):
         sizes = [(n, d, causal) for d in (64, 128) for causal in (False, True) for n in LENGTHS]
@@ -101,7 +101,7 @@ def hand_on(named: dict[str, Tensor], is_causal: bool) -> None:
 
 
 def pick(work: Workload, named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
-    """A check of a head, by the rule that every result is held to.
+    """Return a check of a head, by the rule that every result is held to.
 
     Or, if that takes too long or too much memory in float64, of a few rows of a head, roughly.
     """
@@ -142,13 +142,13 @@ def _pick_head(work: Workload, named: dict[str, Tensor], chance: random.Random) 
 
 
 def some_rows(own: dict[str, Tensor], rows: list[int], is_causal: bool) -> tuple[Tensor, Tensor]:
-    """o and lse of some queries of one head, in float64."""
+    """Return o and lse of some queries of one head, in float64."""
     s = scores(own["q"][rows], own["k"], rows, is_causal)
     return s.softmax(-1) @ own["v"].double(), s.logsumexp(-1)
 
 
 def some_gradients(own: dict[str, Tensor], rows: list[int], is_causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """grad_q of some queries of one head, and grad_k and grad_v of the keys at the same places, in float64."""
+    """Return grad_q of some queries of one head, grad_k and grad_v of the keys at the same places, in float64."""
     grad_o, q, k, v, o, lse = (own[name].double() for name in ("grad_o", "q", "k", "v", "o", "lse"))
     delta, everywhere, scale = (grad_o * o).sum(-1), list(range(len(q))), 1 / math.sqrt(q.shape[-1])
     p = (scores(q[rows], k, rows, is_causal) - lse[rows, None]).exp()
@@ -159,7 +159,7 @@ def some_gradients(own: dict[str, Tensor], rows: list[int], is_causal: bool) -> 
 
 
 def scores(q: Tensor, k: Tensor, queries: Sequence[int], is_causal: bool, keys: Sequence[int] | None = None) -> Tensor:
-    """The logits of some queries and keys (default: all), whose places decide what is masked."""
+    """Return the logits of some queries and keys (default: all), whose places decide what is masked."""
     s = q.double() @ k.double().mT / math.sqrt(q.shape[-1])
     if not is_causal:
         return s

@@ -25,7 +25,7 @@ PANELS = (
 
 
 def workload(n_rows: int, d: int, dtype: torch.dtype, backward: bool = False) -> Workload:
-    """x of n_rows × d."""
+    """Return the work on x of n_rows × d."""
     x, weight, rstd = Spec(dtype, (n_rows, d)), Spec(dtype, (d,)), Spec(torch.float32, (n_rows,))
     if backward:
         inputs, outputs = {"grad_y": x, "x": x, "weight": weight, "rstd": rstd}, {"grad_x": x, "grad_weight": weight}
@@ -41,11 +41,11 @@ def hand_on(named: dict[str, Tensor]) -> None:
 
 
 def compiled() -> list[tuple[Workload, bool]]:
-    """What is compiled for GPUs that are not there, and whether it is graded."""
+    """Return what is compiled for GPUs that are not there, and whether it is graded."""
     dtypes = (torch.float32, torch.bfloat16)
     return [(workload(*COMPILED, dtype, back), True) for dtype in dtypes for back in (False, True)]
 
 
 def sweep() -> list[Workload]:
-    """The sizes of a bench."""
+    """Return the sizes of a bench."""
     return [workload(ELEMENTS // d, d, torch.bfloat16, back) for back in (False, True) for d in WIDTHS]

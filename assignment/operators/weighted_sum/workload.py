@@ -9,7 +9,7 @@ PEERS = dict.fromkeys(("weighted_sum_forward", "weighted_sum_backward"), (COPYIN
 
 
 def workload(n_rows: int, d: int, dtype: torch.dtype, backward: bool = False) -> Workload:
-    """x of n_rows × d."""
+    """Return the work on x of n_rows × d."""
     x, weight, y = Spec(dtype, (n_rows, d)), Spec(dtype, (d,)), Spec(dtype, (n_rows,))
     if backward:
         inputs, outputs = {"grad_y": y, "x": x, "weight": weight}, {"grad_x": x, "grad_weight": weight}
@@ -18,12 +18,12 @@ def workload(n_rows: int, d: int, dtype: torch.dtype, backward: bool = False) ->
 
 
 def compiled() -> list[tuple[Workload, bool]]:
-    """What is compiled for GPUs that are not there, and whether it is graded."""
+    """Return what is compiled for GPUs that are not there, and whether it is graded."""
     dtypes = (torch.float32, torch.bfloat16)
     return [(workload(*COMPILED, dtype, back), True) for dtype in dtypes for back in (False, True)]
 
 
 def sweep() -> list[Workload]:
-    """The sizes of a bench."""
+    """Return the sizes of a bench."""
     dtypes = (torch.bfloat16, torch.float32)
     return [workload(ELEMENTS // 4096, 4096, dtype, back) for back in (False, True) for dtype in dtypes]

@@ -21,6 +21,6 @@ def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
 
 @functools.cache
 def _bookkeeping(shape, dtype, device, is_causal):
-    """What the forward pass hands on beside o and lse: lengths, and the state of a dropout that there is not."""
+    """Return what the forward pass hands on beside o and lse: lengths, and the state of an absent dropout."""
     q = torch.zeros(shape, dtype=dtype, device=device)
     return aten._scaled_dot_product_flash_attention(q, q, q, 0.0, is_causal)[2:8]

@@ -7,9 +7,12 @@ from assignment.operators.flash_attention.staff.bugs import (
     backward_triton,
     compiled_backward,
     compiled_forward,
+    forward_contract,
     forward_pytorch,
+    forward_pytorch_contract,
     forward_softmax,
-    forward_triton,
+    forward_strides,
+    forward_tiles,
     memory_backward,
     memory_forward,
 )
@@ -23,8 +26,11 @@ SHARED = {
 }
 BANKS = (
     forward_pytorch,
+    forward_pytorch_contract,
     backward_pytorch,
-    forward_triton,
+    forward_strides,
+    forward_tiles,
+    forward_contract,
     forward_softmax,
     backward_triton,
     backward_addresses,

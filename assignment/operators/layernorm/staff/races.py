@@ -1,0 +1,6 @@
+"""What is raced: shape, peer, the fraction of its speed for full points as the specification has it, and options."""
+
+CASES: dict[str, tuple] = {
+    "layernorm_forward": ((65536, 4096), "copying", 0.75, {}),
+    "layernorm_backward": ((65536, 4096), "copying", 0.6, {}),
+}
