@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assignment.attacks.processes import Process, descendants, processes
+from assignment.attacks import processes
+from assignment.attacks.processes import Process, descendants
 from assignment.judge import score
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +103,7 @@ def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[Outcome, dict[str, A
                 grade.kill()
                 return Outcome(hits, LONGEST_S, 0, [f"no end within {LONGEST_S:.0f} s"]), {}
         seconds = time.monotonic() - start
-        faults = left_behind(folder, seen)
+        faults = processes.left_behind(Path(folder), ("grade-",), seen)
         report = Path(folder) / "report.json"
         if status or not report.exists():
             said = Path(folder, "out").read_text()[-2000:]
@@ -114,23 +115,10 @@ def struck(grade: subprocess.Popen, strike: Strike) -> list[Process]:
     """Signal a process of that role as soon as there is one; all processes that there were then, or none."""
     while grade.poll() is None:
         own = descendants(grade.pid)
-        for pid in random.sample(found := by_role(grade.pid, own)[strike.role], len(found)):
-            with suppress(ProcessLookupError):
-                os.kill(pid, strike.number)
-                return own
+        if processes.strike(by_role(grade.pid, own)[strike.role], strike.number):
+            return own
         time.sleep(0.01)
     return []
-
-
-def left_behind(folder: str, seen: list[Process]) -> list[str]:
-    """Return what outlives a grade: of the processes and folders seen, or with its folder for temporary files."""
-    faults = [f"left behind: {path.name}" for path in Path(folder).glob("grade-*")]
-    for attempt in range(20):  # a killed process takes a moment to go
-        alive = [p for p in processes().values() if p in seen or p.runs_in(folder)]
-        if not alive:
-            return faults
-        time.sleep(0.05 * attempt)
-    return [*faults, f"processes left: {alive}"]
 
 
 def compared(outcome: Outcome, report: dict[str, Any], undisturbed: dict[str, Any]) -> Outcome:

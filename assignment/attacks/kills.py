@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.attacks import made
-from assignment.attacks.processes import processes
+from assignment.attacks.processes import left_behind, processes, strike
 from assignment.attacks.raylets import Raylets, raylets
 from assignment.classroom import batch, results
 from assignment.judge import checks
@@ -36,7 +36,6 @@ DRIVER, GRADER, NODE = "driver", "grader", "node"
 WORKER = b"assignment.classroom.worker"
 COMPLETE = (0, 1)  # exit statuses: some submissions get no grade in any run
 LONGEST_S = 1800.0  # for one run
-GONE_S = 30.0  # for the processes of a killed run to end
 TIMES = re.compile(r'"(seconds|cpu_s|graded)": [^,\n]*|\b\d+(\.\d+)? s\b')
 RIGHT, WRONG = 0, 1
 
@@ -110,7 +109,7 @@ def run(options: argparse.Namespace, nodes: Raylets | None) -> int:
             ended = disturbed(one, to, rng, options.every, options.times - sum(hits.values()), hits)
         ended = one.start(to).wait(LONGEST_S)  # for who lost two graders in the last run, and has no grade of it
         faults += [f"exit status {ended}"] if ended not in COMPLETE else differing(wanted, files(to))
-        faults += left_behind(one)
+        faults += left_behind(one.temporary, ("grade-", batch.FOLDER))
         print(f"round {rounds}: {sum(hits.values())} kills so far, {len(faults)} faults", *faults, flush=True)
     counts = ", ".join(f"{count} of a {role}" for role, count in sorted(hits.items()))
     print(f"{sum(hits.values())} kills ({counts}) in {rounds} rounds: {len(faults)} faults")
@@ -152,12 +151,7 @@ def _struck(role: str, one: Class, driver: int, rng: random.Random) -> bool:
         one.nodes.kill(rng.choice(one.nodes.nodes))
         one.nodes.add()
         return True
-    graders = graders_of(driver, one.nodes)
-    with suppress(ProcessLookupError):
-        if graders:
-            os.kill(rng.choice(graders), signal.SIGKILL)
-            return True
-    return False
+    return strike(graders_of(driver, one.nodes), signal.SIGKILL)
 
 
 def graders_of(driver: int, nodes: Raylets | None) -> list[int]:
@@ -186,17 +180,6 @@ def differing(wanted: dict[str, str], got: dict[str, str]) -> list[str]:
             line = next((f"{want!r}, got {have!r}" for want, have in pairs if want != have), "its length")
             found.append(f"{name}: {line}")
     return found
-
-
-def left_behind(one: Class) -> list[str]:
-    """Return the processes and temporary folders that outlive the runs."""
-    until = time.monotonic() + GONE_S
-    while (alive := [p.pid for p in processes().values() if p.runs_in(one.temporary)]) and time.monotonic() < until:
-        time.sleep(0.5)
-    found = [f"process left: {pid}" for pid in alive]
-    return found + [
-        f"left: {path.name}" for path in one.temporary.iterdir() if path.name.startswith(("grade-", batch.FOLDER))
-    ]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
-"""The processes of this machine, read from /proc: who descends from whom, and what each is."""
+"""The processes of this machine: who descends from whom and what each is, one struck by a signal, what a run leaves."""
 
+import os
+import random
+import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+GONE_S = 30.0  # for the processes of a killed run to end
 PROGRAMS = ("worker.py", "nursery.py")
 
 
@@ -51,3 +56,23 @@ def descendants(pid: int) -> list[Process]:
     while more := {p.pid for p in everyone.values() if p.parent in own} - own:
         own |= more
     return [everyone[pid] for pid in own - {pid} if pid in everyone]
+
+
+def strike(pids: Collection[int], number: int) -> bool:
+    """Send a signal to one of these processes, whichever; returns whether there still was one."""
+    for pid in random.sample(sorted(pids), len(pids)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+            return True
+    return False
+
+
+def left_behind(folder: Path, names: tuple[str, ...], seen: Collection[Process] = ()) -> list[str]:
+    """Return what outlives a run: processes seen or with this temporary folder, and what begins with a name in it."""
+    until = time.monotonic() + GONE_S
+    while alive := [p for p in processes().values() if p in seen or p.runs_in(folder)]:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.2)
+    left = [f"left behind: {path.name}" for path in folder.iterdir() if path.name.startswith(names)]
+    return [*left, *(f"process left: {process}" for process in alive)]

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from assignment.attacks import faults
-from assignment.attacks.processes import descendants
+from assignment.attacks.processes import descendants, left_behind
 
 SEED = 7
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ def test_a_killed_grader_leaves_no_process(tmp_path):
     seen = descendants(grade.pid)
     grade.kill()
     grade.wait()
-    assert not [fault for fault in faults.left_behind(str(tmp_path), seen) if "process" in fault]
+    assert not [fault for fault in left_behind(tmp_path, ("grade-",), seen) if "process" in fault]
 
 
 def test_a_wrong_report_is_seen(undisturbed):
