@@ -30,7 +30,10 @@ BACKWARD_SIZES = {  # by the widest row: elements of a tile, warps, programs a m
     8192: (8192, 8, 1),
     16384: (16384, 16, 1),
 }
-BACKWARD_WIDE_SIZES = (32768, 8, 1)  # of rows whose x and grad_y do not fit into registers beside grad_w
+BACKWARD_WIDE_SIZES = {  # by the bytes of an element: of rows whose x and grad_y do not fit beside grad_w
+    2: (32768, 8, 1),
+    4: (16384, 8, 1),
+}
 WIDE_STEP_BYTES = tl.constexpr(16384)  # of the walk that finds the mean of such a row
 MAX_PIPELINED_BYTES = tl.constexpr(16384)  # of a tile: three of x and of grad_y fit in shared memory
 # END SOLUTION
@@ -167,7 +170,7 @@ def _forward_sizes(d: int, dtype: torch.dtype) -> tuple[int, int, int]:
 def _backward_sizes(n_rows: int, d: int, x: Tensor) -> tuple[dict[str, int], int]:
     """What the backward kernel is launched with, and how many programs share the rows."""
     fitting = [sizes for widest, sizes in BACKWARD_SIZES.items() if d <= widest]
-    elements, num_warps, programs = fitting[0] if fitting else BACKWARD_WIDE_SIZES
+    elements, num_warps, programs = fitting[0] if fitting else BACKWARD_WIDE_SIZES[x.itemsize]
     d_tile_size = min(triton.next_power_of_2(d), elements)
     sizes = {
         "ROWS_TILE_SIZE": elements // d_tile_size,
