@@ -79,6 +79,7 @@ class Following:
         command = run.command_for(options, pool.seed)
         judge = First(turns, console, command)
         run.introduce(options, pool, console)
+        pool.is_in_order = True
         if not run.judged(judge, turns, pool):
             return run.INTERRUPTED
         if judge.problems:
