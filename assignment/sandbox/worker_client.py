@@ -224,7 +224,7 @@ class Worker:
         self._idle_s = 0.0
 
     def _await_turn(self) -> bool:
-        """Hold the child still while that is its turn, which counts as no time; return whether it was.
+        """Stop the child until it may go on, and return whether it had to wait, which takes none of its time.
 
         Raises WorkerDied where nobody needs the answer any more.
         """
