@@ -226,7 +226,7 @@ class Worker:
     def _await_turn(self) -> bool:
         """Stop the child until it may go on, and return whether it had to wait, which takes none of its time.
 
-        Raises WorkerDied where nobody needs the answer any more.
+        Raises WorkerDied where the answer is not needed any more.
         """
         is_held = (turn := self._stage.turn(self._spent_s)) == WAIT
         if is_held:
