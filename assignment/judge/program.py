@@ -157,7 +157,6 @@ STEPS: dict[str, Callable[..., None]] = {
     "constant": _constant,
     "foreign": _numbered,
     "read": _named,
-    "heard": _named,
     "inputs": _check_views,
     "free": lambda program, numbers: None if _are_naturals(numbers) else _refuse(),
     "mark": _mark,

@@ -12,7 +12,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 # CONSTANT is 0, so that an operation that pads with zeros pads labels as it should.
-CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE = range(9)
+CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE, CHOICE = range(10)
 FIRST_SOURCE = 16  # from here on: computed by PyTorch, in the order of `Work.sources`
 LAST_SOURCE = 254
 
@@ -30,7 +30,9 @@ class Source:
 
     what: str  # "aten::_softmax"
     place: str  # the submission's line, as text for a report
-    stands_for: int | None = None  # of a doubt, for staff to judge: the label of what was cleaned up
+    # of a doubt, for staff to judge: the labels of what was cleaned up, and how often it was
+    stands_for: frozenset[int] = frozenset()
+    depth: int = 0
 
 
 class Memory:
@@ -51,7 +53,7 @@ class Memory:
         """Return the labels by element, to be changed; elements are of `unit` bytes or less."""
         if self._stored is None:
             self.unit = min(self.unit, unit)
-            self._stored = np.zeros(max(self.nbytes // self.unit, 1), np.uint8)
+            self._stored = np.zeros(max(-(-self.nbytes // self.unit), 1), np.uint8)
         if unit < self.unit:
             self._stored = self._stored.repeat(self.unit // unit)
             self.unit = unit
@@ -93,11 +95,15 @@ class Memory:
     def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
         """Record that a tensor on this storage was given values with these labels."""
         uniform = labels if isinstance(labels, int) else _uniform(labels)
-        if uniform is not None and tensor.numel() * tensor.itemsize == self.nbytes:
+        is_once_each = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
+        if uniform is not None and is_once_each and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
             return
         for part in self._parts(tensor):
-            part[...] = uniform + 1 if uniform is not None else torch.as_tensor(labels) + 1
+            if uniform is not None:
+                part.fill_(uniform + 1)
+            else:
+                part.copy_(torch.as_tensor(labels) + 1)
 
     def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
         """Record that a kernel stored `values` at these offsets in bytes."""

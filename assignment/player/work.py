@@ -20,6 +20,7 @@ from assignment.simulator.faults import at, place
 
 from .derivations import Computed, Operation, derive
 from .labels import (
+    CHOICE,
     CONSTANT,
     DELTA,
     FIRST_SOURCE,
@@ -36,6 +37,7 @@ from .labels import (
     Source,
     worst,
 )
+from .operations import outputs_of
 
 # results of rowsum(A ∘ B), of the size that a call needs: some requests make several
 MAX_DELTAS = 8
@@ -47,6 +49,8 @@ WORDS = {
     DELTA: "summed by PyTorch",
     PRODUCT: "multiplied by PyTorch",
     STALE: "kept from an earlier call",
+    CHOICE: "compared by PyTorch",
+    CONSTANT: "filled in from Python numbers",
 }
 _NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load it
 _NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE]] = False
@@ -123,16 +127,24 @@ class Work:
             return None
         return self._memories[tensor.untyped_storage()._cdata] if self.knows(tensor) else self.made(tensor, FOREIGN)
 
-    def stands_for(self, label: int) -> int:
+    def stands_for(self, label: int) -> frozenset[int]:
         """Return what a doubt's values were before; of any other label, the label itself."""
         found = self.sources[label - FIRST_SOURCE].stands_for if label >= FIRST_SOURCE else None
-        return label if found is None else found
+        return found or frozenset([label])
+
+    def depth(self, label: int) -> int:
+        """Return how often a doubt's values were cleaned up; 0 for any other label."""
+        return self.sources[label - FIRST_SOURCE].depth if label >= FIRST_SOURCE else 0
+
+    def _is_wrong(self, label: int, wrong: np.ndarray) -> bool:
+        """Return whether the table is true for what a label stands for."""
+        return bool(wrong[list(self.stands_for(label))].any())
 
     def label_for(self, source: Source) -> int:
         """Return the label for what this source computes; if there are too many, the last one."""
         if source not in self.sources:
             if len(self.sources) == LAST_SOURCE - FIRST_SOURCE:
-                self.sources.append(replace(source, stands_for=None))
+                self.sources.append(replace(source, stands_for=frozenset()))
             if len(self.sources) > LAST_SOURCE - FIRST_SOURCE:
                 return LAST_SOURCE
             self.sources.append(source)
@@ -155,19 +167,20 @@ class Work:
             return
         name = func._schema.name.removeprefix("aten::").rstrip("_")
         arguments = {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **kwargs}
-        arguments.pop("out", None)
+        arguments = {key: value for key, value in arguments.items() if key not in outputs_of(func)}
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
         operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
         labels = derive(operation, func, args, kwargs)
         if isinstance(labels, list) and len(labels) != len(targets):
             labels = Computed()
-        counts_as = labels.stands_for if isinstance(labels, Computed) else labels
-        if isinstance(counts_as, int) and counts_as == DELTA:
+        if (isinstance(labels, int) and labels == DELTA) or (
+            isinstance(labels, Computed) and labels.stands_for == {DELTA}
+        ):
             self._delta += targets[0].numel()
             labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
         if isinstance(labels, Computed):
-            labels = self.label_for(Source(func._schema.name, line, labels.stands_for))
+            labels = self.label_for(Source(func._schema.name, line, labels.stands_for, labels.depth))
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
@@ -210,7 +223,7 @@ class Work:
         for label in map(int, np.unique(labels[wrong[labels]])):
             where = place()
             first = element(int(np.flatnonzero(labels == label)[0]))
-            what = f"kernel {kernel} loads {first}, which was {self._words(label, memory)}"
+            what = f"kernel {kernel} loads {first}, which was {self._words(label, memory, wrong)}"
             self._blame(label, f"{what}\n{at(where)}", wrong, about=(label, where))
 
     # what the call returns
@@ -231,21 +244,23 @@ class Work:
         wrong[SUM] = not self._allows_sums
         wrong[CONSTANT] = not _is_one_value(result[labels == CONSTANT])
         present = torch.bincount(labels.flatten(), minlength=256).nonzero().flatten().tolist()
-        is_doubt = {label: not wrong[self.stands_for(label)] for label in present if wrong[label]}
+        is_doubt = {label: not self._is_wrong(label, wrong) for label in present if wrong[label]}
         for kind in set(is_doubt.values()):
             found = torch.isin(labels, torch.tensor([label for label in is_doubt if is_doubt[label] == kind]))
             first = found.nonzero()[0].tolist()
             label = int(labels[tuple(first)])
             share = f"{int(found.sum())} of {result.numel()} elements of {name}"
-            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory)}", wrong)
+            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory, wrong)}", wrong)
 
     # words
 
-    def _words(self, label: int, memory: Memory) -> str:
-        """Return how values with this label were made, and where, if by PyTorch."""
+    def _words(self, label: int, memory: Memory, wrong: np.ndarray) -> str:
+        """Return how values with this label were made, of what, and where, if by PyTorch."""
         if label >= FIRST_SOURCE:
             source = self.sources[label - FIRST_SOURCE]
-            return f"computed by {source.what}\n{source.place.replace('  at', '  computed at', 1)}"
+            under = [WORDS[each] for each in source.stands_for if wrong[each]]
+            of = f" of what was {' and '.join(sorted(under))}" if under else ""
+            return f"computed by {source.what}{of}\n{source.place.replace('  at', '  computed at', 1)}"
         where = "" if label == STALE or not memory.place else f"\n{memory.place.replace('  at', '  computed at', 1)}"
         return WORDS.get(label, "filled in from Python numbers") + where
 
@@ -258,7 +273,7 @@ class Work:
             return
         if about:
             self._blamed.add(about)
-        (self.evidence if wrong[self.stands_for(label)] else self.doubts)[text] = None
+        (self.evidence if self._is_wrong(label, wrong) else self.doubts)[text] = None
 
     def accuse(self, text: str) -> None:
         self.evidence[text] = None
@@ -269,7 +284,7 @@ class Work:
 
 def _aged(source: Source) -> Source:
     """Return what an earlier call computed."""
-    return source if source.stands_for is None else replace(source, stands_for=int(NEXT_CALL[source.stands_for]))
+    return replace(source, stands_for=frozenset(int(NEXT_CALL[label]) for label in source.stands_for))
 
 
 def _is_one_value(values: torch.Tensor) -> bool:
