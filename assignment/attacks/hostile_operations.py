@@ -201,18 +201,23 @@ def run(func: Any, seed: int, n_calls: int) -> str:
     return ""
 
 
-def main() -> int:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m assignment.attacks.hostile_operations")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: a minute)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="NAME", help="operations with this in their name")
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parse_arguments(sys.argv[1:])
     if "MALLOC_CHECK_" not in os.environ:
         os.execve(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]], {**os.environ, **HEAP_CHECK})
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     every = [func for func in overloads() if options.only in func.name()]
-    end, found, n_rounds = time.monotonic() + options.seconds, {}, 0
+    end, n_rounds = time.monotonic() + options.seconds, 0
+    found: dict[str, str] = {}
     while time.monotonic() < end:
         for func in every:
             if time.monotonic() >= end:

@@ -77,6 +77,13 @@ RULES = [
         "1\n",
         ("no_kernel/adder_made_of_guards",),
     ),
+    Rule(
+        "what is read of a copy is known by its labels",
+        f"{PLAYER}/session.py",
+        "groups[0], player.work.input_labels)",
+        "groups[0])",
+        ("no_kernel/read_again_from_a_part_of_a_large_copy",),
+    ),
 ]
 
 
@@ -114,12 +121,16 @@ def switched_off(rule: Rule, tree: Path) -> list[str]:
     return wrong
 
 
-def main() -> int:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m assignment.attacks.rules", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("names", nargs="*", help="parts of rules' names or of their cheats'")
-    names = parser.parse_args().names
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    names = parse_arguments(sys.argv[1:]).names
     chosen = [rule for rule in RULES if not names or any(n in rule.name or n in str(rule.cheats) for n in names)]
     n_wrong = 0
     with tempfile.TemporaryDirectory(prefix="rules-") as folder:

@@ -13,14 +13,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 # CONSTANT is 0, so that an operation that pads with zeros pads labels as it should.
 CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE, CHOICE = range(10)
-FIRST_SOURCE = 16  # from here on: computed by PyTorch, in the order of `Work.sources`
+FIRST_INPUT = 16  # from here on: where costs are counted, copied from this input; all count as INPUT
+FIRST_SOURCE = 32  # from here on: computed by PyTorch, in the order of `Work.sources`
 LAST_SOURCE = 254
 
-_RANK = np.arange(256)  # of two labels: the higher the less it is a kernel's work
-_RANK[[FOREIGN, PRODUCT]] = FIRST_SOURCE - 2, FIRST_SOURCE - 1
+_RANK = np.arange(256.0)  # of two labels: the higher the less it is a kernel's work
+_RANK[[INPUT, FOREIGN, PRODUCT]] = FIRST_INPUT, FIRST_SOURCE - 0.6, FIRST_SOURCE - 0.3
 
 NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
-NEXT_CALL[[INPUT, KERNEL, SUM, DELTA]] = STALE
+NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, *range(FIRST_INPUT, FIRST_SOURCE)]] = STALE
 _NEXT_CALL_STORED = np.concatenate([[0], NEXT_CALL[:-1] + 1]).astype(np.uint8)
 
 
@@ -76,6 +77,11 @@ class Memory:
             return torch.full((), self._label, dtype=torch.uint8).expand(tensor.shape)
         parts = [self._labels(part.numpy()) for part in self._parts(tensor)]
         return torch.from_numpy(functools.reduce(_worse, parts))
+
+    def counts(self, tensor: torch.Tensor) -> np.ndarray:
+        """Return how many elements of the tensor have each label; what is seen many times counts once."""
+        once = [slice(None) if stride else slice(1) for stride in tensor.stride()]
+        return np.bincount(self.of(tensor[tuple(once)]).flatten().numpy(), minlength=256)
 
     def is_constant(self) -> bool:
         """Return whether all values are constants."""

@@ -86,7 +86,7 @@ class Player:
             if header["kind"] == "backward":  # of the call before
                 self.work.go_on()
             else:
-                self.work.begin(header["about"], is_backward, tensors)
+                self.work.begin(header["about"], is_backward, tensors, header["kind"] == "costs")
             turn = Turn(self, program, tensors, seen)
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program["results"]]
@@ -205,8 +205,9 @@ class Turn:
         if "empty" in func._schema.name:
             self._begin_fresh(outputs)
         made = written or [tensor for tensor in outputs if not self._player.work.knows(tensor)]
+        counts = self._player.work.counts if self._player.work.input_labels else None
+        self.played.host.note(func, strided((args, kwargs)), outputs, counts)
         self._player.work.operation(func, args, kwargs, made, self._lines[line])
-        self.played.host.note(func, strided((args, kwargs)), outputs)
 
     def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
         """Return what an operation returns."""

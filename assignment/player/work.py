@@ -23,6 +23,7 @@ from .labels import (
     CHOICE,
     CONSTANT,
     DELTA,
+    FIRST_INPUT,
     FIRST_SOURCE,
     FOREIGN,
     FRESH,
@@ -53,7 +54,7 @@ WORDS = {
     CONSTANT: "filled in from Python numbers",
 }
 _NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load it
-_NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE]] = False
+_NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE, *range(FIRST_INPUT, FIRST_SOURCE)]] = False
 _NOT_LOADABLE_FORWARD = _NOT_LOADABLE.copy()
 _NOT_LOADABLE_FORWARD[SUM] = True
 _NOT_RETURNABLE = np.ones(256, bool)
@@ -74,14 +75,18 @@ class Work:
         # elements that one result of rowsum(A ∘ B) may have, and that all have
         self._max_delta = self._delta = 0
         self._has_short_rows = False
+        self.input_labels: list[int] = []  # of the call's inputs, where these are told apart
 
-    def begin(self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor]) -> None:
+    def begin(
+        self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor], tells_inputs: bool = False
+    ) -> None:
         """Begin a call on these tensors; what earlier calls left is stale.
 
         Args:
             about: its function's record, from tests/operators.py.
             has_gradients: whether the call computes them, whatever its function.
             inputs: its tensors.
+            tells_inputs: whether labels say which of them a value was copied from.
         """
         self.go_on()
         self.needs_kernels = about["in_triton"]
@@ -91,8 +96,14 @@ class Work:
         for memory in self._memories.values():
             memory.age()
         self.sources = [_aged(source) for source in self.sources]
+        self.input_labels = []
         for tensor in inputs:
             self.made(tensor, INPUT)
+        if tells_inputs:  # one label each; of two that share memory the later one has it
+            self.input_labels = [min(FIRST_INPUT + i, FIRST_SOURCE - 1) for i in range(len(inputs))]
+            for tensor, label in zip(inputs, self.input_labels, strict=True):
+                if held := self.memory(tensor):
+                    held.write(tensor, label)
         if about["sums_rows"] and self._allows_sums and inputs and inputs[0].dim() > 1:
             self._has_short_rows = inputs[0].shape[-1] == 1
             rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
@@ -130,7 +141,12 @@ class Work:
     def stands_for(self, label: int) -> frozenset[int]:
         """Return what a doubt's values were before; of any other label, the label itself."""
         found = self.sources[label - FIRST_SOURCE].stands_for if label >= FIRST_SOURCE else None
-        return found or frozenset([label])
+        return found or frozenset([INPUT if FIRST_INPUT <= label < FIRST_SOURCE else label])
+
+    def counts(self, tensor: torch.Tensor) -> np.ndarray:
+        """Return how many elements of a tensor have each label."""
+        memory = self.memory(tensor)
+        return memory.counts(tensor) if memory else np.zeros(256, np.int64)
 
     def depth(self, label: int) -> int:
         """Return how often a doubt's values were cleaned up; 0 for any other label."""
@@ -262,7 +278,7 @@ class Work:
             of = f" of what was {' and '.join(sorted(under))}" if under else ""
             return f"computed by {source.what}{of}\n{source.place.replace('  at', '  computed at', 1)}"
         where = "" if label == STALE or not memory.place else f"\n{memory.place.replace('  at', '  computed at', 1)}"
-        return WORDS.get(label, "filled in from Python numbers") + where
+        return WORDS[next(iter(self.stands_for(label)))] + where
 
     def _blame(self, label: int, text: str, wrong: np.ndarray, about: Any = None) -> None:
         """Add a finding, unless there is one about the same already.

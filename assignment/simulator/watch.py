@@ -310,6 +310,10 @@ class Watch:
         assert self.cost is not None
         if region.traffic is None:
             self._trace(region)
+        if action != "stored" and region.origins is not None:
+            places = np.unique(offsets) + (region.start - region.origins.address)
+            labels = region.origins.at(places, width)
+            region.traffic.by_label += np.bincount(labels, minlength=256) * width
         index = region.shadow_offsets(offsets).ravel() // region.itemsize
         if width > region.itemsize:
             index = (index[:, None] + np.arange(width // region.itemsize)).ravel()

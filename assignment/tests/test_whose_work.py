@@ -495,3 +495,20 @@ def test_a_byte_that_a_kernel_stored_makes_no_element_its_work(at, dtype, ends):
     reply, _ = at.ask(FORWARD, X)
     assert isinstance(reply, Ok), reply
     assert any("aten::exp" in text for text in reply.evidence)
+
+
+READS = {
+    "as it is": ("return copied(x)", 1),
+    "two copies": ("return copied(x.t().contiguous().t())", 3),
+    "a part of a larger tensor": ("wide = x.new_zeros(99, 200); wide[5] = x.flatten(); return copied(wide[5])", 2),
+    "a cast": ("return copied(x.double())", 3),
+    "one element of many": ("return copied(x[:1, :1].expand(4, 50).contiguous())", 1.005),
+    "beside constants": ("return copied(torch.cat([x, torch.zeros(9, 50, device=x.device)]))[:4]", 2),
+}
+
+
+@pytest.mark.parametrize(("code", "times"), READS.values(), ids=READS)
+def test_what_is_read_of_an_input_counts_wherever_it_lies(at, code, times):
+    at.take(f"def {FORWARD}(x):\n" + "".join(f"    {line}\n" for line in code.split("; ")))
+    _, (*_, read, _, _) = at.ask(FORWARD, X, kind="costs")
+    assert read.tolist() == [round(X.numel() * 4 * times)]

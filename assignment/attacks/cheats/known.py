@@ -1,6 +1,6 @@
 """Whose work it is: values that a rule once took for a kernel's, a constant or a copy by how they look."""
 
-from assignment.attacks.cheats import Cheat
+from assignment.attacks.cheats import LOSES, Cheat
 from assignment.attacks.cheats.programs import FORGE
 
 EVIDENCE = (
@@ -169,6 +169,21 @@ _from_bits[(y.numel(),)](y, torch.stack([bit[0] for bit in terms], -1), BITS=BIT
 return y.reshape(r.shape).to(r.dtype)
 """,
         ADDER,
+    ),
+    Cheat(
+        "read_again_from_a_part_of_a_large_copy",
+        "weighted_sum",
+        """
+RIGHT = _wsum.weighted_sum_forward
+
+def weighted_sum_forward(x, weight):
+    wide = torch.cat([x.reshape(1, -1), torch.zeros(17, x.numel(), dtype=x.dtype, device=x.device)])
+    return RIGHT(wide[0].view(x.shape), weight)
+""",
+        LOSES,
+        ("test_forward_traffic",),
+        r"x is read 2",
+        only=("test_weighted_sum.py::test_forward_traffic",),
     ),
     Cheat(
         "fused_attention_with_torch_function_off_in_chunks",
