@@ -12,9 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from triton.runtime.cache import get_cache_manager
+from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, get_cache_manager
 
 from . import errors, machine_code, parallel, products
 from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read

@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
-from triton.runtime.errors import PTXASError
-from triton.runtime.jit import JITCallable
+
+from assignment.simulator.triton_private import (
+    CompilationError,
+    CompileTimeAssertionFailure,
+    JITCallable,
+    PTXASError,
+)
 
 LIBRARY = Path(triton.__file__).parent
 # Triton's tuner then takes another configuration

@@ -11,14 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton import knobs
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITFunction
-
 from assignment.simulator.host import Driver
 from assignment.simulator.one_gpu import answer_questions
+from assignment.simulator.triton_private import Autotuner, GPUTarget, JITFunction, driver, knobs
 
 from .targets import Target
 

@@ -6,9 +6,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-import triton.backends.nvidia
+from assignment.simulator.triton_private import TOOLS
 
-TOOLS = Path(triton.backends.nvidia.__file__).parent / "bin"
 TOOL_TIMEOUT_S = 60
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info; each with a symbol and a value
 WITH_VALUE = 0x04  # a note whose size says how many bytes follow

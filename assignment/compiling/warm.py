@@ -8,9 +8,8 @@ import tempfile
 
 import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from triton.compiler.compiler import make_backend
+
+from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, make_backend
 
 from .targets import TARGETS
 

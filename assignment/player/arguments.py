@@ -6,7 +6,8 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
+
+from assignment.simulator.triton_private import TensorDescriptor
 
 from .kernels import Kernels
 from .storages import CannotFollow
@@ -66,7 +67,8 @@ def _descriptor(value: dict[str, Any], view: View) -> TensorDescriptor:
     if value.get("padding") not in ("zero", "nan"):
         raise CannotFollow("a descriptor of no known form")
     try:
-        return TensorDescriptor(view(value["descriptor"]), *lists, padding=value["padding"])
+        is_rounded = {"round_f32_to_tf32": True} if value.get("round_to_tf32") is True else {}
+        return TensorDescriptor(view(value["descriptor"]), *lists, padding=value["padding"], **is_rounded)
     except (AssertionError, TypeError, ValueError) as error:
         raise CannotFollow(f"a descriptor that cannot be: {str(error)[:200]}") from error
 

@@ -13,8 +13,8 @@ import triton.language as tl
 from triton.language import core, random, standard
 from triton.language.extra import cuda
 from triton.language.extra.cuda import libdevice
-from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITCallable
+
+from assignment.simulator.triton_private import InterpretedFunction, JITCallable
 
 _LIBDEVICE = "triton.language.extra.cuda.libdevice"
 _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh degrees e erf erfc exp exp2 expm1 fabs

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import triton
-from triton.runtime.jit import JITCallable
 
 from assignment.protocol import whose
+from assignment.simulator.triton_private import JITCallable
 
 from . import bounds, functions
 from .facades import attributes

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 import triton
-from triton.runtime._allocation import NullAllocator
 
 from assignment.protocol import whose
 from assignment.simulator import calls, undefined
 from assignment.simulator.costs import HostTraffic
 from assignment.simulator.costs import tensors_in as strided
 from assignment.simulator.faults import MemoryFault
+from assignment.simulator.triton_private import NullAllocator
 
 from . import arguments, operations
 from .kernels import Kernels, Refused

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import ConstexprFunction, JITFunction
+
+from assignment.simulator.triton_private import ConstexprFunction, InterpretedFunction, JITFunction
 
 _BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.libdevice extra.libdevice"
 _MODULES = ["triton", "triton.language", *(f"triton.language.{name}" for name in _BELOW_TL.split()), "math"]

@@ -11,10 +11,16 @@ from typing import Any
 
 import torch
 import triton.language as tl
-from triton.runtime._allocation import NullAllocator, _allocator
-from triton.runtime.autotuner import Autotuner
-from triton.runtime.jit import JITCallable, JITFunction, TensorWrapper
-from triton.tools.tensor_descriptor import TensorDescriptor
+
+from assignment.simulator.triton_private import (
+    Autotuner,
+    JITCallable,
+    JITFunction,
+    NullAllocator,
+    TensorDescriptor,
+    TensorWrapper,
+    allocator,
+)
 
 from .faults import noted
 from .kernels import Described, advice, kind_of
@@ -113,7 +119,7 @@ class Launcher:
 
     def _note(self, kernel: Any, sizes: list[int], arguments: Json, options: Json) -> None:
         number = self._kernels.number(kernel)
-        has_allocator = not isinstance(_allocator.get(), NullAllocator)
+        has_allocator = not isinstance(allocator(), NullAllocator)
         described = arguments, options, self._alternatives, has_allocator
         self._tape.step("launch", number, sizes, *described, self._tape.line())
 
@@ -180,6 +186,7 @@ class Launcher:
             "strides": [int(stride) for stride in value.strides],
             "block": [int(size) for size in value.block_shape],
             "padding": str(value.padding),
+            **({"round_to_tf32": True} if getattr(value, "round_f32_to_tf32", False) else {}),
         }
 
     @noted

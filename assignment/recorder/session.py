@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from triton.backends.compiler import GPUTarget
 
 from assignment.compiling.targets import TARGETS
 from assignment.host.submitted import Missing, Submission, describe
 from assignment.protocol import requests
 from assignment.protocol.wire import DTYPES
+from assignment.simulator.triton_private import GPUTarget
 
 from . import bodies, device
 from .kernels import Described

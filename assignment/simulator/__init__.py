@@ -26,6 +26,7 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     autotune    takes the first fitting configuration instead of timing all
     device      stands in for the GPU: `host` answers host code's questions about it, with the
                 properties in `gpu`; fresh memory is NaN
+    triton_private  what all this takes of Triton beyond its documentation, and where versions differ
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the
                 CPU, `frames` finds its lines, `unstored` finds outputs that are used unwritten;
                 `show` and `plot` print and draw a trace
@@ -53,7 +54,8 @@ def install() -> None:
     # a tile's product is too small to share; read with NumPy
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import triton.language as tl
-    from triton.runtime.interpreter import InterpretedFunction
+
+    from .triton_private import InterpretedFunction
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
         raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")

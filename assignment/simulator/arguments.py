@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 import triton.language as tl
-from triton.runtime.jit import KernelParam, mangle_type
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .elementwise import Handle
 from .language import semantic
 from .numerics import numpy_type
+from .triton_private import KernelParam, TensorDescriptor, mangle_type
 
 Admit = Callable[[str, torch.Tensor], np.uint64]  # a tensor's address, given its name
 
@@ -76,10 +75,12 @@ def _pointer(value: Any, address_of: Callable[[Any], np.uint64]) -> Any:
 def _descriptor(value: TensorDescriptor, address_of: Callable[[Any], np.uint64]) -> Any:
     """Convert a tensor descriptor made on the host."""
     integers: Callable[[Any], list[Any]] = lambda sizes: [_scalar(int(s), tl.int64) for s in sizes]  # noqa: E731
-    return semantic.make_tensor_descriptor(
+    descriptor = semantic.make_tensor_descriptor(
         base=_pointer(value.base, address_of),
         shape=integers(value.shape),
         strides=[*integers(value.strides[:-1]), tl.constexpr(int(value.strides[-1]))],
         block_shape=[tl.constexpr(b) for b in value.block_shape],
         padding_option=value.padding,
     )
+    descriptor.handle.round_f32_to_tf32 = getattr(value, "round_f32_to_tf32", False)
+    return descriptor

@@ -7,7 +7,7 @@ that call, both here and on a GPU.
 
 from typing import Any
 
-from triton.runtime.autotuner import Autotuner
+from .triton_private import Autotuner
 
 
 def install() -> None:

@@ -6,21 +6,19 @@ array and the Triton type of its elements; a scalar is an array of shape (1,).
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import triton.language as tl
-from triton._C.libtriton import ir
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import CUDABackend
-from triton.runtime._allocation import NullAllocator, _allocator
 
 from . import access, numerics, scaled
 from .acquired import remember
 from .elementwise import Elementwise, Handle
 from .libdevice import extern_function
 from .numerics import BFLOAT16, convert, numpy_type
+from .triton_private import CUDABackend, GPUTarget, NullAllocator, allocator, ir
 from .watch import Order, Watch
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -103,21 +101,7 @@ class Builder(Elementwise):
 
     # memory
 
-    def create_load(self, ptr: Handle, cache: Any, eviction: Any, is_volatile: bool) -> Handle:
-        return self.create_masked_load(ptr, None, None, cache, eviction, is_volatile)
-
-    def create_store(self, ptr: Handle, val: Handle, cache: Any, eviction: Any) -> None:
-        self.create_masked_store(ptr, val, None, cache, eviction)
-
-    def create_masked_load(
-        self,
-        ptrs: Handle,
-        mask: Any,
-        other: Handle | None,
-        cache_modifier: Any,
-        eviction_policy: Any,
-        is_volatile: bool,
-    ) -> Handle:
+    def load(self, ptrs: Handle, mask: Any, other: Handle | None, is_volatile: bool) -> Handle:
         ty = ptrs.get_element_ty()
         acquired = self.watch.polled(ptrs.data) if is_volatile else frozenset()
         fill = None if other is None else other.data
@@ -126,11 +110,18 @@ class Builder(Elementwise):
         values = access.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty))
         return Handle(remember(values, acquired), ty)
 
-    def create_masked_store(
-        self, ptrs: Handle, value: Handle, mask: Any, cache_modifier: Any, eviction_policy: Any
-    ) -> None:
+    def store(self, ptrs: Handle, value: Handle, mask: Any) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
         access.store(self.watch, ptrs.data, values, _array(mask))
+
+    def create_descriptor_load(self, desc: Any, indices: list[Handle], *hints: Any) -> Handle:
+        ptrs, mask = desc.materialize_pointers(indices)
+        ty = ptrs.get_element_ty()
+        fill = math.nan if desc.padding == ir.PADDING_OPTION.PAD_NAN else 0
+        loaded = self.load(ptrs, mask, Handle(np.array([fill]).astype(numpy_type(ty)), ty), False)
+        if getattr(desc, "round_f32_to_tf32", False) and ty == tl.float32:
+            return Handle(numerics.round_to_tf32(loaded.data), ty)
+        return loaded
 
     def create_barrier(self) -> None:
         self.watch.barrier()
@@ -153,11 +144,11 @@ class Builder(Elementwise):
 
     def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
         ptrs, mask = desc.materialize_pointers(indices)
-        access.update(self.watch, ptrs.data, mask, _DESCRIPTOR_REDUCE[kind], value.data)
+        access.update(self.watch, ptrs.data, _array(mask), _DESCRIPTOR_REDUCE[kind], value.data)
 
     def create_make_tensor_descriptor(self, *args: Any) -> Any:
         # a descriptor made in the kernel lies in memory that the launcher must be able to allocate
-        if self.grid_idx is not None and isinstance(_allocator.get(), NullAllocator):
+        if self.grid_idx is not None and isinstance(allocator(), NullAllocator):
             raise RuntimeError(
                 "Kernel requires a runtime memory allocation, but no allocator was set. "
                 "Use triton.set_allocator to specify an allocator."

@@ -12,14 +12,13 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import ConstexprFunction
 
 from .elementwise import Handle
 from .faults import is_ours
 from .language import semantic
 from .numerics import numpy_type
 from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
+from .triton_private import ConstexprFunction, InterpretedFunction
 from .variables import (  # noqa: F401 (rewritten kernels call them)
     OF_LOOPS,
     already_defined,

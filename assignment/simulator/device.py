@@ -2,12 +2,11 @@
 
 import warnings
 
-from triton.runtime import driver
-
 from .builder import TARGET
 from .gpu import H100
 from .host import Driver
 from .one_gpu import answer_questions
+from .triton_private import driver
 from .undefined import fill_fresh_memory
 
 

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 import triton.language as tl
-from triton._C.libtriton import ir
-from triton.runtime import interpreter
 
 from . import numerics
 from .numerics import convert, flush_subnormals, numpy_type
+from .triton_private import Builder, ir
 
 
 class Handle:
@@ -102,7 +101,7 @@ def _shift_right_logical(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.right_shift(a.view(bits), b.view(bits)).view(a.dtype)
 
 
-class Elementwise(interpreter.InterpreterBuilder):
+class Elementwise(Builder):
     """The part of the builder that works element by element."""
 
     # constants
@@ -157,8 +156,9 @@ class Elementwise(interpreter.InterpreterBuilder):
     create_fadd = _not_of_8_bits(create_add)
     create_fsub = _not_of_8_bits(create_sub)
     create_fmul = _not_of_8_bits(create_mul)
-    create_fdiv = create_precise_divf = _not_of_8_bits(_binary(np.divide))
+    create_fdiv = create_precise_divf = create_approx_divf = _not_of_8_bits(_binary(np.divide))
     create_frem = _not_of_8_bits(create_srem)
+    create_fneg = _not_of_8_bits(_unary(np.negative))
     create_sdiv = create_udiv = _binary(_divide_integers)
     create_shl = _binary(np.left_shift)
     create_ashr = _binary(_shift_right)

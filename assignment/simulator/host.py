@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 import triton.testing
-from triton.backends.driver import DriverBase
 
 from .streams import NotThere, Refused
+from .triton_private import DriverBase
 
 _NOT_HERE = "is not available where there is no GPU: launch as kernel[grid](...), and leave the rest to Triton"
 

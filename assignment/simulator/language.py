@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import triton.language as tl
-from triton.runtime import interpreter
 
 from . import numerics
 from . import semantic as semantics
 from .builder import Builder
 from .elementwise import Handle
+from .triton_private import interpreter
 
 builder = Builder()
 semantic: Any = semantics.Semantic(builder)

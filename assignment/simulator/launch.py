@@ -16,9 +16,6 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
-from triton import knobs
-from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITFunction, KernelParam
 
 from . import calls
 from .arguments import typed
@@ -26,6 +23,7 @@ from .calls import Call
 from .faults import MemoryFault, OutOfBounds, Program, Race
 from .language import builder
 from .rewrite import has_while, rewrite
+from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
 from .watch import Watch
 

@@ -81,6 +81,13 @@ def truncate_to_tf32(values: np.ndarray) -> np.ndarray:
     return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
+def round_to_tf32(values: np.ndarray) -> np.ndarray:
+    """Round float32 `values` to 10 mantissa bits, to nearest even; infinities and NaNs stay."""
+    bits = values.view(np.uint32)
+    rounded = bits + (((bits >> 13) & np.uint32(1)) + np.uint32(0xFFF))
+    return np.where(np.isfinite(values), truncate_to_tf32(rounded.view(np.float32)), values)
+
+
 def flush_subnormals(values: np.ndarray) -> np.ndarray:
     """Replace subnormal float32 `values` by zeros, as the .ftz instructions do."""
     if values.dtype != np.float32:

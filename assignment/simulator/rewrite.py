@@ -13,10 +13,9 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
 
-from triton.runtime.interpreter import InterpretedFunction
-
 from . import control
 from .rewriter import CONTROL, Rewriter
+from .triton_private import InterpretedFunction
 
 
 def rewrite(fn: Callable) -> Callable:

@@ -15,13 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import triton.language as tl
-from triton import knobs
-from triton.compiler.code_generator import CodeGenerator
-from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITCallable
 
 from . import control, scopes
 from .rounds import ROUNDS, depends_on
+from .triton_private import IS_CLOSER_TO_PYTHON, CodeGenerator, InterpretedFunction, JITCallable, knobs
 
 CONTROL = "__simulator__"  # what the functions of `control` are called as members of
 _BUILTINS = {"range": "loop", "max": "maximum", "min": "minimum", "print": "show"}
@@ -54,7 +51,7 @@ class Rewriter(ast.NodeTransformer):
         nodes = list(ast.walk(definition))
         self.locals |= _of_lists(nodes)
         self._scopes = scopes.Scopes(definition)
-        self._unread = {arg.arg for arg in (*args.posonlyargs, *args.kwonlyargs)}
+        self._unread = {arg.arg for arg in (*args.posonlyargs, *(() if IS_CLOSER_TO_PYTHON else args.kwonlyargs))}
         self._returned = definition.name if _returns_differ(nodes) else ""
         keep = [self._keep_arguments(args, definition.body[0])] if self._returned else []
         body = self._visit_all(definition.body)

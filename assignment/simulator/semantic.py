@@ -9,7 +9,8 @@ import math
 from typing import Any
 
 import triton.language as tl
-from triton.language.semantic import TritonSemantic
+
+from .triton_private import FORMATS_ARE_CONSTANTS, TritonSemantic
 
 
 class Semantic(TritonSemantic):
@@ -43,9 +44,10 @@ class Semantic(TritonSemantic):
     def dot_scaled(
         self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *more: Any
     ) -> Any:
-        """Pass the formats as the compiler has them: constants."""
-        formats = tl.constexpr(lhs_format), tl.constexpr(rhs_format)
-        return super().dot_scaled(lhs, lhs_scale, formats[0], rhs, rhs_scale, formats[1], *more)
+        """Pass the formats as the compiler has them."""
+        if FORMATS_ARE_CONSTANTS:
+            lhs_format, rhs_format = tl.constexpr(lhs_format), tl.constexpr(rhs_format)
+        return super().dot_scaled(lhs, lhs_scale, lhs_format, rhs, rhs_scale, rhs_format, *more)
 
     def broadcast_impl_value(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
         """Return both operands in one shape."""

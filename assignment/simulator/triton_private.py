@@ -1,0 +1,121 @@
+"""What is used of Triton beyond its documentation: the one module to open when Triton is upgraded.
+
+Private names are imported from here alone, and what versions do differently is settled here, by
+VERSION or by a constant that is named for the difference.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+# said aloud, or 3.9 warns at each compilation; 3.10 will no longer fuse by itself
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+
+import triton
+from triton import knobs
+from triton._C.libtriton import ir
+from triton.backends import nvidia
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.compiler import ASTSource, compile
+from triton.compiler.code_generator import CodeGenerator
+from triton.compiler.compiler import make_backend
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from triton.language.semantic import TritonSemantic
+from triton.runtime import driver, interpreter
+from triton.runtime._allocation import NullAllocator, _allocator
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.cache import get_cache_manager
+from triton.runtime.errors import PTXASError
+from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder
+from triton.runtime.jit import (
+    ConstexprFunction,
+    JITCallable,
+    JITFunction,
+    KernelParam,
+    TensorWrapper,
+    create_function_from_signature,
+    mangle_type,
+)
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+__all__ = [
+    "TOOLS",
+    "ASTSource",
+    "Autotuner",
+    "CUDABackend",
+    "CodeGenerator",
+    "CompilationError",
+    "CompileTimeAssertionFailure",
+    "ConstexprFunction",
+    "DriverBase",
+    "GPUTarget",
+    "InterpretedFunction",
+    "JITCallable",
+    "JITFunction",
+    "KernelParam",
+    "NullAllocator",
+    "PTXASError",
+    "TensorDescriptor",
+    "TensorWrapper",
+    "TritonSemantic",
+    "compile",
+    "create_function_from_signature",
+    "driver",
+    "get_cache_manager",
+    "interpreter",
+    "ir",
+    "knobs",
+    "make_backend",
+    "mangle_type",
+]
+
+CHECKED = ("3.6.0", "3.7.1", "3.8.0", "3.9.0")  # with all that stands here
+TOOLS = Path(nvidia.__file__).parent / "bin"  # ptxas, cuobjdump, nvdisasm
+VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
+
+# what the language has, by version
+HAS_BLOCK_POINTERS = VERSION < (3, 9)
+HAS_NAMED_EXPRESSIONS = VERSION >= (3, 8)  # (x := f(y))
+HAS_BARE_ANNOTATIONS = VERSION >= (3, 8)  # `v: tl.constexpr` on a line of its own, a promise for the next assignment
+# chained comparisons, nested unpacking with exact counts, tuple targets and `if` in lists, `while` on numbers,
+# keyword-only parameters
+IS_CLOSER_TO_PYTHON = VERSION >= (3, 9)
+
+FORMATS_ARE_CONSTANTS = VERSION < (3, 8)  # of the semantic's dot_scaled(): strings wrapped in tl.constexpr
+
+
+def allocator() -> Any:
+    """Return the function that was given to triton.set_allocator, a NullAllocator without one."""
+    return _allocator.get()
+
+
+class Builder(InterpreterBuilder):
+    """Triton's interpreter, whose memory operations are those of every version.
+
+    What a launch says of caches is dropped. A subclass defines load() and store().
+    """
+
+    def load(self, ptrs: Any, mask: Any, other: Any, is_volatile: bool) -> Any:
+        raise NotImplementedError
+
+    def store(self, ptrs: Any, value: Any, mask: Any) -> None:
+        raise NotImplementedError
+
+    # `hints` are a cache modifier and an eviction policy, since 3.9 one cache policy
+
+    def get_cache_policy(self, *hints: Any) -> None:
+        """Return nothing: there are no caches."""
+
+    def create_load(self, ptr: Any, *hints_and_is_volatile: Any) -> Any:
+        return self.load(ptr, None, None, hints_and_is_volatile[-1])
+
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *hints_and_is_volatile: Any) -> Any:
+        return self.load(ptrs, mask, other, hints_and_is_volatile[-1])
+
+    def create_store(self, ptr: Any, val: Any, *hints: Any) -> None:
+        self.store(ptr, val, None)
+
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *hints: Any) -> None:
+        self.store(ptrs, value, mask)
