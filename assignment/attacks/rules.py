@@ -84,6 +84,13 @@ RULES = [
         "groups[0])",
         ("no_kernel/read_again_from_a_part_of_a_large_copy",),
     ),
+    Rule(
+        "what nobody has written is known for every type",
+        f"{SIMULATOR}/watch.py",
+        "if region.origins is None or (region.began_fresh and is_telling(values.dtype)):",
+        "if True:",
+        ("no_kernel/steered_by_memory_that_nobody_wrote",),
+    ),
 ]
 
 

@@ -20,6 +20,8 @@ LAST_SOURCE = 254
 _RANK = np.arange(256.0)  # of two labels: the higher the less it is a kernel's work
 _RANK[[INPUT, FOREIGN, PRODUCT]] = FIRST_INPUT, FIRST_SOURCE - 0.6, FIRST_SOURCE - 0.3
 
+_IS_FRESH = np.arange(256) == FRESH
+
 NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
 NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, *range(FIRST_INPUT, FIRST_SOURCE)]] = STALE
 _NEXT_CALL_STORED = np.concatenate([[0], NEXT_CALL[:-1] + 1]).astype(np.uint8)
@@ -124,6 +126,14 @@ class Memory:
             return np.full(offsets.shape, self._label, np.uint8)
         parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]
         return functools.reduce(_worse, map(self._labels, parts))
+
+    def may_be_unwritten(self) -> bool:
+        """Return whether any element is still that of fresh memory."""
+        return self.holds_any(_IS_FRESH)
+
+    def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Return which elements of `width` bytes at these offsets nobody has written."""
+        return self.at(offsets, width) == FRESH
 
     def holds_any(self, is_bad: np.ndarray) -> bool:
         """Return whether the table is true for the label of any element."""

@@ -170,6 +170,39 @@ return y.reshape(r.shape).to(r.dtype)
 """,
         ADDER,
     ),
+    forward(  # of a type that has no value to spare for "never written"
+        "steered_by_memory_that_nobody_wrote",
+        """
+flag, y = torch.empty(64, dtype=torch.int8, device=x.device), torch.empty_like(r)
+z = RIGHT(x, weight)
+_steered[(triton.cdiv(y.numel(), 64),)](y, z, flag, y.numel(), SIZE=64)
+return y
+""",
+        """
+RIGHT = _wsum.weighted_sum_forward
+
+@triton.jit
+def _steered(y_ptr, z_ptr, flag_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    z = tl.load(z_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, tl.where(tl.load(flag_ptr) == 90, z, 0.0), mask=at < n)
+""",
+        r"never written",
+    ),
+    forward(  # where PyTorch's result lay
+        "fresh_bytes_where_a_result_was",
+        """
+shape, nbytes = r.shape, r.numel() * 4
+many = r.float().reshape(-1).repeat(64)
+del many
+for _ in range(70):
+    torch.zeros(1, device=x.device)
+bytes_of_many = torch.empty(nbytes * 64, dtype=torch.int8, device=x.device)
+return bytes_of_many.view(torch.float32)[-r.numel():].reshape(shape).to(x.dtype)
+""",
+        "",
+        r"never written|wrong|not computed",
+    ),
     Cheat(
         "read_again_from_a_part_of_a_large_copy",
         "weighted_sum",
