@@ -212,7 +212,10 @@ def test_what_another_graph_has_saved(what):
     (call,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": True})
     grad, *saved = call.tensors
     others = [x / 2 for x in qkv]
-    own = [*others, *candidates.intermediates("attention_backward", others, {"is_causal": False}, torch.float32)]
+    own = [
+        *others,
+        *candidates.intermediates("attention_backward", others, {"is_causal": False}, torch.float32).values(),
+    ]
     tensors = {"all": own, "computed alone": [*qkv, *own[3:]], "switches": saved}[what]
     options = {"is_causal": what != "switches"}
     wrong = candidates.right("attention_backward", replace(call, options=options), [grad, *tensors])
