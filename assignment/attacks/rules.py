@@ -91,6 +91,13 @@ RULES = [
         "if True:",
         ("no_kernel/steered_by_memory_that_nobody_wrote",),
     ),
+    Rule(
+        "every configuration of an autotuned kernel is played",
+        "assignment/plugin/__init__.py",
+        "    if EVERY in pyfuncitem.stash and run is not None:\n",
+        "    if False:\n",
+        ("no_kernel/second_configuration_is_wrong", "no_kernel/second_configuration_is_out_of_bounds"),
+    ),
 ]
 
 
