@@ -29,9 +29,12 @@ OBJECTS = {
     "negated": "not B",
     "quotient": "tl.cdiv(B, 2)",
     "next": "triton.next_power_of_2(B)",
-    "chosen": "B if F else n",
+    "chosen": "B if Z else n",
 }
 UNFORMATTED = (
+    "string",
+    "item of a tuple",
+    "length",
     "n",
     "i",
     "p",
@@ -43,6 +46,8 @@ UNFORMATTED = (
     "type of a block",
     "function",
     "chosen",
+    "cast",
+    "next",
 )
 TYPES = ("tl.constexpr", "tl.tensor", "tl.dtype", "tl.pointer_type", "tl.block_type", "tl.tensor_descriptor")
 HEAD = """
@@ -91,7 +96,7 @@ print(json.dumps([stored(getattr(kernels, name)) for name in sys.argv[1:]]))
 
 def questions(name, expression):
     """What is asked of an object, as conditions."""
-    asked = [f'hasattr({expression}, "{attribute}")' for attribute in sorted(attributes())]
+    asked = [f'hasattr({expression}, "{attribute}")' for attribute in sorted(attributes() - {"T"})]
     asked += [f"isinstance({expression}, {kind})" for kind in (*TYPES, "int", "float")]
     asked += [f'getattr({expression}, "value", 77) == 77'] * (name not in ("B", "function"))
     if name not in UNFORMATTED:
