@@ -46,8 +46,9 @@ def is_as_asked(steps: Sequence[Any], number: int) -> bool:
 def fits_nowhere(
     played: Mapping[str, Any], kernels: Sequence[Any], compiler: Worker, sources: Mapping[str, str]
 ) -> bool:
-    """Return whether a kernel of a program can be launched on none of the GPUs that kernels are compiled for."""
-    launches = [[*step[:5], None, *step[6:]] for step in played.get("steps", ()) if step[0] == "launch"]
+    """Return whether no autotuned kernel of a program can be launched on any GPU that kernels are compiled for."""
+    tuned = [step for step in played.get("steps", ()) if step[0] == "launch" and len(step[5] or ()) > 1]
+    launches = [[*step[:5], None, *step[6:]] for step in tuned]
     if not launches:
         return False
     bare: Tensor = program.written({"views": played["views"], "lines": played["lines"], "steps": launches})
@@ -60,5 +61,4 @@ def fits_nowhere(
     reply = replies.read(came, len(results))
     if not isinstance(reply, Compiled):
         return False
-    failed = {kernel.target for kernel in reply.kernels if not kernel.fits}
-    return failed >= targets.keys()
+    return bool(reply.kernels) and not any(kernel.fits for kernel in reply.kernels)

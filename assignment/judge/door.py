@@ -168,9 +168,9 @@ class Run:
         """Return the steps of the program that was played last."""
         return getattr(self._worker, "last", {}).get("steps", ())
 
-    def is_dropped(self, error: Exception) -> bool:
-        """Return whether Triton's tuner drops the configuration in which a call has ended so."""
-        if "tl.static_assert" in str(error):
+    def is_dropped(self) -> bool:
+        """Return whether Triton's tuner drops the configuration that was played last."""
+        if getattr(self._worker, "has_asserted", False):
             return True
         pair, compiler = self._pool.pair(), self._pool.compiler()
         return configurations.fits_nowhere(pair.last, pair.kernels, compiler, self._pool.stage.sources)
