@@ -14,7 +14,7 @@ from . import numerics
 from . import semantic as semantics
 from .builder import Builder
 from .elementwise import Handle
-from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, interpreter
+from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, NO_BLOCK_POINTERS, interpreter
 
 builder = Builder()
 semantic: Any = semantics.Semantic(builder)
@@ -162,10 +162,7 @@ def _patch_block_pointers() -> None:
 
 def _removed(name: str) -> Callable:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(
-            f"tl.{name} was removed in Triton 3.9: write pointers and masks, or a tensor descriptor; "
-            "handout/faq.md, Block pointers, shows how to translate it"
-        )
+        raise NotImplementedError(NO_BLOCK_POINTERS.format(name))
 
     return refuse
 

@@ -89,6 +89,12 @@ FORMATS_ARE_CONSTANTS = VERSION < (3, 8)  # of the semantic's dot_scaled(): stri
 _CLASSES = (tl.tensor, tl.core.tensor_descriptor_base, tl.core.tensor_descriptor, getattr(tl.core, "_block_ptr", None))
 BUILTINS_IN = (tl, tl.core, tl.math, *filter(None, _CLASSES))  # 3.8 alone has block pointers as a class
 
+NO_BLOCK_POINTERS = (
+    "tl.{} was removed in Triton 3.9: write pointers and masks, or a tensor descriptor; handout/faq.md, Block "
+    "pointers, shows how to translate it"
+)
+COMPILERS_NO_BLOCK_POINTERS = "Block pointers have been removed"  # how the compiler's own message begins
+
 
 def allocator() -> Any:
     """Return the function that was given to triton.set_allocator, a NullAllocator without one."""

@@ -30,7 +30,7 @@ def test_every_member_is_answered_or_refused_by_name(at):
     at.take(f"{WALK}\nMAY_BE_REFUSED = {sorted(REFUSED)}\n")
     said, _ = at.record("weighted_sum_forward", X)
     assert isinstance(said.ended, Raised)
-    n_members = {(2, 13): "270"}.get(tuple(map(int, torch.__version__.split(".")[:2])), r"2\d\d")
+    n_members = "270" if torch.__version__.startswith("2.13.") else r"2\d\d"
     assert re.fullmatch(f"{n_members} members", said.ended.text), said.ended.text
 
 
