@@ -35,6 +35,8 @@ ROOT = Path(__file__).parents[1]
 STUBS = "cs336_kernels/"
 REFERENCE = "assignment/reference/cs336_kernels/"
 OPERATORS, STAFF, SOLUTION = "assignment/operators/", "/staff/", "/staff/solution.py"
+# the kernels that stubs have, where the reference's own differ
+SKELETONS = "/staff/skeletons.py"
 LINK = "120000"  # git's mode of a symbolic link, whose contents are the path that it leads to
 WORKFLOW, ITS_SOURCE = ".github/workflows/grade.yml", "assignment/classroom/github/grade.yml"
 GRADER = re.compile(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})")  # a repository on GitHub, and a commit of it
@@ -146,6 +148,17 @@ def kernels(tree: Tree, rewrite: Callable[[str, str], str]) -> Tree:
     return {path: File(rewrite(source, path).encode()) for path, source in sources.items()}
 
 
+def stubs(tree: Tree) -> Tree:
+    """Return cs336_kernels/ as students get it: the reference's stubs, and the skeletons of kernels."""
+    made = kernels(tree, stub)
+    for each in operators.operators():
+        skeletons = tree.get(OPERATORS + each.name + SKELETONS)
+        if skeletons and each.file in made:
+            added = stub(skeletons.data.decode(), each.file)
+            made[each.file] = File(made[each.file].data + b"\n\n" + added.lstrip("\n").encode())
+    return made
+
+
 def followed(tree: Tree, path: str) -> bytes:
     """Return the contents of a file, or of the one that a symbolic link leads to."""
     if tree[path].mode != LINK:
@@ -176,7 +189,7 @@ def is_staff_only(path: str) -> bool:
 def student_tree(tree: Tree) -> Tree:
     kept = {path: file for path, file in tree.items() if not is_staff_only(path) and not path.startswith(STUBS)}
     kept = {path: File(without_staff_blocks(file.data, path), file.mode) for path, file in kept.items()}
-    return dict(sorted((kept | kernels(tree, stub)).items()))
+    return dict(sorted((kept | stubs(tree)).items()))
 
 
 def pinned(template: bytes, grader: str) -> bytes:
@@ -323,7 +336,7 @@ def release(root: Path, name: str, to: Path | None, branch: str | None, grader: 
 def generated(root: Path) -> Tree:
     """Return what is made of the operators' solutions: links to them in the reference, and the stubs."""
     tree = read_folder(root, "assignment")
-    return links(tree) | kernels(tree, stub)
+    return links(tree) | stubs(tree)
 
 
 def write_stubs(root: Path) -> int:

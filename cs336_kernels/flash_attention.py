@@ -123,9 +123,9 @@ def flash_backward_triton(
 ]:
     """(grad_q, grad_k, grad_v), P being recomputed from lse, in Triton kernels: algorithm 2.
 
-    dK and dV come from one kernel, a program a key tile, and dQ from another, a program a query tile. So nobody adds to
-    another's sums: there are no atomics, and the same inputs give the same bits. Tiles wholly above the causal diagonal
-    are not visited; only those on it are masked element by element.
+    dQ is summed by a program a query tile, dK and dV by a program a key tile. So nobody adds to another's sums: there
+    are no atomics, and the same inputs give the same bits. Tiles wholly above the causal diagonal are not visited; only
+    those on it are masked element by element.
 
     dtypes: as in the forward; grad_o and o have that of q, lse is float32, each gradient has that of its input.
         Products accumulate in float32; `tl.dot` may use TF32 for float32.

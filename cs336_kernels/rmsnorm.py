@@ -106,32 +106,18 @@ def _rmsnorm_forward_kernel(
 
 @triton.jit
 def _rmsnorm_backward_kernel(
-    grad_y_ptr, x_ptr, w_ptr, rstd_ptr, row_means_ptr, grad_x_ptr, partial_grad_w_ptr,
-    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_rstdr, stride_mr,
+    grad_y_ptr, x_ptr, w_ptr, rstd_ptr, grad_x_ptr, partial_grad_w_ptr,
+    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_rstdr,
     stride_gxr, stride_gxd, stride_pr, stride_pd,
     n_rows, d,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr,
+    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_IN_REGISTERS: tl.constexpr,
 ):  # fmt: skip
     """One program a column tile and a share of the row tiles: every n_row_programs-th of them.
 
     grad_y, x and grad_x (n_rows, d), w (d,), rstd (n_rows,), partial_grad_w (n_row_programs, d) in float32: the part
     of grad_weight that comes from the rows of one program.
-    IS_ONE_TILE: d <= D_TILE_SIZE; a program then finds mean_j(w_j grad_y_ij x̂_ij) by itself. Where a row spans several
-    tiles, and so several programs, they take it from row_means (n_rows,), which another kernel has filled.
+    IS_IN_REGISTERS: a tile is whole rows, held until their mean_j(w_j grad_y_ij x̂_ij) is known. Otherwise a program
+    walks along a row for the mean, then reads its own columns of it again, through the cache.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
     raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_backward_kernel, handout/rmsnorm.md")
-
-
-@triton.jit
-def _rmsnorm_row_means_kernel(
-    grad_y_ptr, x_ptr, w_ptr, rstd_ptr, row_means_ptr,
-    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_rstdr, stride_mr,
-    n_rows, d,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
-):  # fmt: skip
-    """row_means_i = mean_j(w_j grad_y_ij x̂_ij), for rows wider than a tile: a program a tile of rows.
-
-    Arguments as in the backward kernel. Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
-    """
-    raise NotImplementedError("cs336_kernels/rmsnorm.py: _rmsnorm_row_means_kernel, handout/rmsnorm.md")

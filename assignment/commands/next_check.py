@@ -79,6 +79,7 @@ class Following:
         command = run.command_for(options, pool.seed)
         judge = First(turns, console, command)
         run.introduce(options, pool, console)
+        pool.is_in_order = True
         if not run.judged(judge, turns, pool):
             return run.INTERRUPTED
         if judge.problems:
@@ -107,7 +108,7 @@ def show(console: Console, judge: First, order: list[Check], check: Check, entry
     if entry["status"] == score.TO_DO:
         show_todo(console, entry, where.place(check))
     else:
-        report.print_failures(console, [entry])
+        report.print_failures(console, [entry], judge.import_error)
 
 
 def show_todo(console: Console, entry: dict[str, Any], place: where.Place) -> None:

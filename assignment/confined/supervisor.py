@@ -49,7 +49,7 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., dict[str, Any]]]
         handlers = {"fork": self._fork, "bury": self._bury, "interrupt": self._interrupt, "strays": self._strays}
-        handlers |= {"wipe": self._wipe, "used": self._used}
+        handlers |= {"wipe": self._wipe, "used": self._used, "hold": self._hold, "release": self._release}
         while received := self._next():
             message, descriptors = received
             number = message.pop("number")
@@ -85,10 +85,22 @@ class Supervisor:
 
     def _interrupt(self) -> dict[str, Any]:
         """Have the child print where it is."""
+        self._signal(signal.SIGUSR1)
+        time.sleep(0.2)
+        return {}
+
+    def _hold(self) -> dict[str, Any]:
+        """Stop the child, which leaves the processor to others."""
+        return self._signal(signal.SIGSTOP)
+
+    def _release(self) -> dict[str, Any]:
+        """Have the child go on."""
+        return self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> dict[str, Any]:
         self._reap()
         if self._status is None:
-            os.kill(self._child, signal.SIGUSR1)
-            time.sleep(0.2)
+            os.kill(self._child, number)
         return {}
 
     def _bury(self, patience_s: float) -> dict[str, Any]:

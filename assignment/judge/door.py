@@ -105,8 +105,7 @@ class Run:
                 has_said=lambda: bool(self.evidence or self.doubts or self.notes),
             )
         except WorkerDied as error:
-            if error.ran:
-                self._pool.died(self._check, error.status)
+            self._remember(error)
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
         if not isinstance(reply, Compiled):
             raise meant_by(reply)
@@ -205,14 +204,20 @@ class Run:
         try:
             reply, results = self._worker.ask(request, list(tensors))
         except WorkerDied as error:
-            if error.ran:
-                self._pool.died(self._check, error.status)
+            self._remember(error)
             raise SubmissionError(error.status, str(error), error.ran) from error
         if not isinstance(reply, Ok | NoResult):
             raise meant_by(reply)
         if isinstance(reply, Ok):
             self._hear(function, reply)
         return reply, results
+
+    def _remember(self, error: WorkerDied) -> None:
+        """Give up the check whose call has ended its worker; raise SubmissionError where it had been before."""
+        if error.ran:
+            self._pool.died(self._check, error.status)
+        else:
+            self._expect_alive()
 
     def _expect_alive(self) -> None:
         """Raise SubmissionError where another case of the check has ended its worker: the check has failed."""

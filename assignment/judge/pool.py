@@ -9,6 +9,7 @@ from typing import Any
 from assignment.judge import checks, score
 from assignment.judge.pair import Pair
 from assignment.sandbox import rungs
+from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Stage, Worker
 from assignment.submission import Submission
 from tests import operators
@@ -16,12 +17,16 @@ from tests import operators
 MAX_JOBS, MAX_JOBS_WITH_GPU = 8, 16
 GPU_MEMORY_OF_A_JOB = 4 << 30  # bytes, of which CUDA takes half a GiB, and what is cached some more
 FATAL = (score.CRASHED, score.TIMEOUT)
+LONG_S = 5.0  # of a call, after which later tests wait for it where their order counts; usual: 2 s
+NOBODY = (1 << 31) - 1
 NO_RUNG = "none"  # the submission runs in this process, in view of a debugger
 FUNCTIONS = tuple(operators.functions())
 
 
 class Pool:
     """The workers of one run, one for each judging process, and what those processes share."""
+
+    is_in_order = False  # whether verdicts are wanted in the order of the tests: of two long calls the later one waits
 
     def __init__(
         self,
@@ -37,12 +42,15 @@ class Pool:
         self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
         self._numbers = {check.name: number for number, check in enumerate(checks.declared())}
         self._ended = self._none_ended()
+        self._long = _number()  # of the test that later ones wait for
+        self._judged = (NOBODY, "")  # the test that this process judges, by number, and its check
         self._closed, self._owner = False, os.getpid()
         self.mine = 0  # the index of this process's worker
         self._gpu = properties_of_gpu() if device == "cuda" and not inline else None
         self._pair: Any = None  # beside this very process: one that simulates
         self._compiler: Any = None  # this process's worker that compiles
         self.stage = Stage(submission, device)
+        self.stage.turn = self._turn
         self.workers: list[Any] = []  # Pair or InlineWorker
         try:
             self._employ(inline)
@@ -103,10 +111,29 @@ class Pool:
         ended = self._ended[self._numbers[check]] if check in self._numbers else 0
         return FATAL[ended - 1] if ended else None
 
+    def judge(self, test: int, check: str) -> None:
+        """Remember which test this process judges from now on; its number is its place among all."""
+        self._judged = (test, check)
+
+    def is_judged(self) -> None:
+        """Let those go on that have waited for the test of this process."""
+        if self._long.value == self._judged[0]:
+            self._long.value = NOBODY
+        self._judged = (NOBODY, "")
+
+    def _turn(self, spent_s: float) -> str:
+        """Return what becomes of a call of this process that has taken so long until now."""
+        test, check = self._judged
+        if self.given_up(check):
+            return GIVE_UP
+        if self.is_in_order and spent_s > LONG_S and test < self._long.value:
+            self._long.value = test
+        return WAIT if self._long.value < test < NOBODY else GO_ON
+
     def replace(self, submission: Submission, seed: int) -> None:
         """Go on with another submission, or other inputs, on the same warm workers."""
         self.submission, self.seed = submission, seed
-        self._ended = self._none_ended()
+        self._ended, self._long = self._none_ended(), _number()
         for worker in [*self.workers, self._pair, self._compiler]:
             if worker is not None:
                 worker.restart()
@@ -114,6 +141,7 @@ class Pool:
 
     def renew(self) -> None:
         """Start new workers, for new judges: the old ones were lost with what they were at, perhaps with a lock."""
+        self._long = _number()
         for worker in self.workers:
             worker.close()
         self.workers = [self._new_pair() for _ in self.workers]
@@ -128,6 +156,11 @@ class Pool:
             for worker in [*self.workers, self._pair, self._compiler]:
                 if worker is not None:
                     closing.callback(worker.close)
+
+
+def _number() -> Any:
+    """Return a number that forked processes share, without a lock, which a killed one could keep."""
+    return multiprocessing.get_context("fork").RawValue("i", NOBODY)
 
 
 def properties_of_gpu() -> dict[str, Any]:

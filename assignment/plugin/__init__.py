@@ -80,6 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Gener
     report.user_properties.append((case.PROPERTY, told.as_json()))
     if told.status == score.TO_DO:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, told.message)
+        call.excinfo = None  # --pdb opens no debugger at what is not written
     elif report.failed and told.status != score.GRADER_ERROR and not item.config.getoption("inline"):
         report.longrepr = f"{told.status}: {told.message}\n  again: --seed {pool_of(item.config).seed}"
     return report

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from assignment.plugin.fixtures import SPEED, is_judged, pool_of, uses_submission
+from assignment.plugin.fixtures import SPEED, check_name, is_judged, pool_of, uses_submission
 
 MANY = 8  # judges, of which the last ones would wait for a long test
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
@@ -171,6 +171,8 @@ def compute_alone() -> None:
 def judge(index: int) -> list[dict[str, Any]] | str:
     """Return a case's reports, as plain data; if the grader fails at it a traceback, which costs no other case."""
     item = _session.items[index]
+    pool = pool_of(item.config)
+    pool.judge(index, check_name(item))
     try:
         reports = runtestprotocol(item, log=False, nextitem=None)
         return [item.config.hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
@@ -178,3 +180,5 @@ def judge(index: int) -> list[dict[str, Any]] | str:
         problem = traceback.format_exc()
         item.session._setupstate.teardown_exact(None)  # it would be in the way of the next case
         return problem
+    finally:
+        pool.is_judged()

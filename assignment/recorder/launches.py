@@ -7,6 +7,7 @@ on a GPU.
 
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -113,7 +114,10 @@ class Launcher:
             if name not in kernel.arg_names and name not in OPTIONS:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
         own = {name: value for name, value in kwargs.items() if name in kernel.arg_names}
-        bound = kernel.signature.bind(*args, **own)  # theirs
+        try:
+            bound = kernel.signature.bind(*args, **own)  # theirs
+        except TypeError as error:
+            raise TypeError(f"{error}{_given(kernel.arg_names, len(args))}") from None
         bound.apply_defaults()
         return dict(bound.arguments)
 
@@ -234,6 +238,12 @@ def _key(tuner: Any, kwargs: Any) -> tuple:
     values = {k: v for k, v in {**tuner.nargs, **kwargs}.items() if k in tuner.arg_names}
     named = [values[name] for name in tuner.keys if name in values]
     return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
+
+
+def _given(names: Sequence[str], n_given: int) -> str:
+    """Return how many parameters a launch fills by position, and up to which: one that is left out moves the others."""
+    last = f", the last for {names[n_given - 1]}" if 0 < n_given <= len(names) else ""
+    return f": the kernel has {len(names)} parameters, the launch passes {n_given} by position{last}"
 
 
 def _as_float(name: str, value: Any) -> float:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from assignment.submission import Submission
@@ -26,6 +26,7 @@ RUNTIME = {  # and what it may in its role
 }
 SUBMISSION_TIMEOUT_S = {"cpu": 600.0, "cuda": 1800.0}  # in its processes; the reference takes 40 s
 WORKERS_END_S = 10.0
+GO_ON, WAIT, GIVE_UP = "go on", "wait", "give up"  # what becomes of a call that has not answered yet
 
 
 class Stage:
@@ -35,6 +36,8 @@ class Stage:
     """
 
     is_endless = False  # whether time does not count
+    # for a worker that waits for an answer, by the seconds that the call has taken: GO_ON, WAIT or GIVE_UP
+    turn: Callable[[float], str] = staticmethod(lambda spent_s: GO_ON)
 
     def __init__(self, submission: Submission, device: str = "cpu") -> None:
         """Write the files of the submission; raises UnusableSubmission if that fails.

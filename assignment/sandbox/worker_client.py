@@ -20,7 +20,7 @@ from assignment.confined.confinement import ON_GPU
 from assignment.confined.supervisor import HERE, descendants
 from assignment.sandbox import rungs
 from assignment.sandbox.nursery import Nursery
-from assignment.sandbox.stage import Stage, remove
+from assignment.sandbox.stage import GIVE_UP, WAIT, Stage, remove
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -219,7 +219,26 @@ class Worker:
             if self._spent_s > timeout_s or now - began > WALL_TIMES * timeout_s:
                 self._idle_s = 0.0
                 raise wire.DeadlineExceeded
+            if self._await_turn():
+                last = time.monotonic()
         self._idle_s = 0.0
+
+    def _await_turn(self) -> bool:
+        """Stop the child until it may go on, and return whether it had to wait, which takes none of its time.
+
+        Raises WorkerDied where the answer is not needed any more.
+        """
+        is_held = (turn := self._stage.turn(self._spent_s)) == WAIT
+        if is_held:
+            self._supervisor("hold")
+            while (turn := self._stage.turn(self._spent_s)) == WAIT:
+                time.sleep(LOOK_EVERY_S)
+            self._supervisor("release")
+        if turn == GIVE_UP:
+            self._idle_s = 0.0
+            self._bury(patience_s=0)
+            raise WorkerDied("timeout", "not run to its end: nobody needs its answer any more", ran=False)
+        return is_held
 
     def _refuse_leftovers(self) -> None:
         """Raise WorkerDied if a process of the call goes on after it has returned."""

@@ -30,6 +30,8 @@ class Traffic:
     counts: dict[str, np.ndarray] = field(default_factory=dict)
     # by action: number of the last program, from 1
     last: dict[str, np.ndarray] = field(default_factory=dict)
+    # bytes loaded by the label that says where the elements come from, if somebody follows them
+    by_label: np.ndarray = field(default_factory=lambda: np.zeros(256, np.int64))
     is_mapped_whole: bool = True  # these arrays are over its whole storage
     origin: int = 0  # the place of the tensor's first element in these arrays
 
@@ -65,13 +67,13 @@ class LaunchCost:
         if missing > 0:  # the first access, or one that reaches a larger tensor than those before
             for maps in (traffic.counts, traffic.last):
                 maps[action] = np.append(maps.get(action, np.zeros(0, np.int32)), np.zeros(missing, np.int32))
-        index = np.unique(index)  # lanes that ask for one element together move it once
+        index = _distinct(index)  # lanes that ask for one element together move it once
         traffic.counts[action][index] += 1
         traffic.last[action][index] = self.program
         if action == "loaded" and traffic.row_length:
-            rows = np.unique((index - traffic.row_origin) // traffic.row_length)
-            _, of_batches = np.unique(rows // traffic.n_rows, return_counts=True)
-            traffic.tile_rows = max([traffic.tile_rows, *of_batches.tolist()])
+            rows = _distinct((index - traffic.row_origin) // traffic.row_length)
+            of_batches = np.diff(np.flatnonzero(_steps(rows // traffic.n_rows)), append=rows.size)
+            traffic.tile_rows = max(traffic.tile_rows, int(of_batches.max()))
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
         """Count a product of (…, m, k) and (…, k, n)."""
@@ -81,3 +83,18 @@ class LaunchCost:
     def total_bytes(self) -> int:
         """The bytes requested of all tensors; an atomic update reads and writes."""
         return sum(t.loaded + t.stored + 2 * t.updated for t in self.tensors)
+
+
+def _steps(numbers: np.ndarray) -> np.ndarray:
+    """Return where each of the numbers, at least one, differs from the one before it; the first does."""
+    steps = np.empty(numbers.shape, bool)
+    steps[0] = True
+    np.not_equal(numbers[1:], numbers[:-1], out=steps[1:])
+    return steps
+
+
+def _distinct(numbers: np.ndarray) -> np.ndarray:
+    """Return the distinct ones of these numbers, at least one, in rising order."""
+    if (numbers[1:] < numbers[:-1]).any():  # a tile that walks along memory needs no sorting
+        numbers = np.sort(numbers)
+    return numbers[_steps(numbers)]

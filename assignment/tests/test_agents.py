@@ -11,7 +11,7 @@ import pytest
 from assignment import release
 from assignment.commands import explain, handout
 from assignment.judge import checks
-from assignment.tests.test_handout import DOCUMENTS, commands
+from assignment.tests.pages import DOCUMENTS, commands
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "AGENTS.md"

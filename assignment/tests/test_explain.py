@@ -285,3 +285,21 @@ def rmsnorm_forward(x, weight, eps=1e-5):
         printed += bool(given)
         assert not given or given == called
     assert printed >= sum(bool(call) for call, _ in shown) >= 1  # cases that differ in numbers are one line
+
+
+@pytest.mark.slow
+def test_warnings_and_prints_of_right_kernels_are_shown(submission):
+    """By --next and --explain too: somebody who works with these sees no other report"""
+    name = "test_weighted_sum.py::test_forward_values"
+    file = submission / "cs336_kernels" / "weighted_sum.py"
+    right, loaded = file.read_text(), "mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)\n"
+    assert loaded in right
+    file.write_text(right.replace(loaded, f'mask=col_mask).to(tl.float32)\n{" " * 8}print("w", w)\n', 1))
+    for mode in (["--next", "--only", name], ["--explain", name]):
+        done = run(submission, *mode)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert re.search(r"^warning: .*without other", done.stdout, re.MULTILINE), done.stdout
+    assert "ok: 2/2 points" in done.stdout
+    assert re.search(r"printed in \[.*\], which is right:\n +\| \(.*\) +w: ", done.stdout), done.stdout
+    done = run(submission, "--only", name)
+    assert re.search(rf"\n\d+ lines printed: --explain {name} shows them\n", done.stdout), done.stdout

@@ -35,7 +35,7 @@ def grade(folder: Path, *arguments: str) -> str:
 @pytest.fixture
 def stubs(tmp_path):
     """A fresh copy."""
-    release.write_folder(release.kernels(release.read_folder(ROOT, "assignment"), release.stub), tmp_path)
+    release.write_folder(release.stubs(release.read_folder(ROOT, "assignment")), tmp_path)
     return tmp_path
 
 
@@ -53,7 +53,7 @@ def report_of(*statuses):
 
 
 def test_the_stubs_name_the_same_files_functions_and_sections():
-    stubs = release.kernels(release.read_folder(ROOT, "assignment"), release.stub)
+    stubs = release.stubs(release.read_folder(ROOT, "assignment"))
     said = {text for file in stubs.values() for text in re.findall(r'Error\(\s*"(.*)"\s*\)', file.data.decode())}
     for check in checks.without_a_gpu(checks.declared()):
         assert str(where.place(check)) in said

@@ -1,8 +1,12 @@
 """Whole submissions, right, broken and hostile, through `grade.py`: what each costs, and what is said of it."""
 
+import os
+import re
+
 import pytest
 
-from assignment.tests.graded import append, grade
+from assignment.tests.forked import python
+from assignment.tests.graded import ROOT, append, grade
 
 
 @pytest.mark.slow
@@ -48,6 +52,34 @@ def test_a_loop_that_never_ends_is_told_at_once(submission):
     assert {check["status"] for check in failed} == {"FAIL"}
     assert all("while start < d:\n  it went round 101 times" in check["message"] for check in failed), failed
     assert len(failed) >= 8
+
+
+NEXT_IN_A_HURRY = """
+import sys
+from assignment.commands import cli
+from assignment.judge import pool
+from assignment.sandbox import worker_client
+
+worker_client.CALL_TIMEOUT_S["play"], pool.LONG_S = 8.0, 1.0
+close = pool.Pool.close
+pool.Pool.close = lambda self: (print("seconds spent:", self.stage._spent_s.value), close(self))
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.slow
+def test_next_waits_for_one_deadline_only(submission):
+    """A loop whose variable changes for ever: of two judges that meet it the later waits, and is not needed then"""
+    path = submission / "cs336_kernels" / "weighted_sum.py"
+    text = path.read_text()
+    walk = "    for start in range(0, d, D_TILE_SIZE):\n"
+    assert text.count(walk) == 1
+    path.write_text(text.replace(walk, "    start = 1\n    while start != 0:\n        start = start % 999 + 1\n"))
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = python("-c", NEXT_IN_A_HURRY, submission, "--next", "--jobs", "2", env=env)
+    assert "test_weighted_sum.py::test_forward_values: timeout" in done.stdout, done.stderr
+    assert "of `while start != 0`, with start = " in done.stdout
+    assert 8.0 < float(re.findall("seconds spent: (.*)", done.stdout)[0]) < 13.0
 
 
 @pytest.mark.slow

@@ -1,18 +1,6 @@
 """The handout and the READMEs say what is true: their code runs, prints what they show, and their commands exist.
 
-The fenced blocks of a document mean:
-
-    ```python    runs, after the earlier python blocks of the same document, which share its names
-    ```output    is exactly what the python block before it prints
-    ```python script scale.py    is a script of its own, and
-    ```report OPTIONS            what `python -m assignment.simulator OPTIONS` says of the last one, or the named one;
-                                 a line of … stands for any number of lines, in compiled too
-    ```solved NAME=VALUE         what it says of the last one with the reference as cs336_kernels, in that environment
-    ```python compile scale.py   is a script of its own, too,
-    ```compiled OPTIONS          what `python -m assignment.compiling OPTIONS` says of the last one, and
-    ```ptx scale_kernel.h100.1   lines of a listing that it writes, in their order; … stands for anything
-    ```sh        commands, each of a form that test_commands_have_a_known_form knows
-    ```text      tables, boxes, interfaces: read by people only; math, likewise
+pages.py says what the blocks of a document mean; test_page_commands.py runs their commands.
 """
 
 import os
@@ -20,70 +8,40 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import triton
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import devices, faults, gpu_memory, kills, load, peak_memory, races
+from assignment.attacks import devices, faults, gpu_memory, hostile_operations, kills, load, peak_memory, races, rules
 from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.judge import checks
 from assignment.simulator import __main__ as simulator
 from assignment.tests.forked import python
+from assignment.tests.pages import (
+    DOCUMENTS,
+    HANDOUT,
+    HANDOUT_BLOCKS,
+    LANGUAGES,
+    ROOT,
+    SCRIPTS,
+    WITH_ARGUMENTS,
+    Block,
+    blocks,
+    commands,
+    script_of,
+)
 
-ROOT = Path(__file__).parents[2]
-CHAPTERS = sorted((ROOT / "handout").glob("*.md"))
-HANDOUT = [ROOT / "handout.md", *CHAPTERS]
-DOCUMENTS = [*HANDOUT, ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "assignment" / "README.md"]
 PRACTICE = [ROOT / "handout" / "vector_add.md"]  # chapters apart, short ones
 MAX_WORDS = {"the path": 2_500, "until the first kernel is graded": 1_000, "in all": 20_000, "a practice chapter": 900}
 
-LANGUAGES = {"python", "output", "sh", "text", "math", "json"}
-WITH_ARGUMENTS = ["python script", "report", "solved", "python compile", "compiled", "ptx"]
 COMPILED_BY = "3.7.1"  # the version of Triton that the handout shows
 BEFORE_A_BLOCK = "\x1e"  # printed before each python block, to tell whose output is whose
 HEADER = "import torch; from assignment.simulator import install; install(); torch.set_num_threads(1)"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block; `line` is the number of its first line of content, counted from 1."""
-
-    language: str
-    line: int
-    content: str
-    document: Path
-    arguments: tuple[str, ...] = ()
-
-
-def language_of(info: str) -> tuple[str, tuple[str, ...]]:
-    """What stands after the fence: a language, and the arguments of those that take some."""
-    for language in WITH_ARGUMENTS:
-        if info == language or info.startswith(f"{language} "):
-            return language, tuple(info.removeprefix(language).split())
-    return info, ()
-
-
-def blocks(document: Path) -> list[Block]:
-    found: list[Block] = []
-    lines: list[str] = []
-    language = None
-    for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.startswith("```"):
-            if language is not None:
-                lines.append(line)
-        elif language is None:
-            language, lines = line.removeprefix("```"), []
-        else:
-            name, arguments = language_of(language)
-            found.append(Block(name, number - len(lines), "\n".join(lines), document, arguments))
-            language = None
-    assert language is None, f"{document.name}: a block is never closed"
-    return found
 
 
 def module_of(blocks: list[Block]) -> str:
@@ -105,7 +63,6 @@ def printed_by(code: list[Block], folder: Path) -> list[str]:
     return done.stdout.split(BEFORE_A_BLOCK)[1:]
 
 
-HANDOUT_BLOCKS = [block for document in HANDOUT for block in blocks(document)]
 WITH_PYTHON = list(dict.fromkeys(block.document for block in HANDOUT_BLOCKS if block.language == "python"))
 
 
@@ -143,18 +100,6 @@ def test_the_path_is_short():
     assert {what: n for what, n in found.items() if n > MAX_WORDS[what]} == {}
 
 
-SCRIPTS = {
-    block.arguments[0]: block for block in HANDOUT_BLOCKS if block.language in ("python script", "python compile")
-}
-
-
-def script_of(shown: Block) -> str:
-    """Return the script that a report is about: the one that it names, else the last one above it."""
-    named = [name for name in shown.arguments if name in SCRIPTS]
-    above = [name for name, block in SCRIPTS.items() if block.document == shown.document and block.line < shown.line]
-    return named[0] if named else above[-1]
-
-
 def shown_as(language: str) -> list:
     shown = [block for block in HANDOUT_BLOCKS if block.language == language]
     return [pytest.param(block, id=" ".join([script_of(block), *block.arguments])) for block in shown]
@@ -177,36 +122,6 @@ def test_the_simulator_says_what_the_handout_shows(report, tmp_path):
     status, said = said_of("assignment.simulator", report, tmp_path)
     assert is_shown(said, report.content), said
     assert status == ("launched at" in report.content), "a finding, and nothing else, is a failure"
-
-
-TOOLS = ("sed", "assignment.simulator", "assignment.compiling")  # what the commands of a page run on its scripts
-PAGES = [page for page in HANDOUT if any(f"-m {tool}" in page.read_text(encoding="utf-8") for tool in TOOLS)]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_commands_on_scripts_work_in_the_order_of_the_page(page, tmp_path):
-    """In one folder, where each finds what those before it have left: what was mended stays so"""
-    for name, script in SCRIPTS.items():
-        (tmp_path / name).write_text(script.content, encoding="utf-8")
-    lines = [line for block in blocks(page) if block.language == "sh" for line in block.content.splitlines()]
-    settings = {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
-    is_mended = False
-    for line in lines:
-        words = shlex.split(line, comments=True)
-        if "cmp.py" in words:  # needs the reader's own kernels
-            continue
-        if words[:1] == ["sed"]:
-            subprocess.run(words, cwd=tmp_path, check=True)
-            is_mended = True
-        elif words[:4] == ["uv", "run", "python", "-m"] and words[4] in TOOLS:
-            done = python(*words[3:], cwd=tmp_path, env=os.environ | settings, timeout=120, is_merged=True)
-            assert "Traceback" not in done.stdout, line
-            if words[4] == "assignment.simulator":
-                assert done.returncode == (0 if is_mended else "launched at" in done.stdout), done.stdout
-            if "--report" in words:
-                assert re.search(r"kernel +.*[0-9]", done.stdout), done.stdout
-            if "--plot" in words:
-                assert (tmp_path / words[words.index("--plot") + 1]).stat().st_size > 1000, done.stdout
 
 
 def is_shown(said: str, content: str) -> bool:
@@ -303,11 +218,6 @@ OPTIONS = {  # of assignment.release, by its verb
 }
 
 
-def commands(document: Path) -> list[str]:
-    lines = [line for block in blocks(document) if block.language == "sh" for line in block.content.splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
-
-
 COMMANDS = [
     pytest.param(command, id=f"{document.relative_to(ROOT)}: {command}")
     for document in DOCUMENTS
@@ -344,6 +254,10 @@ def test_commands_have_a_known_form(command, pytest_help):
             attacks.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.faults", *arguments]:
             faults.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.attacks.rules", *arguments]:
+            rules.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.attacks.hostile_operations", *arguments]:
+            hostile_operations.parse_arguments(arguments)
         case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.attacks.kills", *arguments]:
             kills.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.load", *arguments]:

@@ -1,6 +1,7 @@
 """What kept a package from being imported is told, once and first; its files are graded all the same."""
 
 import json
+import shutil
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
 from assignment.tests.forked import python
-from assignment.tests.graded import ROOT
+from assignment.tests.graded import REFERENCE, ROOT
 from tests.operators import called
 
 NAME = "test_weighted_sum.py::test_forward_values"
@@ -53,6 +54,18 @@ def test_without_files_beside_it(submission, tmp_path):
     assert data["import_error"] == SAID
     assert "weighted_sum.py is missing" in data["problems"][0]["checks"][0]["message"]
     assert out.count("def weighted_sum(:") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [[], ["--next"]], ids=["all", "next"])
+def test_a_syntax_error_is_told_once(tmp_path, how):
+    """In a file of one problem, whose checks all fail for it"""
+    shutil.copytree(REFERENCE / "cs336_kernels", tmp_path / "cs336_kernels")
+    file = tmp_path / "cs336_kernels" / "weighted_sum.py"
+    file.write_text(file.read_text().replace("def weighted_sum_forward(", "def weighted_sum_forward(:"))
+    out = grade(tmp_path, "--only", "weighted_sum_backward", *how)
+    assert out.count("SyntaxError") == out.count("def weighted_sum_forward(:") == 1
+    assert "cs336_kernels/weighted_sum.py cannot be imported: see above" in out
 
 
 @pytest.mark.parametrize("how", [["--next"], ["--explain", NAME]], ids=["next", "explain"])

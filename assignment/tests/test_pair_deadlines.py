@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from assignment.sandbox import worker_client
+from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import F, X, defined, result_of
 
@@ -51,6 +52,33 @@ def test_a_call_without_end_is_stopped(at, lines, before, role, monkeypatch):
         at.ask(F, X)
     assert caught.value.status == "timeout"
     assert time.monotonic() - began < 20
+    at.take(defined("return copied(x)"))
+    assert torch.equal(result_of(at), X)
+
+
+def test_a_call_that_waits_takes_no_time_and_goes_on(at, monkeypatch):
+    """Held back for longer than its deadline"""
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "record", 2.0)
+    spend = ("import time", "began = time.process_time()", "while time.process_time() - began < 1.0:", "    pass")
+    at.take(defined(*spend, "return copied(x)"))
+    asked: list[float] = []
+
+    def turn(spent_s):
+        asked.append(spent_s)
+        return WAIT if 1 < len(asked) < 8 else GO_ON
+
+    monkeypatch.setattr(at.stage, "turn", turn, raising=False)
+    assert torch.equal(result_of(at), X)
+    assert len(set(asked[1:8])) == 1, "it went on while it was held"
+
+
+def test_a_call_that_nobody_needs_is_ended(at, monkeypatch):
+    at.take(defined("while True:", "    pass"))
+    monkeypatch.setattr(at.stage, "turn", lambda spent_s: GIVE_UP, raising=False)
+    with pytest.raises(WorkerDied, match="nobody needs its answer") as caught:
+        at.ask(F, X)
+    assert not caught.value.ran
+    monkeypatch.undo()
     at.take(defined("return copied(x)"))
     assert torch.equal(result_of(at), X)
 

@@ -92,7 +92,8 @@ def weighted_sum_forward(x):
         ("_copy[(1, 70000)](x, y, 12, 64)", "grid y is 70000"),
         ("_copy[(1.5,)](x, y, 12, 64)", "expected a grid of one to three integers"),
         ("_copy[(1,)](x, y, [12], 64)", "does not take a list: pass a tuple"),
-        ("_copy[(1,)](x, y)", "missing a required argument"),
+        ("_copy[(1,)](x, y)", "'n': the kernel has 4 parameters, the launch passes 2 by position, the last for y_ptr"),
+        ("_copy[(1,)](x, y, 12, 64, 1)", "arguments: the kernel has 4 parameters, the launch passes 5 by"),
     ],
 )
 def test_launches_that_cannot_be_are_refused(at, launch, words):

@@ -1,6 +1,7 @@
 """`--watch`: what a save sets off, and what cannot end it."""
 
 import argparse
+import copy
 import json
 import multiprocessing
 import os
@@ -21,7 +22,8 @@ from rich.console import Console
 from assignment import failure
 from assignment.commands import next_check, watch
 from assignment.judge import checks
-from assignment.judge.pool import FATAL, Pool
+from assignment.judge.pool import FATAL, LONG_S, NOBODY, Pool
+from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Worker
 from assignment.submission import Submission, UnusableSubmission
 
@@ -97,6 +99,24 @@ def test_another_submission_begins_with_no_check_given_up(pool):
     assert pool.given_up("a check") == FATAL[1]
     pool.replace(None, 1)
     assert pool.given_up("a check") is None
+
+
+def test_of_two_long_calls_the_later_waits(pool):
+    """Where the order of verdicts counts, and until the test of the earlier is judged"""
+    pool._long = RawValue("i", NOBODY)
+    first, second = (copy.copy(pool) for _ in range(2))  # as two processes have it
+    first.judge(3, "a check")
+    second.judge(4, "a check")
+    assert [second._turn(LONG_S + 1), first._turn(LONG_S + 1)] == [GO_ON, GO_ON]
+    first.is_in_order = second.is_in_order = True
+    assert [second._turn(LONG_S - 1), first._turn(LONG_S - 1)] == [GO_ON, GO_ON]
+    assert [second._turn(LONG_S + 1), first._turn(LONG_S + 1), second._turn(0.0)] == [GO_ON, GO_ON, WAIT]
+    first.is_judged()
+    assert second._turn(LONG_S + 1) == GO_ON
+    first.judge(5, "a check")
+    assert first._turn(0.0) == WAIT
+    first.died("a check", FATAL[1])
+    assert second._turn(0.0) == GIVE_UP
 
 
 def save(path: Path, content: str) -> None:

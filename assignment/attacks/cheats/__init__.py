@@ -32,6 +32,7 @@ CLASSES = {  # as on the matrix, with the modules that hold them
         "holding",
         "wall",
         "state",
+        "known",
     ),
     "comparison": ("comparison",),
     "tests": ("on_the_tests",),

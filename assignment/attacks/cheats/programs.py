@@ -4,7 +4,7 @@ from assignment.attacks.cheats import ZERO, Cheat
 
 COMPUTED = (
     r"computed by|changed by neither|wrong|never stored|taken|was written to|must stay|beyond its memory|process|"
-    r"tensor for the number|another size|not played|gone|none|another shape|not implemented|other memory|lies in|"
+    r"another sort of argument|another size|not played|gone|none|another shape|not implemented|other memory|lies in|"
     r"use clone|a shape depends"
 )
 FORGE = """

@@ -22,9 +22,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 # BEGIN SOLUTION
+from triton.tools.tensor_descriptor import TensorDescriptor
+
 PYTORCH_TILE_SIZE = 128  # queries and keys of a tile; large enough that PyTorch's own overhead does not show
 MAX_D = 256  # a tile holds whole rows
-ROW_ALIGNMENT = 16  # bytes: what a tensor descriptor asks of a matrix's base and of its stride
+ROW_ALIGNMENT = 16  # bytes: what a tensor descriptor asks of a matrix's base and of its strides
 LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; elsewhere as little as 99 KB
 # By the bits of an element and the widest d: queries and keys of a tile, warps, stages.
 FORWARD_SIZES = {
@@ -32,7 +34,12 @@ FORWARD_SIZES = {
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
 }
 LARGE_FORWARD_SIZES = {  # where a program has large shared memory
-    16: {64: (128, 64, 8, 3), 128: (128, 128, 8, 3), 256: (128, 64, 8, 2)},
+    16: {64: (64, 64, 4, 3), 128: (128, 128, 8, 3), 256: (128, 64, 8, 2)},
+    32: FORWARD_SIZES[32],
+}
+MAX_SHORT = 1024  # keys: short walks leave a multiprocessor idle between programs, so small ones share it
+SHORT_FORWARD_SIZES = {  # 1.03 to 1.15 × as fast at d = 128 (H100)
+    16: LARGE_FORWARD_SIZES[16] | {128: (64, 64, 4, 3)},
     32: FORWARD_SIZES[32],
 }
 BACKWARD_SIZES = {  # with four warps no more than 64 × 64 at d = 128: more would spill
@@ -181,12 +188,15 @@ def flash_forward_triton(
     n_batches, n_queries, d = q_.shape
     o = q.new_empty(q_.shape)
     lse = q.new_empty(n_batches, n_queries, dtype=torch.float32)
-    sizes = _launch_sizes(LARGE_FORWARD_SIZES if _has_large_shared_memory(q) else FORWARD_SIZES, d, q.dtype)
+    n_keys = k_.shape[1]
+    large_sizes = SHORT_FORWARD_SIZES if n_keys <= MAX_SHORT else LARGE_FORWARD_SIZES
+    sizes = _launch_sizes(large_sizes if _has_large_shared_memory(q) else FORWARD_SIZES, d, q.dtype)
     if n_batches > 0:
         _flash_forward_kernel[(n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)](
-            q_, k_, v_, o, lse,
-            *q_.stride(), *k_.stride(), *v_.stride(), *o.stride(), *lse.stride(),
-            n_queries, k_.shape[1], d, d**-0.5,
+            _tiled(q_, sizes["Q_TILE_SIZE"]), _tiled(k_, sizes["K_TILE_SIZE"]), _tiled(v_, sizes["K_TILE_SIZE"]),
+            o, lse,
+            *o.stride(), *lse.stride(),
+            n_queries, n_keys, d, d**-0.5,
             IS_CAUSAL=is_causal, **sizes,
         )  # fmt: skip
     return o.reshape(q.shape), lse.reshape(q.shape[:-1])
@@ -208,9 +218,9 @@ def flash_backward_triton(
 ]:
     """(grad_q, grad_k, grad_v), P being recomputed from lse, in Triton kernels: algorithm 2.
 
-    dK and dV come from one kernel, a program a key tile, and dQ from another, a program a query tile. So nobody adds to
-    another's sums: there are no atomics, and the same inputs give the same bits. Tiles wholly above the causal diagonal
-    are not visited; only those on it are masked element by element.
+    dQ is summed by a program a query tile, dK and dV by a program a key tile. So nobody adds to another's sums: there
+    are no atomics, and the same inputs give the same bits. Tiles wholly above the causal diagonal are not visited; only
+    those on it are masked element by element.
 
     dtypes: as in the forward; grad_o and o have that of q, lse is float32, each gradient has that of its input.
         Products accumulate in float32; `tl.dot` may use TF32 for float32.
@@ -225,36 +235,29 @@ def flash_backward_triton(
     # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton
     _check_q_k_v(q, k, v)
     _check_grad_o_o_lse(grad_o, o, lse, q)
-    grad_o_, q_, k_, v_ = _describable(grad_o, q, k, v)
-    (n_batches, n_queries, d), n_keys = q_.shape, k_.shape[1]
-    o_, lse_ = o.reshape(q_.shape), lse.reshape(-1, n_queries)
+    grad_o_, q_, k_, v_, o_ = _describable(grad_o, q, k, v, o)
+    (n_batches, n_queries, d), n_keys, lse_ = q_.shape, k_.shape[1], lse.reshape(-1, q_.shape[1])
     delta = q.new_empty(n_batches, n_queries, dtype=torch.float32)
     grad_q, grad_k, grad_v = (q.new_empty(x.shape) for x in (q_, k_, v_))
     is_large = _has_large_shared_memory(q)
-    kv_sizes = _launch_sizes(LARGE_BACKWARD_KV_SIZES if is_large else BACKWARD_SIZES, d, q.dtype)
-    q_sizes = _launch_sizes(LARGE_BACKWARD_Q_SIZES if is_large else BACKWARD_SIZES, d, q.dtype)
-    query_grid = (n_batches * triton.cdiv(n_queries, q_sizes["Q_TILE_SIZE"]),)
-    key_grid = (n_batches * triton.cdiv(n_keys, kv_sizes["K_TILE_SIZE"]),)
     if n_batches > 0:
-        _flash_delta_kernel[query_grid](
-            grad_o_, o_, delta,
-            *grad_o_.stride(), *o_.stride(), *delta.stride(),
-            n_queries, d,
-            Q_TILE_SIZE=q_sizes["Q_TILE_SIZE"], D_TILE_SIZE=q_sizes["D_TILE_SIZE"],
-        )  # fmt: skip
-        _flash_backward_kv_kernel[key_grid](
-            grad_o_, q_, k_, v_, lse_, delta, grad_k, grad_v,
-            *grad_o_.stride(), *q_.stride(), *k_.stride(), *v_.stride(), *lse_.stride(), *delta.stride(),
-            *grad_k.stride(), *grad_v.stride(),
+        sizes = _launch_sizes(LARGE_BACKWARD_Q_SIZES if is_large else BACKWARD_SIZES, d, q.dtype)
+        _flash_backward_q_kernel[(n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)](
+            *(_tiled(x, sizes["Q_TILE_SIZE"]) for x in (grad_o_, q_, o_)),
+            *(_tiled(x, sizes["K_TILE_SIZE"]) for x in (k_, v_)),
+            lse_, delta, grad_q,
+            *lse_.stride(), *delta.stride(), *grad_q.stride(),
             n_queries, n_keys, d, d**-0.5,
-            IS_CAUSAL=is_causal, **kv_sizes,
+            IS_CAUSAL=is_causal, **sizes,
         )  # fmt: skip
-        _flash_backward_q_kernel[query_grid](
-            grad_o_, q_, k_, v_, lse_, delta, grad_q,
-            *grad_o_.stride(), *q_.stride(), *k_.stride(), *v_.stride(), *lse_.stride(), *delta.stride(),
-            *grad_q.stride(),
+        sizes = _launch_sizes(LARGE_BACKWARD_KV_SIZES if is_large else BACKWARD_SIZES, d, q.dtype)
+        _flash_backward_kv_kernel[(n_batches * triton.cdiv(n_keys, sizes["K_TILE_SIZE"]),)](
+            *(_tiled(x, sizes["Q_TILE_SIZE"]) for x in (grad_o_, q_)),
+            *(_tiled(x, sizes["K_TILE_SIZE"]) for x in (k_, v_)),
+            lse_, delta, grad_k, grad_v,
+            *lse_.stride(), *delta.stride(), *grad_k.stride(), *grad_v.stride(),
             n_queries, n_keys, d, d**-0.5,
-            IS_CAUSAL=is_causal, **q_sizes,
+            IS_CAUSAL=is_causal, **sizes,
         )  # fmt: skip
     return grad_q.reshape(q.shape), grad_k.reshape(k.shape), grad_v.reshape(v.shape)
     # END SOLUTION
@@ -329,11 +332,7 @@ def _scores(q: Tensor, k: Tensor, scale: float, queries: slice, keys: slice, is_
 
 
 def _describable(*tensors: Tensor) -> list[Tensor]:
-    """The tensors as (n_batches, length, d), laid out as tensor descriptors need it; copies of those that are not.
-
-    Descriptors are loaded by a unit of its own (TMA) where a GPU has one; for others Triton makes pointers of them.
-    """
-    triton.set_allocator(_scratch)
+    """The tensors as (n_batches, length, d), laid out as tensor descriptors need it; copies of those that are not."""
     found = []
     for x in tensors:
         matrices = x.reshape(-1, *x.shape[-2:])
@@ -347,9 +346,16 @@ def _describable(*tensors: Tensor) -> list[Tensor]:
     return found
 
 
-def _scratch(size: int, alignment: int, stream: int | None) -> Tensor:
-    """Memory for the descriptors that a kernel makes."""
-    return torch.empty(size, dtype=torch.int8, device="cuda")
+def _tiled(x: Tensor, rows: int) -> TensorDescriptor:
+    """x (n_batches, length, d) for a kernel to load tiles of `rows` rows from; outside of x they hold zeros.
+
+    A unit of its own loads them (TMA) where a GPU has one; for others Triton makes pointers of a descriptor.
+    """
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, rows, _d_tile_size(x.shape[-1])])
+
+
+def _d_tile_size(d: int) -> int:
+    return max(16, triton.next_power_of_2(d))  # 16: the least that tl.dot takes
 
 
 def _has_large_shared_memory(x: Tensor) -> bool:
@@ -362,7 +368,7 @@ def _launch_sizes(sizes: dict[int, dict[int, tuple[int, int, int, int]]], d: int
     return {
         "Q_TILE_SIZE": queries,
         "K_TILE_SIZE": keys,
-        "D_TILE_SIZE": max(16, triton.next_power_of_2(d)),  # the least that tl.dot takes
+        "D_TILE_SIZE": _d_tile_size(d),
         "num_warps": num_warps,
         "num_stages": num_stages,
     }
@@ -390,12 +396,10 @@ class FlashAttention(torch.autograd.Function):
         # END SOLUTION
 
 
+# BEGIN SOLUTION
 @triton.jit
 def _flash_forward_kernel(
-    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr,
-    stride_qb, stride_qn, stride_qd,
-    stride_kb, stride_kn, stride_kd,
-    stride_vb, stride_vn, stride_vd,
+    q_desc, k_desc, v_desc, o_ptr, lse_ptr,
     stride_ob, stride_on, stride_od,
     stride_lb, stride_ln,
     n_queries, n_keys, d, scale,
@@ -403,26 +407,19 @@ def _flash_forward_kernel(
 ):  # fmt: skip
     """One program a query tile of one batch, which walks along the keys (algorithm 1).
 
-    q and o (n_batches, n_queries, d), k and v (n_batches, n_keys, d), lse (n_batches, n_queries) in float32; stride_qb
-    is q's stride along the batch, stride_qn along the queries. scale = 1/√d; D_TILE_SIZE >= d.
+    q_desc, k_desc and v_desc are descriptors of q (n_batches, n_queries, d), k and v (n_batches, n_keys, d), with
+    tiles of (1, Q_TILE_SIZE or K_TILE_SIZE, D_TILE_SIZE); o like q, lse (n_batches, n_queries) in float32; stride_ob is
+    o's stride along the batch. scale = 1/√d; D_TILE_SIZE >= d.
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION handout/flash_attention.md#forward-in-triton
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     if IS_CAUSAL:
-        batch, tile = _longest_first(n_query_tiles, n_keys * d * (k_ptr.dtype.element_ty.primitive_bitwidth // 4))
+        batch, tile = _longest_first(n_query_tiles, n_keys * d * (o_ptr.dtype.element_ty.primitive_bitwidth // 4))
     else:
-        batch, tile = (tl.program_id(0) // n_query_tiles).to(tl.int64), tl.program_id(0) % n_query_tiles
+        batch, tile = tl.program_id(0) // n_query_tiles, tl.program_id(0) % n_query_tiles
     first_query = tile * Q_TILE_SIZE
     queries = first_query + tl.arange(0, Q_TILE_SIZE)
-    k_tiles = _tiled(k_ptr + batch * stride_kb, n_keys, d, stride_kn, stride_kd, K_TILE_SIZE, D_TILE_SIZE)
-    v_tiles = _tiled(v_ptr + batch * stride_vb, n_keys, d, stride_vn, stride_vd, K_TILE_SIZE, D_TILE_SIZE)
-    if D_TILE_SIZE <= 64:  # 1.04 × as fast as by pointers (H200), which longer rows do not show
-        q_tiles = _tiled(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, Q_TILE_SIZE, D_TILE_SIZE)
-        q = q_tiles.load([first_query, 0])  # (Q, D)
-    else:
-        cols = tl.arange(0, D_TILE_SIZE)
-        q = _load_tile(q_ptr + batch * stride_qb, queries, cols, stride_qn, stride_qd, n_queries, d)  # (Q, D)
+    q = q_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
 
     # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
     seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
@@ -434,54 +431,76 @@ def _flash_forward_kernel(
     row_sum = tl.zeros((Q_TILE_SIZE,), dtype=tl.float32)  # Σ_j exp2(s_j − row_max), ℓ in the paper
     o = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)  # Σ_j exp2(s_j − row_max) v_j
     o, row_sum, row_max = _attend(
-        o, row_sum, row_max, q, k_tiles, v_tiles, queries, 0, unmasked, n_keys, scale, IS_CAUSAL, False, K_TILE_SIZE
-    )
+        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, 0, unmasked, n_keys, scale,
+        IS_CAUSAL, False, K_TILE_SIZE, D_TILE_SIZE,
+    )  # fmt: skip
     o, row_sum, row_max = _attend(
-        o, row_sum, row_max, q, k_tiles, v_tiles, queries, unmasked, seen_by_some, n_keys, scale, IS_CAUSAL, True,
-        K_TILE_SIZE,
+        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, unmasked, seen_by_some, n_keys, scale,
+        IS_CAUSAL, True, K_TILE_SIZE, D_TILE_SIZE,
     )  # fmt: skip
 
-    cols = tl.arange(0, D_TILE_SIZE)
+    batch, cols = batch.to(tl.int64), tl.arange(0, D_TILE_SIZE)
     _store_tile(o_ptr + batch * stride_ob, o / row_sum[:, None], queries, cols, stride_on, stride_od, n_queries, d)
     lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
     tl.store(lse_ptrs, (row_max + tl.log2(row_sum)) * LN_2, mask=queries < n_queries)
-    # END SOLUTION
 
 
 @triton.jit
-def _flash_delta_kernel(
-    grad_o_ptr, o_ptr, delta_ptr,
-    stride_gob, stride_gon, stride_god,
-    stride_ob, stride_on, stride_od,
-    stride_db, stride_dn,
-    n_queries, d,
-    Q_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+def _flash_backward_q_kernel(
+    grad_o_desc, q_desc, o_desc, k_desc, v_desc, lse_ptr, delta_ptr, grad_q_ptr,
+    stride_lb, stride_ln, stride_db, stride_dn,
+    stride_gqb, stride_gqn, stride_gqd,
+    n_queries, n_keys, d, scale,
+    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """delta_i = Σ_j grad_o_ij o_ij, the paper's D: one program a query tile of one batch.
+    """grad_q, and the paper's D: one program a query tile of one batch, which walks along the keys (algorithm 2).
 
-    grad_o and o (n_batches, n_queries, d), delta (n_batches, n_queries) in float32.
-    Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
+    Descriptors of grad_o, q and o (n_batches, n_queries, d), k and v (n_batches, n_keys, d), as in the forward kernel;
+    grad_q like q; lse and delta (n_batches, n_queries) in float32, delta_i = Σ_j grad_o_ij o_ij for the next kernel.
+    scale = 1/√d; D_TILE_SIZE >= d. Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
-    batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
-    queries = (tl.program_id(0) % n_query_tiles) * Q_TILE_SIZE + tl.arange(0, Q_TILE_SIZE)
-    cols = tl.arange(0, D_TILE_SIZE)
-    grad_o = _load_tile(grad_o_ptr + batch * stride_gob, queries, cols, stride_gon, stride_god, n_queries, d)  # (Q, D)
-    o = _load_tile(o_ptr + batch * stride_ob, queries, cols, stride_on, stride_od, n_queries, d)  # (Q, D)
+    if IS_CAUSAL:
+        batch, tile = _longest_first(n_query_tiles, n_keys * d * (grad_q_ptr.dtype.element_ty.primitive_bitwidth // 4))
+    else:
+        batch, tile = tl.program_id(0) // n_query_tiles, tl.program_id(0) % n_query_tiles
+    first_query = tile * Q_TILE_SIZE
+    queries = first_query + tl.arange(0, Q_TILE_SIZE)
+    query_mask = queries < n_queries
+    q = q_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
+    grad_o = grad_o_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
+    # Queries past the last are not stored; an infinite lse makes their p = 0 all the same.
+    lse_ptrs = lse_ptr + batch.to(tl.int64) * stride_lb + queries.to(tl.int64) * stride_ln
+    lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
+    o = o_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
     delta = tl.sum(grad_o.to(tl.float32) * o.to(tl.float32), axis=1)  # (Q,)
-    delta_ptrs = delta_ptr + batch * stride_db + queries.to(tl.int64) * stride_dn
-    tl.store(delta_ptrs, delta, mask=queries < n_queries)
-    # END SOLUTION
+    tl.store(delta_ptr + batch.to(tl.int64) * stride_db + queries.to(tl.int64) * stride_dn, delta, mask=query_mask)
+
+    # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
+    seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
+    seen_by_some = tl.minimum(n_keys, first_query + Q_TILE_SIZE) if IS_CAUSAL else n_keys
+
+    grad_q = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
+    for first_key in range(0, seen_by_some, K_TILE_SIZE):
+        keys = first_key + tl.arange(0, K_TILE_SIZE)
+        k = k_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
+        v = v_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
+        s = tl.dot(q, tl.trans(k))  # (Q, K)
+        # Keys past the last are hidden too: exp2(0 − lse) overflows where lse is very negative, and ∞ · 0 is NaN.
+        if first_key + K_TILE_SIZE > seen_by_all:
+            s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
+        p = tl.exp2(s * (scale * LOG2_E) - (lse * LOG2_E)[:, None])  # (Q, K)
+        grad_p = tl.dot(grad_o, tl.trans(v))  # (Q, K)
+        grad_s = p * (grad_p - delta[:, None])
+        grad_q += tl.dot(grad_s.to(k.dtype), k)
+
+    batch, cols = batch.to(tl.int64), tl.arange(0, D_TILE_SIZE)
+    _store_tile(grad_q_ptr + batch * stride_gqb, grad_q * scale, queries, cols, stride_gqn, stride_gqd, n_queries, d)
 
 
 @triton.jit
 def _flash_backward_kv_kernel(
-    grad_o_ptr, q_ptr, k_ptr, v_ptr, lse_ptr, delta_ptr, grad_k_ptr, grad_v_ptr,
-    stride_gob, stride_gon, stride_god,
-    stride_qb, stride_qn, stride_qd,
-    stride_kb, stride_kn, stride_kd,
-    stride_vb, stride_vn, stride_vd,
+    grad_o_desc, q_desc, k_desc, v_desc, lse_ptr, delta_ptr, grad_k_ptr, grad_v_ptr,
     stride_lb, stride_ln, stride_db, stride_dn,
     stride_gkb, stride_gkn, stride_gkd,
     stride_gvb, stride_gvn, stride_gvd,
@@ -490,24 +509,17 @@ def _flash_backward_kv_kernel(
 ):  # fmt: skip
     """grad_k and grad_v: one program a key tile of one batch, which walks along the queries (algorithm 2).
 
-    grad_o and q (n_batches, n_queries, d), k, v, grad_k and grad_v (n_batches, n_keys, d), lse and delta
-    (n_batches, n_queries) in float32. scale = 1/√d; D_TILE_SIZE >= d.
+    Arguments as in the kernel for grad_q, which has filled delta; grad_k and grad_v (n_batches, n_keys, d).
     Grid: (n_batches · ⌈n_keys / K_TILE_SIZE⌉,).
     """
-    # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton
     n_key_tiles = tl.cdiv(n_keys, K_TILE_SIZE)
-    batch = (tl.program_id(0) // n_key_tiles).to(tl.int64)
+    batch = tl.program_id(0) // n_key_tiles
     first_key = (tl.program_id(0) % n_key_tiles) * K_TILE_SIZE
     keys = first_key + tl.arange(0, K_TILE_SIZE)
-    cols = tl.arange(0, D_TILE_SIZE)
-    grad_o_tiles = _tiled(
-        grad_o_ptr + batch * stride_gob, n_queries, d, stride_gon, stride_god, Q_TILE_SIZE, D_TILE_SIZE
-    )
-    q_tiles = _tiled(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, Q_TILE_SIZE, D_TILE_SIZE)
-    k_tiles = _tiled(k_ptr + batch * stride_kb, n_keys, d, stride_kn, stride_kd, K_TILE_SIZE, D_TILE_SIZE)
-    v_tiles = _tiled(v_ptr + batch * stride_vb, n_keys, d, stride_vn, stride_vd, K_TILE_SIZE, D_TILE_SIZE)
-    k = k_tiles.load([first_key, 0])  # (K, D)
-    v = v_tiles.load([first_key, 0])  # (K, D)
+    k = k_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
+    v = v_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
+    lse_ptr += batch.to(tl.int64) * stride_lb
+    delta_ptr += batch.to(tl.int64) * stride_db
 
     # The first query tile that sees a key of this tile, where it is causal.
     start = first_key // Q_TILE_SIZE * Q_TILE_SIZE if IS_CAUSAL else 0
@@ -516,12 +528,12 @@ def _flash_backward_kv_kernel(
     for first_query in range(start, n_queries, Q_TILE_SIZE):
         queries = first_query + tl.arange(0, Q_TILE_SIZE)
         query_mask = queries < n_queries
-        q = q_tiles.load([first_query, 0])  # (Q, D)
-        grad_o = grad_o_tiles.load([first_query, 0])  # (Q, D)
+        q = q_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
+        grad_o = grad_o_desc.load([batch, first_query, 0]).reshape(Q_TILE_SIZE, D_TILE_SIZE)
         # An infinite lse makes p = 0 for the queries past the last.
-        lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
+        lse_ptrs = lse_ptr + queries.to(tl.int64) * stride_ln
         lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
-        delta_ptrs = delta_ptr + batch * stride_db + queries.to(tl.int64) * stride_dn
+        delta_ptrs = delta_ptr + queries.to(tl.int64) * stride_dn
         delta = tl.load(delta_ptrs, mask=query_mask, other=0.0)  # (Q,)
 
         # Transposed, so that p and grad_s are left operands of the products that follow, from registers. Keys past the
@@ -535,84 +547,20 @@ def _flash_backward_kv_kernel(
         grad_s = p * (grad_p - delta[None, :])
         grad_k += tl.dot(grad_s.to(q.dtype), q)
 
+    batch, cols = batch.to(tl.int64), tl.arange(0, D_TILE_SIZE)
     _store_tile(grad_k_ptr + batch * stride_gkb, grad_k * scale, keys, cols, stride_gkn, stride_gkd, n_keys, d)
     _store_tile(grad_v_ptr + batch * stride_gvb, grad_v, keys, cols, stride_gvn, stride_gvd, n_keys, d)
-    # END SOLUTION
 
 
-@triton.jit
-def _flash_backward_q_kernel(
-    grad_o_ptr, q_ptr, k_ptr, v_ptr, lse_ptr, delta_ptr, grad_q_ptr,
-    stride_gob, stride_gon, stride_god,
-    stride_qb, stride_qn, stride_qd,
-    stride_kb, stride_kn, stride_kd,
-    stride_vb, stride_vn, stride_vd,
-    stride_lb, stride_ln, stride_db, stride_dn,
-    stride_gqb, stride_gqn, stride_gqd,
-    n_queries, n_keys, d, scale,
-    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
-):  # fmt: skip
-    """grad_q: one program a query tile of one batch, which walks along the keys (algorithm 2).
-
-    Arguments as in the kernel for grad_k and grad_v; grad_q (n_batches, n_queries, d).
-    Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
-    """
-    # BEGIN SOLUTION handout/flash_attention.md#backward-in-triton
-    n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
-    batch = (tl.program_id(0) // n_query_tiles).to(tl.int64)
-    tile = tl.program_id(0) % n_query_tiles
-    if IS_CAUSAL:
-        tile = n_query_tiles - 1 - tile  # the longest walks first
-    first_query = tile * Q_TILE_SIZE
-    queries = first_query + tl.arange(0, Q_TILE_SIZE)
-    query_mask = queries < n_queries
-    cols = tl.arange(0, D_TILE_SIZE)
-    grad_o_tiles = _tiled(
-        grad_o_ptr + batch * stride_gob, n_queries, d, stride_gon, stride_god, Q_TILE_SIZE, D_TILE_SIZE
-    )
-    q_tiles = _tiled(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, Q_TILE_SIZE, D_TILE_SIZE)
-    k_tiles = _tiled(k_ptr + batch * stride_kb, n_keys, d, stride_kn, stride_kd, K_TILE_SIZE, D_TILE_SIZE)
-    v_tiles = _tiled(v_ptr + batch * stride_vb, n_keys, d, stride_vn, stride_vd, K_TILE_SIZE, D_TILE_SIZE)
-    q = q_tiles.load([first_query, 0])  # (Q, D)
-    grad_o = grad_o_tiles.load([first_query, 0])  # (Q, D)
-    # Queries past the last are not stored; an infinite lse makes their p = 0 all the same.
-    lse_ptrs = lse_ptr + batch * stride_lb + queries.to(tl.int64) * stride_ln
-    lse = tl.load(lse_ptrs, mask=query_mask, other=float("inf"))  # (Q,)
-    delta_ptrs = delta_ptr + batch * stride_db + queries.to(tl.int64) * stride_dn
-    delta = tl.load(delta_ptrs, mask=query_mask, other=0.0)  # (Q,)
-
-    # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
-    seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
-    seen_by_some = tl.minimum(n_keys, first_query + Q_TILE_SIZE) if IS_CAUSAL else n_keys
-
-    grad_q = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
-    for first_key in range(0, seen_by_some, K_TILE_SIZE):
-        keys = first_key + tl.arange(0, K_TILE_SIZE)
-        k = k_tiles.load([first_key, 0])  # (K, D)
-        v = v_tiles.load([first_key, 0])  # (K, D)
-        s = tl.dot(q, tl.trans(k))  # (Q, K)
-        # Keys past the last are hidden too: exp2(0 − lse) overflows where lse is very negative, and ∞ · 0 is NaN.
-        if first_key + K_TILE_SIZE > seen_by_all:
-            s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
-        p = tl.exp2(s * (scale * LOG2_E) - (lse * LOG2_E)[:, None])  # (Q, K)
-        grad_p = tl.dot(grad_o, tl.trans(v))  # (Q, K)
-        grad_s = p * (grad_p - delta[:, None])
-        grad_q += tl.dot(grad_s.to(k.dtype), k)
-
-    _store_tile(grad_q_ptr + batch * stride_gqb, grad_q * scale, queries, cols, stride_gqn, stride_gqd, n_queries, d)
-    # END SOLUTION
-
-
-# BEGIN SOLUTION
 @triton.jit
 def _attend(
-    o, row_sum, row_max, q, k_tiles, v_tiles, queries, first, stop, n_keys, scale,
-    IS_CAUSAL: tl.constexpr, IS_MASKED: tl.constexpr, K_TILE_SIZE: tl.constexpr,
+    o, row_sum, row_max, q, k_desc, v_desc, batch, queries, first, stop, n_keys, scale,
+    IS_CAUSAL: tl.constexpr, IS_MASKED: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
     """The three running values after the keys from `first` to `stop`; unmasked, every query sees all of them."""
     for first_key in range(first, stop, K_TILE_SIZE):
-        k = k_tiles.load([first_key, 0])  # (K, D)
-        v = v_tiles.load([first_key, 0])  # (K, D)
+        k = k_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
+        v = v_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
         s = tl.dot(q, tl.trans(k))  # (Q, K)
         if IS_MASKED:
             keys = first_key + tl.arange(0, K_TILE_SIZE)
@@ -639,24 +587,7 @@ def _longest_first(n_query_tiles, batch_bytes):
     first = tl.program_id(0) // (group * n_query_tiles) * group
     size = tl.minimum(group, n_batches - first)
     turn = tl.program_id(0) - first * n_query_tiles
-    return (first + turn % size).to(tl.int64), n_query_tiles - 1 - turn // size
-
-
-@triton.jit
-def _tiled(
-    ptr, n_rows, n_cols, stride_row, stride_col,
-    ROWS_TILE_SIZE: tl.constexpr, COLS_TILE_SIZE: tl.constexpr,
-):  # fmt: skip
-    """A matrix to load tiles from; outside of it zeros, which add nothing to a product."""
-    return tl.make_tensor_descriptor(
-        ptr, shape=[n_rows, n_cols], strides=[stride_row, stride_col], block_shape=[ROWS_TILE_SIZE, COLS_TILE_SIZE]
-    )
-
-
-@triton.jit
-def _load_tile(ptr, rows, cols, stride_row, stride_col, n_rows, n_cols):
-    ptrs = ptr + rows.to(tl.int64)[:, None] * stride_row + cols.to(tl.int64)[None, :] * stride_col
-    return tl.load(ptrs, mask=(rows < n_rows)[:, None] & (cols < n_cols)[None, :], other=0.0)
+    return first + turn % size, n_query_tiles - 1 - turn // size
 
 
 @triton.jit

@@ -30,8 +30,11 @@ BACKWARD_SIZES = {  # by the widest row: elements of a tile, warps, programs a m
     8192: (8192, 8, 1),
     16384: (16384, 16, 1),
 }
-BACKWARD_WIDE_SIZES = (2048, 4, 8)  # rows of x and grad_y that do not fit into a program's registers
-BACKWARD_WIDE_D_TILE_SIZE = 1024
+BACKWARD_WIDE_SIZES = {  # by the bytes of an element: of rows whose x and grad_y do not fit beside grad_w
+    2: (32768, 8, 1),
+    4: (16384, 8, 1),
+}
+WIDE_STEP_BYTES = tl.constexpr(16384)  # of the walk that finds the mean of such a row
 MAX_PIPELINED_BYTES = tl.constexpr(16384)  # of a tile: three of x and of grad_y fit in shared memory
 # END SOLUTION
 
@@ -97,27 +100,16 @@ def rmsnorm_backward(
     grad_y_rows, x_rows, rstd_rows = grad_y.reshape(-1, d), x.reshape(-1, d), rstd.reshape(-1)
     n_rows = x_rows.shape[0]
     sizes, n_row_programs = _backward_sizes(n_rows, d, x)
-    is_one_tile = d <= sizes["D_TILE_SIZE"]
 
     grad_x = x_rows.new_empty(n_rows, d)
     partial_grad_w = x_rows.new_empty(n_row_programs, d, dtype=torch.float32)
-    row_means = x_rows.new_empty(0 if is_one_tile else n_rows, dtype=torch.float32)
-    if n_rows > 0 and not is_one_tile:
-        rows_tile_size, d_tile_size, num_warps = _forward_sizes(d, x.dtype)
-        _rmsnorm_row_means_kernel[(triton.cdiv(n_rows, rows_tile_size),)](
-            grad_y_rows, x_rows, weight, rstd_rows, row_means,
-            *grad_y_rows.stride(), *x_rows.stride(), *weight.stride(), *rstd_rows.stride(), *row_means.stride(),
-            n_rows, d,
-            ROWS_TILE_SIZE=rows_tile_size, D_TILE_SIZE=d_tile_size,
-            num_warps=num_warps,
-        )  # fmt: skip
     if n_rows > 0:
         _rmsnorm_backward_kernel[(n_row_programs, triton.cdiv(d, sizes["D_TILE_SIZE"]))](
-            grad_y_rows, x_rows, weight, rstd_rows, row_means, grad_x, partial_grad_w,
-            *grad_y_rows.stride(), *x_rows.stride(), *weight.stride(), *rstd_rows.stride(), *row_means.stride(),
+            grad_y_rows, x_rows, weight, rstd_rows, grad_x, partial_grad_w,
+            *grad_y_rows.stride(), *x_rows.stride(), *weight.stride(), *rstd_rows.stride(),
             *grad_x.stride(), *partial_grad_w.stride(),
             n_rows, d,
-            IS_ONE_TILE=is_one_tile, **sizes,
+            **sizes,
         )  # fmt: skip
     return grad_x.reshape(x.shape), partial_grad_w.sum(dim=0).to(weight.dtype)
     # END SOLUTION
@@ -178,11 +170,12 @@ def _forward_sizes(d: int, dtype: torch.dtype) -> tuple[int, int, int]:
 def _backward_sizes(n_rows: int, d: int, x: Tensor) -> tuple[dict[str, int], int]:
     """What the backward kernel is launched with, and how many programs share the rows."""
     fitting = [sizes for widest, sizes in BACKWARD_SIZES.items() if d <= widest]
-    elements, num_warps, programs = fitting[0] if fitting else BACKWARD_WIDE_SIZES
-    d_tile_size = triton.next_power_of_2(d) if fitting else BACKWARD_WIDE_D_TILE_SIZE
+    elements, num_warps, programs = fitting[0] if fitting else BACKWARD_WIDE_SIZES[x.itemsize]
+    d_tile_size = min(triton.next_power_of_2(d), elements)
     sizes = {
         "ROWS_TILE_SIZE": elements // d_tile_size,
         "D_TILE_SIZE": d_tile_size,
+        "IS_IN_REGISTERS": bool(fitting),
         "num_warps": num_warps,
     }
     multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
@@ -257,25 +250,26 @@ def _rmsnorm_forward_kernel(
 
 @triton.jit
 def _rmsnorm_backward_kernel(
-    grad_y_ptr, x_ptr, w_ptr, rstd_ptr, row_means_ptr, grad_x_ptr, partial_grad_w_ptr,
-    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_rstdr, stride_mr,
+    grad_y_ptr, x_ptr, w_ptr, rstd_ptr, grad_x_ptr, partial_grad_w_ptr,
+    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_rstdr,
     stride_gxr, stride_gxd, stride_pr, stride_pd,
     n_rows, d,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_ONE_TILE: tl.constexpr,
+    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr, IS_IN_REGISTERS: tl.constexpr,
 ):  # fmt: skip
     """One program a column tile and a share of the row tiles: every n_row_programs-th of them.
 
     grad_y, x and grad_x (n_rows, d), w (d,), rstd (n_rows,), partial_grad_w (n_row_programs, d) in float32: the part
     of grad_weight that comes from the rows of one program.
-    IS_ONE_TILE: d <= D_TILE_SIZE; a program then finds mean_j(w_j grad_y_ij x̂_ij) by itself. Where a row spans several
-    tiles, and so several programs, they take it from row_means (n_rows,), which another kernel has filled.
+    IS_IN_REGISTERS: a tile is whole rows, held until their mean_j(w_j grad_y_ij x̂_ij) is known. Otherwise a program
+    walks along a row for the mean, then reads its own columns of it again, through the cache.
     Grid: (n_row_programs, ⌈d / D_TILE_SIZE⌉).
     """
     # BEGIN SOLUTION handout/rmsnorm.md
     row_program = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
     col_mask = cols < d
-    w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)
+    if IS_IN_REGISTERS:
+        w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)
 
     grad_w = tl.zeros((ROWS_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)
     tile_bytes: tl.constexpr = ROWS_TILE_SIZE * D_TILE_SIZE * x_ptr.dtype.element_ty.primitive_bitwidth // 8
@@ -287,6 +281,12 @@ def _rmsnorm_backward_kernel(
         tile_mask = row_mask[:, None] & col_mask[None, :]
         # Zeros past the last row and column add nothing to grad_w and to the mean.
         rstd = tl.load(rstd_ptr + rows * stride_rstdr, mask=row_mask, other=0.0)  # (ROWS_TILE_SIZE,)
+        if not IS_IN_REGISTERS:
+            row_means = rstd / d * _sums_along(
+                grad_y_ptr + rows[:, None] * stride_gyr, x_ptr + rows[:, None] * stride_xr, w_ptr,
+                stride_gyd, stride_xd, stride_wd, row_mask, d,
+            )  # fmt: skip
+            w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
         grad_y = tl.load(  # (ROWS_TILE_SIZE, D_TILE_SIZE)
             grad_y_ptr + rows[:, None] * stride_gyr + cols[None, :] * stride_gyd, mask=tile_mask, other=0.0
         ).to(tl.float32)
@@ -296,10 +296,8 @@ def _rmsnorm_backward_kernel(
         x_hat = x * rstd[:, None]
         w_grad_y = w[None, :] * grad_y
         grad_w += grad_y * x_hat
-        if IS_ONE_TILE:
+        if IS_IN_REGISTERS:
             row_means = tl.sum(w_grad_y * x_hat, axis=1) / d  # (ROWS_TILE_SIZE,)
-        else:
-            row_means = tl.load(row_means_ptr + rows * stride_mr, mask=row_mask, other=0.0)
         grad_x = rstd[:, None] * (w_grad_y - x_hat * row_means[:, None])
         grad_x_ptrs = grad_x_ptr + rows[:, None] * stride_gxr + cols[None, :] * stride_gxd
         tl.store(grad_x_ptrs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=tile_mask)
@@ -307,34 +305,23 @@ def _rmsnorm_backward_kernel(
     # END SOLUTION
 
 
+# BEGIN SOLUTION
 @triton.jit
-def _rmsnorm_row_means_kernel(
-    grad_y_ptr, x_ptr, w_ptr, rstd_ptr, row_means_ptr,
-    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_rstdr, stride_mr,
-    n_rows, d,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
-):  # fmt: skip
-    """row_means_i = mean_j(w_j grad_y_ij x̂_ij), for rows wider than a tile: a program a tile of rows.
+def _sums_along(grad_y_ptrs, x_ptrs, w_ptr, stride_gyd, stride_xd, stride_wd, row_mask, d):
+    """Σ_j w_j grad_y_ij x_ij of rows whose first elements grad_y_ptrs and x_ptrs (ROWS_TILE_SIZE, 1) point at."""
+    STEP: tl.constexpr = WIDE_STEP_BYTES * 8 // w_ptr.dtype.element_ty.primitive_bitwidth
+    products = tl.zeros((row_mask.shape[0], STEP), dtype=tl.float32)
+    for start in range(0, d, STEP):
+        cols = start + tl.arange(0, STEP).to(tl.int64)
+        tile_mask = row_mask[:, None] & (cols < d)[None, :]
+        # What is read twice is to stay in the cache.
+        w = tl.load(w_ptr + cols * stride_wd, mask=cols < d, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        grad_y = tl.load(
+            grad_y_ptrs + cols[None, :] * stride_gyd, mask=tile_mask, other=0.0, eviction_policy="evict_last"
+        )
+        x = tl.load(x_ptrs + cols[None, :] * stride_xd, mask=tile_mask, other=0.0, eviction_policy="evict_last")
+        products += w[None, :] * grad_y.to(tl.float32) * x.to(tl.float32)
+    return tl.sum(products, axis=1)  # (ROWS_TILE_SIZE,)
 
-    Arguments as in the backward kernel. Grid: (⌈n_rows / ROWS_TILE_SIZE⌉,).
-    """
-    # BEGIN SOLUTION handout/rmsnorm.md
-    rows = tl.program_id(0).to(tl.int64) * ROWS_TILE_SIZE + tl.arange(0, ROWS_TILE_SIZE)
-    row_mask = rows < n_rows
-    row_sums = tl.zeros((ROWS_TILE_SIZE,), dtype=tl.float32)
-    for start in range(0, d, D_TILE_SIZE):
-        cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)
-        col_mask = cols < d
-        tile_mask = row_mask[:, None] & col_mask[None, :]
-        # Zeros past the last column add nothing to the sum.
-        w = tl.load(w_ptr + cols * stride_wd, mask=col_mask, other=0.0).to(tl.float32)  # (D_TILE_SIZE,)
-        grad_y = tl.load(  # (ROWS_TILE_SIZE, D_TILE_SIZE)
-            grad_y_ptr + rows[:, None] * stride_gyr + cols[None, :] * stride_gyd, mask=tile_mask, other=0.0
-        ).to(tl.float32)
-        x = tl.load(  # (ROWS_TILE_SIZE, D_TILE_SIZE)
-            x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd, mask=tile_mask, other=0.0
-        ).to(tl.float32)
-        row_sums += tl.sum(w[None, :] * grad_y * x, axis=1)
-    rstd = tl.load(rstd_ptr + rows * stride_rstdr, mask=row_mask, other=0.0)  # (ROWS_TILE_SIZE,)
-    tl.store(row_means_ptr + rows * stride_mr, row_sums * rstd / d, mask=row_mask)
-    # END SOLUTION
+
+# END SOLUTION
