@@ -21,6 +21,7 @@ from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.judge import checks
 from assignment.simulator import __main__ as simulator
+from assignment.tests import upgrade
 from assignment.tests.forked import python
 from assignment.tests.pages import (
     DOCUMENTS,
@@ -268,6 +269,8 @@ def test_commands_have_a_known_form(command, pytest_help):
             peak_memory.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.devices", *arguments]:
             devices.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.tests.upgrade", *arguments]:
+            upgrade.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.races", *arguments]:
             races.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
