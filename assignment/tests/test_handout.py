@@ -40,7 +40,7 @@ from assignment.tests.pages import (
 PRACTICE = [ROOT / "handout" / "vector_add.md"]  # chapters apart, short ones
 MAX_WORDS = {"the path": 2_500, "until the first kernel is graded": 1_000, "in all": 20_000, "a practice chapter": 900}
 
-COMPILED_BY = "3.7.1"  # the version of Triton that the handout shows
+COMPILED_BY = "3.9.0"  # the version of Triton that the handout shows
 BEFORE_A_BLOCK = "\x1e"  # printed before each python block, to tell whose output is whose
 HEADER = "import torch; from assignment.simulator import install; install(); torch.set_num_threads(1)"
 
