@@ -49,7 +49,7 @@ def test_packages_are_installed_and_not_hidden(monkeypatch, other, status, words
 def test_a_package_of_another_python_and_one_of_another_version_are_named(monkeypatch):
     files = {"torch": Path("/opt/other/site-packages/torch/__init__.py")}
     monkeypatch.setattr(environment, "origin", lambda name: files.get(name, IN_PACKAGES / name / "__init__.py"))
-    found = {"torch": "2.13.0+cu130", "triton": "3.6.0"}
+    found = {"torch": f"{environment.wanted()['torch']}+cu130", "triton": "3.6.0"}
     monkeypatch.setattr(environment.importlib.metadata, "version", found.__getitem__)
     torch, triton = environment.versions()
     assert_says(torch, WARN, "of another Python: /opt/other/site-packages/torch unset PYTHONPATH, or run it by uv")

@@ -21,6 +21,7 @@ from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.judge import checks
 from assignment.simulator import __main__ as simulator
+from assignment.tests import upgrade
 from assignment.tests.forked import python
 from assignment.tests.pages import (
     DOCUMENTS,
@@ -39,7 +40,7 @@ from assignment.tests.pages import (
 PRACTICE = [ROOT / "handout" / "vector_add.md"]  # chapters apart, short ones
 MAX_WORDS = {"the path": 2_500, "until the first kernel is graded": 1_000, "in all": 20_000, "a practice chapter": 900}
 
-COMPILED_BY = "3.7.1"  # the version of Triton that the handout shows
+COMPILED_BY = "3.9.0"  # the version of Triton that the handout shows
 BEFORE_A_BLOCK = "\x1e"  # printed before each python block, to tell whose output is whose
 HEADER = "import torch; from assignment.simulator import install; install(); torch.set_num_threads(1)"
 
@@ -268,6 +269,8 @@ def test_commands_have_a_known_form(command, pytest_help):
             peak_memory.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.devices", *arguments]:
             devices.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.tests.upgrade", *arguments]:
+            upgrade.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.races", *arguments]:
             races.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:

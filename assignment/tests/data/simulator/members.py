@@ -237,6 +237,14 @@ def all_uses() -> dict[str, str]:
     return found
 
 
+def without_use() -> list[str]:
+    """The members that stand in no table above: what a new Triton adds."""
+    named = {*ARGUMENTS, *USES}
+    spaces = (("tl", tl), ("tl.math", tl.math), ("tensor", tl.tensor))
+    found = ((f"{space}.{name}", name, member) for space, owner in spaces for name, member in members(owner).items())
+    return [f for f, n, m in found if n not in named and n not in NOT_FOR_KERNELS and not isinstance(m, tl.dtype)]
+
+
 def made(source: str) -> types.ModuleType:
     """A module of this source; kernels must lie in a file."""
     path = Path(tempfile.mkdtemp()) / "made.py"
