@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_map
 
+from . import operations
 from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
 
 Labels = torch.Tensor  # uint8, in the shape of the values
@@ -31,7 +32,7 @@ _MOVED = (  # run on the labels as on the values
     *("roll", "repeat"),
     *("repeat_interleave", "tril", "triu", "slice_backward", "select_backward"),
     *("slice_scatter", "select_scatter"),
-    *("diagonal_scatter", "as_strided_scatter", "index_put", "_index_put_impl", "index_copy"),
+    *("diagonal_scatter", "index_put", "_index_put_impl", "index_copy"),
     *("index_fill", "scatter"),
     *("masked_fill", "masked_scatter", "masked_select", "where", "rot90", "diag_embed"),
     *("expand_copy", "view_copy"),
@@ -40,9 +41,9 @@ _MOVED = (  # run on the labels as on the values
     *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
     *("_pad_circular", "block_diag"),
 )
-# arguments that say which, not what
-_CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")
+_CHOOSING = operations.CHOOSING
 _ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
+_PUTTING = ("index_put", "_index_put_impl", "index_copy", "scatter")  # values to places that a tensor names
 # arguments that may be a number instead of a tensor
 NUMBERS = ("value", "self", "other", "fill_value")
 _SCALED = ("mul", "div", "multiply", "divide", "true_divide", "neg", "negative")
@@ -194,6 +195,11 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
     if operation.of(choosing) - {CONSTANT} or any(operation.arguments.get(key) for key in _ADDING):
         return None
     chosen = {id(tensor) for tensor in _tensors(choosing)}
+    moved = [tensor for tensor in _tensors(operation.arguments) if id(tensor) not in chosen]
+    if any(kind_of(t.dtype) != kind_of(operation.result.dtype) and operation.of(t) - {CONSTANT} for t in moved):
+        return None  # a cast to another sort computes
+    if operation.name in _PUTTING and _puts_twice(operation):
+        return None
 
     def twin(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -213,6 +219,25 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
     except (RuntimeError, TypeError, ValueError, IndexError):  # it does not take labels: then it has computed something
         return None
     return list(result) if isinstance(result, list | tuple) else result
+
+
+def _puts_twice(operation: Operation) -> bool:
+    """Return whether values of different labels go to one place: which of them stays is not known."""
+    arguments = operation.arguments
+    values = [arguments[name] for name in ("values", "source", "src") if name in arguments]
+    if not any(len(operation.labels(value).unique()) > 1 for value in _tensors(values)):
+        return False
+    counts = torch.zeros(operation.result.shape, dtype=torch.int32)
+    match operation.name:
+        case "index_copy":
+            index = arguments["index"].reshape(-1)
+            return index.unique().numel() < index.numel()
+        case "scatter":
+            ones = torch.ones(arguments["index"].shape, dtype=torch.int32)
+            counts.scatter_add_(arguments["dim"], arguments["index"], ones)
+        case _:
+            counts.index_put_(tuple(arguments["indices"]), torch.ones((), dtype=torch.int32), accumulate=True)
+    return bool((counts > 1).any())
 
 
 def _is_number(name: str, value: Any) -> bool:

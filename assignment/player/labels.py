@@ -133,7 +133,10 @@ class Memory:
 
     def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
         """Return which elements of `width` bytes at these offsets nobody has written."""
-        return self.at(offsets, width) == FRESH
+        if self._stored is None:
+            return np.full(offsets.shape, self._label == FRESH)
+        parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]
+        return functools.reduce(np.logical_or, [self._labels(part) == FRESH for part in parts])
 
     def holds_any(self, is_bad: np.ndarray) -> bool:
         """Return whether the table is true for the label of any element."""

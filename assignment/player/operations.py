@@ -21,7 +21,7 @@ index_put index_select lift_fresh_copy masked_fill masked_fill_ masked_scatter m
 permute_copy reflection_pad1d replication_pad1d repeat repeat_interleave roll rot90 scatter select_backward select_copy
 select_scatter slice_backward slice_copy slice_scatter split_copy squeeze_copy stack t_copy take transpose_copy tril
 tril_ triu triu_ unbind_copy unfold_copy unsqueeze_copy view_copy where zero zero_ index_put_ index_fill_ index_copy_
-scatter_ diagonal_scatter as_strided_scatter
+scatter_ diagonal_scatter
 """
 _COMPUTING = """
 abs abs_ acos add add_ addbmm addcdiv addcdiv_ addcmul addcmul_ addmm addmm_ addmv all amax amin aminmax any argmax
@@ -38,6 +38,8 @@ sqrt_ square std sub sub_ sum tan tanh topk true_divide trunc unique_dim var var
 _softmax_backward_data _log_softmax _log_softmax_backward_data linalg_vector_norm
 """
 MAX_REPEATS = 1 << 24
+MAX_LAID_OUT = 1 << 30  # bytes that are looked at one by one; farther apart, tensors share memory if their reach does
+CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")  # arguments that say which, not what
 PLAYED = frozenset((_MAKING + _MOVING + _COMPUTING).split())
 USUAL = PLAYED - frozenset(  # in the problems for PyTorch; others are for staff to look at
     [
@@ -78,6 +80,8 @@ def _is_step(operation: Any) -> bool:
     """
     if operation.is_view or not torch._C._dispatch_has_kernel(operation.name()):
         return False  # the second: what TorchScript alone has, such as methods of lists
+    if operation.name() == "aten::view_copy.dtype":  # bytes read as another type are no values moved
+        return False
     return not ("empty" in operation._schema.name and operation._schema.is_mutable)
 
 
@@ -125,6 +129,69 @@ def written_by(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> list[
     if not written:
         raise ValueError(f"{schema.name} writes to an argument, and is given none to write to")
     return written
+
+
+def overlapping(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+    """Return the name of an argument that lies partly where the operation writes, or is read after that; or "".
+
+    What such an operation gives depends on the order in which it goes along. An operation that works element by
+    element may write to the very elements that it reads.
+    """
+    named = {**dict(zip([a.name for a in operation._schema.arguments], args, strict=False)), **kwargs}
+    places = {a.name for a in operation._schema.arguments if a.alias_info and a.alias_info.is_write}
+    written = [(name, tensor) for name in places for tensor in _tensors(named.get(name))]
+    for i, (name, tensor) in enumerate(written):
+        if any(_share_memory(tensor, other) for _, other in written[:i]):
+            return name
+    read = [(name, tensor) for name, value in named.items() if name not in places for tensor in _tensors(value)]
+    for name, tensor in read:
+        for _, target in written:
+            if not _share_memory(tensor, target):
+                continue
+            is_same = _place(tensor) == _place(target) and tensor.dtype == target.dtype
+            goes_along = torch.Tag.pointwise in operation.tags or operation._schema.name == "aten::copy_"
+            if not (is_same and goes_along and name not in CHOOSING):
+                return name
+    return ""
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided]
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
+def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether any byte belongs to elements of both."""
+    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not one.numel() or not other.numel():
+        return False
+    (first, end), (others_first, others_end) = _reach(one), _reach(other)
+    if first >= others_end or others_first >= end:
+        return False
+    start, stop = max(first, others_first), min(end, others_end)
+    origin = min(first, others_first)
+    if max(end, others_end) - origin > MAX_LAID_OUT:
+        return start < stop
+    is_taken = torch.zeros(max(end, others_end) - origin, dtype=torch.bool)
+    _bytes_of(one, is_taken, origin).fill_(True)
+    return bool(_bytes_of(other, is_taken, origin).any())
+
+
+def _reach(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of a tensor's elements in its storage, and the one past the last."""
+    first = int(tensor.storage_offset()) * tensor.itemsize
+    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return first, first + (int(steps) + 1) * tensor.itemsize
+
+
+def _bytes_of(tensor: torch.Tensor, laid_out: torch.Tensor, origin: int) -> torch.Tensor:
+    """Return the bytes of a tensor's elements in a storage of which one element stands for each byte."""
+    shape = [1 if not stride else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    strides = [stride * tensor.itemsize for stride in tensor.stride()]
+    first = tensor.storage_offset() * tensor.itemsize - origin
+    return laid_out.as_strided([*shape, tensor.itemsize], [*strides, 1], first)
 
 
 def outputs_of(operation: Any) -> set[str]:

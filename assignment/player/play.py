@@ -186,6 +186,11 @@ class Turn:
             written = operations.written_by(func, args, kwargs)
         except ValueError as error:
             raise CannotFollow(f"{error}\n{self._lines[line]}") from error
+        if shared := operations.overlapping(func, args, kwargs):
+            raise CannotFollow(
+                f"{func._schema.name} writes to memory that it reads as {shared}, elsewhere in it: what that gives "
+                f"depends on the order; clone() what it reads\n{self._lines[line]}"
+            )
         places = [place_of(tensor) for tensor in written]
         try:
             result = self._made(func, args, kwargs, views)
