@@ -5,6 +5,7 @@ these follow.
 """
 
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from .faults import is_ours
 from .language import semantic
 from .numerics import numpy_type
 from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
-from .triton_private import ConstexprFunction, InterpretedFunction
+from .triton_private import IS_CLOSE_TO_PYTHON, IS_CLOSER_TO_PYTHON, ConstexprFunction, InterpretedFunction
 from .variables import (  # noqa: F401 (rewritten kernels call them)
     OF_LOOPS,
     already_defined,
@@ -56,16 +57,31 @@ def bind(value: Any) -> Any:
     raise TypeError(f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes")
 
 
-def parts(value: Any, count: int) -> Any:
-    """Return what is assigned to `count` names: the compiler ignores further elements."""
-    return value[:count] if isinstance(value, tuple) else value
+Shape = bool | tuple["Shape", ...]  # of what is assigned to: for each name whether it is annotated as tl.constexpr
+
+
+def bound(value: Any, shape: Shape) -> Any:
+    """Return what an assignment binds names to; older compilers ignore elements that have no name."""
+    if not isinstance(shape, tuple):
+        return constant(value) if shape else bind(value)
+    if not IS_CLOSER_TO_PYTHON:
+        value = value[: len(shape)] if isinstance(value, tuple) else bind(value)
+        return tuple(map(bound, value, shape)) if isinstance(value, tuple) and len(value) == len(shape) else value
+    if not isinstance(value, (tuple, tl.tuple)):
+        raise TypeError("cannot unpack non-iterable value")
+    if len(value) != len(shape):
+        few = f"not enough values to unpack (expected {len(shape)}, got {len(value)})"
+        raise ValueError(few if len(value) < len(shape) else f"too many values to unpack (expected {len(shape)})")
+    return tuple(bound(part, inner) for part, inner in zip(value, shape, strict=True))
 
 
 def constant(value: Any) -> Any:
     """Return what a name annotated as tl.constexpr is bound to.
 
-    With a tensor in it, the compiler can do nothing.
+    With a tensor in it, older compilers can do nothing; to newer ones it is the tensor.
     """
+    if IS_CLOSE_TO_PYTHON:
+        return tuple(map(constant, value)) if type(value) is tuple else static(value)
     return _Constant(value) if isinstance(value, tensor) else static(value)
 
 
@@ -134,6 +150,27 @@ def _fold(operands: tuple[Callable[[], Any], ...], method: str, decisive: bool) 
     while tensors:
         result = getattr(tensors.pop(), method)(result)
     return result
+
+
+def compared(left: Any, names: tuple[str, ...], *others: Callable[[], Any]) -> Any:
+    """Evaluate `a < b < c`, each operand once: as `a < b and b < c`."""
+
+    def compare(name: str, other: Callable[[], Any]) -> Any:
+        nonlocal left
+        right = other()
+        operands = (static(left), static(right)) if name.startswith("is_") else (left, right)
+        left = right
+        return getattr(operator, name)(*operands)
+
+    pairs = zip(names, others, strict=True)
+    return _fold(tuple(functools.partial(compare, *pair) for pair in pairs), "logical_and", decisive=False)
+
+
+def filtered(condition: Any) -> bool:
+    """Return whether an element stays in a list: the compiler takes a tensor for true."""
+    if isinstance(condition, tensor):
+        raise TypeError("the `if` of a list must be known at compile time: use tl.where, or a tl.constexpr")
+    return bool(static(condition))
 
 
 def negate(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Every check of a running launch: bounds, races, undefined values, stores to inputs, costs."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -237,11 +237,15 @@ class Watch:
         """Refuse a program that polls forever: the program to change the element runs later."""
         self._asked[address] = self._asked.get(address, 0) + 1
         if self._asked[address] > _PATIENCE:
-            who = f"program {self._regions.program} of {self.kernel}"
-            raise NotImplementedError(
-                f"{who} waits for a program that runs after it\n{at(place())}\n"
-                "  the simulator runs one program after the other and does not support this, run with --device cuda"
-            )
+            self.refuse_to_wait()
+
+    def refuse_to_wait(self) -> NoReturn:
+        """Refuse a program that waits for one that has not run yet."""
+        who = f"program {self._regions.program} of {self.kernel}"
+        raise NotImplementedError(
+            f"{who} waits for a program that runs after it\n{at(place())}\n"
+            "  the simulator runs one program after the other and does not support this, run with --device cuda"
+        )
 
     def update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
@@ -278,9 +282,9 @@ class Watch:
         if self.cost and not self.is_rehearsal:
             self.cost.dot(a, b, operands)
 
-    def polled(self, addresses: np.ndarray) -> Locks:
-        """Return what a volatile load acquires: a program may poll a flag that another one sets."""
-        return self._order(addresses, Order(releases=False))
+    def polled(self, addresses: np.ndarray, order: Order) -> Locks:
+        """Return what a volatile or atomic load acquires: a program may poll a flag that another one sets."""
+        return self._order(addresses, order._replace(releases=False))
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""
