@@ -323,7 +323,8 @@ def speed(points: float, claim: str, cases: Cases, against: str, reach: float, m
     """Return a check of the speed on a GPU, next to a peer in the same minutes: a slower GPU is no handicap.
 
     Full points from a stated fraction of the peer's speed, proportionally fewer below it, none for a wrong result. The
-    clock is the grader's own; see handout/grading.md#speed.
+    clock is the grader's own; see handout/grading.md#speed. The points are those of the problem `speed`; of practice,
+    which is beside the 100 points, those of its own.
 
     Args:
         against: the peer; "copying" is a copy of as many bytes as the function has to read and write.
@@ -340,4 +341,5 @@ def speed(points: float, claim: str, cases: Cases, against: str, reach: float, m
         else:
             speed(function, case.shape, case.dtype, against=against, reach=reach, **case.options)
 
-    return check_of(points, claim, "speed", test)
+    is_practice = operators.operator_of(function).is_practice
+    return check_of(points, claim, "" if is_practice else "speed", test)

@@ -27,6 +27,7 @@ class Function:
         sums_rows: whether host code may compute rowsum(A ∘ B), one number a row, of what kernels load.
         forward: of a differentiable function or a backward pass, the function whose gradients it gives.
         gradients: of a differentiable function, the one that computes them.
+        unseen: of a backward pass, inputs of the forward one that it does not get, each with the input of its form.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Function:
     sums_rows: bool = False
     forward: str = ""
     gradients: str = ""
+    unseen: tuple[tuple[str, str], ...] = ()
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -57,17 +59,6 @@ class Problem:
     section: str
 
 
-def count_rows(tensors: dict[str, Any]) -> int:
-    """The elements of x."""
-    return tensors["x"].numel()
-
-
-def rows_in_words(tensors: dict[str, Any]) -> str:
-    """ "96 rows of 40" """
-    n_rows, d = math.prod(tensors["x"].shape[:-1]), tensors["x"].shape[-1]
-    return f"{counted(n_rows, 'row', 'rows')} of {d}"
-
-
 def counted(n: int, one: str, several: str) -> str:
     return f"{n} {one if n == 1 else several}"
 
@@ -80,9 +71,11 @@ class Operator:
         name: of its folders, tests/<name>/ and assignment/operators/<name>/.
         file: of the submission, such as "cs336_kernels/rmsnorm.py".
         position: its place in the course.
-        sized_by: the input that tells the size of a call.
-        elements: what the plainest computation holds at once, of the inputs by name.
-        in_words: the size of a call, of the inputs by name.
+        sized_by: the input that tells the size of a call; of a function without it the first does.
+        vectors: inputs of shape (d,) that all rows share; all rows add to their gradients.
+        rows_at: of a result whose rows are numbered anew in each entry of a batch, their dimension.
+        count: what the plainest computation holds at once, of the inputs by name; by default the elements of one.
+        say: the size of a call, of the inputs by name; by default "96 rows of 40".
         is_practice: whether its problems are beside the 100 points.
     """
 
@@ -91,10 +84,28 @@ class Operator:
     position: int
     problems: tuple[Problem, ...]
     functions: tuple[Function, ...]
-    sized_by: str = "x"
-    elements: Callable[[dict[str, Any]], int] = field(default=count_rows)
-    in_words: Callable[[dict[str, Any]], str] = field(default=rows_in_words)
+    sized_by: str = ""
+    vectors: tuple[str, ...] = ()
+    rows_at: dict[str, int] = field(default_factory=dict, hash=False)
+    count: Callable[[dict[str, Any]], int] | None = None
+    say: Callable[[dict[str, Any]], str] | None = None
     is_practice: bool = False
+
+    def largest(self, named: dict[str, Any]) -> Any:
+        """The input that tells the size of a call, of all inputs by name; raises KeyError if there is none."""
+        names = [name for name in (self.sized_by, *named) if name in named]
+        return named[names[0]] if names else named[self.sized_by]
+
+    def elements(self, named: dict[str, Any]) -> int:
+        """What the plainest computation holds at once."""
+        return self.count(named) if self.count else self.largest(named).numel()
+
+    def in_words(self, named: dict[str, Any]) -> str:
+        """The size of a call."""
+        if self.say:
+            return self.say(named)
+        *batch, d = self.largest(named).shape
+        return f"{counted(math.prod(batch), 'row', 'rows')} of {d}"
 
 
 @functools.cache
@@ -135,7 +146,15 @@ def about(name: str) -> dict[str, Any]:
         "in_triton": function is None or function.in_triton,
         "is_backward": function is not None and function.is_backward,
         "sums_rows": function is not None and function.sums_rows,
+        "rows_at": _rows_at(function) if function else {},
     }
+
+
+def _rows_at(function: Function) -> dict[str, int | None]:
+    """The dimension of the rows of results; None of one that has none, since all rows add to it."""
+    operator = operator_of(function.name)
+    shared = [f"grad_{name}" for name in operator.vectors]
+    return operator.rows_at | {name: None for name in function.outputs if name in shared}
 
 
 def called(name: str) -> dict[str, Any]:

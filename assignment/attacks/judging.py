@@ -85,7 +85,7 @@ def digest(device: str) -> str:
 
 
 def key(job: Job, judged_by: str) -> str:
-    """The name under which a result is kept: it is no longer found when the submission or a test has changed."""
+    """Return the name under which a result is kept: it is no longer found when the submission or a test has changed."""
     cheat = job.entry.name if job.entry.cheat else ""  # may be packed in a way of its own
     asked = f"{job.seed} {job.only} {job.without} {job.entry.problems} {job.sandbox}"
     text = f"{judged_by} {cheat} {job.entry.submission.sha256} {asked}"
@@ -93,7 +93,7 @@ def key(job: Job, judged_by: str) -> str:
 
 
 def judge_all(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
-    """The results of the jobs, as they come."""
+    """Yield the results of the jobs, as they come."""
     judged_by = digest(device)
     fork = multiprocessing.get_context("fork")
     queue, results = fork.Queue(), fork.Queue()
@@ -164,7 +164,8 @@ class Loop:
         start = time.monotonic()
         self._pool.replace(job.entry.submission, job.seed)
         plugin.forget_hints(next(iter(items.values()))[0].config)
-        own = [check.name for check in checks.declared() if check.problem in job.entry.problems]
+        here = checks.without_a_gpu(checks.declared())
+        own = [check.name for check in here if check.problem in job.entry.problems]
         names = [job.only] if job.only else [name for name in own if not job.without or job.without not in name]
         # A bug that is caught stays caught: its remaining cases would say nothing more.
         enough = CAUGHT if job.entry.kind == BUG else math.inf
@@ -177,7 +178,7 @@ Hints = list[list[str] | None]  # of each case of a check
 
 
 def _with_hints(found: dict[str, tuple[Verdict, Hints]]) -> dict[str, Verdict]:
-    """The verdicts, each with the hint that a report of all of these checks would give."""
+    """Return the verdicts, each with the hint that a report of all of these checks would give."""
     first: dict[str, Hints] = {}
     everywhere: dict[str, Counter[str]] = {}
     for name, (_, hints) in found.items():
@@ -196,7 +197,7 @@ def _with_hints(found: dict[str, tuple[Verdict, Hints]]) -> dict[str, Verdict]:
 
 
 def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, Hints]:
-    """The worst case of a check, and what each may come from."""
+    """Return the worst case of a check, and what each may come from."""
     worst, notes, hints = Verdict(score.OK, 0.0), [], []
     for item in items:
         verdict = judge_case(item)

@@ -91,6 +91,27 @@ RULES = [
         "if True:",
         ("no_kernel/steered_by_memory_that_nobody_wrote",),
     ),
+    Rule(
+        "every configuration of an autotuned kernel is played",
+        "assignment/plugin/__init__.py",
+        "    if EVERY in pyfuncitem.stash and run is not None:\n",
+        "    if False:\n",
+        ("no_kernel/second_configuration_is_wrong", "no_kernel/second_configuration_is_out_of_bounds"),
+    ),
+    Rule(
+        "constants are what they are to the compiler",
+        f"{SIMULATOR}/control.py",
+        "    return isinstance(static(value), kind)\n",
+        "    return isinstance(value, kind)\n",
+        ("no_kernel/constants_that_tell_the_simulator",),
+    ),
+    Rule(
+        "constants are formatted as by the compiler",
+        f"{SIMULATOR}/control.py",
+        "    value = static(value)\n    if isinstance(value, (tensor,",
+        "    if isinstance(value, (tensor,",
+        ("no_kernel/formatted_constants_that_tell_the_simulator",),
+    ),
 ]
 
 

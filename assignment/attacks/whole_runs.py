@@ -23,7 +23,7 @@ from assignment import failure
 from assignment.attacks.cheats import Cheat
 from assignment.attacks.judging import ROOT, Job, Result, Verdict, digest, key
 from assignment.commands.report import total
-from assignment.judge import checks
+from assignment.judge import checks, score
 
 MAX_REPORT = 1 << 20  # bytes, of what is printed and of the JSON
 GRACE_S = 2.0  # for killed processes to go
@@ -31,7 +31,7 @@ SHARED_FOLDERS = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))  # where any
 
 
 def judge_all(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
-    """The results of the jobs, as they come."""
+    """Yield the results of the jobs, as they come."""
     grade_one = functools.partial(grade_number, device=device, judged_by=digest(device))
     with multiprocessing.get_context("fork").Pool(processes, become_grader, (jobs,)) as pool:
         yield from pool.imap_unordered(grade_one, range(len(jobs)))
@@ -58,7 +58,7 @@ def adopt_orphans() -> None:
 
 
 def grade(job: Job, device: str, judged_by: str) -> Result:
-    """One run of grade.py; what is wrong with it, whatever the score, is in the result's trouble."""
+    """Run grade.py once; what is wrong with the run, whatever the score, is in the result's trouble."""
     cheat = job.entry.cheat
     assert cheat is not None
     start = time.monotonic()
@@ -71,8 +71,7 @@ def grade(job: Job, device: str, judged_by: str) -> Result:
         trouble += wrong
         verdicts = {
             check["name"]: Verdict(check["status"], check.get("margin", 0.0), "", check["message"])
-            for problem in report.get("problems", ())
-            for check in problem["checks"]
+            for check in (score.entries_of(report) if report else ())
         }
         said = (bait.root / "stderr").read_text(errors="replace")[-500:]
     rung = job.sandbox or report.get("sandbox", "")
@@ -122,7 +121,7 @@ class Bait:
         return self.root / "submission"
 
     def grade(self, path: Path, job: Job, device: str) -> int | None:
-        """The exit status of grade.py, None if it had to be stopped."""
+        """Return the exit status of grade.py, None if it had to be stopped."""
         assert job.entry.cheat is not None
         command = [sys.executable, str(ROOT / "grade.py"), str(path), "--seed", str(job.seed), "--device", device]
         command += ["--json", str(self.root / "report.json"), "--junit", str(self.root / "report.xml"), "--jobs", "1"]
@@ -142,7 +141,7 @@ class Bait:
                 return None
 
     def taken(self) -> list[str]:
-        """What the run reached, changed or left."""
+        """Return what the run reached, changed or left."""
         kinds = ("TCP", "UDP", "abstract socket")
         found = [f"reached by {kind}" for kind, ours in zip(kinds, self._sockets, strict=True) if was_reached(ours)]
         places = [path for folder in (*SHARED_FOLDERS, ROOT) for path in folder.glob(f"*{self.token}*")]
@@ -175,7 +174,7 @@ def was_reached(ours: socket.socket) -> bool:
 
 
 def leftovers() -> list[str]:
-    """What this process still has as descendants; they are ended."""
+    """Return what this process still has as descendants; they are ended."""
     deadline = time.monotonic() + GRACE_S
     while (found := descendants()) and time.monotonic() < deadline:
         reap()
@@ -214,7 +213,7 @@ def descendants() -> list[int]:
 
 
 def read_report(root: Path, job: Job) -> tuple[dict[str, Any], list[str]]:
-    """The JSON report, and what is wrong with it, with JUnit's or with what was printed."""
+    """Return the JSON report, and what is wrong with it, with JUnit's or with what was printed."""
     printed = (root / "stdout").read_text(encoding="utf-8", errors="replace")
     text = (root / "report.json").read_text(encoding="utf-8")
     if max(len(printed), len(text)) > MAX_REPORT:
@@ -226,13 +225,13 @@ def read_report(root: Path, job: Job) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"a report that cannot be read: {error}"]
     entries = [check for problem in report["problems"] for check in problem["checks"]]
     selected = checks.select(checks.declared(), job.only.split())
-    complete = {check.name for check in selected} <= {check["name"] for check in entries}
+    complete = {check.name for check in selected} <= {check["name"] for check in score.entries_of(report)}
     honest = report["score"] == sum(check["score"] for check in entries)
     scores = [line for line in printed.splitlines() if line.startswith("Score:")]
     wrong = [] if complete else ["a report that lacks checks"]
     wrong += [] if honest else ["a score that is not the sum of its checks"]
     wrong += [] if scores == printed.splitlines()[-1:] == [total(report)] else [f"printed {scores}"]
-    texts = {"printed": printed, "reported": "".join(check["message"] for check in entries)}
+    texts = {"printed": printed, "reported": "".join(check["message"] for check in score.entries_of(report))}
     return report, wrong + [f"{how} {found}" for how, text in texts.items() if (found := unprintable(text))]
 
 
@@ -241,5 +240,5 @@ def _not_json(constant: str) -> None:
 
 
 def unprintable(text: str) -> str:
-    """The first characters that a terminal would obey, or ""."""
+    """Return the first characters that a terminal would obey, or ""."""
     return ", ".join(sorted({repr(char) for char in text if not char.isprintable() and char != "\n"})[:5])

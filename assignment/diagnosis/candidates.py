@@ -3,7 +3,7 @@
 import functools
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,24 +60,36 @@ def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, A
     """Return the backward pass that asking for gradients amounts to."""
     inputs = tensors[:-1] if asked["has_grad"] else tensors
     backward, dtype = functions()[function.gradients].oracle, inputs[0].dtype
-    between = intermediates(backward, inputs, options, dtype)
     if asked["has_grad"]:
         grad = tensors[-1]
     else:
         grad = torch.ones_like(outputs_of(function.oracle, inputs, options)[0], dtype=dtype)
-    call = Call(backward, [grad, *inputs, *between], options, tuple(asked["wrt"]))
+    kept = saved(backward, inputs_of(backward, inputs), intermediates(backward, inputs, options, dtype))
+    call = Call(backward, [grad, *kept], options, tuple(asked["wrt"]))
     if not asked.get("interleaved"):
         return call
     others = [tensor / 2 for tensor in inputs]
     return Interleaved(call.function, call.tensors, call.options, call.outputs, others=others)
 
 
-def intermediates(function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype) -> list[Tensor]:
-    """Return what forward saves besides inputs: its result in that dtype, the rest in float32."""
+def inputs_of(function: str, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return the inputs of a backward pass's forward one, by name."""
+    return dict(zip(functions()[of_oracle(function).forward].inputs, tensors, strict=True))
+
+
+def saved(function: str, inputs: dict[str, Tensor], between: dict[str, Tensor]) -> list[Tensor]:
+    """Return what a backward pass gets beside the gradient, in its order: what forward got and what it computed."""
+    return [(inputs | between)[name] for name in of_oracle(function).inputs[1:]]
+
+
+def intermediates(
+    function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Return what forward saves besides inputs, by name: its result in that dtype, the rest in float32."""
     backward = of_oracle(function)
     forward = functions()[backward.forward]
     came = zip(forward.outputs, outputs_of(forward.oracle, inputs, options), strict=True)
-    return [x.to(dtype) if name == forward.outputs[0] else x.float() for name, x in came if name in backward.left]
+    return {name: x.to(dtype) if name == forward.outputs[0] else x.float() for name, x in came if name in backward.left}
 
 
 def outputs_of(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> Sequence[Tensor]:
@@ -99,7 +111,7 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     if call.dtype != torch.float32:
         several = sorted(several, key=lambda one: not one.section.endswith("what-goes-wrong"))
     for misconception in several:
-        model = functools.partial(in_every_way, misconception.model, models.has_products)
+        model = functools.partial(in_every_way, misconception.model, models.ways)
         yield Cause(misconception.hint, model, misconception.is_by_batch)
     section = models.section
     for words, tensors in strides.misread(call, of_oracle(function).inputs, models.n_inner):
@@ -116,11 +128,10 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
     yield Cause(hint, functools.partial(mislaid, function))
 
 
-def in_every_way(model: Model, has_products: bool, call: Call) -> Iterator[Sequence[Tensor]]:
-    """Yield all results of a model, with operands rounded to 16 bits before products or not."""
-    if has_products and call.dtype != torch.float32:
-        yield from model(replace(call, casts=True))
-    yield from model(call)
+def in_every_way(model: Model, ways: Callable[[Call], Iterable[str]], call: Call) -> Iterator[Sequence[Tensor]]:
+    """Yield all results of a model, with the work done in each of the ways."""
+    for way in ways(call):
+        yield from model(replace(call, way=way))
 
 
 def results(function: str, call: Call, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
@@ -136,15 +147,19 @@ def of_another_graph(function: str, call: "Interleaved") -> Iterator[Sequence[Te
 
     They are all of them, those that it has computed, or its switches.
     """
-    grad, *saved = call.tensors
+    named = dict(zip(of_oracle(function).inputs, call.tensors, strict=True))
+    others = inputs_of(function, call.others)
+    computed = {name: named[name] for name in of_oracle(function).left}
     flipped = {name: not value if isinstance(value, bool) else value for name, value in call.options.items()}
-    inputs, computed = saved[: len(call.others)], saved[len(call.others) :]
     others_computed = intermediates(function, call.others, flipped, call.dtype)
-    for tensors in (call.others, inputs):
-        for between in itertools.product(*zip(others_computed, computed, strict=True)):
+    for inputs in (others, named):
+        for values in itertools.product(*((others_computed[name], own) for name, own in computed.items())):
+            between = dict(zip(computed, values, strict=True))
+            kept = saved(function, inputs, between)
+            is_others = any(map(operator.is_not, kept, call.tensors[1:]))
             for options in (call.options, flipped):
-                if tensors is call.others or any(map(operator.is_, between, others_computed)) or options is flipped:
-                    yield right(function, replace(call, options=options), [grad, *tensors, *between])
+                if is_others or options != call.options:
+                    yield right(function, replace(call, options=options), [call.tensors[0], *kept])
 
 
 def misplaced(function: str, call: Call) -> Iterator[Sequence[Tensor]]:

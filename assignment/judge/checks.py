@@ -34,6 +34,7 @@ class Check:
     points: float
     folder: str = ""  # of its file, below tests/
     line: int = 0  # where it stands in the file
+    is_timed: bool = False  # on a GPU
 
     @property
     def path(self) -> str:
@@ -94,8 +95,16 @@ def _in_file(file: Path, root: Path) -> Iterator[Check]:
             continue
         if found:
             name, points, claim, problem = found
-            problem = problem or operators.problem_of(claim)
-            yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno)
+            is_timed, problem = problem == SPEED, _own(problem, claim)
+            yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno, is_timed)
+
+
+def _own(problem: str, claim: str) -> str:
+    """Return the problem that has the points: its function's where none is said, and for the speed of practice."""
+    if problem not in ("", SPEED):
+        return problem
+    own = operators.problem_of(claim)
+    return own if not problem or is_practice(own) else problem
 
 
 def _marked(test: ast.FunctionDef) -> tuple[str, float, str, str] | None:
@@ -125,8 +134,8 @@ def without_practice(checks: list[Check]) -> list[Check]:
 
 
 def without_a_gpu(checks: list[Check]) -> list[Check]:
-    """Those that can be run anywhere."""
-    return [check for check in checks if check.problem != SPEED]
+    """Return those that can be run anywhere."""
+    return [check for check in checks if not check.is_timed]
 
 
 def select(checks: list[Check], names: list[str]) -> list[Check]:

@@ -45,11 +45,16 @@ def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> l
 
 
 def hand_on(function: str, decoys: list[Tensor], options: dict[str, Any]) -> None:
-    """Make consistent what a backward pass gets of the forward one: its results, for these decoys."""
-    left, named = operators.functions()[function].left, operators.named(function, decoys)
-    if left and operators.operator_of(function).elements(named) <= MAX_ELEMENTS:
-        forward = operators.functions()[operators.functions()[function].forward]
-        came = operators.oracle(forward.oracle)(*(named[name] for name in forward.inputs), **options)
+    """Make consistent what a backward pass gets of the forward one: its results, for these decoys.
+
+    What the backward pass does not get of the forward one's inputs is normal numbers.
+    """
+    about, named = operators.functions()[function], operators.named(function, decoys)
+    if (left := about.left) and operators.operator_of(function).elements(named) <= MAX_ELEMENTS:
+        forward = operators.functions()[about.forward]
+        unseen = {name: torch.randn_like(named[form], dtype=torch.float64) for name, form in about.unseen}
+        came = operators.oracle(forward.oracle)(*((named | unseen)[name] for name in forward.inputs), **options)
+        came = came if isinstance(came, tuple) else (came,)
         for name, result in zip(forward.outputs, came, strict=True):
             if name in left:
                 named[name].copy_(result)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignment import text
 from assignment.judge import replies
-from assignment.judge.replies import Broken, Compiled, Failed, Ok, Recorded, Reply
+from assignment.judge.replies import Broken, Compiled, Failed, Ok, Raised, Recorded, Reply
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from tests import operators
@@ -55,6 +55,7 @@ class Pair:
         self.recorder, self._player = self._workers[:2]
         self.kernels: list[Any] = []  # what the recorder has described since its import
         self.last: dict[str, Any] = {}  # the program that was played last
+        self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
     def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
         """Return the reply to a request; raises WorkerDied, and the next call finds two new processes."""
@@ -148,7 +149,7 @@ class Pair:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
         from assignment.judge import program
 
-        self.last = {}
+        self.last, self.has_asserted = {}, False
         if data is None or said is None:
             return (said.ended if said else None), []
         try:
@@ -164,6 +165,7 @@ class Pair:
         with self._all_ending():
             came, results = self._player.ask(request, [*tensors, data])
         reply = replies.read(came, len(results))
+        self.has_asserted = isinstance(reply, Raised) and reply.in_kernel and reply.text.startswith("tl.static_assert")
         if len(self._workers) > 2:
             reply, results = self._on_gpu(request, [*tensors, data], reply, results)
         if said.ended and isinstance(reply, Ok | Failed):

@@ -23,11 +23,15 @@ def of_size(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -
     operator = operators.operator_of(function)
     named = dict(zip(operators.functions()[function].inputs, tensors, strict=False))
     try:
-        size, dtype = operator.in_words(named), named[operator.sized_by].dtype
+        size, dtype = operator.in_words(named), operator.largest(named).dtype
     except (IndexError, KeyError, ValueError):
         return ""
-    switches = [name.removeprefix("is_") for name, value in options.items() if value is True]
-    return ", ".join([size, *switches, str(dtype).removeprefix("torch.")])
+    return ", ".join([size, *switched_on(options), str(dtype).removeprefix("torch.")])
+
+
+def switched_on(options: dict[str, Any]) -> list[str]:
+    """The options that are on: "causal"."""
+    return [name.removeprefix("is_") for name, value in options.items() if value is True]
 
 
 def of_tensor(tensor: Tensor) -> str:

@@ -21,7 +21,7 @@ class Call:
     tensors: Sequence[Tensor]
     options: dict[str, Any] = field(default_factory=dict)
     outputs: tuple[int, ...] | None = None  # that were looked at; all
-    casts: bool = False  # P and dS are rounded to the inputs' 16 bits before they are multiplied, as they may be
+    way: str = ""  # in which it may have been done, of those in Models.ways
 
     def chosen(self, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
         return outputs if self.outputs is None else [outputs[i] for i in self.outputs]
@@ -30,15 +30,6 @@ class Call:
     def dtype(self) -> torch.dtype:
         """Of the inputs: of a backward pass that of the incoming gradient."""
         return self.tensors[0].dtype
-
-    @property
-    def operand(self) -> Callable[[Tensor], Tensor]:
-        """What is done to P and dS before they are multiplied."""
-        return rounded(self.dtype) if self.casts else exact
-
-    @property
-    def is_causal(self) -> bool:
-        return bool(self.options.get("is_causal"))
 
 
 # All that somebody may have computed instead: each the outputs in float64. More than one where it depends on tiles.
@@ -78,7 +69,7 @@ class Models:
         apart: further results where some of the tensors are misread: by a part of the work that is a kernel of its own.
         n_inner: dimensions of the input that tells its size that are no batch.
         is_by_entry: whether each entry of the batch is a problem of its own.
-        has_products: of matrices, whose operands may be rounded to 16 bits.
+        ways: in which the work of a call may be done, all of them right, the likelier first.
     """
 
     misconceptions: list[Misconception]
@@ -87,7 +78,7 @@ class Models:
     apart: Callable[[Call, Sequence[Tensor]], list[Sequence[Tensor]]] = nothing_apart
     n_inner: int = 1
     is_by_entry: bool = False
-    has_products: bool = False
+    ways: Callable[[Call], Iterable[str]] = lambda call: ("",)
 
 
 def exp(x: Tensor) -> Tensor:

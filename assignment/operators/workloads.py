@@ -37,7 +37,7 @@ class Spec:
 class Panel:
     """A picture of a bench: a value against the size, a line for each contestant.
 
-    Of two functions the second is drawn broken; of one, what is causal.
+    Of two functions the second is drawn broken; of one, what has an option on.
     """
 
     title: str
@@ -50,16 +50,18 @@ class Panel:
 
 
 def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
-    """A check of rows of all results, but of columns of the weight's gradient, to which each row adds."""
+    """Return a check of rows of all results, but of columns of the vectors' gradients, to which each row adds."""
     fewer = 1 if is_strict else 4
-    n_rows, d = named["x"].shape
+    n_rows, d = work.largest.shape
     rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS // fewer)))
     columns = sorted(chance.sample(range(d), min(d, CHECKED_COLUMNS // fewer)))
-    by_row = {name: (tensor.clone() if name == "weight" else tensor[rows]).cpu() for name, tensor in named.items()}
+    vectors = operators.operator_of(work.function).vectors
+    by_row = {name: (tensor.clone() if name in vectors else tensor[rows]).cpu() for name, tensor in named.items()}
+    summed = [name for name in work.outputs if name.removeprefix("grad_") in vectors]
     by_column = {}
-    if "grad_weight" in work.outputs:
+    if summed:
         by_column = {
-            name: (tensor[..., columns] if name in ("x", "weight") or tensor.ndim == 2 else tensor.clone()).cpu()
+            name: (tensor[..., columns] if name in vectors or tensor.ndim == 2 else tensor.clone()).cpu()
             for name, tensor in named.items()
         }
     model = operators.model(work.function)
@@ -67,8 +69,9 @@ def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random,
     def check(results: Sequence[Tensor]) -> float:
         expected = model(*by_row.values(), **work.options)
         if by_column:
-            expected["grad_weight"] = model(*by_column.values(), **work.options)["grad_weight"]
-        where = [columns if name == "grad_weight" else rows for name in work.outputs]
+            of_columns = model(*by_column.values(), **work.options)
+            expected |= {name: of_columns[name] for name in summed}
+        where = [columns if name in summed else rows for name in work.outputs]
         came = tuple(result[part].cpu() for result, part in zip(results, where, strict=True))
         return compare.worst_margin(came if len(came) > 1 else came[0], expected)
 
@@ -100,7 +103,7 @@ class Workload:
     @property
     def largest(self) -> Spec:
         """The input that tells its size."""
-        return self.inputs[operators.operator_of(self.function).sized_by]
+        return operators.operator_of(self.function).largest(self.inputs)
 
     def fill(self, tensors: Sequence[Tensor], memory: Any, generator: torch.Generator) -> None:
         """Write new values of the memory's into one slot; for a backward pass, what a forward pass would have left."""

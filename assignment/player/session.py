@@ -57,6 +57,7 @@ class Session:
         if header["kind"] != "again" and (why := self._misuse(player, program, before, played)):
             return {"status": "failed", "message": why}, []
         groups, figures = played.groups, []
+        about = header["about"]
         judged = groups[GROUPS.get(header["kind"], slice(0, 1))]
         for group in judged:
             player.work.returned(group)
@@ -76,7 +77,10 @@ class Session:
             "groups": [len(group) for group in groups],
             "bare": program["bare"],
             "notes": told(
-                [*never_stored(header["about"]["results"], judged, seen.empty_grids, inputs), *seen.warnings]
+                [
+                    *never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"]),
+                    *seen.warnings,
+                ]
             ),
             "nans": told(seen.nans.values()),
             "evidence": told(player.work.evidence),

@@ -1,21 +1,16 @@
 """Results of a call that no program stored, and likely causes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 
 from assignment.simulator import undefined
 
+EVERYWHERE = 0  # rows in all dimensions but the last
 TILES = (16, 32, 64, 128, 256, 512, 1024)  # of rows, that kernels use
 DOES_IT_COUNT_OTHERS = "does the grid count another tensor's rows"
 IS_IT_ROUNDED_DOWN = "is the grid rounded down, where triton.cdiv rounds up"
-OF_A_BATCH = {
-    "o": -2,
-    "lse": -1,
-    "grad_q": -2,
-    "grad_k": -2,
-    "grad_v": -2,
-}  # where rows lie; elsewhere all are in a row
 
 
 def never_stored(
@@ -23,6 +18,7 @@ def never_stored(
     groups: Sequence[Sequence[torch.Tensor]],
     empty_grids: Sequence[str] = (),
     inputs: Sequence[torch.Tensor] = (),
+    rows_at: Mapping[str, int | None] = MappingProxyType({}),
 ) -> list[str]:
     """Return a line for each result with unwritten elements.
 
@@ -31,6 +27,8 @@ def never_stored(
         groups: the results of each call.
         empty_grids: launches of no program, in words.
         inputs: of the call.
+        rows_at: of a result whose rows lie in each entry of a batch, their dimension; None of one without rows.
+            Elsewhere all rows lie behind one another.
     """
     lines = []
     for group in groups:
@@ -38,22 +36,28 @@ def never_stored(
         for name, result in zip(known, group, strict=True):
             if where := undefined.unwritten_in(result):
                 line = f"never stored: {where[0]} of the {result.numel()} elements of {name}, the first at {where[1]}"
-                lines.append(line + cause(name, result, empty_grids, inputs))
+                lines.append(line + cause(name, result, empty_grids, inputs, rows_at))
     return lines
 
 
-def cause(name: str, result: torch.Tensor, empty_grids: Sequence[str], inputs: Sequence[torch.Tensor]) -> str:
+def cause(
+    name: str,
+    result: torch.Tensor,
+    empty_grids: Sequence[str],
+    inputs: Sequence[torch.Tensor],
+    rows_at: Mapping[str, int | None],
+) -> str:
     """Return a likely cause of unwritten elements, after a colon; "" if there is none."""
     unwritten = undefined.are_unwritten(result)
     if unwritten is None:
         return ""
     if unwritten.all():
         return f": {empty_grids[0]}" if empty_grids else ": was something stored to a copy of it, as reshape may make?"
-    rows = by_row(name, unwritten, max((x.ndim for x in inputs), default=0))
+    rows = by_row(unwritten, max((x.ndim for x in inputs), default=0), rows_at.get(name, EVERYWHERE))
     n_stored = 0 if rows is None else stored_before_the_rest(rows)
     if rows is None or not n_stored:
         return ""
-    others = lengths(inputs) - {len(rows)} if name in OF_A_BATCH else set()
+    others = lengths(inputs) - {len(rows)} if name in rows_at else set()
     is_anothers = any(n_stored == -(-other // tile) * tile for other in others for tile in (1, *TILES))
     is_rounded_down = any(n_stored == len(rows) // tile * tile for tile in TILES)
     questions = [DOES_IT_COUNT_OTHERS] * is_anothers + [IS_IT_ROUNDED_DOWN] * is_rounded_down
@@ -66,12 +70,12 @@ def lengths(inputs: Sequence[torch.Tensor]) -> set[int]:
     return {x.shape[-2] for x in inputs if x.ndim == n_dims > 1}
 
 
-def by_row(name: str, unwritten: torch.Tensor, n_dims: int) -> torch.Tensor | None:
+def by_row(unwritten: torch.Tensor, n_dims: int, rows_at: int | None) -> torch.Tensor | None:
     """Return (rows, elements), those of all batches together; None if there are no rows."""
-    if name == "grad_weight" or not unwritten.ndim:
+    if rows_at is None or not unwritten.ndim:
         return None
-    if name in OF_A_BATCH:
-        return unwritten.movedim(OF_A_BATCH[name], 0).flatten(1) if unwritten.ndim > 1 else unwritten[:, None]
+    if rows_at != EVERYWHERE:
+        return unwritten.movedim(rows_at, 0).flatten(1) if unwritten.ndim > 1 else unwritten[:, None]
     return unwritten.flatten(0, -2) if unwritten.ndim == n_dims > 1 else unwritten.reshape(-1, 1)
 
 

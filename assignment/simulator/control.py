@@ -235,6 +235,7 @@ def collected(values: list[Any]) -> tuple[Any, ...]:
 
 def formatted(value: Any) -> Any:
     """Return a value to be put in an f-string."""
+    value = static(value)
     if isinstance(value, (tensor, tuple, tl.tuple, tl.dtype)):
         raise TypeError(
             "Cannot evaluate f-string containing non-constexpr conversion values, found conversion of type "
@@ -261,6 +262,10 @@ def callee(function: Any) -> Any:
     """
     if function is getattr:
         return _attribute
+    if function is isinstance:
+        return _is_instance
+    if function is hasattr:
+        return _has_attribute
     if function is float or function is int:
         return functools.partial(_number, function)
     if isinstance(function, ConstexprFunction) and _is_triton_code(function.fn):
@@ -303,10 +308,33 @@ def _root(function: Any) -> str:
     return str(getattr(function, "__module__", None) or "builtins").partition(".")[0]
 
 
+WHOSE_TUPLE = "whether a tuple is a constant or Triton's own depends on where it was made: ask for its length"
+
+
 def _attribute(value: Any, name: Any, *default: Any) -> Any:
     if static(name) == "handle":
         unsupported("handle")
-    return getattr(value, static(name), *default)
+    if default and not _has_attribute(value, name):
+        return default[0]
+    return getattr(static(value), static(name))
+
+
+def _is_instance(value: Any, kind: Any) -> bool:
+    """Answer as the compiler does: to Python's own functions a constant is its value."""
+    kind = static(kind)
+    if not isinstance(kind, type):
+        raise TypeError(f"isinstance() takes one type in a kernel, got {kind}: write `or` between several")
+    if kind is tl.tuple and type(value) is tuple:
+        raise TypeError(WHOSE_TUPLE)
+    return isinstance(static(value), kind)
+
+
+def _has_attribute(value: Any, name: Any) -> bool:
+    """Answer as the compiler does, for which constants and functions are other objects than here."""
+    if static(name) == "type" and type(value) is tuple:
+        raise TypeError(WHOSE_TUPLE)
+    is_function = isinstance(value, InterpretedFunction)
+    return (is_function and static(name) == "type") or hasattr(static(value), static(name))
 
 
 def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:

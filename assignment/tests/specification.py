@@ -1,8 +1,19 @@
-"""The oracles and the honest models of all operators, by the names of the oracles' functions."""
+"""The oracles and the honest models of all operators, by the names of the oracles' functions; who is checked how."""
 
+import importlib
 from types import SimpleNamespace
 
 from tests import operators
+from tests.families import Subject
 
 oracle = SimpleNamespace(**{f.oracle: operators.oracle(f.oracle) for f in operators.functions().values()})
 models = SimpleNamespace(**{f.oracle: operators.model(f.name) for f in operators.functions().values()})
+
+
+def subjects(function: str) -> list[Subject]:
+    """Return what an operator's test files check of the function of this oracle's name."""
+    name = operators.of_oracle(function).name
+    folder = operators.HERE / operators.operator_of(name).name
+    modules = (importlib.import_module(f"tests.{folder.name}.{path.stem}") for path in folder.glob("test_*.py"))
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Subject)]
+    return [subject for subject in found if subject.function == name]

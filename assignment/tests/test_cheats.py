@@ -51,7 +51,7 @@ def test_every_class_of_the_threats_has_cheats():
 @pytest.mark.parametrize("name", BANK)
 def test_a_cheat_says_what_must_come_of_checks_that_are_run(name):
     cheat = BANK[name]
-    own = (cheat.problem,) if cheat.slow else QUICK[cheat.problem]
+    own = (cheat.problem,) if cheat.slow else cheats.quick(cheat.problem)
     run = checks.select(DECLARED, list(cheat.only or own))
     assert {check.problem for check in run} == {cheat.problem}
     assert PROBLEM_OF[cheat.bystander] != cheat.problem
@@ -165,7 +165,8 @@ def report(
     tmp_path, score: float, printed: str, junit: str = "<testsuites />", message: str = ""
 ) -> tuple[dict, list[str]]:
     check = {"name": FORWARD, "score": score, "max_score": 2.0, "status": "ok", "message": message}
-    data = {"score": 2.0, "max_score": 2.0, "gradable": 2.0, "device": "cpu", "problems": [{"checks": [check]}]}
+    entry = {"checks": [check]}
+    data = {"score": 2.0, "max_score": 2.0, "gradable": 2.0, "device": "cpu", "problems": [entry], "practice": []}
     (tmp_path / "report.json").write_text(json.dumps(data))
     (tmp_path / "report.xml").write_text(junit)
     (tmp_path / "stdout").write_text(printed)
@@ -237,6 +238,7 @@ def test_bait_that_was_taken_is_seen(tmp_path):
             assert bait.taken() == ["reached by TCP", f"left {tmp_path}/tmp/cheat-{bait.token}"]
 
 
+@pytest.mark.slow
 def test_a_cheat_is_graded_by_the_real_program():
     """One that ends its process, in one run of grade.py: crashed, nobody else touched, nothing left"""
     entry, cheat = ENTRIES["cheats/harness/exit_0"], BANK["cheats/harness/exit_0"]
@@ -245,6 +247,16 @@ def test_a_cheat_is_graded_by_the_real_program():
     assert held.wrong(cheat, result, PROBLEM_OF) == []
     assert result.verdicts["test_weighted_sum.py::test_value"].status == "crashed"
     assert held.came(cheat, result, PROBLEM_OF) == "loses 1 of 1 checks: crashed"
+
+
+def test_known_tricks_have_a_cheat_each():
+    """Forty documented ones or more, each by the name of its cheat or of its race"""
+    page = cheats_page.PAGE.with_name("tricks.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    named = [name for _, _, names, _ in rows for name in names.split(", ")]
+    racers = (cheats.HERE / "racing.py").read_text() + (cheats.HERE / "racing_kernels.py").read_text()
+    assert len(rows) >= 40
+    assert all(f"cheats/{name}" in BANK or f'"{name.removeprefix("races: ")}"' in racers for name in named), named
 
 
 def test_the_committed_page_has_every_cheat():

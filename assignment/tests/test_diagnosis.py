@@ -1,6 +1,9 @@
 """Misconceptions: each is recognised by its own results, and nothing else is."""
 
+import math
+from contextlib import suppress
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -9,7 +12,8 @@ import torch
 from assignment.diagnosis import Search, calls, candidates, causes, matching
 from assignment.diagnosis.search import MOST_IN_VAIN
 from assignment.operators.misconception import Call
-from assignment.tests.specification import models, oracle
+from assignment.tests.specification import models, oracle, subjects
+from tests import operators
 from tests.flash_attention.inputs import Attention, after_forward, forward_inputs
 from tests.inputs import normal
 from tests.rows import row_inputs
@@ -54,12 +58,28 @@ def attention_calls(dtype):
     yield [10 * q, 10 * k, v], False
 
 
+ROW_SHAPES = ((70, 40), (3, 17, 300), (2, 5000))
+
+
 def row_calls(dtype):
     """Narrow and wide rows, small ones and large ones."""
-    for shape in ((70, 40), (3, 17, 300), (2, 5000)):
+    for shape in ROW_SHAPES:
         for factor in (1e-3, 1.0, 30.0):
             x, weight = row_inputs(rng(), shape, dtype)
             yield factor * x, weight
+
+
+def with_infinities(x):
+    """−∞ in the first 1,100 columns of a row, or in all of the first row where there are fewer."""
+    x = x.clone()
+    x.flatten(0, -2)[0, :1100] = -math.inf
+    return x
+
+
+def options_of(subject):
+    """The defaults, and the other form of a function that has two."""
+    has_forms = "approximate" in signature(subject.model).parameters
+    return ({}, {"approximate": "tanh"}) if has_forms else ({},)
 
 
 def all_calls(function, dtype):
@@ -73,10 +93,15 @@ def all_calls(function, dtype):
             tensors = after_forward(rng(1), qkv, is_causal)
             expected = models.attention_backward(*tensors, is_causal=is_causal)
             yield Call(function, tensors, {"is_causal": is_causal}), expected
-    elif function == "vector_add":
-        for x, _ in row_calls(dtype):
-            pair = [x, normal(rng(2), *x.shape, dtype=dtype)]
-            yield Call(function, pair), models.vector_add(*pair)
+    elif operators.operator_of(operators.of_oracle(function).name).is_practice:
+        for subject in subjects(function):
+            for shape in ROW_SHAPES:
+                first, *others = subject.build(rng(), shape, dtype)
+                for changed in (first, 1000 * first, 1e10 * first, first - 1000, with_infinities(first)):
+                    with suppress(ValueError):  # that overflow in an honest model
+                        for options in options_of(subject):
+                            expected = subject.model(changed, *others, **options)
+                            yield Call(function, [changed, *others], options), expected
     else:
         for x, weight in row_calls(dtype):
             for options in ({}, {"eps": 0.1}) if function == "rmsnorm_forward" else ({},):
@@ -212,7 +237,10 @@ def test_what_another_graph_has_saved(what):
     (call,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": True})
     grad, *saved = call.tensors
     others = [x / 2 for x in qkv]
-    own = [*others, *candidates.intermediates("attention_backward", others, {"is_causal": False}, torch.float32)]
+    own = [
+        *others,
+        *candidates.intermediates("attention_backward", others, {"is_causal": False}, torch.float32).values(),
+    ]
     tensors = {"all": own, "computed alone": [*qkv, *own[3:]], "switches": saved}[what]
     options = {"is_causal": what != "switches"}
     wrong = candidates.right("attention_backward", replace(call, options=options), [grad, *tensors])

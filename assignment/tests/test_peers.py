@@ -1,5 +1,6 @@
 """What submissions are raced against, as far as it runs without a GPU: it must be the same work."""
 
+import importlib
 import subprocess
 import sys
 
@@ -8,10 +9,12 @@ import torch
 
 from assignment.judge.pair import Pair
 from assignment.judge.replies import Ok
+from assignment.operators.workloads import COPYING
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
-from assignment.tests.specification import oracle
+from assignment.tests.specification import oracle, subjects
 from assignment.timing import contestants
+from tests import operators
 from tests.operators import called
 
 
@@ -35,6 +38,11 @@ def call():
 def inputs(function):
     """Tensors for the function, and what it must return."""
     rng = torch.Generator().manual_seed(0)
+    if function in OF_PRACTICE:
+        subject = subjects(function)[0]
+        tensors = subject.build(rng, (16, 32), torch.float32)
+        expected = tuple(want.value for want in subject.model(*tensors).values())
+        return tensors, expected if len(expected) > 1 else expected[0]
     if not function.startswith("flash"):
         x, weight, grad = (torch.randn(*shape, generator=rng) for shape in ((16, 32), (32,), (16, 32)))
         rstd = oracle.rmsnorm_forward(x, weight)[1].float()
@@ -52,10 +60,19 @@ def inputs(function):
     return (grad, q, k, v, o.float(), lse.float()), oracle.attention_backward(grad, q, k, v, True)
 
 
+PEERS_OF_PRACTICE = {
+    name: peers
+    for operator in operators.operators()
+    if operator.is_practice and (contestants.OPERATORS / operator.name / "workload.py").is_file()
+    for name, peers in importlib.import_module(f"assignment.operators.{operator.name}.workload").PEERS.items()
+}
+OF_PRACTICE = [*PEERS_OF_PRACTICE]
 FUNCTIONS = [
     *("weighted_sum_forward", "weighted_sum_backward", "rmsnorm_forward", "rmsnorm_backward"),
+    *OF_PRACTICE,
     *("flash_forward_triton", "flash_backward_triton"),
 ]
+COPIED = [name for name in FUNCTIONS[:-2] if COPYING in PEERS_OF_PRACTICE.get(name, [COPYING])]
 
 
 @pytest.mark.parametrize("peer", ["naive", "compiled"])
@@ -68,7 +85,7 @@ def test_it_computes_the_same(call, function, peer):
         torch.testing.assert_close(got.double(), want.double(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS[:4])
+@pytest.mark.parametrize("function", COPIED)
 def test_a_copy_has_the_form_of_the_results(call, function):
     tensors, expected = inputs(function)
     x = tensors[1] if "backward" in function else tensors[0]

@@ -1,4 +1,7 @@
-"""An operator is a folder: one that is written into a copy of the repository works, and nothing else is touched."""
+"""An operator is a folder: those that are written into a copy of the repository work, and nothing else is touched.
+
+negate has one function; grow, y = eˣ, a backward pass that gets the forward one's result and none of its inputs.
+"""
 
 import json
 import shutil
@@ -37,7 +40,155 @@ def _kernel(x_ptr, y_ptr, n):
 
 # END SOLUTION
 '''
+GROW = '''"""Growth: y = eˣ; grad_x = grad_y · y."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def grow_forward(x: Tensor) -> Tensor:
+    """y = eˣ, of x's dtype."""
+    # BEGIN SOLUTION handout/vector_add.md
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    _grow[(triton.cdiv(x.numel(), 64),)](x.contiguous(), y, x.numel())
+    return y
+    # END SOLUTION
+
+
+def grow_backward(grad_y: Tensor, y: Tensor) -> Tensor:
+    """grad_x = grad_y · y."""
+    # BEGIN SOLUTION handout/vector_add.md
+    grad_x = torch.empty(y.shape, dtype=y.dtype, device=y.device)
+    _shrink[(triton.cdiv(y.numel(), 64),)](grad_y.contiguous(), y.contiguous(), grad_x, y.numel())
+    return grad_x
+    # END SOLUTION
+
+
+def grow(x: Tensor) -> Tensor:
+    """y, differentiable."""
+    # BEGIN SOLUTION handout/vector_add.md
+    return _Grow.apply(x)
+    # END SOLUTION
+
+
+# BEGIN SOLUTION
+class _Grow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = grow_forward(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_y):
+        return grow_backward(grad_y, *ctx.saved_tensors)
+
+
+@triton.jit
+def _grow(x_ptr, y_ptr, n):
+    at = tl.program_id(0) * 64 + tl.arange(0, 64)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.float32)
+    tl.store(y_ptr + at, tl.exp(x).to(y_ptr.dtype.element_ty), mask=at < n)
+
+
+@triton.jit
+def _shrink(grad_ptr, y_ptr, out_ptr, n):
+    at = tl.program_id(0) * 64 + tl.arange(0, 64)
+    grad, y = tl.load(grad_ptr + at, mask=at < n, other=0.0), tl.load(y_ptr + at, mask=at < n, other=0.0)
+    tl.store(out_ptr + at, grad * y, mask=at < n)
+
+
+# END SOLUTION
+'''
 FILES = {
+    "tests/grow/__init__.py": "",
+    "tests/grow/record.py": '''"""Growth."""
+
+from tests.operators import Function, Operator, Problem
+
+OPERATOR = Operator(
+    name="grow",
+    file="cs336_kernels/practice/grow.py",
+    position=10,
+    is_practice=True,
+    problems=(Problem("grow", "Growth", 3.0, "handout/vector_add.md"),),
+    functions=(
+        Function("grow_forward", "grow", inputs=("x",), outputs=("y",), oracle="grow_forward"),
+        Function(
+            "grow_backward",
+            "grow",
+            inputs=("grad_y", "y"),
+            outputs=("grad_x",),
+            oracle="grow_backward",
+            is_backward=True,
+            forward="grow_forward",
+            unseen=(("x", "y"),),
+        ),
+        Function(
+            "grow",
+            "grow",
+            inputs=("x",),
+            outputs=("y",),
+            oracle="grow_forward",
+            forward="grow_forward",
+            gradients="grow_backward",
+        ),
+    ),
+)
+''',
+    "tests/grow/oracle.py": """def grow_forward(x):
+    return x.double().exp()
+
+
+def grow_backward(grad_y, y):
+    return grad_y.double() * y.double()
+""",
+    "tests/grow/models.py": """from tests.compare import expect
+from tests.grow import oracle
+
+
+def grow_forward(x):
+    value = oracle.grow_forward(x)
+    return {"y": expect(value, [[x.exp()]], [], 4 * value, x.dtype, rows=False)}
+
+
+def grow_backward(grad_y, y):
+    value = oracle.grow_backward(grad_y, y)
+    return {"grad_x": expect(value, [[grad_y * y]], [], 4 * value.abs(), y.dtype, rows=False)}
+""",
+    "tests/grow/test_grow.py": """from tests.families import Subject, shapes, values
+from tests.grow import models, oracle
+from tests.inputs import normal
+
+FORWARD = Subject("grow_forward", lambda rng, shape, dtype: [normal(rng, *shape, dtype=dtype)], models.grow_forward)
+
+
+def after_forward(rng, shape, dtype):
+    y = oracle.grow_forward(normal(rng, *shape, dtype=dtype)).to(dtype)
+    return [normal(rng, *shape, dtype=dtype), y]
+
+
+BACKWARD = Subject("grow_backward", after_forward, models.grow_backward)
+SHAPES = shapes({"64": (64,), "100": (100,)})
+
+test_grow_values = values(1, "grow_forward returns eˣ", FORWARD, SHAPES)
+test_grow_backward_values = values(1, "grow_backward returns grad_y · y", BACKWARD, SHAPES)
+test_grow_gradients = values(1, "grow returns the y of grow_forward",
+                             Subject("grow", FORWARD.build, models.grow_forward), SHAPES)
+""",
+    "assignment/operators/grow/__init__.py": "",
+    "assignment/operators/grow/misconceptions.py": """
+from assignment.operators.misconception import Misconception, Models
+
+LEFT_OUT = Misconception("y-left-out", "Your grad_x equals grad_y", "What is it multiplied with?",
+                         "handout/vector_add.md#algorithm", lambda call: iter([[call.tensors[0].double()]]))
+WRONG = "handout/vector_add.md#what-goes-wrong"
+MODELS = {"grow_forward": Models([], WRONG, n_inner=0), "grow_backward": Models([LEFT_OUT], WRONG, n_inner=0)}
+""",
+    "assignment/operators/grow/staff/__init__.py": "",
+    "assignment/operators/grow/staff/solution.py": GROW,
     "tests/negate/__init__.py": "",
     "tests/negate/record.py": '''"""Negation."""
 
@@ -166,3 +317,30 @@ def test_the_student_release_has_it_without_what_is_the_staff_s(copy, tmp_path):
     assert (tmp_path / "release/assignment/operators/negate/misconceptions.py").is_file()
     assert not [*(tmp_path / "release").rglob("staff")]
     assert "negate: Negation" in python(tmp_path / "release", "grade.py", "--list")
+
+
+def test_decoys_of_a_backward_pass_are_what_the_forward_pass_leaves(copy):
+    """Though it does not get the forward pass's input: eˣ is above 0"""
+    decoys = "decoys.like('grow_backward', [torch.randn(99), torch.rand(99)], {})"
+    said = python(copy, "-c", f"import torch\nfrom assignment.judge import decoys\nprint({decoys}[1].min().item() > 0)")
+    assert said == "True\n"
+
+
+def test_a_backward_pass_that_gets_the_forward_result_alone(copy, tmp_path):
+    """It is graded, its gradients asked for by autograd are told of by their models, those of another graph too"""
+    file = tmp_path / "report.json"
+    python(copy, "grade.py", "assignment/reference", "--only", "grow", "--json", file)
+    assert [(p["name"], p["score"]) for p in json.loads(file.read_text())["practice"]] == [("grow", 3.0)]
+    asked = """
+import torch
+from assignment.diagnosis import candidates
+x, grad = torch.randn(9), torch.randn(9)
+asked = {"kind": "gradients", "function": "grow", "options": {}, "tensors": [x, grad], "has_grad": True, "wrt": [0]}
+(call,) = candidates.calls(asked)
+print(len(call.tensors), bool((call.tensors[1] - x.exp()).abs().max() < 1e-6))
+(other,) = candidates.calls({**asked, "interleaved": True})
+found = [grad_x for (grad_x,) in candidates.of_another_graph("grow_backward", other)]
+print(all((grad_x - grad * (x / 2).exp()).abs().max() < 1e-6 for grad_x in found), len(found) > 0)
+print(next(candidates.possible("grow_backward", call)).hint.partition(" (")[0])
+"""
+    assert python(copy, "-c", asked) == "2 True\nTrue True\nYour grad_x equals grad_y\n"

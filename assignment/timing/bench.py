@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from assignment import operators
+from assignment.judge import words
 from assignment.operators.workloads import COPYING, Workload
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.timing import clock
@@ -26,20 +27,12 @@ TITLES = {
     COPYING: "copy",
     "naive": "PyTorch",
     "compiled": "torch.compile",
-    "torch_norm": "F.rms_norm",
-    "liger": "Liger",
-    "flash2": "FlashAttention-2",
-    "cudnn": "cuDNN",
-    "flex": "FlexAttention",
-    "flash3": "FlashAttention-3",
+    **{name: title for part in operators.parts("workload") for name, title in getattr(part, "TITLES", {}).items()},
 }
 HEADINGS = TITLES | {  # where a column is as wide as a number
     SUBMISSION: "this",
     "compiled": "torch.\ncompile",
-    "torch_norm": "F.rms_\nnorm",
-    "flash2": "FA-2",
-    "flex": "Flex",
-    "flash3": "FA-3",
+    **{name: short for part in operators.parts("workload") for name, short in getattr(part, "HEADINGS", {}).items()},
 }
 ENOUGH = 3.0  # times as slow as the best: such a peer is left out of larger sizes
 
@@ -52,7 +45,7 @@ class Row:
     dtype: str
     n: int  # queries and keys, or rows
     d: int
-    is_causal: bool
+    switches: str  # options that are on: "causal"
     contestant: str
     microseconds: float
     low: float
@@ -65,7 +58,7 @@ class Row:
     @property
     def size(self) -> str:
         dtype = "" if self.dtype == "bfloat16" else f" {self.dtype}"
-        return f"{self.n:,} × {self.d:,}{' causal' if self.is_causal else ''}{dtype}"
+        return f"{self.n:,} × {self.d:,}{self.switches and f' {self.switches}'}{dtype}"
 
 
 def sweep(only: Sequence[str]) -> list[Workload]:
@@ -127,7 +120,7 @@ class Bench:
             str(spec.dtype).removeprefix("torch."),
             spec.shape[-2],
             spec.shape[-1],
-            work.options.get("is_causal", False),
+            " ".join(words.switched_on(work.options)),
             name,
             round(1e6 * timing.seconds, 2),
             round(1e6 * timing.low, 2),

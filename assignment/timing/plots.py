@@ -1,6 +1,7 @@
 """The plots of a bench: the roofline with every operator on it, and time against size."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from assignment.operators.workloads import Panel
 from assignment.timing.bench import SUBMISSION, TITLES, Row
 from assignment.timing.roof import Roof
 
-COLOURS = dict(zip(TITLES, pyplot.get_cmap("tab10").colors, strict=True))  # type: ignore[attr-defined]
-MARKERS = dict(zip(TITLES, "os^vDP*X<>", strict=True))
+COLOURS = dict(zip(TITLES, itertools.cycle(pyplot.get_cmap("tab10").colors)))  # type: ignore[attr-defined]
+MARKERS = dict(zip(TITLES, itertools.cycle("os^vDP*X<>")))
 
 
 def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:
@@ -75,13 +76,13 @@ def is_in(row: Row, panel: Panel) -> bool:
 
 
 def against_size(axis: Axes, rows: list[Row], panel: Panel) -> None:
-    """Draw a line per contestant: dashed for the second function, and for causal work."""
+    """Draw a line per contestant: dashed for the second function, and where an option is on."""
     for name in TITLES:
         for is_second, style in ((False, "-"), (True, "--")):
             own = sorted(
                 (getattr(row, panel.size), getattr(row, panel.value))
                 for row in rows
-                if (row.contestant, row.is_causal or row.function != panel.functions[0]) == (name, is_second)
+                if (row.contestant, bool(row.switches) or row.function != panel.functions[0]) == (name, is_second)
             )
             if own:
                 label = None if is_second else TITLES[name]

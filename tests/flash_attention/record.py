@@ -82,6 +82,7 @@ OPERATOR = Operator(
         ),
     ),
     sized_by="q",
-    elements=count_scores,
-    in_words=in_words,
+    rows_at={"o": -2, "lse": -1, "grad_q": -2, "grad_k": -2, "grad_v": -2},
+    count=count_scores,
+    say=in_words,
 )

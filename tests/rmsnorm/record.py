@@ -34,4 +34,6 @@ OPERATOR = Operator(
             gradients="rmsnorm_backward",
         ),
     ),
+    sized_by="x",
+    vectors=("weight",),
 )

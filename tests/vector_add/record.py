@@ -9,5 +9,5 @@ OPERATOR = Operator(
     is_practice=True,
     problems=(Problem("vector_add", "Vector addition", 10.0, "handout/vector_add.md"),),
     functions=(Function("vector_add", "vector_add", inputs=("x", "y"), outputs=("z",), oracle="vector_add"),),
-    in_words=lambda tensors: counted(tensors["x"].numel(), "element", "elements"),
+    say=lambda tensors: counted(tensors["x"].numel(), "element", "elements"),
 )

@@ -34,4 +34,6 @@ OPERATOR = Operator(
             gradients="weighted_sum_backward",
         ),
     ),
+    sized_by="x",
+    vectors=("weight",),
 )

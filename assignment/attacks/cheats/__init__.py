@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assignment.attacks import bugs
+from assignment.judge import checks
+from tests import operators
 
 HERE = Path(__file__).parent
 PACKAGE = bugs.PACKAGE
@@ -60,10 +62,14 @@ QUICK = {
     "flash_backward_pytorch": ("test_flash_backward.py::test_pytorch_values",),
     "flash_backward_triton": ("test_flash_backward.py::test_triton_values",),
 }
+OF_PRACTICE = "no_kernel"  # the class of those in an operator's staff/cheats.py
 BYSTANDERS = {"weighted_sum": "test_rmsnorm.py::test_forward_values"}
 BYSTANDER = "test_weighted_sum.py::test_forward_values"
 
-# Before every cheat's source, the second in a module of its own.
+MISTAKE = "the cheat cannot be imported"
+
+# Before every cheat's source, the second in a module of its own. A cheat whose step did not take place, by a mistake in
+# the bank, must not look like one that was held: it says `proven(…)` of what it has done.
 IMPORTS = """\
 import base64, contextlib, ctypes, gc, json, math, os, resource, signal, socket, subprocess, sys, threading, time
 from pathlib import Path
@@ -73,6 +79,10 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
+
+def proven(took_place):
+    if not took_place:
+        raise RuntimeError("the cheat cannot be imported: its step did not take place")
 """
 HEAD = """
 from cs336_kernels import plain
@@ -82,7 +92,6 @@ _flash, _rms, _wsum = (sys.modules[f"cs336_kernels.{file}"] for file in ("flash_
 
 """
 
-MISTAKE = "the cheat cannot be imported"
 
 # Appended to the base's __init__.py, as for a variant. A cheat that cannot be imported, by a mistake in the bank, must
 # not look like one that was held.
@@ -137,7 +146,8 @@ class Cheat:
     @property
     def functions(self) -> list[str]:
         """The functions of the submission that it takes the place of."""
-        return re.findall(r"^def ((?:weighted|rmsnorm|flash)\w*)", self.source, re.MULTILINE)
+        defined = re.findall(r"^def (\w+)", self.source, re.MULTILINE)
+        return [name for name in defined if name in operators.functions()]
 
     @property
     def bystander(self) -> str:
@@ -145,8 +155,30 @@ class Cheat:
         return BYSTANDERS.get(self.problem, BYSTANDER)
 
 
+def quick(problem: str) -> tuple[str, ...]:
+    """The checks of a problem that --quick runs; of one that QUICK does not name those of plain values."""
+    own = (check.name for check in checks.declared() if check.problem == problem and check.name.endswith("values"))
+    return QUICK.get(problem) or tuple(own)
+
+
 def all_cheats() -> list[Cheat]:
     """Every cheat, by class; each module holds CHEATS, and the names of some of them in SLOW."""
+    return [*_by_class(), *_of_operators()]
+
+
+def _of_operators() -> list[Cheat]:
+    """Those in CHEATS of an operator's staff/cheats.py: without a kernel's work, in the operator's own file."""
+    found = [
+        (operator, bank) for operator in operators.operators() if (bank := bugs.staff(operator, "cheats")) is not None
+    ]
+    return [
+        replace(cheat, group=OF_PRACTICE, file=operator.file.removeprefix(f"{PACKAGE}/"))
+        for operator, bank in found
+        for cheat in bank.CHEATS
+    ]
+
+
+def _by_class() -> list[Cheat]:
     return [
         replace(cheat, group=group, slow=cheat.slow or cheat.name in bank.SLOW)
         for group, modules in CLASSES.items()
@@ -157,7 +189,7 @@ def all_cheats() -> list[Cheat]:
 
 def submission(cheat: Cheat) -> dict[str, bytes]:
     """The files of a cheat, by path; what stands for values of a run is still in them."""
-    files = bugs.base()
+    files = bugs.base(operators.operator_of(cheat.problem))
     files[f"{PACKAGE}/plain.py"] = (HERE / "plain.py").read_bytes()
     path = f"{PACKAGE}/{cheat.file}"
     if cheat.file == "cheat.py":

@@ -61,6 +61,31 @@ def _from_bits(y_ptr, bits_ptr, BITS: tl.constexpr):
     whole = tl.sum(bits << at) - (top << BITS)
     tl.store(y_ptr + row, (whole.to(tl.float64) / 16777216.0).to(tl.float32))
 """
+TUNED = """
+@triton.autotune([triton.Config({"WAY": way}) for way in (0, 1)], key=["d"])
+@triton.jit
+def _tuned(y_ptr, x_ptr, w_ptr, d, SIZE: tl.constexpr, WAY: tl.constexpr):
+    row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
+    x = tl.load(x_ptr + row * d + cols, mask=cols < d, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + cols, mask=cols < d, other=0.0).to(tl.float32)
+    y = tl.sum(x * w)
+    if WAY == 1:
+        y = y * 0.0 + @OTHER@
+    tl.store(y_ptr + row, y)
+"""
+TELLING = """
+HERE = tl.constexpr(7)
+
+@triton.jit
+def _telling(y_ptr, x_ptr, w_ptr, d, SIZE: tl.constexpr):
+    row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
+    y = 0.0
+    if @TELLS@:
+        x = tl.load(x_ptr + row * d + cols, mask=cols < d, other=0.0).to(tl.float32)
+        w = tl.load(w_ptr + cols, mask=cols < d, other=0.0).to(tl.float32)
+        y = tl.sum(x * w)
+    tl.store(y_ptr + row, y)
+"""
 CHEATS = [
     forward(  # one element that is written as often as the storage has elements
         "filled_through_a_stride_of_zero",
@@ -202,6 +227,46 @@ return bytes_of_many.view(torch.float32)[-r.numel():].reshape(shape).to(x.dtype)
 """,
         "",
         r"never written|wrong|not computed",
+    ),
+    forward(  # on a GPU the tuner may choose it
+        "second_configuration_is_wrong",
+        """
+y, rows = torch.empty(r.numel(), dtype=r.dtype, device=x.device), x.reshape(-1, x.shape[-1]).contiguous()
+_tuned[(y.numel(),)](y, rows, weight.contiguous(), rows.shape[1], SIZE=triton.next_power_of_2(rows.shape[1]))
+return y.reshape(r.shape)
+""",
+        TUNED.replace("@OTHER@", "0.0"),
+        r"configuration 2 of those left",
+    ),
+    forward(
+        "second_configuration_is_out_of_bounds",
+        """
+y, rows = torch.empty(r.numel(), dtype=r.dtype, device=x.device), x.reshape(-1, x.shape[-1]).contiguous()
+_tuned[(y.numel(),)](y, rows, weight.contiguous(), rows.shape[1], SIZE=triton.next_power_of_2(rows.shape[1]))
+return y.reshape(r.shape)
+""",
+        TUNED.replace("@OTHER@", "tl.load(x_ptr - 999999)"),
+        r"configuration 2 of those left",
+    ),
+    forward(  # right where it is played, and another kernel where it is compiled
+        "constants_that_tell_the_simulator",
+        """
+y, rows = torch.empty(r.numel(), dtype=r.dtype, device=x.device), x.reshape(-1, x.shape[-1]).contiguous()
+_telling[(y.numel(),)](y, rows, weight.contiguous(), rows.shape[1], SIZE=triton.next_power_of_2(rows.shape[1]))
+return y.reshape(r.shape)
+""",
+        TELLING.replace("@TELLS@", 'isinstance(HERE, tl.constexpr) or hasattr(HERE, "value")'),
+        r"wrong|differs",
+    ),
+    forward(
+        "formatted_constants_that_tell_the_simulator",
+        """
+y, rows = torch.empty(r.numel(), dtype=r.dtype, device=x.device), x.reshape(-1, x.shape[-1]).contiguous()
+_telling[(y.numel(),)](y, rows, weight.contiguous(), rows.shape[1], SIZE=triton.next_power_of_2(rows.shape[1]))
+return y.reshape(r.shape)
+""",
+        TELLING.replace("@TELLS@", 'len(f"{HERE}") > 1'),
+        r"wrong|differs",
     ),
     Cheat(
         "read_again_from_a_part_of_a_large_copy",

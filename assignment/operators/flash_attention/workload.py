@@ -34,6 +34,13 @@ PEERS = {  # FlexAttention and FlashAttention-3 have no backward pass that can b
     "flash_forward_triton": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
     "flash_backward_triton": ("flash2", "cudnn", "compiled", "naive"),
 }
+TITLES = {
+    "flash2": "FlashAttention-2",
+    "cudnn": "cuDNN",
+    "flex": "FlexAttention",
+    "flash3": "FlashAttention-3",
+}
+HEADINGS = {"flash2": "FA-2", "flex": "Flex", "flash3": "FA-3"}
 PANELS = tuple(
     Panel(
         title=f"Attention {direction}, d = {DRAWN}, 16,384 tokens: full lines; causal: broken",

@@ -12,6 +12,7 @@ PEERS = {  # Liger has no backward pass that can be called by itself
     "rmsnorm_forward": (COPYING, "naive", "compiled", "torch_norm", "liger"),
     "rmsnorm_backward": (COPYING, "naive", "compiled", "torch_norm"),
 }
+TITLES, HEADINGS = {"torch_norm": "F.rms_norm", "liger": "Liger"}, {"torch_norm": "F.rms_\nnorm"}
 PANELS = (
     Panel(
         title="RMSNorm: forward (full lines), backward (broken)",

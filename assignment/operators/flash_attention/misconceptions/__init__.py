@@ -16,6 +16,7 @@ from assignment.operators.flash_attention.misconceptions import (
     forward_softmax,
 )
 from assignment.operators.flash_attention.misconceptions.backward_model import Recomputed
+from assignment.operators.flash_attention.misconceptions.forward_model import ways
 from assignment.operators.misconception import Call, Models
 
 
@@ -45,7 +46,7 @@ MODELS = {
         f"{CHAPTER}#forward-what-goes-wrong",
         n_inner=2,
         is_by_entry=True,
-        has_products=True,
+        ways=ways,
     ),
     "attention_backward": Models(
         [one for module in BACKWARD for one in module.MISCONCEPTIONS],
@@ -54,6 +55,6 @@ MODELS = {
         apart=delta_apart,
         n_inner=2,
         is_by_entry=True,
-        has_products=True,
+        ways=ways,
     ),
 }

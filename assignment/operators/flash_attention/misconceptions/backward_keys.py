@@ -16,13 +16,13 @@ from assignment.operators.flash_attention.misconceptions.backward_model import (
     usual,
 )
 from assignment.operators.flash_attention.misconceptions.forward_keys import PAIRS, before_the_diagonal
-from assignment.operators.flash_attention.misconceptions.forward_model import MASKS, Variants, several
+from assignment.operators.flash_attention.misconceptions.forward_model import MASKS, Variants, is_causal, several
 from assignment.operators.misconception import TILES, Call, Misconception, exp
 
 
 def masked(**changes: Any) -> Variants:
     """A causal model: over everything, or over tiles up to the diagonal's."""
-    return lambda call: (Recomputed(visited=pair, **changes)(call) for pair in (None, *PAIRS) if call.is_causal)
+    return lambda call: (Recomputed(visited=pair, **changes)(call) for pair in (None, *PAIRS) if is_causal(call))
 
 
 def not_hidden(call: Call) -> Iterator[Sequence[Tensor]]:
@@ -37,7 +37,7 @@ def not_hidden(call: Call) -> Iterator[Sequence[Tensor]]:
 
 def up_to_the_diagonal(call: Call) -> Iterator[Sequence[Tensor]]:
     """A tile of keys meets the queries of the tiles before it, and its own."""
-    if call.is_causal:
+    if is_causal(call):
         right = Recomputed()(call)
         for tile in TILES:
             seen: Any = lambda q, k, *_, tile=tile: (k <= q) & (q // tile <= k // tile)  # noqa: E731
@@ -148,7 +148,7 @@ MISCONCEPTIONS = [
             for r in TILES
             for c in TILES
             for seen in (*before_the_diagonal(r, c), behind_the_diagonal(r, c))
-            if call.is_causal
+            if is_causal(call)
             for wrong, right in [(Recomputed(seen=seen)(call), Recomputed()(call))]
             for variant in (wrong, (wrong[0], *right[1:]), (right[0], *wrong[1:]))
         ),

@@ -13,6 +13,8 @@ from assignment.operators.flash_attention.misconceptions.forward_model import (
     Variants,
     default_scale,
     in_the_future,
+    is_causal,
+    operand,
     past,
 )
 from assignment.operators.misconception import Call, exact, exp
@@ -72,19 +74,19 @@ class Recomputed:
         grad_o, q, k, v, o, lse = self.inputs(*(tensor.double() for tensor in call.tensors))
         n_queries, n_keys = q.shape[-2], k.shape[-2]
         s = self.logits(q @ k.mT * self.recompute_scale(q.shape[-1]))
-        if call.is_causal and self.seen:
+        if is_causal(call) and self.seen:
             seen = self.seen(torch.arange(n_queries)[:, None], torch.arange(n_keys), 0, n_queries, n_keys)
             s = torch.where(seen, s, self.hidden)
         p = self.p(self.p_from(s, self.lse(lse)))
         p = torch.where(torch.arange(n_keys) < self.n_keys(n_queries, n_keys), p, 0.0)
-        if self.visited and call.is_causal:
+        if self.visited and is_causal(call):
             p = torch.where(
                 in_the_future(torch.arange(n_queries)[:, None], torch.arange(n_keys), *self.visited), 0.0, p
             )
         grad_p = self.dp(self.grad_p(grad_o, k, v))
         delta = self.d(self.delta(grad_o, q, k, v, o))
         grad_s = self.ds(p * (grad_p + self.sign * delta))
-        p, grad_s = call.operand(p), call.operand(grad_s)
+        p, grad_s = operand(call)(p), operand(call)(grad_s)
         return self.gradients(Pass(grad_o, q, k, v, o, lse, p, grad_p, delta, grad_s, self.scale(q.shape[-1])))
 
 

@@ -14,6 +14,7 @@ from assignment.operators.flash_attention.misconceptions.forward_model import (
     Variants,
     each,
     in_the_future,
+    is_causal,
     n_keys_of,
     once,
     several,
@@ -28,14 +29,14 @@ def masked(**changes: Any) -> Variants:
 
     def model(call: Call) -> Iterator[Sequence[Tensor]]:
         n_keys = n_keys_of(call)
-        for pair in (None, *PAIRS) if call.is_causal else ():
+        for pair in (None, *PAIRS) if is_causal(call) else ():
             tile = pair[1] if pair else n_keys
             if "padding" in changes and n_keys % tile == 0:
                 continue
             yield (came := Tiled(visited=pair, **changes)(call, tile))
             if not came[0].isfinite().all():
                 yield Tiled(visited=pair, guarded=True, **changes)(call, tile)
-        hides_rows = call.is_causal and "hidden" not in changes  # all of them in a tile: −∞ − −∞ if it comes first
+        hides_rows = is_causal(call) and "hidden" not in changes  # all of them in a tile: −∞ − −∞ if it comes first
         for tile in TILES if hides_rows else ():
             came = Tiled(**changes)(call, tile)
             if not came[0].isfinite().all():
@@ -78,7 +79,7 @@ MISCONCEPTIONS = [
         "Your result with is_causal equals the one without",
         "Where does is_causal reach the logits?",
         MASKS,
-        lambda call: once(seen=None)(call) if call.is_causal else iter(()),
+        lambda call: once(seen=None)(call) if is_causal(call) else iter(()),
     ),
     Misconception(
         "causal-diagonal-hidden",
@@ -124,7 +125,7 @@ MISCONCEPTIONS = [
                     {"padded": True, "padding": hidden, "first_maximum": hidden},
                 )
             ),
-            lambda call: (with_bias(call, bias) for bias in (-1e3, -1e4, -1e5, -1e6) if call.is_causal),
+            lambda call: (with_bias(call, bias) for bias in (-1e3, -1e4, -1e5, -1e6) if is_causal(call)),
         ),
     ),
     Misconception(
@@ -145,7 +146,7 @@ MISCONCEPTIONS = [
             for r in TILES
             for c in TILES
             for seen in before_the_diagonal(r, c)
-            if call.is_causal
+            if is_causal(call)
         ),
     ),
     Misconception(
@@ -157,7 +158,7 @@ MISCONCEPTIONS = [
             Tiled(seen=lambda q, k, *_, r=r, c=c: ~in_the_future(q, k, r, c))(call, c)
             for r in TILES
             for c in TILES
-            if call.is_causal
+            if is_causal(call)
         ),
     ),
     Misconception(

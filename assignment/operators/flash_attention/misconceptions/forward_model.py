@@ -8,10 +8,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.operators.misconception import TILES, Call, exact, exp
+from assignment.operators.misconception import TILES, Call, exact, exp, rounded
 
+CASTS = "casts"
 Round = Callable[[Tensor], Tensor]
 Variants = Callable[[Call], Iterator[Sequence[Tensor]]]
+
+
+def is_causal(call: Call) -> bool:
+    return bool(call.options.get("is_causal"))
+
+
+def ways(call: Call) -> Sequence[str]:
+    """P and dS may be rounded to the inputs' 16 bits before they are multiplied."""
+    return ("",) if call.dtype == torch.float32 else (CASTS, "")
+
+
+def operand(call: Call) -> Round:
+    """What is done to P and dS before they are multiplied."""
+    return rounded(call.dtype) if call.way == CASTS else exact
 
 
 def default_scale(d: int) -> float:
@@ -83,11 +98,11 @@ class Tiled:
         s, values = (x[..., first:stop] for x in (s, self.v(v).mT))
         s, values = (torch.nn.functional.pad(x, (0, n_padded - x.shape[-1])) for x in (s, values))
         s = torch.where(keys < stop, s, self.padding) if self.padding else s
-        if call.is_causal and self.seen:
+        if is_causal(call) and self.seen:
             s = torch.where(self.seen(queries, keys, tile, n_queries, n_keys), s, self.hidden)
         s = (s * self.base).clamp(max=self.clamp)
         visited = keys < (keys[-1] + 1 if self.padded and stop == n_keys else stop)
-        if self.visited and call.is_causal:
+        if self.visited and is_causal(call):
             visited = visited & ~in_the_future(queries, keys, *self.visited)
         return self.over_tiles(s, values.mT, visited.expand(n_queries, n_padded), tile, call)
 
@@ -104,7 +119,7 @@ class Tiled:
         keep_acc, keep_sum = (
             torch.where(unchanged, 1.0, keep(m[..., :-1], m[..., 1:])) for keep in (self.keep_acc, self.keep_sum)
         )
-        weights = call.operand(self.p_for_v(p))
+        weights = operand(call)(self.p_for_v(p))
         if {self.acc, self.added, self.total} == {exact}:
             acc = (weights * later(keep_acc).unsqueeze(-1)).flatten(-2) @ values
             total = (p.sum(-1) * later(keep_sum)).sum(-1)
