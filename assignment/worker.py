@@ -66,7 +66,8 @@ def prepare(role: str) -> None:
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     # Of Triton's, for each kernel anew: it would hide what the submission prints.
-    warnings.filterwarnings("ignore", message=r"tl\.make_block_ptr is deprecated", category=UserWarning)
+    deprecated = r"tl\.(make_block_ptr|cat\(can_reorder=True\)|reshape\(can_reorder=True\)) is deprecated"
+    warnings.filterwarnings("ignore", message=deprecated, category=UserWarning)
     # PyTorch looks for the GPU that host code hears of, and its sandbox has none
     if role == "record":
         warnings.filterwarnings("ignore", message="CUDA initialization", category=UserWarning)

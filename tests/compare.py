@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 MAP_LINES, MAP_COLUMNS = 8, 64
+LARGEST_OVER = 1e9  # of a map: JSON has no infinity
 FLOAT32_EPS = torch.finfo(torch.float32).eps
 
 
@@ -103,7 +104,7 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
     margins = [_margin(output, want) for want, output in zip(expected.values(), outputs, strict=True)]
     for (name, want), output, margin in zip(expected.items(), outputs, margins, strict=True):
         if margin > 1:
-            drawn = where_wrong(name, output, _over(output, want) > 1, want.rows)
+            drawn = where_wrong(name, output, _over(output, want), want.rows)
             others = [_said(*other) for other in zip(expected, outputs, margins, strict=True) if other[0] != name]
             message = _explain(name, output, want, drawn, others)
             raise Mismatch(message, max(margins), outputs, expected, drawn)
@@ -180,6 +181,7 @@ class Map:
     shape: tuple[int, int]
     tile: tuple[int, int]
     cells: tuple[str, ...]  # . right, + partly wrong, # wrong, N NaN
+    over: tuple[tuple[float, ...], ...]  # the largest error in each tile, in its bounds; at most LARGEST_OVER
 
     @property
     def lines(self) -> list[str]:
@@ -191,25 +193,25 @@ class Map:
         ]
 
 
-def where_wrong(name: str, got: Tensor, wrong: Tensor, rows: bool) -> Map | None:
-    """The map of the first batch with an error; None where all of it is alike."""
-    if wrong.ndim == 0:
+def where_wrong(name: str, got: Tensor, over: Tensor, rows: bool) -> Map | None:
+    """The map of the first batch with an error; None where all of it is alike. over: the errors in their bounds."""
+    if over.ndim == 0:
         return None
-    inner = min(2 if rows else 1, wrong.ndim)
-    batch = tuple(wrong.nonzero()[0].tolist())[: wrong.ndim - inner]
-    wrong, nan = (mask[batch].reshape(-1 if inner == 2 else 1, mask.shape[-1]) for mask in (wrong, got.isnan()))
+    inner = min(2 if rows else 1, over.ndim)
+    batch = tuple((over > 1).nonzero()[0].tolist())[: over.ndim - inner]
+    over, nan = (x[batch].reshape(-1 if inner == 2 else 1, x.shape[-1]) for x in (over, got.isnan()))
+    wrong = over > 1
     height, width = (_tile(n, most) for n, most in zip(wrong.shape, (MAP_LINES, MAP_COLUMNS), strict=True))
-    cells = tuple(
-        "".join(
-            _mark(*(mask[top : top + height, left : left + width] for mask in (wrong, nan)))
-            for left in range(0, wrong.shape[1], width)
-        )
+    tiles = [
+        [(slice(top, top + height), slice(left, left + width)) for left in range(0, wrong.shape[1], width)]
         for top in range(0, wrong.shape[0], height)
-    )
+    ]
+    cells = tuple("".join(_mark(wrong[tile], nan[tile]) for tile in row) for row in tiles)
     if len(signs := set("".join(cells))) == 1 or signs == {"+", "#"}:
         return None
     where = f"{name}[{', '.join(map(str, batch))}]" if batch else name
-    return Map(where, (wrong.shape[0], wrong.shape[1]), (height, width), cells)
+    largest = tuple(tuple(round(min(over[tile].max().item(), LARGEST_OVER), 3) for tile in row) for row in tiles)
+    return Map(where, (wrong.shape[0], wrong.shape[1]), (height, width), cells, largest)
 
 
 def _tile(n: int, most: int) -> int:

@@ -16,6 +16,8 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
+import triton
+
 from assignment.attacks import cheats_page, page, whole_runs, yardstick
 from assignment.attacks.cheats import CONFINED, quick
 from assignment.attacks.corpus import CHEAT, VARIANT, Entry, entries
@@ -23,6 +25,7 @@ from assignment.attacks.judging import Job, Result, digest, judge_all, key
 from assignment.attacks.verdicts import Row, judge
 from assignment.judge import checks
 from assignment.judge.pool import pick_device
+from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
 
 SEEDS = {"bug": 5, "variant": 10, "cheat": 1}
 PRACTICE = "practice"
@@ -68,10 +71,21 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def has_block_pointers(entry: Entry) -> bool:
+    """Return whether a submission makes block pointers, which Triton 3.9 has no longer."""
+    return any(b"tl.make_block_ptr" in content for content in entry.submission.files.values())
+
+
 def main() -> int:
     options = parse_arguments(sys.argv[1:])
     part, n_parts = map(int, options.shard.split("/"))
     chosen = [entry for entry in entries() if selected(entry, options.names)][part - 1 :: n_parts]
+    removed = [entry for entry in chosen if not HAS_BLOCK_POINTERS and has_block_pointers(entry)]
+    if removed:
+        print(
+            f"not graded, for Triton {triton.__version__} has no block pointers: {', '.join(e.name for e in removed)}"
+        )
+        chosen = [entry for entry in chosen if entry not in removed]
     if options.names == [yardstick.NAME]:  # what it costs is counted in its own problem
         chosen = [replace(entry, problems=(entry.problem,)) for entry in chosen]
     if options.list:

@@ -1,6 +1,5 @@
 """What needs a person before grades are published, with the code around the lines it names."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,23 +7,12 @@ from typing import Any
 from assignment import text
 from assignment.classroom import decisions
 from assignment.classroom.decisions import Decision
+from assignment.commands.excerpts import PLACE, Excerpt, excerpts
 from assignment.judge import causes, score
 from assignment.sandbox import rungs
-from assignment.submission import PACKAGE, UnusableSubmission, read
+from assignment.submission import UnusableSubmission, read
 
 NO_GRADE, SANDBOX = "not graded", "sandbox"
-AROUND = 4  # lines before and after the one that is named
-MAX_EXCERPTS = 5
-PLACE = re.compile(rf"({PACKAGE}/[\w./-]+\.py)[:\"](?:, line )?(\d+)")
-
-
-@dataclass(frozen=True)
-class Excerpt:
-    """Lines of a submission around one that a message names."""
-
-    path: str
-    line: int
-    lines: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -66,18 +54,6 @@ def sources(folder: Path, name: str, sha256: str) -> dict[str, str]:
     except UnusableSubmission:
         return {}
     return kept.sources if kept.sha256 == sha256 else {}
-
-
-def excerpts(message: str, files: dict[str, str]) -> tuple[Excerpt, ...]:
-    """Return the code around each line that a message names, once."""
-    found: dict[tuple[str, int], Excerpt] = {}
-    for path, number in PLACE.findall(message):
-        line, lines = int(number), files.get(path, "").splitlines()
-        if 0 < line <= len(lines) and (path, line) not in found:
-            first, last = max(1, line - AROUND), min(len(lines), line + AROUND)
-            shown = tuple((i, text.line(lines[i - 1])) for i in range(first, last + 1))
-            found[path, line] = Excerpt(path, line, shown)
-    return tuple(found.values())[:MAX_EXCERPTS]
 
 
 def is_below(got: str, asked: str) -> bool:

@@ -115,8 +115,7 @@ def unsaid(entry: dict[str, Any]) -> list[str]:
 
 def show_picture(console: Console, result: score.CheckResult, file: Path) -> None:
     """Draw the picture of the first failing case that has a map."""
-    mapped = [case for case in result.cases if case.map]
-    case = result.worst if result.worst in mapped else next(iter(mapped), None)
+    case = score.mapped(result)
     if case is None or case.map is None:
         console.print(Text("  no picture: no result here is wrong in some places and right in others"))
         return

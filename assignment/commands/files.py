@@ -1,21 +1,39 @@
-"""The report as JSON, JUnit XML and Markdown, and how they are written."""
+"""The report as JSON, JUnit XML, Markdown and a page, and how they are written."""
 
 import argparse
 import json
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from assignment import text
-from assignment.commands import markdown
+from assignment.commands import markdown, progress
 from assignment.commands.report import short
 from assignment.judge import score
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
-def write(options: argparse.Namespace, data: dict[str, Any]) -> list[str]:
-    """Write the files that were asked for; returns what could not be written, and why."""
+
+def write(options: argparse.Namespace, data: dict[str, Any], sources: Mapping[str, str] = NOTHING) -> list[str]:
+    """Write the files that were asked for; returns what could not be written, and why.
+
+    sources: the submission's, for a page that shows the lines around those that a message names.
+    """
+
+    def as_page(report: dict[str, Any]) -> bytes:
+        from assignment.commands import page  # loads jinja2
+
+        return page.of_report(report, sources, progress.scores(options.path, report), options.watch)
+
     unwritten = []
-    forms = ((options.json, as_json), (options.junit, junit), (options.markdown, as_markdown))
+    forms = (
+        (options.json, as_json),
+        (options.junit, junit),
+        (options.markdown, as_markdown),
+        (options.html, as_page),
+    )
     for path, form in forms:
         try:
             if path:

@@ -76,7 +76,7 @@ def _check_sandbox(options: argparse.Namespace) -> None:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    for path in filter(None, (options.json, options.junit, options.markdown, options.csv, options.plot)):
+    for path in filter(None, (options.json, options.junit, options.markdown, options.html, options.csv, options.plot)):
         try:
             if not path.absolute().parent.is_dir():
                 raise UnusableSubmission(f"{path}: cannot be written: no folder {path.absolute().parent}")

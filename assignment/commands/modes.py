@@ -10,13 +10,21 @@ from assignment.commands import explain, next_check, run, watch
 from assignment.judge import checks
 from assignment.submission import Submission, UnusableSubmission
 
-REPORTS = {"json": "--json", "junit": "--junit", "markdown": "--markdown", "fail_under": "--fail-under"}
+REPORTS = {
+    "json": "--json",
+    "junit": "--junit",
+    "markdown": "--markdown",
+    "html": "--html",
+    "fail_under": "--fail-under",
+}
 
 
 def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[run.Mode, list[checks.Check]]:
     """Return what to do, and with which checks; raises UnusableSubmission where the options do not fit together."""
     asked = [f"--{name}" for name in ("next", "explain", "watch") if getattr(options, name)]
     unfit = [option for name, option in REPORTS.items() if getattr(options, name) is not None]
+    if asked == ["--watch"] and "--html" in unfit:
+        unfit.remove("--html")
     if asked and unfit:
         raise UnusableSubmission(
             f"{asked[0]} shows and does not report: leave out {' and '.join(unfit)}, or {asked[0]}"

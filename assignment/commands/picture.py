@@ -1,16 +1,20 @@
-"""Where a result is wrong, as a picture: one cell for each tile of its rows and columns."""
+"""Where a result is wrong and by how much, as a picture: one cell for each tile of its rows and columns."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RIGHT, PARTLY, WRONG, NOT_A_NUMBER = ".", "+", "#", "N"
-STATES = {  # what a cell says, and its colour: told apart without seeing red from green, on white and on black
-    RIGHT: ("right", "#c8d6e5"),
-    PARTLY: ("partly wrong", "#f0a868"),
-    WRONG: ("wrong", "#d35400"),
-    NOT_A_NUMBER: ("NaN, or never written", "#5b2c6f"),
+SIGNS = ".+#N"  # of a map's cells: right, partly wrong, wrong, NaN
+NOT_A_NUMBER = "N"
+# What a cell says, and its colour: told apart without seeing red from green, on white and on black.
+LEVELS = {
+    "right": "#c8d6e5",
+    "off by up to 10 bounds": "#f3c18b",
+    "off by up to 1,000 bounds": "#e07b2e",
+    "off by more": "#a63a00",
+    "NaN, or never written": "#5b2c6f",
 }
+REACH = (1.0, 10.0, 1000.0)  # the largest errors of the first levels, in bounds
 MAX_INCHES = 9.0
 INCHES = 0.28  # of a cell, where there is room
 
@@ -23,7 +27,8 @@ class TileMap:
     case: str  # "77 queries, 77 keys, d 64, causal, bfloat16"
     shape: tuple[int, int]  # of the matrix; a vector is a row
     tile: tuple[int, int]
-    cells: tuple[str, ...]  # a string for each row of tiles, a character of STATES for each tile: the worst inside
+    cells: tuple[str, ...]  # a string for each row of tiles, a character of SIGNS for each tile
+    over: tuple[tuple[float, ...], ...]  # likewise, the largest error in each tile, in its bounds
 
 
 def draw(tiles: TileMap, file: Path) -> None:
@@ -35,18 +40,16 @@ def draw(tiles: TileMap, file: Path) -> None:
     inches = min(INCHES, MAX_INCHES / max(rows, columns))
     figure = Figure(figsize=(max(columns * inches, 3.5) + 1.0, max(rows * inches, 0.5) + 1.8), layout="constrained")
     axes = figure.subplots()
-    order = list(STATES)
-    colours = [STATES[state][1] for state in order]
+    found = levels(tiles)
     axes.pcolormesh(
         [tiles.tile[1] * i for i in range(columns)] + [tiles.shape[1]],
         [tiles.tile[0] * i for i in range(rows)] + [tiles.shape[0]],
-        [[order.index(cell) for cell in row] for row in tiles.cells],
-        cmap=colour_map(colours), vmin=0, vmax=len(order) - 1, edgecolors="white", linewidth=0.5,
+        found, cmap=colour_map([*LEVELS.values()]), vmin=0, vmax=len(LEVELS) - 1, edgecolors="white", linewidth=0.5,
     )  # fmt: skip
     axes.invert_yaxis()  # row 0 is on top
     axes.set(xlabel="column", ylabel="row", title=f"{tiles.name}\n{tiles.case}")
-    seen = {cell for row in tiles.cells for cell in row}
-    legend = [Patch(color=colour, label=label) for state, (label, colour) in STATES.items() if state in seen]
+    seen = {level for row in found for level in row}
+    legend = [Patch(color=colour, label=label) for i, (label, colour) in enumerate(LEVELS.items()) if i in seen]
     figure.legend(handles=legend, loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(file, dpi=130)
 
@@ -54,9 +57,23 @@ def draw(tiles: TileMap, file: Path) -> None:
 def grid(tiles: TileMap) -> tuple[int, int]:
     """Return how many tiles there are down and across."""
     rows, columns = (-(-size // tile) for size, tile in zip(tiles.shape, tiles.tile, strict=True))
-    if [len(row) for row in tiles.cells] != [columns] * rows or set("".join(tiles.cells)) - STATES.keys():
-        raise ValueError(f"expected {rows} × {columns} cells of {' '.join(STATES)}, got {tiles.cells}")
+    expected = [columns] * rows
+    if [len(row) for row in tiles.cells] != expected or set("".join(tiles.cells)) - set(SIGNS):
+        raise ValueError(f"expected {rows} × {columns} cells of {' '.join(SIGNS)}, got {tiles.cells}")
+    if [len(row) for row in tiles.over] != expected:
+        raise ValueError(f"expected {rows} × {columns} errors, got {tiles.over}")
     return rows, columns
+
+
+def levels(tiles: TileMap) -> list[list[int]]:
+    """Return the level of each cell, a place in LEVELS; raises ValueError if the map is none."""
+    grid(tiles)
+    rows = zip(tiles.cells, tiles.over, strict=True)
+    return [[level(cell, error) for cell, error in zip(*row, strict=True)] for row in rows]
+
+
+def level(cell: str, error: float) -> int:
+    return len(LEVELS) - 1 if cell == NOT_A_NUMBER else sum(error > most for most in REACH)
 
 
 def colour_map(colours: list[str]) -> Any:

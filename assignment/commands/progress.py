@@ -14,6 +14,7 @@ from assignment.judge import score
 
 KIND = "progress"
 MAX_NAMED = 5
+MAX_KEPT = 50  # scores
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Kept:
 
     best: float
     good: dict[str, bool]  # by check: whether it kept its points
+    scores: tuple[float, ...] = ()  # of the last runs
 
 
 def lines(path: Path, report: dict[str, Any]) -> list[str]:
@@ -29,8 +31,15 @@ def lines(path: Path, report: dict[str, Any]) -> list[str]:
     name = key(path, report)
     before, now = recall(name), good(report)
     best = max(report["score"], before.best if before else 0.0)
-    cache.remember(name, {"best": best, "good": now}, KIND)
+    scores = [*(before.scores if before else ()), report["score"]][-MAX_KEPT:]
+    cache.remember(name, {"best": best, "good": now, "scores": scores}, KIND)
     return compare(before, report) if before else []
+
+
+def scores(path: Path, report: dict[str, Any]) -> list[float]:
+    """Return the scores of earlier full grades of a folder, and this one's."""
+    before = recall(key(path, report))
+    return [*(before.scores if before else ()), report["score"]]
 
 
 def compare(before: Kept, report: dict[str, Any]) -> list[str]:
@@ -70,4 +79,7 @@ def recall(name: str) -> Kept | None:
     best, verdicts = data.get("best"), data.get("good")
     if not isinstance(best, int | float) or not 0 <= best <= 100 or not isinstance(verdicts, dict):
         return None
-    return Kept(float(best), verdicts)
+    scores = data.get("scores", [])
+    if not isinstance(scores, list) or not all(isinstance(one, int | float) and 0 <= one <= 100 for one in scores):
+        scores = []
+    return Kept(float(best), verdicts, tuple(map(float, scores)))

@@ -8,6 +8,8 @@ from typing import Any
 import triton
 
 from assignment.simulator.triton_private import (
+    COMPILERS_NO_BLOCK_POINTERS,
+    NO_BLOCK_POINTERS,
     CompilationError,
     CompileTimeAssertionFailure,
     JITCallable,
@@ -57,6 +59,8 @@ def _of_the_front_end(error: CompilationError) -> str:
         message = match[2].replace("\\n", "\n").replace("\\'", "'")
     if isinstance(chain[-1], CompileTimeAssertionFailure):
         message = f"static_assert failed{': ' if chain[-1].error_message else ''}{chain[-1].error_message or ''}"
+    if message.startswith(COMPILERS_NO_BLOCK_POINTERS):
+        message = NO_BLOCK_POINTERS.format("make_block_ptr")
     places = [place for link in chain if (place := _place(link)) and not _is_library(place[0])]
     return f"{message}\n{at(*places[-1])}" if places else message
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from assignment import text
 from assignment.confined.confinement import ADDRESS_SPACE
-from assignment.judge import compiled, score, transcript, words
+from assignment.judge import compiled, configurations, score, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Compiled, Failed, Fault, NoResult, Ok, Raised
@@ -39,6 +39,8 @@ class Run:
         self._worker = pool.workers[pool.mine]
         self._call = ""
         self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
+        self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
+        self.n_configurations = 1  # that the calls so far had the choice of
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.nans: list[str] = []  # where kernels made a NaN of numbers
         self.reads: list[str] = []  # where host code read the value of a stand-in, or had what is not played
@@ -160,8 +162,18 @@ class Run:
 
     def _has_launched(self, function: str) -> bool:
         """Return whether the last call has launched a kernel of a function whose work is that of kernels."""
-        steps = getattr(self._worker, "last", {}).get("steps", ())
-        return operators.about(function)["in_triton"] and any(step[0] == "launch" for step in steps)
+        return operators.about(function)["in_triton"] and any(step[0] == "launch" for step in self._steps())
+
+    def _steps(self) -> Sequence[Any]:
+        """Return the steps of the program that was played last."""
+        return getattr(self._worker, "last", {}).get("steps", ())
+
+    def is_dropped(self) -> bool:
+        """Return whether Triton's tuner drops the configuration that was played last."""
+        if getattr(self._worker, "has_asserted", False):
+            return True
+        pair, compiler = self._pool.pair(), self._pool.compiler()
+        return configurations.fits_nowhere(pair.last, pair.kernels, compiler, self._pool.stage.sources)
 
     def steps(self) -> list[str]:
         """Return what host code did in the last call, step by step; nothing where it was not recorded."""
@@ -197,6 +209,11 @@ class Run:
     ) -> tuple[Ok | NoResult, list[Tensor]]:
         shown = tensors[: len(tensors) // 2] if kind == "again" else tensors
         self._call = words.of_call(function, shown, options)
+        if self.configuration:
+            more["configurations"] = self.configuration
+            self._call += (
+                f", its autotuned kernels in configuration {self.configuration + 1} of those left after pruning"
+            )
         self._expect_begun(function)
         self._expect_alive()
         request = {"kind": kind, **operators.called(function), "options": options, "order": self._order, **more}
@@ -206,6 +223,9 @@ class Run:
         except WorkerDied as error:
             self._remember(error)
             raise SubmissionError(error.status, str(error), error.ran) from error
+        if not configurations.is_as_asked(self._steps(), self.configuration):
+            raise SubmissionError(score.FAIL, "an autotuned kernel was not launched in the configuration asked for")
+        self.n_configurations = max(self.n_configurations, configurations.among(self._steps()))
         if not isinstance(reply, Ok | NoResult):
             raise meant_by(reply)
         if isinstance(reply, Ok):

@@ -4,13 +4,14 @@ Where there is a GPU, a third plays what went well in the simulator once more: i
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assignment import text
 from assignment.judge import replies
-from assignment.judge.replies import Broken, Compiled, Failed, Ok, Recorded, Reply
+from assignment.judge.replies import Broken, Compiled, Failed, Ok, Raised, Recorded, Reply
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from tests import operators
@@ -22,7 +23,7 @@ RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "f
 LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
 TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; others are compiled for an H100
 WARMUP = b'["warmup",'
-MAX_ASKED, MAX_AT_ONCE = 16, 16  # recordings of a submission for the sake of figures, and kernels of each
+MAX_ASKED, MAX_COMPILED = 16, 48  # recordings of a submission for the sake of figures, and kernels in all of them
 MAX_LOOKED = 3
 FIGURES = ("registers", "spills", "shared", "warps", "stages")
 MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
@@ -41,6 +42,7 @@ class Pair:
         self.compiler: Callable[[], Worker] | None = None  # for host code that asks what its kernels take
         self._figures: dict[str, dict[str, int]] = {}  # what it has been told, by key
         self._n_asked = 0  # times that it has been recorded anew for them
+        self._n_compiled = 0  # kernels that were compiled for them
         self._n_looked = 0  # times that a fault of the recorder's was looked at again
         self._target = {"target": gpu} if gpu else {}
         self._here = TARGETS.get(gpu["major"] if gpu else 9, "h100")
@@ -53,6 +55,7 @@ class Pair:
         self.recorder, self._player = self._workers[:2]
         self.kernels: list[Any] = []  # what the recorder has described since its import
         self.last: dict[str, Any] = {}  # the program that was played last
+        self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
     def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
         """Return the reply to a request; raises WorkerDied, and the next call finds two new processes."""
@@ -108,7 +111,8 @@ class Pair:
         """Return whether a program may ask what kernels take: it is recorded anew then, from the import on."""
         from assignment.judge import program
 
-        is_new = kind != "backward" and self.compiler is not None and self._n_asked < MAX_ASKED
+        is_new = kind != "backward" and self.compiler is not None
+        is_new = is_new and self._n_asked < MAX_ASKED and self._n_compiled < MAX_COMPILED
         return is_new and data.numel() <= program.MAX_BYTES and WARMUP in data.numpy().tobytes()
 
     def _compiled_for(self, data: "Tensor", target: str) -> dict[str, dict[str, int]]:
@@ -117,12 +121,13 @@ class Pair:
 
         assert self.compiler is not None
         try:
-            asked = program.read(data)
+            asked = self._read(data)
         except program.Unreadable:  # of which the play tells
             return {}
         found: dict[str, dict[str, int]] = {}
         steps = [step for step in asked["steps"] if step[0] == "warmup"]
-        for _, kernel, grid, arguments, options, key, line in steps[:MAX_AT_ONCE]:
+        for _, kernel, grid, arguments, options, key, line in steps[: MAX_COMPILED - self._n_compiled]:
+            self._n_compiled += 1
             launch = ["launch", kernel, grid, arguments, options, None, False, line]
             bare = program.written({"views": asked["views"], "lines": asked["lines"], "steps": [launch]})
             header = {"kind": "compile", "sources": self._stage.sources, "programs": {target: 0}, "processes": 1}
@@ -144,11 +149,11 @@ class Pair:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
         from assignment.judge import program
 
-        self.last = {}
+        self.last, self.has_asserted = {}, False
         if data is None or said is None:
             return (said.ended if said else None), []
         try:
-            checked = program.read(data)
+            checked = self._read(data)
         except program.Unreadable as error:
             self._forget()
             return said.ended or Failed(text.clean(str(error))), []
@@ -160,11 +165,22 @@ class Pair:
         with self._all_ending():
             came, results = self._player.ask(request, [*tensors, data])
         reply = replies.read(came, len(results))
+        self.has_asserted = isinstance(reply, Raised) and reply.in_kernel and reply.text.startswith("tl.static_assert")
         if len(self._workers) > 2:
             reply, results = self._on_gpu(request, [*tensors, data], reply, results)
         if said.ended and isinstance(reply, Ok | Failed):
             return said.ended, []
         return reply, results
+
+    def _read(self, data: "Tensor") -> dict[str, Any]:
+        """Return a program, checked; the time that it takes is the submission's. Raises Unreadable."""
+        from assignment.judge import program
+
+        began = time.process_time()
+        try:
+            return program.read(data)
+        finally:
+            self._stage.spend(time.process_time() - began)
 
     def _on_gpu(
         self, request: dict[str, Any], tensors: list["Tensor"], simulated: Reply | None, results: list["Tensor"]
@@ -256,7 +272,7 @@ class Pair:
             worker.forget_output()
 
     def restart(self) -> None:
-        self.kernels, self._figures, self._n_asked, self._n_looked = [], {}, 0, 0
+        self.kernels, self._figures, self._n_asked, self._n_compiled, self._n_looked = [], {}, 0, 0, 0
         for worker in self._workers:
             worker.restart()
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from assignment.protocol.wire import DTYPES, MAX_DIMENSIONS, MAX_NUMBER, ProtocolError, parse
 
 MAX_BYTES = 64 << 20
-MAX_STEPS = 1_500_000
+MAX_VALUES = 2_000_000  # numbers, texts and lists: a hundred bytes each, once they are read
+MAX_STEPS = 500_000
 MAX_TABLE = 2_000_000
 MAX_TEXT = 300  # characters of a name or a line
 MAX_KERNELS = 1_000
@@ -41,6 +42,10 @@ def read(data: Tensor) -> Program:
         raise Unreadable(
             f"the call's steps take {data.numel() >> 20} MiB; at most {MAX_BYTES >> 20} are played: use larger tiles"
         )
+    if data.numel() > MAX_VALUES and (n_values := count(data)) > MAX_VALUES:
+        raise Unreadable(
+            f"the call's steps have {n_values:,} values; at most {MAX_VALUES:,} are played: use larger tiles"
+        )
     try:
         program = parse(bytearray(data.numpy()))
         if program.keys() != KEYS or not isinstance(program["bare"], bool):
@@ -50,6 +55,11 @@ def read(data: Tensor) -> Program:
     except (ProtocolError, ValueError, TypeError, KeyError, IndexError, RecursionError, UnicodeDecodeError) as error:
         raise Unreadable("a malformed program") from error
     return program
+
+
+def count(data: Tensor) -> int:
+    """Return how many values the JSON in these bytes has at most: each but the first of a list follows a mark."""
+    return sum(int((data == ord(mark)).sum()) for mark in ",[{")
 
 
 def written(program: Program) -> Tensor:
@@ -157,7 +167,6 @@ STEPS: dict[str, Callable[..., None]] = {
     "constant": _constant,
     "foreign": _numbered,
     "read": _named,
-    "heard": _named,
     "inputs": _check_views,
     "free": lambda program, numbers: None if _are_naturals(numbers) else _refuse(),
     "mark": _mark,

@@ -208,11 +208,18 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
+        "map": None if (case := mapped(result)) is None else {"case": text.line(case.name), **(case.map or {})},
         "notes": _notes(result),
         "printed": sum(case.n_printed for case in result.cases),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
         "timings": [{"case": text.line(case.name), **case.timing} for case in result.cases if case.timing],
     }
+
+
+def mapped(result: CheckResult) -> Case | None:
+    """Return the case whose map of errors is shown: the one that the report tells, or the first that has one."""
+    cases = [case for case in result.cases if case.map]
+    return result.worst if result.worst in cases else next(iter(cases), None)
 
 
 def _node(result: CheckResult) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_map
 
-from .labels import CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
+from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
 
 Labels = torch.Tensor  # uint8, in the shape of the values
 Rule = Callable[..., Any]
@@ -49,7 +49,6 @@ _SCALED = ("mul", "div", "multiply", "divide", "true_divide", "neg", "negative")
 # sums: the arguments that are added up, and those that are multiplied before, of which one may vary
 _SUMS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(["sum", "mean", "nansum", "cumsum"], (("self",),)),
-    "embedding_dense_backward": (("grad_output",),),
     **dict.fromkeys(["add", "sub", "rsub"], (("self",), ("other",))),
     "lerp": (("self", "weight"), ("end", "weight")),
     **dict.fromkeys(["addcmul", "addcdiv"], (("self",), ("tensor1", "tensor2"))),
@@ -68,26 +67,25 @@ _SUMS: dict[str, tuple[tuple[str, ...], ...]] = {
 _DIVISORS = {"addcdiv": "tensor2"}  # factors that must be constants
 _SUMMING = ("add", "sum", "mean")  # what `reduce` may be
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "baddbmm", "vdot")
-_CLEANING = (  # what an anxious but honest wrapper may do to what it has: for staff to judge
-    *("where", "masked_fill", "nan_to_num", "clamp", "clamp_min", "clamp_max", "isnan", "isinf"),
-    *("isfinite", "eq", "ne"),
-    *("lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "bitwise_not"),
-    *("bitwise_and", "bitwise_or"),
-    *("any", "all", "maximum", "minimum"),
+_CLEANING = ("where", "masked_fill", "nan_to_num", "clamp", "clamp_min", "clamp_max", "maximum", "minimum")
+_COMPARING = (  # what may choose in a `where`, and is nothing else
+    *("isnan", "isinf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge", "any", "all"),
+    *("logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or"),
 )
+MAX_DEPTH = 8  # times that values are cleaned up, one after the other: circuits take more
 # labels that scaling leaves as they are
 _KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE, PRODUCT}
 _SUMMANDS = {CONSTANT, KERNEL, SUM, FRESH}  # what a launch of this call stored, or a constant
 _FACTORS = {CONSTANT, INPUT, KERNEL, SUM}
-# what several values together count as: the first of these that is among them
-_TOGETHER = (PRODUCT, STALE, INPUT, DELTA, SUM, KERNEL, FRESH, CONSTANT)
+_MAY_BE_CLEANED = {PRODUCT, STALE, INPUT, DELTA, SUM, KERNEL, FRESH, CONSTANT, CHOICE}
 
 
 @dataclass(frozen=True)
 class Computed:
-    """Values that PyTorch computed from data; of a doubt, the label that it stands for."""
+    """Values that PyTorch computed from data; of a doubt, the labels that it stands for."""
 
-    stands_for: int | None = None
+    stands_for: frozenset[int] = frozenset()
+    depth: int = 0
 
 
 class Known(Protocol):
@@ -96,8 +94,11 @@ class Known(Protocol):
     def memory(self, tensor: torch.Tensor) -> Memory | None:
         """Return the labels of a tensor; None if there is nothing to track."""
 
-    def stands_for(self, label: int) -> int:
+    def stands_for(self, label: int) -> frozenset[int]:
         """Return what a doubt's values were before; of any other label, the label itself."""
+
+    def depth(self, label: int) -> int:
+        """Return how often a doubt's values were cleaned up; 0 for any other label."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,11 @@ class Operation:
 
     def of(self, value: Any) -> set[int]:
         """Return all labels of the tensors in an argument, of doubts what they stand for."""
-        return {self.known.stands_for(label) for label in self._present(value)}
+        return {under for label in self._present(value) for under in self.known.stands_for(label)}
 
-    def has_doubts(self) -> bool:
-        return any(self.known.stands_for(label) != label for label in self._present(self.arguments))
+    def depth(self) -> int:
+        """Return how often the operands were cleaned up at most; 0 if none is a doubt."""
+        return max((self.known.depth(label) for label in self._present(self.arguments)), default=0)
 
     def _present(self, value: Any) -> set[int]:
         found = [(self.known.memory(tensor), tensor) for tensor in _tensors(value)]
@@ -152,24 +154,39 @@ def derive(
         return CONSTANT
     if name in _SAME_SHAPE:
         source = _tensors(operation.arguments.get("src", operation.arguments))[0]
-        is_cast = source.is_floating_point() == operation.result.is_floating_point()
+        is_cast = kind_of(source.dtype) == kind_of(operation.result.dtype)
         # `!= 0`, a whole part, or bits as a number
         return operation.labels(source) if is_cast else Computed()
     rules: list[tuple[Any, Rule]] = [(_MOVED, _moved), (_SCALED, _scaled), (_SUMS, _summed), (_PRODUCTS, _multiplied)]
     for names, rule in rules:
         if name in names and (found := rule(operation, call, args, kwargs)) is not None:
-            is_doubt = isinstance(found, int) and operation.has_doubts()
-            return Computed(stands_for=found) if is_doubt else found
-    if name in _CLEANING and present <= set(_TOGETHER):
-        return Computed(stands_for=_together(operation))
-    return Computed()
+            depth = operation.depth() if isinstance(found, int) else 0
+            return Computed(frozenset([found]), depth) if depth else found
+    return _cleaned(operation) if name in (*_CLEANING, *_COMPARING) else Computed()
 
 
-def _together(operation: Operation) -> int:
-    """Return what an operation's operands count as, apart from those that only choose."""
+def _cleaned(operation: Operation) -> int | Computed:
+    """Return a doubt, which stands for all that is under it; or what was computed before, which it stays."""
+    present = operation.of(operation.arguments)
+    if computed := present - _MAY_BE_CLEANED:
+        return min(computed)
     values = {key: value for key, value in operation.arguments.items() if key not in _CHOOSING}
-    present = operation.of(values)
-    return next((label for label in _TOGETHER if label in present), KERNEL)
+    choosing, depth = operation.of(operation.arguments) - operation.of(values), operation.depth() + 1
+    under = operation.of(values)
+    if operation.name in _COMPARING:
+        under = present | {CHOICE} if operation.result.dtype == torch.bool else set()
+    elif under <= {CONSTANT, FRESH}:  # which of several constants says what was compared
+        under = present
+    is_unwritten = FRESH in choosing or (FRESH in present and operation.name in _COMPARING)
+    under = under - {CONSTANT, FRESH} or under
+    return Computed(frozenset(under), depth) if depth <= MAX_DEPTH and not is_unwritten else Computed()
+
+
+def kind_of(dtype: torch.dtype) -> str:
+    """Return what sort of number a dtype holds: a cast to another sort computes."""
+    if dtype.is_complex or dtype.is_floating_point:
+        return "complex" if dtype.is_complex else "float"
+    return "bool" if dtype == torch.bool else "integer"
 
 
 def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | list[Labels] | None:
@@ -188,9 +205,11 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
     args = [CONSTANT if _is_number(n, a) else a for n, a in zip(names, args, strict=False)]
     kwargs = {key: CONSTANT if _is_number(key, value) else value for key, value in kwargs.items()}
     if "out" in kwargs:
-        kwargs["out"] = torch.empty(0, dtype=torch.uint8)
+        outputs = tree_map(lambda tensor: torch.empty(tensor.shape, dtype=torch.uint8), kwargs["out"])
+        kwargs["out"] = outputs
     try:
         result = call(*args, **kwargs)
+        result = outputs if result is None else result
     except (RuntimeError, TypeError, ValueError, IndexError):  # it does not take labels: then it has computed something
         return None
     return list(result) if isinstance(result, list | tuple) else result

@@ -5,6 +5,8 @@ import copy
 import types
 from typing import Any
 
+from assignment.simulator.scopes import parameters
+
 from . import bounds
 from .source import Definition
 from .values import Unknown
@@ -16,7 +18,7 @@ def _bare(definition: Definition) -> ast.FunctionDef:
     arguments = tree.args
     arguments.defaults = [ast.copy_location(ast.Constant(None), node) for node in arguments.defaults]
     arguments.kw_defaults = [node and ast.copy_location(ast.Constant(None), node) for node in arguments.kw_defaults]
-    for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+    for arg in parameters(arguments):
         arg.annotation = None
     tree.returns = None
     return tree
@@ -57,8 +59,8 @@ def annotations(definition: Definition, namespace: dict[str, Any]) -> dict[str, 
     They are objects for plain names, and the text of all else.
     """
     arguments = definition.tree.args
-    annotated = [arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if arg.annotation]
-    return {arg.arg: _annotation(arg.annotation, definition, namespace) for arg in annotated if arg.annotation}
+    annotated = {arg.arg: arg.annotation for arg in parameters(arguments) if arg.annotation}
+    return {name: _annotation(annotation, definition, namespace) for name, annotation in annotated.items()}
 
 
 def _annotation(node: ast.expr, definition: Definition, namespace: dict[str, Any]) -> Any:

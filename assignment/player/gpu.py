@@ -179,6 +179,7 @@ class _Unwatched:
     """Work that tracks nothing."""
 
     needs_kernels = True
+    input_labels: tuple[int, ...] = ()
 
     def made(self, *_: Any) -> Any:
         return SimpleNamespace()

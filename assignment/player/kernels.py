@@ -15,6 +15,7 @@ from typing import Any
 import triton
 
 from assignment.protocol import whose
+from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import JITCallable
 
 from . import bounds, functions
@@ -164,8 +165,7 @@ def _namespace(entry: dict[str, Any]) -> dict[str, Any]:
 def _used(definition: Definition) -> set[str]:
     """Return the names that the function's body reads, without those of its own variables."""
     nodes = [node for statement in definition.tree.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
-    arguments = definition.tree.args
-    own = {arg.arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    own = {arg.arg for arg in parameters(definition.tree.args)}
     own |= {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
     return {node.id for node in nodes} - own
 

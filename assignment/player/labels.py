@@ -12,15 +12,18 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 # CONSTANT is 0, so that an operation that pads with zeros pads labels as it should.
-CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE = range(9)
-FIRST_SOURCE = 16  # from here on: computed by PyTorch, in the order of `Work.sources`
+CONSTANT, FOREIGN, FRESH, INPUT, KERNEL, SUM, DELTA, PRODUCT, STALE, CHOICE = range(10)
+FIRST_INPUT = 16  # from here on: where costs are counted, copied from this input; all count as INPUT
+FIRST_SOURCE = 32  # from here on: computed by PyTorch, in the order of `Work.sources`
 LAST_SOURCE = 254
 
-_RANK = np.arange(256)  # of two labels: the higher the less it is a kernel's work
-_RANK[[FOREIGN, PRODUCT]] = FIRST_SOURCE - 2, FIRST_SOURCE - 1
+_RANK = np.arange(256.0)  # of two labels: the higher the less it is a kernel's work
+_RANK[[INPUT, FOREIGN, PRODUCT]] = FIRST_INPUT, FIRST_SOURCE - 0.6, FIRST_SOURCE - 0.3
+
+_IS_FRESH = np.arange(256) == FRESH
 
 NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
-NEXT_CALL[[INPUT, KERNEL, SUM, DELTA]] = STALE
+NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, *range(FIRST_INPUT, FIRST_SOURCE)]] = STALE
 _NEXT_CALL_STORED = np.concatenate([[0], NEXT_CALL[:-1] + 1]).astype(np.uint8)
 
 
@@ -30,7 +33,9 @@ class Source:
 
     what: str  # "aten::_softmax"
     place: str  # the submission's line, as text for a report
-    stands_for: int | None = None  # of a doubt, for staff to judge: the label of what was cleaned up
+    # of a doubt, for staff to judge: the labels of what was cleaned up, and how often it was
+    stands_for: frozenset[int] = frozenset()
+    depth: int = 0
 
 
 class Memory:
@@ -51,7 +56,7 @@ class Memory:
         """Return the labels by element, to be changed; elements are of `unit` bytes or less."""
         if self._stored is None:
             self.unit = min(self.unit, unit)
-            self._stored = np.zeros(max(self.nbytes // self.unit, 1), np.uint8)
+            self._stored = np.zeros(max(-(-self.nbytes // self.unit), 1), np.uint8)
         if unit < self.unit:
             self._stored = self._stored.repeat(self.unit // unit)
             self.unit = unit
@@ -75,6 +80,11 @@ class Memory:
         parts = [self._labels(part.numpy()) for part in self._parts(tensor)]
         return torch.from_numpy(functools.reduce(_worse, parts))
 
+    def counts(self, tensor: torch.Tensor) -> np.ndarray:
+        """Return how many elements of the tensor have each label; what is seen many times counts once."""
+        once = [slice(None) if stride else slice(1) for stride in tensor.stride()]
+        return np.bincount(self.of(tensor[tuple(once)]).flatten().numpy(), minlength=256)
+
     def is_constant(self) -> bool:
         """Return whether all values are constants."""
         return self._stored is None and self._label == CONSTANT
@@ -93,11 +103,15 @@ class Memory:
     def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
         """Record that a tensor on this storage was given values with these labels."""
         uniform = labels if isinstance(labels, int) else _uniform(labels)
-        if uniform is not None and tensor.numel() * tensor.itemsize == self.nbytes:
+        is_once_each = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
+        if uniform is not None and is_once_each and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
             return
         for part in self._parts(tensor):
-            part[...] = uniform + 1 if uniform is not None else torch.as_tensor(labels) + 1
+            if uniform is not None:
+                part.fill_(uniform + 1)
+            else:
+                part.copy_(torch.as_tensor(labels) + 1)
 
     def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
         """Record that a kernel stored `values` at these offsets in bytes."""
@@ -112,6 +126,14 @@ class Memory:
             return np.full(offsets.shape, self._label, np.uint8)
         parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]
         return functools.reduce(_worse, map(self._labels, parts))
+
+    def may_be_unwritten(self) -> bool:
+        """Return whether any element is still that of fresh memory."""
+        return self.holds_any(_IS_FRESH)
+
+    def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Return which elements of `width` bytes at these offsets are unwritten."""
+        return self.at(offsets, width) == FRESH
 
     def holds_any(self, is_bad: np.ndarray) -> bool:
         """Return whether the table is true for the label of any element."""

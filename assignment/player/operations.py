@@ -8,6 +8,7 @@ import functools
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 _MAKING = """
 arange empty empty_like empty_permuted empty_strided eye full full_like linspace new_empty new_empty_strided new_full
@@ -29,17 +30,17 @@ bitwise_right_shift bitwise_xor bmm bucketize ceil ceil_ clamp clamp_ clamp_max 
 cosh count_nonzero cummax cummin cumprod cumsum cumsum_ div div_ dot eq erf erfc exp exp_ exp2 exp2_ expm1 expm1_ floor
 floor_ floor_divide fmax fmin fmod frac ge gt heaviside hypot index_add index_add_ isfinite isinf isnan isneginf
 isposinf ldexp le lerp log log_ log10 log1p log2 log2_ logaddexp logaddexp2 logcumsumexp logical_and logical_not
-logical_or logical_xor logsumexp lt matmul max maximum mean median min minimum mm mul mul_ mv nan_to_num nan_to_num_
+logical_or logical_xor logsumexp lt matmul max maximum mean min minimum mm mul mul_ mv nan_to_num nan_to_num_
 nansum native_layer_norm ne neg neg_ nonzero norm outer pow pow_ prod reciprocal reciprocal_ relu relu_ remainder round
 rsqrt rsqrt_ rsub scatter_add scatter_add_ scatter_reduce scatter_reduce_
 segment_reduce sgn sigmoid sign signbit silu sin sinh softplus sort sqrt
 sqrt_ square std sub sub_ sum tan tanh topk true_divide trunc unique_dim var var_mean vdot xlogy _softmax
-_softmax_backward_data _log_softmax _log_softmax_backward_data _safe_softmax linalg_vector_norm embedding_dense_backward
+_softmax_backward_data _log_softmax _log_softmax_backward_data linalg_vector_norm
 """
+MAX_REPEATS = 1 << 24
 PLAYED = frozenset((_MAKING + _MOVING + _COMPUTING).split())
 USUAL = PLAYED - frozenset(  # in the problems for PyTorch; others are for staff to look at
     [
-        "_safe_softmax",
         "native_layer_norm",
         "cummax",
         "cummin",
@@ -51,9 +52,7 @@ USUAL = PLAYED - frozenset(  # in the problems for PyTorch; others are for staff
         "topk",
         "argsort",
         "unique_dim",
-        "median",
         "nonzero",
-        "embedding_dense_backward",
         "bucketize",
         "segment_reduce",
     ]
@@ -77,7 +76,9 @@ def _is_step(operation: Any) -> bool:
 
     Views need no steps, and may reach beyond their memory.
     """
-    return not operation.is_view and not ("empty" in operation._schema.name and operation._schema.is_mutable)
+    if operation.is_view or not torch._C._dispatch_has_kernel(operation.name()):
+        return False  # the second: what TorchScript alone has, such as methods of lists
+    return not ("empty" in operation._schema.name and operation._schema.is_mutable)
 
 
 def is_usual(operation: Any) -> bool:
@@ -86,10 +87,24 @@ def is_usual(operation: Any) -> bool:
 
 
 def misplaced(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
-    """Return the name of a number argument that is a tensor, or "": its value would decide."""
+    """Return the name of an argument of another sort than the operation's own, or "".
+
+    The value of a tensor in a number's place would decide; a number in a layout's is not looked at.
+    """
     types = {argument.name: str(argument.type) for argument in operation._schema.arguments}
     named = {**dict(zip(types, args, strict=False)), **kwargs}
-    return next((n for n, value in named.items() if "Tensor" not in types.get(n, "") and _holds_tensor(value)), "")
+    for name, value in named.items():
+        is_wrong = value is not None and not isinstance(value, _SORTS.get(name, object))
+        if is_wrong or ("Tensor" not in types.get(name, "") and _holds_tensor(value)):
+            return name
+    return ""
+
+
+_SORTS: dict[str, type | tuple[type, ...]] = {  # of arguments that PyTorch takes by number, unchecked
+    **dict.fromkeys(("dtype", "input_dtype", "out_dtype"), torch.dtype),
+    "memory_format": torch.memory_format,
+    **dict.fromkeys(("layout", "device", "pin_memory"), ()),
+}
 
 
 def _holds_tensor(value: Any) -> bool:
@@ -97,10 +112,40 @@ def _holds_tensor(value: Any) -> bool:
 
 
 def written_by(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Return the arguments that an operation writes to."""
+    """Return the tensors that an operation writes to, those in lists included.
+
+    Raises ValueError if it is one that writes to arguments, and none of them is there.
+    """
     schema = operation._schema
     if not schema.is_mutable:
         return []
     named = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **kwargs}
-    changed = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-    return [named[name] for name in changed if isinstance(named.get(name), torch.Tensor)]
+    changed = [named.get(a.name) for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+    written = [leaf for leaf in tree_leaves(changed) if isinstance(leaf, torch.Tensor)]
+    if not written:
+        raise ValueError(f"{schema.name} writes to an argument, and is given none to write to")
+    return written
+
+
+def outputs_of(operation: Any) -> set[str]:
+    """Return the names of the arguments that are only written to: `out`, `values`."""
+    return {argument.name for argument in operation._schema.arguments if argument.is_out}
+
+
+def out_of_range(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+    """Return what is wrong with values that an operation uses as places without a look at them; or ""."""
+    named = {**dict(zip([a.name for a in operation._schema.arguments], args, strict=False)), **kwargs}
+    match operation._schema.name.removeprefix("aten::"):
+        case "repeat_interleave" if isinstance(repeats := named.get("repeats"), torch.Tensor):
+            is_whole = repeats.dtype in (torch.int32, torch.int64)
+            is_few = is_whole and bool(((repeats >= 0) & (repeats <= MAX_REPEATS)).all())
+            if not is_few or (repeats.dim() and named.get("output_size") not in (None, int(repeats.sum()))):
+                return f"repeats must be 0 to {MAX_REPEATS:,}, and output_size their sum"
+        case "segment_reduce":
+            if named.get("unsafe") or named.get("offsets") is not None or named.get("indices") is not None:
+                return "segments are given by their lengths alone, and are checked"
+        case "_softmax_backward_data" | "_log_softmax_backward_data":
+            shapes = [getattr(named.get(name), "shape", None) for name in ("grad_output", "output")]
+            if shapes[0] != shapes[1]:
+                return "a gradient has the shape of the result"
+    return ""

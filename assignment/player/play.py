@@ -24,7 +24,8 @@ from .work import Work
 Program = dict[str, Any]
 MAX_POISON = 1 << 30  # bytes
 MAX_NOTE = 1_000  # characters of a message
-FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
+FUSED = ("_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
+SDPA = ("scaled_dot_product", "_safe_softmax")  # one of these is in all that it is made of
 
 
 class InKernel(Exception):
@@ -85,7 +86,7 @@ class Player:
             if header["kind"] == "backward":  # of the call before
                 self.work.go_on()
             else:
-                self.work.begin(header["about"], is_backward, tensors)
+                self.work.begin(header["about"], is_backward, tensors, header["kind"] == "costs")
             turn = Turn(self, program, tensors, seen)
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program["results"]]
@@ -145,11 +146,9 @@ class Turn:
     def _read(self, name: str, line: int) -> None:
         self.played.reads.append(self._lines[line])
 
-    def _heard(self, name: str, line: int) -> None:
-        self._fused(name, line)
-
     def _fused(self, name: str, line: int) -> None:
-        if not self._player.work.needs_kernels and any(part in name for part in FUSED):
+        name = "scaled_dot_product_attention" if any(part in name for part in SDPA) else name
+        if not self._player.work.needs_kernels and any(part in name for part in (*FUSED, *SDPA)):
             self._player.work.accuse(
                 f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}"
             )
@@ -180,8 +179,13 @@ class Turn:
             )
         args, kwargs = (self._decode(args), {key: self._decode(value) for key, value in kwargs.items()})
         if wrong := operations.misplaced(func, args, kwargs):
-            raise CannotFollow(f"{func._schema.name} is given a tensor for the number {wrong}\n{self._lines[line]}")
-        written = operations.written_by(func, args, kwargs)
+            raise CannotFollow(f"{func._schema.name} is given another sort of argument as {wrong}\n{self._lines[line]}")
+        if wrong := operations.out_of_range(func, args, kwargs):
+            raise CannotFollow(f"{func._schema.name}: {wrong}\n{self._lines[line]}")
+        try:
+            written = operations.written_by(func, args, kwargs)
+        except ValueError as error:
+            raise CannotFollow(f"{error}\n{self._lines[line]}") from error
         places = [place_of(tensor) for tensor in written]
         try:
             result = self._made(func, args, kwargs, views)
@@ -201,8 +205,9 @@ class Turn:
         if "empty" in func._schema.name:
             self._begin_fresh(outputs)
         made = written or [tensor for tensor in outputs if not self._player.work.knows(tensor)]
+        counts = self._player.work.counts if self._player.work.input_labels else None
+        self.played.host.note(func, strided((args, kwargs)), outputs, counts)
         self._player.work.operation(func, args, kwargs, made, self._lines[line])
-        self.played.host.note(func, strided((args, kwargs)), outputs)
 
     def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
         """Return what an operation returns."""
@@ -282,7 +287,7 @@ class Turn:
         return {name: arguments.of_launch(value, self.view, self._player.kernels) for name, value in given.items()}
 
 
-STEPS = ("warmup", "inputs", "free", "mark", "read", "heard", "constant", "foreign", "op", "launch")
+STEPS = ("warmup", "inputs", "free", "mark", "read", "constant", "foreign", "op", "launch")
 
 
 def spoil(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -62,7 +62,7 @@ class Session:
         for group in judged:
             player.work.returned(group)
         if header["kind"] == "costs":
-            found = summary(seen, played.host, inputs, groups[0])
+            found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
             figures = [torch.tensor(found[name], dtype=torch.int64) for name in ("read", "tile_rows", "written")]
         elif header["kind"] == "largest":
             figures = [torch.tensor(largest(played))]

@@ -10,6 +10,9 @@ import ast
 from collections.abc import Callable, Iterator, Set
 from typing import Any
 
+from assignment.simulator.scopes import parameters
+from assignment.simulator.triton_private import IS_CLOSE_TO_PYTHON, IS_CLOSER_TO_PYTHON
+
 from .source import Definition
 
 MAX_INT = 2**64
@@ -20,7 +23,8 @@ _EXPRESSIONS = """Constant Name Attribute Subscript Slice Tuple List ListComp co
     UnaryOp BoolOp Compare IfExp JoinedStr FormattedValue Load Store"""
 _OPERATORS = """Add Sub Mult Div FloorDiv Mod Pow LShift RShift BitAnd BitOr BitXor UAdd USub Not Invert And Or Eq NotEq
     Lt LtE Gt GtE Is IsNot In NotIn"""
-ALLOWED = frozenset(f"{_STATEMENTS} {_EXPRESSIONS} {_OPERATORS}".split())
+_NEWER = "NamedExpr" if IS_CLOSE_TO_PYTHON else ""
+ALLOWED = frozenset(f"{_STATEMENTS} {_EXPRESSIONS} {_OPERATORS} {_NEWER}".split())
 _IN_ANNOTATIONS = frozenset(("Name", "Attribute", "Constant", "Subscript", "Tuple", "List", "BinOp", "BitOr", "Load"))
 _CONSTANTS = (bool, int, float, str, type(None), type(...))
 _BY_NAME = ("getattr", "hasattr")
@@ -138,6 +142,8 @@ def _formatted(node: ast.FormattedValue, attributes: Set[str]) -> str:
 
 
 def _comprehension(node: ast.comprehension, attributes: Set[str]) -> str:
+    if IS_CLOSER_TO_PYTHON and not node.is_async:
+        return ""
     is_plain = isinstance(node.target, ast.Name) and not node.ifs and not node.is_async
     return "" if is_plain else "a kernel cannot make this list: write [f(x) for x in values], without `if`"
 
@@ -180,9 +186,11 @@ _RULES: dict[type[ast.AST], Callable[[Any, Set[str]], str]] = {
 def _check_parameters(definition: Definition) -> None:
     """Check the names of the function and its parameters, and the form of annotations."""
     arguments = definition.tree.args
-    if arguments.vararg or arguments.kwarg or getattr(definition.tree, "type_params", None):
-        raise definition.refused("a kernel cannot take `*` or `**` parameters: name each of them")
-    annotated = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    is_starred = arguments.kwarg or (arguments.vararg and not IS_CLOSE_TO_PYTHON)
+    if is_starred or getattr(definition.tree, "type_params", None):
+        kinds = "`**`" if IS_CLOSE_TO_PYTHON else "`*` or `**`"
+        raise definition.refused(f"a kernel cannot take {kinds} parameters: name each of them")
+    annotated = parameters(arguments)
     for node, name in [(definition.tree, definition.tree.name), *((arg, arg.arg) for arg in annotated)]:
         if why := name_refused(name):
             raise definition.refused(why, node)

@@ -20,8 +20,10 @@ from assignment.simulator.faults import at, place
 
 from .derivations import Computed, Operation, derive
 from .labels import (
+    CHOICE,
     CONSTANT,
     DELTA,
+    FIRST_INPUT,
     FIRST_SOURCE,
     FOREIGN,
     FRESH,
@@ -36,6 +38,7 @@ from .labels import (
     Source,
     worst,
 )
+from .operations import outputs_of
 
 # results of rowsum(A ∘ B), of the size that a call needs: some requests make several
 MAX_DELTAS = 8
@@ -47,9 +50,11 @@ WORDS = {
     DELTA: "summed by PyTorch",
     PRODUCT: "multiplied by PyTorch",
     STALE: "kept from an earlier call",
+    CHOICE: "compared by PyTorch",
+    CONSTANT: "filled in from Python numbers",
 }
 _NOT_LOADABLE = np.ones(256, bool)  # by label: whether a kernel must not load it
-_NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE]] = False
+_NOT_LOADABLE[[CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE, *range(FIRST_INPUT, FIRST_SOURCE)]] = False
 _NOT_LOADABLE_FORWARD = _NOT_LOADABLE.copy()
 _NOT_LOADABLE_FORWARD[SUM] = True
 _NOT_RETURNABLE = np.ones(256, bool)
@@ -70,14 +75,18 @@ class Work:
         # elements that one result of rowsum(A ∘ B) may have, and that all have
         self._max_delta = self._delta = 0
         self._has_short_rows = False
+        self.input_labels: list[int] = []  # of the call's inputs, where these are told apart
 
-    def begin(self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor]) -> None:
+    def begin(
+        self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor], tells_inputs: bool = False
+    ) -> None:
         """Begin a call on these tensors; what earlier calls left is stale.
 
         Args:
             about: its function's record, from tests/operators.py.
             has_gradients: whether the call computes them, whatever its function.
             inputs: its tensors.
+            tells_inputs: whether labels say which of them a value was copied from.
         """
         self.go_on()
         self.needs_kernels = about["in_triton"]
@@ -87,8 +96,14 @@ class Work:
         for memory in self._memories.values():
             memory.age()
         self.sources = [_aged(source) for source in self.sources]
+        self.input_labels = []
         for tensor in inputs:
             self.made(tensor, INPUT)
+        if tells_inputs:  # one label each; of two that share memory the later one has it
+            self.input_labels = [min(FIRST_INPUT + i, FIRST_SOURCE - 1) for i in range(len(inputs))]
+            for tensor, label in zip(inputs, self.input_labels, strict=True):
+                if held := self.memory(tensor):
+                    held.write(tensor, label)
         if about["sums_rows"] and self._allows_sums and inputs and inputs[0].dim() > 1:
             self._has_short_rows = inputs[0].shape[-1] == 1
             rows = inputs[0].numel() // max(inputs[0].shape[-1], 1)
@@ -123,16 +138,29 @@ class Work:
             return None
         return self._memories[tensor.untyped_storage()._cdata] if self.knows(tensor) else self.made(tensor, FOREIGN)
 
-    def stands_for(self, label: int) -> int:
+    def stands_for(self, label: int) -> frozenset[int]:
         """Return what a doubt's values were before; of any other label, the label itself."""
         found = self.sources[label - FIRST_SOURCE].stands_for if label >= FIRST_SOURCE else None
-        return label if found is None else found
+        return found or frozenset([INPUT if FIRST_INPUT <= label < FIRST_SOURCE else label])
+
+    def counts(self, tensor: torch.Tensor) -> np.ndarray:
+        """Return how many elements of a tensor have each label."""
+        memory = self.memory(tensor)
+        return memory.counts(tensor) if memory else np.zeros(256, np.int64)
+
+    def depth(self, label: int) -> int:
+        """Return how often a doubt's values were cleaned up; 0 for any other label."""
+        return self.sources[label - FIRST_SOURCE].depth if label >= FIRST_SOURCE else 0
+
+    def _is_wrong(self, label: int, wrong: np.ndarray) -> bool:
+        """Return whether the table is true for what a label stands for."""
+        return bool(wrong[list(self.stands_for(label))].any())
 
     def label_for(self, source: Source) -> int:
         """Return the label for what this source computes; if there are too many, the last one."""
         if source not in self.sources:
             if len(self.sources) == LAST_SOURCE - FIRST_SOURCE:
-                self.sources.append(replace(source, stands_for=None))
+                self.sources.append(replace(source, stands_for=frozenset()))
             if len(self.sources) > LAST_SOURCE - FIRST_SOURCE:
                 return LAST_SOURCE
             self.sources.append(source)
@@ -155,19 +183,20 @@ class Work:
             return
         name = func._schema.name.removeprefix("aten::").rstrip("_")
         arguments = {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **kwargs}
-        arguments.pop("out", None)
+        arguments = {key: value for key, value in arguments.items() if key not in outputs_of(func)}
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
         operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
         labels = derive(operation, func, args, kwargs)
         if isinstance(labels, list) and len(labels) != len(targets):
             labels = Computed()
-        counts_as = labels.stands_for if isinstance(labels, Computed) else labels
-        if isinstance(counts_as, int) and counts_as == DELTA:
+        if (isinstance(labels, int) and labels == DELTA) or (
+            isinstance(labels, Computed) and labels.stands_for == {DELTA}
+        ):
             self._delta += targets[0].numel()
             labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
         if isinstance(labels, Computed):
-            labels = self.label_for(Source(func._schema.name, line, labels.stands_for))
+            labels = self.label_for(Source(func._schema.name, line, labels.stands_for, labels.depth))
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
@@ -210,7 +239,7 @@ class Work:
         for label in map(int, np.unique(labels[wrong[labels]])):
             where = place()
             first = element(int(np.flatnonzero(labels == label)[0]))
-            what = f"kernel {kernel} loads {first}, which was {self._words(label, memory)}"
+            what = f"kernel {kernel} loads {first}, which was {self._words(label, memory, wrong)}"
             self._blame(label, f"{what}\n{at(where)}", wrong, about=(label, where))
 
     # what the call returns
@@ -231,23 +260,25 @@ class Work:
         wrong[SUM] = not self._allows_sums
         wrong[CONSTANT] = not _is_one_value(result[labels == CONSTANT])
         present = torch.bincount(labels.flatten(), minlength=256).nonzero().flatten().tolist()
-        is_doubt = {label: not wrong[self.stands_for(label)] for label in present if wrong[label]}
+        is_doubt = {label: not self._is_wrong(label, wrong) for label in present if wrong[label]}
         for kind in set(is_doubt.values()):
             found = torch.isin(labels, torch.tensor([label for label in is_doubt if is_doubt[label] == kind]))
             first = found.nonzero()[0].tolist()
             label = int(labels[tuple(first)])
             share = f"{int(found.sum())} of {result.numel()} elements of {name}"
-            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory)}", wrong)
+            self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory, wrong)}", wrong)
 
     # words
 
-    def _words(self, label: int, memory: Memory) -> str:
-        """Return how values with this label were made, and where, if by PyTorch."""
+    def _words(self, label: int, memory: Memory, wrong: np.ndarray) -> str:
+        """Return how values with this label were made, of what, and where, if by PyTorch."""
         if label >= FIRST_SOURCE:
             source = self.sources[label - FIRST_SOURCE]
-            return f"computed by {source.what}\n{source.place.replace('  at', '  computed at', 1)}"
+            under = [WORDS[each] for each in source.stands_for if wrong[each]]
+            of = f" of what was {' and '.join(sorted(under))}" if under else ""
+            return f"computed by {source.what}{of}\n{source.place.replace('  at', '  computed at', 1)}"
         where = "" if label == STALE or not memory.place else f"\n{memory.place.replace('  at', '  computed at', 1)}"
-        return WORDS.get(label, "filled in from Python numbers") + where
+        return WORDS[next(iter(self.stands_for(label)))] + where
 
     def _blame(self, label: int, text: str, wrong: np.ndarray, about: Any = None) -> None:
         """Add a finding, unless there is one about the same already.
@@ -258,7 +289,7 @@ class Work:
             return
         if about:
             self._blamed.add(about)
-        (self.evidence if wrong[self.stands_for(label)] else self.doubts)[text] = None
+        (self.evidence if self._is_wrong(label, wrong) else self.doubts)[text] = None
 
     def accuse(self, text: str) -> None:
         self.evidence[text] = None
@@ -269,7 +300,7 @@ class Work:
 
 def _aged(source: Source) -> Source:
     """Return what an earlier call computed."""
-    return source if source.stands_for is None else replace(source, stands_for=int(NEXT_CALL[source.stands_for]))
+    return replace(source, stands_for=frozenset(int(NEXT_CALL[label]) for label in source.stands_for))
 
 
 def _is_one_value(values: torch.Tensor) -> bool:

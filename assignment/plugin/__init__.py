@@ -15,11 +15,13 @@ import pytest
 
 from assignment.judge import case, score
 from assignment.plugin.fixtures import (
+    EVERY,
     POOL,
     SPEED,
     Starter,
     check_name,
     forget_hints,
+    in_every_configuration,
     pool_of,
     rng,
     run,
@@ -66,6 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         order = {name: i for i, name in enumerate(dict.fromkeys(check_name(item) for item in items))}
         seed = pool_of(config).seed
         items.sort(key=lambda item: (order[check_name(item)], uses_submission(item) and turn(seed, item)))
+        for item in {check_name(item): item for item in reversed(items)}.values():
+            item.stash[EVERY] = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+    """Run the first case of a check again for each other configuration of its autotuned kernels."""
+    outcome = yield
+    run: Any = pyfuncitem.funcargs.get("run")
+    if EVERY in pyfuncitem.stash and run is not None:
+        in_every_configuration(pyfuncitem, run)
+    return outcome
 
 
 @pytest.hookimpl(wrapper=True)

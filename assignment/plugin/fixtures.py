@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from torch import Generator
 
     from assignment.diagnosis import Search
+    from assignment.judge import door as judged
     from assignment.timing.speed import Session
     from tests import door
 
 POOL = pytest.StashKey[Pool]()
+EVERY = pytest.StashKey[bool]()  # of the case of each check that is played in every configuration
 SPEED: "pytest.StashKey[Session]" = pytest.StashKey()
 SEARCH: "pytest.StashKey[Search]" = pytest.StashKey()  # for what wrong results may come from
 
@@ -100,6 +102,29 @@ def run(request: pytest.FixtureRequest) -> "door.Run":
     pool.workers[pool.mine].forget_output()
     order = streams.number(pool.seed, "order of programs", case_name(request.node))
     return Run(pool, order, check_name(request.node))
+
+
+def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
+    """Run a test again for each other configuration of the autotuned kernels that it has had launched."""
+    from assignment.judge import configurations
+    from assignment.judge.errors import SubmissionError  # no Exception, but an outcome of pytest's
+
+    if run.asked.get("kind") not in configurations.PLAYED:
+        return
+    seed, n = pool_of(item.config).seed, run.n_configurations
+    numbers = configurations.others(n, seed, case_name(item))
+    if len(numbers) < n - 1:
+        run.notes.append(f"{len(numbers) + 1} of {n} configurations are played, chosen by the seed")
+    arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
+    for run.configuration in numbers:
+        notes = list(run.notes)
+        try:
+            item.obj(**arguments)
+        except (Exception, SubmissionError):
+            if not run.is_dropped():
+                raise
+            run.notes[:] = notes
+    run.configuration = 0
 
 
 @pytest.fixture

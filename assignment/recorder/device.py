@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import triton
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 
 from assignment.simulator.host import Driver
 from assignment.simulator.one_gpu import answer_as
@@ -20,7 +20,6 @@ from assignment.simulator.triton_private import driver
 from .faults import noted
 from .tape import Tape
 
-FUSED = ("scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 CPU = torch.device("cpu")
 _device: Any = torch.Tensor.device.__get__
 _is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
@@ -59,8 +58,6 @@ class OnGpu(TorchFunctionMode):
             return self._where(func, args[0])
         if func in _LEAVING:
             self._tape.step("read", _LEAVING[func], self._tape.line())
-        elif any(part in (name := _name(func)) for part in FUSED):
-            self._tape.heard(name)
         if func in _MOVES:
             return self._moved(func, args, kwargs)
         if func is torch.Tensor.type and len(args) == 1 and not kwargs:
@@ -128,14 +125,6 @@ class wanted:  # noqa: N801 - used as a function
 
 _HOW = ("non_blocking", "copy")  # the last arguments of `to`
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
-
-
-@functools.cache
-def _name(func: Any) -> str:
-    try:
-        return resolve_name(func) or getattr(func, "__name__", "")
-    except Exception:
-        return ""
 
 
 def _type_of(name: str, device: torch.device) -> str:

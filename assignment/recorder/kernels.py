@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import ConstexprFunction, InterpretedFunction, JITFunction
 
 _BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.libdevice extra.libdevice"
@@ -195,7 +196,7 @@ def _tree(fn: Callable) -> ast.FunctionDef:
 
 def _free(tree: ast.FunctionDef) -> set[str]:
     """Return the names that are not variables of the function; all names of its annotations."""
-    arguments = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
+    arguments = parameters(tree.args)
     body = list(_names(*tree.body))
     own = {arg.arg for arg in arguments} | {node.id for node in body if isinstance(node.ctx, ast.Store)}
     annotations = [arg.annotation for arg in arguments if arg.annotation]

@@ -216,10 +216,6 @@ class Tape(TorchDispatchMode):
             text = f"{path}:{frame.f_lineno} in {frame.f_code.co_name}"
         return self._lines.setdefault(text, len(self._lines))
 
-    def heard(self, name: str) -> None:
-        """Record a PyTorch function that is decomposed before operations are seen."""
-        self.step("heard", name, self.line())
-
     # what PyTorch does
 
     @noted

@@ -103,7 +103,7 @@ class Builder(Elementwise):
 
     def load(self, ptrs: Handle, mask: Any, other: Handle | None, is_volatile: bool) -> Handle:
         ty = ptrs.get_element_ty()
-        acquired = self.watch.polled(ptrs.data) if is_volatile else frozenset()
+        acquired = self.watch.polled(ptrs.data, Order()) if is_volatile else frozenset()
         fill = None if other is None else other.data
         if isinstance(mask, Handle) and mask.dtype.scalar != tl.int1:  # Triton says so of a store, and fails at a load
             raise ValueError(f"Mask must have boolean scalar type, got {mask.dtype}: write a comparison")
@@ -141,6 +141,32 @@ class Builder(Elementwise):
         return Handle(
             access.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)), val.dtype
         )
+
+    def create_atomic_load(self, ptr: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
+        ty = ptr.get_element_ty()
+        active = ptr.data if mask.data.all() else ptr.data[np.broadcast_to(mask.data, ptr.data.shape)]
+        acquired = self.watch.polled(active, _order(sem, scope)) if active.size else frozenset()
+        values = access.load(self.watch, ptr.data, mask.data, None, numpy_type(ty))
+        return Handle(remember(values, acquired), ty)
+
+    def create_atomic_store(self, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> None:
+        values = convert(val.data, numpy_type(ptr.get_element_ty()))
+        access.update(self.watch, ptr.data, mask.data, _exchange, values, order=_order(sem, scope))
+
+    def create_atomic_poll(self, ptr: Handle, expected: Handle, timeout_ns: Any, sem: Any, scope: Any) -> Handle:
+        """Look once: the programs that run before have stored what they store, and no other does while this one waits.
+
+        Raises NotImplementedError where a GPU would wait for a program that runs later.
+        """
+        acquired = self.watch.polled(ptr.data, _order(sem, scope))
+        values = access.load(self.watch, ptr.data, None, None, numpy_type(ptr.get_element_ty()))
+        is_there = values == expected.data
+        if isinstance(timeout_ns, Handle):
+            return Handle(remember(is_there, acquired), tl.int1)
+        if not is_there.all():
+            self.watch.refuse_to_wait()
+        self.watch.decide(remember(is_there, acquired))  # what comes after it does so because it has seen this
+        return Handle(is_there, tl.int1)
 
     def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
         ptrs, mask = desc.materialize_pointers(indices)
@@ -205,6 +231,10 @@ def _operand_type(x: Handle, input_precision: Any) -> str:
     return input_precision.name.lower() if x.data.dtype == np.float32 else str(x.dtype.scalar)
 
 
+def _exchange(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    return new
+
+
 def _exchange_if_equal(old: np.ndarray, new: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(old == expected, new, old)
 
@@ -219,7 +249,7 @@ _ATOMIC: dict[Any, Callable[..., np.ndarray]] = {
     ir.ATOMIC_OP.AND: np.bitwise_and,
     ir.ATOMIC_OP.OR: np.bitwise_or,
     ir.ATOMIC_OP.XOR: np.bitwise_xor,
-    ir.ATOMIC_OP.XCHG: lambda old, new: new,
+    ir.ATOMIC_OP.XCHG: _exchange,
 }
 _DESCRIPTOR_REDUCE: dict[Any, Callable[..., np.ndarray]] = {
     ir.DESCRIPTOR_REDUCE_KIND.ADD: np.add,

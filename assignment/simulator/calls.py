@@ -13,7 +13,7 @@ class Follower(Protocol):
     """An observer of launches that tracks where values in memory come from (player.work)."""
 
     def admit(self, tensor: Any) -> Any:
-        """Return the argument's memory (with `address`, `kernel_wrote`); None if untracked."""
+        """Return the argument's memory (with `address`, `kernel_wrote`, `are_unwritten`); None if untracked."""
 
     def is_suspect(self, memory: Any) -> bool:
         """Return whether the memory holds a value that no kernel may load."""

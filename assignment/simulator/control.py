@@ -5,6 +5,7 @@ these follow.
 """
 
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from .faults import is_ours
 from .language import semantic
 from .numerics import numpy_type
 from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
-from .triton_private import ConstexprFunction, InterpretedFunction
+from .triton_private import IS_CLOSE_TO_PYTHON, IS_CLOSER_TO_PYTHON, ConstexprFunction, InterpretedFunction
 from .variables import (  # noqa: F401 (rewritten kernels call them)
     OF_LOOPS,
     already_defined,
@@ -56,16 +57,31 @@ def bind(value: Any) -> Any:
     raise TypeError(f"cannot convert {_shown(value)} to tensor: a variable holds tensors, numbers, tuples or dtypes")
 
 
-def parts(value: Any, count: int) -> Any:
-    """Return what is assigned to `count` names: the compiler ignores further elements."""
-    return value[:count] if isinstance(value, tuple) else value
+Shape = bool | tuple["Shape", ...]  # of what is assigned to: for each name whether it is annotated as tl.constexpr
+
+
+def bound(value: Any, shape: Shape) -> Any:
+    """Return what an assignment binds names to; older compilers ignore elements that have no name."""
+    if not isinstance(shape, tuple):
+        return constant(value) if shape else bind(value)
+    if not IS_CLOSER_TO_PYTHON:
+        value = value[: len(shape)] if isinstance(value, tuple) else bind(value)
+        return tuple(map(bound, value, shape)) if isinstance(value, tuple) and len(value) == len(shape) else value
+    if not isinstance(value, (tuple, tl.tuple)):
+        raise TypeError("cannot unpack non-iterable value")
+    if len(value) != len(shape):
+        few = f"not enough values to unpack (expected {len(shape)}, got {len(value)})"
+        raise ValueError(few if len(value) < len(shape) else f"too many values to unpack (expected {len(shape)})")
+    return tuple(bound(part, inner) for part, inner in zip(value, shape, strict=True))
 
 
 def constant(value: Any) -> Any:
     """Return what a name annotated as tl.constexpr is bound to.
 
-    With a tensor in it, the compiler can do nothing.
+    With a tensor in it, older compilers can do nothing; to newer ones it is the tensor.
     """
+    if IS_CLOSE_TO_PYTHON:
+        return tuple(map(constant, value)) if type(value) is tuple else static(value)
     return _Constant(value) if isinstance(value, tensor) else static(value)
 
 
@@ -136,6 +152,27 @@ def _fold(operands: tuple[Callable[[], Any], ...], method: str, decisive: bool) 
     return result
 
 
+def compared(left: Any, names: tuple[str, ...], *others: Callable[[], Any]) -> Any:
+    """Evaluate `a < b < c`, each operand once: as `a < b and b < c`."""
+
+    def compare(name: str, other: Callable[[], Any]) -> Any:
+        nonlocal left
+        right = other()
+        operands = (static(left), static(right)) if name.startswith("is_") else (left, right)
+        left = right
+        return getattr(operator, name)(*operands)
+
+    pairs = zip(names, others, strict=True)
+    return _fold(tuple(functools.partial(compare, *pair) for pair in pairs), "logical_and", decisive=False)
+
+
+def filtered(condition: Any) -> bool:
+    """Return whether an element stays in a list: the compiler takes a tensor for true."""
+    if isinstance(condition, tensor):
+        raise TypeError("the `if` of a list must be known at compile time: use tl.where, or a tl.constexpr")
+    return bool(static(condition))
+
+
 def negate(value: Any) -> Any:
     """Evaluate `not value`."""
     return value.__not__() if isinstance(value, tensor) else not static(value)
@@ -198,6 +235,7 @@ def collected(values: list[Any]) -> tuple[Any, ...]:
 
 def formatted(value: Any) -> Any:
     """Return a value to be put in an f-string."""
+    value = static(value)
     if isinstance(value, (tensor, tuple, tl.tuple, tl.dtype)):
         raise TypeError(
             "Cannot evaluate f-string containing non-constexpr conversion values, found conversion of type "
@@ -224,6 +262,10 @@ def callee(function: Any) -> Any:
     """
     if function is getattr:
         return _attribute
+    if function is isinstance:
+        return _is_instance
+    if function is hasattr:
+        return _has_attribute
     if function is float or function is int:
         return functools.partial(_number, function)
     if isinstance(function, ConstexprFunction) and _is_triton_code(function.fn):
@@ -266,10 +308,33 @@ def _root(function: Any) -> str:
     return str(getattr(function, "__module__", None) or "builtins").partition(".")[0]
 
 
+WHOSE_TUPLE = "whether a tuple is a constant or Triton's own depends on where it was made: ask for its length"
+
+
 def _attribute(value: Any, name: Any, *default: Any) -> Any:
     if static(name) == "handle":
         unsupported("handle")
-    return getattr(value, static(name), *default)
+    if default and not _has_attribute(value, name):
+        return default[0]
+    return getattr(static(value), static(name))
+
+
+def _is_instance(value: Any, kind: Any) -> bool:
+    """Answer as the compiler does: to Python's own functions a constant is its value."""
+    kind = static(kind)
+    if not isinstance(kind, type):
+        raise TypeError(f"isinstance() takes one type in a kernel, got {kind}: write `or` between several")
+    if kind is tl.tuple and type(value) is tuple:
+        raise TypeError(WHOSE_TUPLE)
+    return isinstance(static(value), kind)
+
+
+def _has_attribute(value: Any, name: Any) -> bool:
+    """Answer as the compiler does, for which constants and functions are other objects than here."""
+    if static(name) == "type" and type(value) is tuple:
+        raise TypeError(WHOSE_TUPLE)
+    is_function = isinstance(value, InterpretedFunction)
+    return (is_function and static(name) == "type") or hasattr(static(value), static(name))
 
 
 def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:

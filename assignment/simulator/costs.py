@@ -1,9 +1,10 @@
 """What a call moves, by tensor: by its launches, and by PyTorch's operations between them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -11,6 +12,8 @@ from torch.utils._pytree import tree_leaves
 from .calls import Call
 from .layout import Layout
 from .trace import Traffic
+
+Counts = Callable[[torch.Tensor], np.ndarray]
 
 
 class HostTraffic(TorchDispatchMode):
@@ -28,6 +31,7 @@ class HostTraffic(TorchDispatchMode):
         self.filled = 0
         self.made_from: dict[int, set[int]] = defaultdict(set)
         self.largest = 0  # elements of the largest tensor made
+        self.by_label = np.zeros(256, np.int64)  # bytes read, by the label that says where they come from
         self._kept: list[torch.Tensor] = []
 
     @classmethod
@@ -40,8 +44,10 @@ class HostTraffic(TorchDispatchMode):
         self.note(func, tensors_in((args, kwargs)), tensors_in(result))
         return result
 
-    def note(self, func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
-        """Count what an operation reads and writes."""
+    def note(
+        self, func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor], counts: Counts | None = None
+    ) -> None:
+        """Count what an operation reads and writes; `counts` says of a tensor how many elements have each label."""
         self._kept += outputs
         self.largest = max([self.largest, *map(held, outputs)])
         changed = _changed(func, inputs, outputs)
@@ -55,6 +61,7 @@ class HostTraffic(TorchDispatchMode):
         takes_shape_only = name.endswith("_like") or name.startswith("new_")
         sources = [] if takes_shape_only else [t for t in inputs if id(t) not in overwritten]
         self.read += [(window(source), held(source) * source.itemsize) for source in sources]
+        self.by_label += sum(counts(source) * source.itemsize for source in sources) if counts else 0
         if name.removeprefix("new_").removesuffix("_like") in _FILLS:
             self.filled += sum(held(t) * t.itemsize for t in [*made, *changed])
             return
@@ -124,17 +131,23 @@ def held(tensor: torch.Tensor) -> int:
     return min(tensor.numel(), tensor.untyped_storage().nbytes() // max(tensor.itemsize, 1))
 
 
-def summary(call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
+def summary(
+    call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any], labels: Sequence[int] = ()
+) -> dict[str, Any]:
     """Return the bytes read of each input and written of each output, copies included.
 
-    "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched.
+    "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched. Where elements have
+    labels, those of each input say what was copied from it; otherwise sizes do, for people.
     """
     of_caller = {address(t) for t in inputs}
     copies = [host.copies_of(address(t)) for t in inputs]
     origins = [host.sources_of(address(t)) - of_caller for t in outputs]
     traffics = [traffic for launch in call.launches for traffic in launch.tensors]
+    by_label = host.by_label + sum((t.by_label for t in traffics), np.zeros(256, np.int64))
+    read = [_moved(t, found, traffics, "loaded", host.read) for t, found in zip(inputs, copies, strict=True)]
+    copies = [{t.storage for t in traffics if t.by_label[label]} for label in labels] or copies
     return {
-        "read": [_moved(t, found, traffics, "loaded", host.read) for t, found in zip(inputs, copies, strict=True)],
+        "read": [int(by_label[label]) for label in labels] or read,
         "written": [
             _moved(t, found, traffics, "stored", host.written) for t, found in zip(outputs, origins, strict=True)
         ],

@@ -189,10 +189,8 @@ class Elementwise(Builder):
 
     @_not_of_8_bits
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
-        """Round once: the product of two floats of up to 32 bits is exact in float64."""
-        wide = np.longdouble if x.data.dtype == np.float64 else np.float64
-        exact = x.data.astype(wide) * y.data.astype(wide) + z.data.astype(wide)
-        return Handle(convert(exact, x.data.dtype) if wide is np.float64 else exact.astype(np.float64), z.dtype)
+        """Round once."""
+        return Handle(numerics.fused(x.data, y.data, z.data), z.dtype)
 
     def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
         propagate = propagate_nans == tl.PropagateNan.ALL

@@ -1,6 +1,6 @@
 """Triton's driver for a GPU that does not exist."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ class Driver(DriverBase):
     def __init__(self, target: Any, properties: Mapping[str, Any], number: int = 0) -> None:
         """Set up the device; kernels are cached by its `number`."""
         self._target, self._properties, self._number = target, properties, number
-        self.utils = _Utils(self._triton_properties)
+        self.utils = _Utils(self)
 
     @classmethod
     def is_active(cls) -> bool:
@@ -57,6 +57,10 @@ class Driver(DriverBase):
     def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
         return args
 
+    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: Any) -> torch.Tensor:
+        """Return memory for a profiler."""
+        return torch.zeros(size, dtype=torch.int8)
+
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         return torch.empty(0)
 
@@ -77,10 +81,13 @@ class Driver(DriverBase):
 
 
 class _Utils:
-    """What Triton's driver can do with a binary, of which only the GPU's properties are known."""
+    """What Triton's driver can do with a device and a binary, of which only the device is known."""
 
-    def __init__(self, get_device_properties: Callable[..., dict[str, Any]]) -> None:
-        self.get_device_properties = get_device_properties
+    def __init__(self, driver: Driver) -> None:
+        self.get_device_properties = driver._triton_properties
+        self.get_current_device = driver.get_current_device
+        self.set_current_device = driver.set_current_device
+        self.get_device_capability = driver.get_device_capability
 
     def __getattr__(self, name: str) -> Any:
         raise NotThere(f"triton's driver.active.utils.{name} {_NOT_HERE}")

@@ -14,7 +14,7 @@ from . import numerics
 from . import semantic as semantics
 from .builder import Builder
 from .elementwise import Handle
-from .triton_private import interpreter
+from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, NO_BLOCK_POINTERS, interpreter
 
 builder = Builder()
 semantic: Any = semantics.Semantic(builder)
@@ -30,10 +30,12 @@ def install() -> None:
     for ty in (tl.dtype, tl.pointer_type, tl.block_type):
         ty.to_ir = _type_itself
     _patch_special_functions()
-    for namespace in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base, tl.core.tensor_descriptor):
+    for namespace in BUILTINS_IN:
         _bind_builtins(namespace)
     _bind_libdevice()
     _bind_hardware()
+    if not HAS_BLOCK_POINTERS:
+        _patch_block_pointers()
     _patch_tensor()
     _patch_constexpr()
     _patch_ranges()
@@ -146,6 +148,21 @@ def _bind_hardware() -> None:
 def _unsupported(name: str) -> Callable:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{name} is not supported by the simulator, run with --device cuda")
+
+    return refuse
+
+
+def _patch_block_pointers() -> None:
+    """Say of block pointers what takes their place."""
+    for name in ("make_block_ptr", "advance"):
+        for namespace in (tl, tl.core, tl.tensor):
+            if hasattr(namespace, name):
+                setattr(namespace, name, _removed(name))
+
+
+def _removed(name: str) -> Callable:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(NO_BLOCK_POINTERS.format(name))
 
     return refuse
 

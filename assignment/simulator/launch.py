@@ -22,7 +22,7 @@ from .arguments import typed
 from .calls import Call
 from .faults import MemoryFault, OutOfBounds, Program, Race
 from .language import builder
-from .rewrite import has_while, rewrite
+from .rewrite import rewrite, waits
 from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
 from .watch import Watch
@@ -39,7 +39,7 @@ class _Kernel:
     function: Callable
     signature: inspect.Signature
     params: dict[str, KernelParam]
-    waits: bool  # has a `while`: programs may wait for others
+    waits: bool  # has a `while`, or polls: programs may wait for others
     constants: dict[str, Any]  # the globals that it reads, as they were at the first launch
 
 
@@ -130,7 +130,7 @@ def _kernel(self: Any) -> _Kernel:
     if kernel is None:
         signature = inspect.signature(self.fn)
         kernel = self._simulated = _Kernel(
-            rewrite(self.fn), signature, _params(signature, self.kwargs), has_while(self.fn), _constants(self.fn)
+            rewrite(self.fn), signature, _params(signature, self.kwargs), waits(self.fn), _constants(self.fn)
         )
     for name, value in kernel.constants.items():
         if (now := self.fn.__globals__.get(name, value)) is not value and getattr(now, "value", now) != value.value:

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from triton.language.extra import libdevice
 
+from .numerics import fused
+
 
 def _with_torch(function: Callable) -> Callable[..., np.ndarray]:
     return lambda *args: function(*(torch.from_numpy(np.ascontiguousarray(x)) for x in args)).numpy()
@@ -41,8 +43,8 @@ _FUNCTIONS: dict[str, Callable] = {
     "fabs": np.abs,
     "fast_fdividef": np.divide,
     "floor": np.floor,
-    "fma": lambda x, y, z: _wide(x) * y + z,
-    "fma_rn": lambda x, y, z: _wide(x) * y + z,
+    "fma": fused,
+    "fma_rn": fused,
     "fmax": np.fmax,
     "fmin": np.fmin,
     "fmod": np.fmod,

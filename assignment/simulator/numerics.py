@@ -88,6 +88,53 @@ def round_to_tf32(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), truncate_to_tf32(rounded.view(np.float32)), values)
 
 
+def fused(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Return x · y + z, rounded once.
+
+    Sums are rounded to odd where they are rounded again (Boldo and Melquiond, "Emulation of FMA and
+    correctly rounded sums: proved algorithms using rounding to odd", 2008).
+    """
+    wide = np.float64
+    plain = x.astype(wide) * y.astype(wide) + z.astype(wide)
+    with np.errstate(all="ignore"):  # what makes a NaN has been told
+        if x.dtype != np.float64:  # the product is exact in float64
+            return convert(_added_to_odd(x.astype(wide) * y.astype(wide), z.astype(wide)), x.dtype)
+        product, product_error = _product(x, y)
+        low, low_error = _sum(z, product_error)
+        high, high_error = _sum(product, low)
+        nearest = high + _added_to_odd(low_error, high_error)
+        is_known = np.isfinite(nearest) & np.isfinite(plain) & (nearest != 0)
+        return np.where(is_known, nearest, plain)
+
+
+def _sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a + b in float64, rounded, and the error."""
+    total = a + b
+    of_b = total - a
+    return total, (a - (total - of_b)) + (b - of_b)
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a · b in float64, rounded, and the error."""
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    product = a * b
+    return product, a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _halves(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scaled = a * (2.0**27 + 1)
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def _added_to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a + b in float64, rounded to odd: rounding it again then rounds the exact sum once."""
+    total, error = _sum(a, b)
+    is_even = total.view(np.int64) & 1 == 0
+    inexact = is_even & (error != 0) & np.isfinite(error)
+    return np.where(inexact, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+
+
 def flush_subnormals(values: np.ndarray) -> np.ndarray:
     """Replace subnormal float32 `values` by zeros, as the .ftz instructions do."""
     if values.dtype != np.float32:

@@ -21,7 +21,7 @@ AS_THEY_ARE = {
         *("CudaError", "DeferredCudaCallError", "AcceleratorError", "OutOfMemoryError", "classproperty"),
         *("cudaStatus", "has_half", "has_magma"),
         *("amp", "graphs", "memory", "nvtx", "profiler", "random", "streams"),
-        *("gds", "green_contexts", "jiterator", "nccl", "sparse", "tunable"),
+        *("gds", "graph_annotations", "green_contexts", "jiterator", "nccl", "sparse", "tunable"),
     },
     "torch.accelerator": {"graphs", "memory"},
     "torch.cuda.nvtx": {"range"},  # calls range_push and range_pop
@@ -38,11 +38,20 @@ _TYPE = 'write torch.empty(..., dtype={}, device="cuda"), and compare x.dtype'
 REFUSED = {  # and what to write instead
     "torch.cuda": {
         **dict.fromkeys(["CUDAGraph", "graph", "graph_pool_handle", "make_graphed_callables"], _CAPTURE),
+        **dict.fromkeys(["export_dot", "export_graph_data"], _CAPTURE),  # since PyTorch 2.15
         **dict.fromkeys(["MemPool", "use_mem_pool", "CUDAPluggableAllocator", "change_current_allocator"], _POOL),
         **dict.fromkeys(["caching_allocator_alloc", "caching_allocator_delete"], _ALLOCATOR),
         "GreenContext": "leave it out, kernels have the whole GPU",
     },
     "torch.accelerator": {"Graph": _CAPTURE},
+    "torch.cuda.graphs": dict.fromkeys(  # since PyTorch 2.15
+        [
+            *("register_graph_capture_start_hook", "register_graph_capture_end_hook"),
+            *("register_graph_instantiate_hook", "register_graph_replay_start_hook", "register_graph_replay_end_hook"),
+            "register_graph_destroy_hook",
+        ],
+        _CAPTURE,
+    ),
     "torch.cuda.nccl": dict.fromkeys(
         [
             *("all_gather", "all_reduce", "broadcast", "init_rank", "reduce", "reduce_scatter", "unique_id"),
@@ -51,11 +60,16 @@ REFUSED = {  # and what to write instead
         _ONE_PROCESS,
     ),
     "torch.cuda.gds": dict.fromkeys(["GdsFile", "gds_deregister_buffer", "gds_register_buffer"], _GDS),
-    "torch.cuda.green_contexts": {"GreenContext": "leave it out, kernels have the whole GPU"},
+    "torch.cuda.green_contexts": dict.fromkeys(
+        # all but the first since PyTorch 2.15
+        ["GreenContext", "SMPartition", "get_num_locality_domains", "is_localization_supported"],
+        "leave it out, kernels have the whole GPU",
+    ),
     "torch.cuda.tunable": dict.fromkeys(
         [
             *("enable", "is_enabled", "tuning_enable", "tuning_is_enabled", "record_untuned_enable"),
             *("record_untuned_is_enabled", "set_max_tuning_duration", "get_max_tuning_duration"),
+            *("set_cublaslt_requested_algo_count", "get_cublaslt_requested_algo_count"),
             *("set_max_tuning_iterations", "get_max_tuning_iterations", "set_filename", "get_filename"),
             *("get_results", "get_validators", "read_file", "tune_gemm_in_file", "mgpu_tune_gemm_in_file"),
             *("set_rotating_buffer_size", "get_rotating_buffer_size", "set_numerical_check_tolerances"),
@@ -232,7 +246,8 @@ def refusal(name: str, instead: str) -> type:
     def refuse(cls: type, *_: Any, **__: Any) -> Any:
         raise Refused(f"{name} is not available where kernels are graded without a GPU: {instead}")
 
-    return type(name.rpartition(".")[2], (), {"__new__": refuse})
+    # torch._dynamo lists what a decorator wraps, as use_mem_pool.__wrapped__
+    return type(name.rpartition(".")[2], (), {"__new__": refuse, "__wrapped__": refuse})
 
 
 def _of_streams() -> dict[str, Any]:

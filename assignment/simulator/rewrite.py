@@ -31,14 +31,15 @@ def rewrite(fn: Callable) -> Callable:
 
 @functools.cache
 def _names(fn: Callable) -> tuple[bool, frozenset[str]]:
-    """Return whether a function has a `while`, and the names in it."""
+    """Return whether a function can wait for a value in memory, and the names in it."""
     nodes = list(_nodes(fn))
     names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
-    return any(isinstance(node, ast.While) for node in nodes), names
+    waits = any(isinstance(node, ast.While) or getattr(node, "attr", "") == "atomic_poll" for node in nodes)
+    return waits, names
 
 
-def has_while(fn: Callable) -> bool:
-    """Return whether a kernel, or a device function that it reaches, has a `while` loop."""
+def waits(fn: Callable) -> bool:
+    """Return whether a kernel, or a device function that it reaches, has a `while` loop or polls."""
     return any(_names(reached)[0] for reached in _reached(fn, set()))
 
 

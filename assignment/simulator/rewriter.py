@@ -18,9 +18,26 @@ import triton.language as tl
 
 from . import control, scopes
 from .rounds import ROUNDS, depends_on
-from .triton_private import IS_CLOSER_TO_PYTHON, CodeGenerator, InterpretedFunction, JITCallable, knobs
+from .triton_private import (
+    IS_CLOSE_TO_PYTHON,
+    IS_CLOSER_TO_PYTHON,
+    CodeGenerator,
+    InterpretedFunction,
+    JITCallable,
+    knobs,
+)
 
 CONTROL = "__simulator__"  # what the functions of `control` are called as members of
+_COMPARISONS = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Is: "is_",
+    ast.IsNot: "is_not",
+}
 _BUILTINS = {"range": "loop", "max": "maximum", "min": "minimum", "print": "show"}
 
 
@@ -36,6 +53,8 @@ class Rewriter(ast.NodeTransformer):
         self._refused: list[ast.expr] = []
         self._loops = 0  # around the node that is visited, those that are unrolled aside
         self._ifs: list[ast.stmt] = []  # checks of the variables of those around it
+        self._is_late = False  # whether the expression that is visited may be evaluated later, or not at all
+        self._promised: set[str] = set()  # names that are annotated as tl.constexpr before they are assigned to
         self._returned = ""  # the function's name if the types of its `return`s may differ
 
     def rewrite(self, definition: ast.FunctionDef) -> None:
@@ -45,20 +64,21 @@ class Rewriter(ast.NodeTransformer):
         args = definition.args
         args.defaults = [ast.Constant(None) for _ in args.defaults]
         args.kw_defaults = [ast.Constant(None) if d else None for d in args.kw_defaults]
-        for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs):
+        for arg in scopes.parameters(args):
             arg.annotation = None
         _drop_dead_code(definition)
         nodes = list(ast.walk(definition))
         self.locals |= _of_lists(nodes)
         self._scopes = scopes.Scopes(definition)
-        self._unread = {arg.arg for arg in (*args.posonlyargs, *(() if IS_CLOSER_TO_PYTHON else args.kwonlyargs))}
+        older = [*([] if IS_CLOSER_TO_PYTHON else args.kwonlyargs), args.vararg if not IS_CLOSE_TO_PYTHON else None]
+        self._unread = {arg.arg for arg in (*args.posonlyargs, *filter(None, older))}
         self._returned = definition.name if _returns_differ(nodes) else ""
         keep = [self._keep_arguments(args, definition.body[0])] if self._returned else []
         body = self._visit_all(definition.body)
         definition.body = [*self._first_refusal(), *keep, *body]
 
     def _keep_arguments(self, args: ast.arguments, at: ast.stmt) -> ast.stmt:
-        names: list[ast.expr] = [ast.Name(arg.arg, ast.Load()) for arg in (*args.posonlyargs, *args.args)]
+        names: list[ast.expr] = [ast.Name(arg.arg, ast.Load()) for arg in scopes.parameters(args)]
         return self._assign("__arguments", ast.Tuple(names, ast.Load()), at)
 
     def _call(self, name: str, args: Iterable[ast.expr], at: ast.AST) -> ast.Call:
@@ -106,7 +126,14 @@ class Rewriter(ast.NodeTransformer):
 
     def _visit_aside(self, expression: ast.expr) -> ast.expr:
         with self._aside():
+            return self._visit_late(expression)
+
+    def _visit_late(self, expression: ast.expr) -> ast.expr:
+        before, self._is_late = self._is_late, True
+        try:
             return self.visit(expression)
+        finally:
+            self._is_late = before
 
     def _is_builtin(self, name: str) -> bool:
         """Return whether `name` is Python's own, not the student's."""
@@ -133,19 +160,40 @@ class Rewriter(ast.NodeTransformer):
         return self._unsupported(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        is_known = len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn))
-        return self.generic_visit(node) if is_known else self._unsupported(node)
+        has_in = any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops)
+        if has_in or (len(node.ops) > 1 and not IS_CLOSER_TO_PYTHON):
+            return self._unsupported(node)
+        if len(node.ops) == 1:
+            return self.generic_visit(node)
+        names: list[ast.expr] = [ast.Constant(_COMPARISONS[type(op)]) for op in node.ops]
+        others = [self._visit_late(node.comparators[0]), *map(self._visit_aside, node.comparators[1:])]
+        arguments = [self.visit(node.left), ast.Tuple(names, ast.Load()), *map(self._lazy, others)]
+        return self._call("compared", arguments, node)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
+        if self._is_late or not IS_CLOSE_TO_PYTHON:
+            return self._unsupported(node)
+        node.value = self._call("bound", [self.visit(node.value), self._shape(node.target)], node.value)
+        return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        parts = [part for target in node.targets for part in ast.iter_child_nodes(target)]
-        is_nested = any(isinstance(part, (ast.Starred, ast.List, ast.Tuple)) for part in parts)
-        if len(node.targets) > 1 or isinstance(node.targets[0], ast.List) or is_nested:
+        target = node.targets[0]
+        parts = [part for part in ast.walk(target) if isinstance(part, (ast.Starred, ast.List, ast.Tuple))]
+        is_nested = any(not isinstance(part, ast.Tuple) or not IS_CLOSE_TO_PYTHON for part in parts if part != target)
+        if len(node.targets) > 1 or isinstance(target, ast.List) or is_nested:
             return self._unsupported(node)
-        value = self._call("bind", [self.visit(node.value)], node.value)
-        if isinstance(node.targets[0], ast.Tuple):
-            value = self._call("parts", [value, ast.Constant(len(node.targets[0].elts))], node.value)
-        node.targets, node.value = [self.visit(node.targets[0])], value
+        node.value = self._call("bound", [self.visit(node.value), self._shape(target)], node.value)
+        node.targets = [self.visit(target)]
         return node
+
+    def _shape(self, target: ast.expr) -> ast.expr:
+        """Return for each name that is assigned to whether it is to be a constant, nested as the names are."""
+        if isinstance(target, ast.Tuple):
+            return ast.Tuple([self._shape(part) for part in target.elts], ast.Load())
+        is_promised = isinstance(target, ast.Name) and target.id in self._promised
+        if isinstance(target, ast.Name):
+            self._promised.discard(target.id)
+        return ast.Constant(is_promised)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         if not isinstance(node.target, ast.Name):
@@ -156,6 +204,8 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | list[ast.stmt]:
         if node.value is None:
+            if IS_CLOSE_TO_PYTHON and isinstance(node.target, ast.Name) and scopes.is_constexpr(node.annotation):
+                self._promised.add(node.target.id)
             return node
         bound = self._scopes.before(node)
         if not scopes.is_constexpr(node.annotation):
@@ -174,11 +224,16 @@ class Rewriter(ast.NodeTransformer):
         return self.visit(ast.copy_location(ast.Tuple(node.elts, node.ctx), node))
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
-        if len(node.generators) > 1 or not isinstance(node.generators[0].target, ast.Name):
+        generator = node.generators[0]
+        is_known = isinstance(generator.target, ast.Name) or (
+            IS_CLOSER_TO_PYTHON and isinstance(generator.target, ast.Tuple)
+        )
+        if len(node.generators) > 1 or not is_known:
             return self._unsupported(node)
         with self._aside():
             self.generic_visit(node)
-        node.generators[0].iter = self._call("members", [node.generators[0].iter], node)
+        generator.iter = self._call("members", [generator.iter], node)
+        generator.ifs = [self._call("filtered", [condition], node) for condition in generator.ifs]
         return self._call("collected", [node], node)
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
@@ -188,7 +243,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         name = "all_of" if isinstance(node.op, ast.And) else "any_of"
-        operands = [self.visit(node.values[0]), *map(self._visit_aside, node.values[1:])]
+        operands = [self._visit_late(node.values[0]), *map(self._visit_aside, node.values[1:])]
         return self._call(name, [self._lazy(operand) for operand in operands], node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
@@ -212,7 +267,9 @@ class Rewriter(ast.NodeTransformer):
             if has_return:
                 self._refuse("refused", control.RETURN_IN_LOOP, node)
             self._ifs += [self._do(self._join(way, in_both, node), node)] if names else []
-            node.body, node.orelse = self._visit_all(node.body), self._visit_all(node.orelse)
+            promised = set(self._promised)
+            node.body, self._promised = self._visit_all(node.body), promised
+            node.orelse = self._visit_all(node.orelse)
             del self._ifs[len(self._ifs) - bool(names) :]
         if not names and not refused:
             node.test = self._call("decided", [test], test)
@@ -255,7 +312,7 @@ class Rewriter(ast.NodeTransformer):
         names = scopes.assigned(*node.body)
         decisive = depends_on(node, self.globals, self.locals)
         condition = f"while {ast.unparse(node.test)}"
-        test = self.visit(node.test)
+        test = self._visit_late(node.test)
         self._visit_body(node)
         node.test = self._call("holds", [test], node.test)
         return self._counted(node, condition, decisive, self._with_constant_types(node, names))
@@ -286,9 +343,11 @@ class Rewriter(ast.NodeTransformer):
         return [begin, *statements]
 
     def _visit_body(self, loop: ast.For | ast.While) -> None:
+        promised, self._promised = self._promised, set()  # the compiler goes through the body twice
         self._loops += 1
         loop.body = self._visit_all(loop.body)
         self._loops -= 1
+        self._promised = promised
 
     def _with_constant_types(self, loop: ast.For | ast.While, names: frozenset[str]) -> list[ast.stmt]:
         """Return the loop, with a check after each turn that its variables keep their types.
@@ -326,7 +385,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         message = self.visit(node.msg) if node.msg else ast.Constant("")
-        call = self._call("check", [self._lazy(self.visit(node.test)), message], node)
+        call = self._call("check", [self._lazy(self._visit_late(node.test)), message], node)
         return ast.copy_location(ast.Expr(call), node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:

@@ -10,10 +10,10 @@ from .elementwise import Handle
 from .numerics import FP8E4NV
 
 K, ROWS = -1, -2  # axes of an operand
-_GROUPS = {  # elements along K for each scale, and its type, by the type of the block of scales
-    np.dtype(np.uint8): (32, np.dtype(ml_dtypes.float8_e8m0fnu)),
-    np.dtype(np.int8): (32, np.dtype(ml_dtypes.float8_e8m0fnu)),
-    FP8E4NV: (16, FP8E4NV),
+_SCALES = {  # a scale's type, by the type of the block of scales
+    np.dtype(np.uint8): np.dtype(ml_dtypes.float8_e8m0fnu),
+    np.dtype(np.int8): np.dtype(ml_dtypes.float8_e8m0fnu),
+    FP8E4NV: FP8E4NV,
 }
 
 
@@ -22,7 +22,7 @@ def operand(elements: np.ndarray, scale: Handle | None, is_e2m1: bool, k_pack: b
 
     Args:
         elements: floats; for e2m1 uint8, two numbers a byte, the first in the lower half.
-        scale: (…, rows, k / group), or None where all are 1.
+        scale: (…, rows, k / group), or None where all are 1; Triton has checked that a group is of 16 or 32.
         is_e2m1: whether elements are e2m1.
         k_pack: whether the two numbers of a byte are neighbours along k, not along the rows.
 
@@ -33,14 +33,14 @@ def operand(elements: np.ndarray, scale: Handle | None, is_e2m1: bool, k_pack: b
     values = numbers.astype(np.float64)
     if scale is None:
         return values
-    if scale.data.dtype not in _GROUPS:
+    if scale.data.dtype not in _SCALES:
         found = scale.dtype
         raise ValueError(f"tl.dot_scaled: scales must be e8m0 in uint8, or fp8e4nv, got {found}")
-    group, dtype = _GROUPS[scale.data.dtype]
+    group = values.shape[K] // scale.data.shape[K]
     if scale.data.shape[:-1] != values.shape[:-1]:
-        expected, found = [*values.shape[:-1], values.shape[-1] // group], list(scale.data.shape)
+        expected, found = [*values.shape[:-1], scale.data.shape[K]], list(scale.data.shape)
         raise ValueError(f"tl.dot_scaled: scales must be of shape {expected}, got {found}")
-    return values * np.repeat(scale.data.view(dtype).astype(np.float64), group, axis=K)
+    return values * np.repeat(scale.data.view(_SCALES[scale.data.dtype]).astype(np.float64), group, axis=K)
 
 
 def _unpacked(pairs: np.ndarray, axis: int) -> np.ndarray:

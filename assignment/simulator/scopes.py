@@ -38,8 +38,7 @@ class Scopes:
     def __init__(self, definition: ast.FunctionDef) -> None:
         self._before: dict[ast.stmt, Bound] = {}
         self._after: dict[tuple[ast.If, bool], Bound] = {}
-        args = definition.args
-        names = [arg.arg for arg in (*args.posonlyargs, *args.args)]
+        names = [arg.arg for arg in parameters(definition.args)]
         self._through(definition.body, Bound(frozenset(names), frozenset()))
 
     def before(self, statement: ast.stmt) -> Bound:
@@ -57,6 +56,7 @@ class Scopes:
         return bound
 
     def _past(self, node: ast.stmt, bound: Bound) -> Bound:
+        bound = bound.also(_named(node))
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
             return bound.also(_targets(node))
         if isinstance(node, ast.If):
@@ -71,6 +71,11 @@ class Scopes:
         if isinstance(node, (ast.For, ast.While)):
             self._through(node.body, bound)
         return bound
+
+
+def parameters(args: ast.arguments) -> list[ast.arg]:
+    """Return the parameters of a function."""
+    return [*args.posonlyargs, *args.args, *filter(None, [args.vararg]), *args.kwonlyargs]
 
 
 def is_unrolled(loop: ast.For) -> bool:
@@ -111,9 +116,16 @@ def has_return(*nodes: ast.AST) -> bool:
 def _targets(node: ast.AST) -> Iterable[str]:
     if isinstance(node, ast.Assign):
         return [name for target in node.targets for name in _names(target)]
-    if isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+    if isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
         return _names(node.target)
     return ()
+
+
+def _named(statement: ast.stmt) -> Iterable[str]:
+    """Return the names that a statement's own expressions bind by `:=`, without those of its body."""
+    expressions = [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
+    nodes = (inner for expression in expressions for inner in ast.walk(expression))
+    return [name for node in nodes if isinstance(node, ast.NamedExpr) for name in _names(node.target)]
 
 
 def _names(target: ast.expr) -> list[str]:

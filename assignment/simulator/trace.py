@@ -30,6 +30,8 @@ class Traffic:
     counts: dict[str, np.ndarray] = field(default_factory=dict)
     # by action: number of the last program, from 1
     last: dict[str, np.ndarray] = field(default_factory=dict)
+    # bytes loaded by the label that says where the elements come from, if somebody follows them
+    by_label: np.ndarray = field(default_factory=lambda: np.zeros(256, np.int64))
     is_mapped_whole: bool = True  # these arrays are over its whole storage
     origin: int = 0  # the place of the tensor's first element in these arrays
 

@@ -12,6 +12,7 @@ from typing import Any
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import triton
+import triton.language as tl
 from triton import knobs
 from triton._C.libtriton import ir
 from triton.backends import nvidia
@@ -77,13 +78,22 @@ VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 # what the language has, by version
 HAS_BLOCK_POINTERS = VERSION < (3, 9)
-HAS_NAMED_EXPRESSIONS = VERSION >= (3, 8)  # (x := f(y))
-HAS_BARE_ANNOTATIONS = VERSION >= (3, 8)  # `v: tl.constexpr` on a line of its own, a promise for the next assignment
-# chained comparisons, nested unpacking with exact counts, tuple targets and `if` in lists, `while` on numbers,
-# keyword-only parameters
+# (x := f(y)); nested unpacking; * parameters; `v: tl.constexpr` on a line of its own, a promise for the next assignment
+IS_CLOSE_TO_PYTHON = VERSION >= (3, 8)
+# chained comparisons; unpacking with exact counts; tuple targets and `if` in lists; `while` on numbers; keyword-only
+# parameters
 IS_CLOSER_TO_PYTHON = VERSION >= (3, 9)
 
 FORMATS_ARE_CONSTANTS = VERSION < (3, 8)  # of the semantic's dot_scaled(): strings wrapped in tl.constexpr
+
+_CLASSES = (tl.tensor, tl.core.tensor_descriptor_base, tl.core.tensor_descriptor, getattr(tl.core, "_block_ptr", None))
+BUILTINS_IN = (tl, tl.core, tl.math, *filter(None, _CLASSES))  # 3.8 alone has block pointers as a class
+
+NO_BLOCK_POINTERS = (
+    "tl.{} was removed in Triton 3.9: write pointers and masks, or a tensor descriptor; handout/faq.md, Block "
+    "pointers, shows how to translate it"
+)
+COMPILERS_NO_BLOCK_POINTERS = "Block pointers have been removed"  # how the compiler's own message begins
 
 
 def allocator() -> Any:

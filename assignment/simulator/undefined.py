@@ -19,6 +19,7 @@ from . import numerics
 from .faults import Place
 
 PATTERN = {2: 0x7FDA, 4: 0x7FDADADA, 8: 0x7FDADADADADADADA}  # by bytes of an element
+SMALL = 0x5A  # of each byte in types in which any pattern is an ordinary value: labels say what is unwritten there
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
 _FORGET_AT = 4096  # of them, after which those that are gone are dropped
@@ -79,11 +80,14 @@ def _filled(make: Callable) -> Callable:
 
 
 def fill(tensor: torch.Tensor) -> None:
-    """Fill a tensor's memory with the pattern, and remember that it began so."""
+    """Fill a tensor's memory with the pattern, and remember that it began so, where the type can tell."""
     storage, width = tensor.untyped_storage(), tensor.itemsize
-    if not _is_telling(tensor.dtype) or not storage.nbytes():
+    if not storage.nbytes():
         return
     raw: Any = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    if not _is_telling(tensor.dtype):  # at least not what lay there before
+        np.frombuffer(raw, "u1").fill(tensor.dtype == torch.bool or SMALL)
+        return
     np.frombuffer(raw, f"i{width}").fill(PATTERN[width])
     if len(_fresh) > _FORGET_AT:
         for address in [address for address, reference in _fresh.items() if reference.expired()]:
@@ -94,6 +98,11 @@ def fill(tensor: torch.Tensor) -> None:
 def _is_telling(dtype: torch.dtype) -> bool:
     """Return whether the pattern cannot be an ordinary value, as it can in small types."""
     return dtype.itemsize in PATTERN and (dtype.is_floating_point or dtype.itemsize > 2)
+
+
+def is_telling(dtype: np.dtype) -> bool:
+    """Return whether the pattern in a value of this type says that it is unwritten."""
+    return dtype.itemsize in PATTERN and (dtype.kind == "f" or dtype.itemsize > 2)
 
 
 def began_fresh(tensor: torch.Tensor) -> bool:

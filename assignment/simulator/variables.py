@@ -15,6 +15,7 @@ import triton.language as tl
 
 from .language import semantic
 from .reductions import BlockTruthError
+from .triton_private import IS_CLOSER_TO_PYTHON
 
 tensor = tl.tensor
 _CONDITIONS = (bool, int, NoneType)
@@ -57,6 +58,8 @@ def holds(condition: Any) -> bool:
     """Return the condition of a `while`."""
     if isinstance(condition, tl.condition):  # with a hint for the compiler
         condition = condition.condition
+    if IS_CLOSER_TO_PYTHON and isinstance(condition, tensor) and condition.handle.data.size == 1:
+        condition = semantic.cast(condition, tl.int1)
     if not isinstance(condition, tensor):
         raise TypeError("the condition of a `while` must be a tensor: the compiler cannot decide it, nor unroll a loop")
     if condition.type != tl.int1:

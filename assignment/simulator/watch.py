@@ -1,7 +1,7 @@
 """Every check of a running launch: bounds, races, undefined values, stores to inputs, costs."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from .numerics import ADDRESS
 from .races import Lanes, Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic
-from .undefined import Undefined, Write, began_fresh, is_unwritten
+from .undefined import Undefined, Write, began_fresh, is_telling, is_unwritten
 
 _PATIENCE = 20_000  # times that a program asks for one lock or flag
 _MAX_NANS = 3  # places: the first is mostly where it begins
@@ -58,8 +58,10 @@ class Watch:
         if not region.is_input and region.nbytes and region.began_fresh:
             content = region.memory(np.dtype(f"u{region.itemsize}"))
             region.may_be_unwritten = content.size > _SCANNED or is_unwritten(content) is not None
-        self._expects_undefined |= region.may_be_unwritten
         self._follow(region)
+        if region.origins is not None:
+            region.may_be_unwritten |= region.origins.may_be_unwritten()
+        self._expects_undefined |= region.may_be_unwritten
         if self.cost:
             self._trace(region)
         return region.tagged_address
@@ -141,7 +143,7 @@ class Watch:
         if not self.is_rehearsal:
             self._note_origin(region, offsets, dtype.itemsize)
             self._note_load(region, offsets, dtype, lanes)
-        if region.may_be_unwritten and (undefined := is_unwritten(values)) is not None:
+        if region.may_be_unwritten and (undefined := _unwritten(region, offsets, values)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(undefined)[0]])
             text = self._says(Unwritten, "loads", region, lane, "which was never written")
             self.undefined.meet(text, place(), values, undefined, True)
@@ -235,11 +237,15 @@ class Watch:
         """Refuse a program that polls forever: the program to change the element runs later."""
         self._asked[address] = self._asked.get(address, 0) + 1
         if self._asked[address] > _PATIENCE:
-            who = f"program {self._regions.program} of {self.kernel}"
-            raise NotImplementedError(
-                f"{who} waits for a program that runs after it\n{at(place())}\n"
-                "  the simulator runs one program after the other and does not support this, run with --device cuda"
-            )
+            self.refuse_to_wait()
+
+    def refuse_to_wait(self) -> NoReturn:
+        """Refuse a program that waits for one that has not run yet."""
+        who = f"program {self._regions.program} of {self.kernel}"
+        raise NotImplementedError(
+            f"{who} waits for a program that runs after it\n{at(place())}\n"
+            "  the simulator runs one program after the other and does not support this, run with --device cuda"
+        )
 
     def update(
         self, addresses: np.ndarray, operation: Callable[..., np.ndarray], operands: tuple[np.ndarray, ...]
@@ -257,7 +263,7 @@ class Watch:
         old = memory.take(index)
         if not self.is_rehearsal:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
-        if region.may_be_unwritten and (lanes := is_unwritten(old)) is not None:
+        if region.may_be_unwritten and (lanes := _unwritten(region, offsets, old)) is not None:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
             text = self._says(Unwritten, "updates", region, lane, "which was never written")
             self.undefined.meet(text, place(), old, lanes, True)
@@ -276,9 +282,9 @@ class Watch:
         if self.cost and not self.is_rehearsal:
             self.cost.dot(a, b, operands)
 
-    def polled(self, addresses: np.ndarray) -> Locks:
-        """Return what a volatile load acquires: a program may poll a flag that another one sets."""
-        return self._order(addresses, Order(releases=False))
+    def polled(self, addresses: np.ndarray, order: Order) -> Locks:
+        """Return what a volatile or atomic load acquires: a program may poll a flag that another one sets."""
+        return self._order(addresses, order._replace(releases=False))
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""
@@ -310,6 +316,10 @@ class Watch:
         assert self.cost is not None
         if region.traffic is None:
             self._trace(region)
+        if action != "stored" and region.origins is not None:
+            places = np.unique(offsets) + (region.start - region.origins.address)
+            labels = region.origins.at(places, width)
+            region.traffic.by_label += np.bincount(labels, minlength=256) * width
         index = region.shadow_offsets(offsets).ravel() // region.itemsize
         if width > region.itemsize:
             index = (index[:, None] + np.arange(width // region.itemsize)).ravel()
@@ -348,6 +358,15 @@ def _traffic(region: Region, call: Call) -> Traffic:
         row_origin=(rows.data_ptr() - start) // region.itemsize,
         origin=(region.address - start) // region.itemsize,
     )
+
+
+def _unwritten(region: Region, offsets: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+    """Return which values are unwritten; None for none."""
+    width = values.dtype.itemsize
+    if region.origins is None or (region.began_fresh and is_telling(values.dtype)):
+        return is_unwritten(values)
+    found = region.origins.are_unwritten(offsets + (region.start - region.origins.address), width)
+    return found if found.any() else None
 
 
 def _index(offsets: np.ndarray, width: int) -> np.ndarray:

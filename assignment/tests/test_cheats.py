@@ -249,6 +249,16 @@ def test_a_cheat_is_graded_by_the_real_program():
     assert held.came(cheat, result, PROBLEM_OF) == "loses 1 of 1 checks: crashed"
 
 
+def test_known_tricks_have_a_cheat_each():
+    """Forty documented ones or more, each by the name of its cheat or of its race"""
+    page = cheats_page.PAGE.with_name("tricks.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    named = [name for _, _, names, _ in rows for name in names.split(", ")]
+    racers = (cheats.HERE / "racing.py").read_text() + (cheats.HERE / "racing_kernels.py").read_text()
+    assert len(rows) >= 40
+    assert all(f"cheats/{name}" in BANK or f'"{name.removeprefix("races: ")}"' in racers for name in named), named
+
+
 def test_the_committed_page_has_every_cheat():
     text = cheats_page.PAGE.read_text(encoding="utf-8")
     missing = [name for name in BANK if f"| {name.removeprefix('cheats/')} |" not in text]

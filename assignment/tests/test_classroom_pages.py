@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import decisions, leaderboard, overview, pages, results, tables
+from assignment.classroom import decisions, leaderboard, overview, results, tables
 from assignment.classroom.handed_in import Handed, Person
+from assignment.commands import pages
 from assignment.judge import score
 from assignment.judge.case import Case
 from assignment.tests import class_made

@@ -13,6 +13,7 @@ import pytest
 from assignment.compiling import kernel, machine_code, parallel
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
+from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(__file__).parent / "data" / "compiled.py"
@@ -91,7 +92,12 @@ def test_one_fitting_configuration_is_enough(told, kernels):
 
 @pytest.mark.parametrize("name", ["with_descriptors", "with_block_pointers"])
 def test_other_ways_to_address_memory_compile(told, name):
-    assert told["problems"][name] == []
+    """Block pointers where Triton has them; where it has not, that is told, with what takes their place."""
+    problems = told["problems"][name]
+    if name == "with_block_pointers" and not HAS_BLOCK_POINTERS:
+        assert "tl.make_block_ptr was removed in Triton 3.9" in problems[0]
+    else:
+        assert problems == []
 
 
 def test_the_instruction_of_each_target(kernels):

@@ -15,7 +15,7 @@ import pytest
 import triton
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import devices, faults, gpu_memory, kills, load, peak_memory, races
+from assignment.attacks import devices, faults, gpu_memory, hostile_operations, kills, load, peak_memory, races, rules
 from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
@@ -255,6 +255,10 @@ def test_commands_have_a_known_form(command, pytest_help):
             attacks.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.faults", *arguments]:
             faults.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.attacks.rules", *arguments]:
+            rules.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.attacks.hostile_operations", *arguments]:
+            hostile_operations.parse_arguments(arguments)
         case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.attacks.kills", *arguments]:
             kills.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.load", *arguments]:

@@ -1,6 +1,7 @@
 """What Triton's compiler refuses, the simulator refuses; what it takes, the simulator takes: data/language.txt."""
 
 import functools
+import importlib.metadata
 import json
 import os
 import tempfile
@@ -29,9 +30,19 @@ LAXER = {  # the simulator runs a kernel one way at a time
     "runtime_recursion": "the recursion ends",
 }
 STRICTER = {  # of no use in a kernel, and refused before the simulator sees it
-    "list_comprehension_if_false": "the compiler passes over an `if` in a list",
     "list_comprehension_leaks": "the compiler keeps the variable of a list",
+    "list_comprehension_if_runtime": "the compiler takes a tensor for true",
 }
+VERSION = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
+if VERSION < (3, 7):
+    LAXER |= {
+        "tl_cdiv_constexpr": "tl.cdiv of constants is one since 3.7",
+        "constexpr_of_tensor_plus": "a tensor in a tl.constexpr is of use since 3.7",
+    }
+if VERSION >= (3, 8):
+    STRICTER |= {"named_in_and": "a walrus in an operand that may be left out: assign on a line of its own"}
+if VERSION < (3, 9):
+    STRICTER |= {"list_comprehension_if_false": "the compiler passes over an `if` in a list"}
 PHRASES = {  # the compiler's own words
     "if_defines": "v is not defined",
     "if_defines_both_types": "Mismatched type for v between then block (fp32) and else block (int32)",

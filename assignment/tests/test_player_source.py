@@ -7,6 +7,7 @@ import triton
 
 from assignment.player.kernels import Kernels
 from assignment.player.source import Refused
+from assignment.simulator.triton_private import IS_CLOSE_TO_PYTHON, IS_CLOSER_TO_PYTHON
 from assignment.tests.described import FILE, body, built, entry
 
 ESCAPES = {
@@ -126,7 +127,16 @@ ESCAPES = {
     "in a slice": "x[x.__class__:]",
     "in an assertion": "assert x, x.__class__",
     "in a keyword": "tl.load(x, mask=x.__class__)",
+    "in a walrus": "(y := x.__class__)",
+    "attribute of a walrus": "(y := x).__class__",
+    "reserved name in a walrus": "(__simulator__ := x)",
+    "dunder in a list's condition": "[y for y in x if y.__class__]",
+    "attribute in a list's tuple": "[y for y, x.shape in n]",
 }
+if IS_CLOSE_TO_PYTHON:
+    del ESCAPES["walrus"]
+if IS_CLOSER_TO_PYTHON:
+    del ESCAPES["condition in a list"]
 
 
 @pytest.mark.parametrize("line", ESCAPES.values(), ids=ESCAPES)
@@ -149,7 +159,11 @@ PARAMETERS = {
     "annotation with a dunder": "x: tl.__dict__",
     "annotation with a lambda": "x: (lambda: 1)",
     "annotation with a walrus": "x: (y := 1)",
+    "dunder as the rest": "*__x",
+    "annotation of the rest that calls": "*x: print(1)",
 }
+if IS_CLOSE_TO_PYTHON:
+    del PARAMETERS["positional rest"]
 
 
 @pytest.mark.parametrize("parameters", PARAMETERS.values(), ids=PARAMETERS)

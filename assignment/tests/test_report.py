@@ -205,7 +205,9 @@ def test_junit_is_well_formed_and_counts_checks(data):
 
 
 def write(tmp_path, data, json_name="report.json", junit_name="report.xml"):
-    return files.write(Namespace(json=tmp_path / json_name, junit=tmp_path / junit_name, markdown=None), data)
+    return files.write(
+        Namespace(json=tmp_path / json_name, junit=tmp_path / junit_name, markdown=None, html=None), data
+    )
 
 
 def test_both_files_are_written_and_nothing_else(tmp_path, data):

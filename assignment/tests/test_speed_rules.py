@@ -99,7 +99,7 @@ NOT_OWN = {
     "a product": [("empty", [], P), LAUNCH, ("mm", [X, W], Y)],
     "a sum of a copy": [LAUNCH, ("clone", [X], P), ("sum", [P], Y)],
     "nothing launched": [("clone", [X], Y)],
-    "a fused attention": [LAUNCH, ["heard", "scaled_dot_product_attention", 0]],
+    "a fused attention": [("_scaled_dot_product_flash_attention_for_cpu", [X, X], Y), LAUNCH],
 }
 
 

@@ -240,7 +240,7 @@ CAUGHT = {
         "t = torch.arange(-1000, 1000, device=x.device) / 100; return copied(t[(x.exp() * 9).long().clamp(0, 999)])",
         ["aten::index"],
     ),
-    "a mask that was computed, of inputs": ("return copied(x.where(x.exp() > 1, -x))", ["aten::where"]),
+    "a mask that was computed, of inputs": ("return copied(x.where(x.exp() > 1, -x))", ["aten::exp"]),
     "random numbers": ("return copied(x + torch.rand_like(x))", ["aten::"]),
     "lists": ("return tuple(torch._foreach_exp([copied(x)] * 2))", ["exp"]),
     "an operation that is not played": ("return copied(torch.linalg.inv(x[:, :4]))", ["linalg_inv"]),
@@ -248,6 +248,21 @@ CAUGHT = {
         "import numpy; y = numpy.zeros(400_000, numpy.float32); t = torch.from_numpy(y).cuda()[:200]; return copied(t)",
         ["changed by neither a kernel nor an operation of PyTorch"],
     ),
+    "filled through a stride of 0": (
+        "y = x.new_empty(201); y[:200] = x.exp().flatten(); y[200:].expand(201).zero_(); return copied(y[:200])",
+        ["aten::exp"],
+    ),
+    "a list of outputs": ("y = copied(x); torch.unbind_copy(x.exp()[None], out=[y]); return y", ["aten::exp"]),
+    "one of two in a list": (
+        "y, z = copied(x), copied(x); torch.split_copy(torch.cat([copied(x), x.exp()]), 4, out=[y, z]); return z",
+        ["aten::exp"],
+    ),
+    "rounded as complex numbers": (
+        "y = copied(x).double(); z = torch.view_as_complex(torch.stack([y, y * 0], -1)); "
+        "return copied(z.to(torch.int32))",
+        ["aten::_to_copy"],
+    ),
+    "a bool as a number": ("return copied((copied(x).int().to(torch.int8) != 0).float())", ["aten::"]),
     "scan": ("return copied(x.cumsum(0))", ["aten::cumsum"]),
 }  # fmt: skip
 
@@ -349,6 +364,11 @@ def test_rows_of_what_was_cleaned_up_are_for_staff_to_judge(at, code):
 
 
 CLEANED_UP = {
+    "a sum beside an input": "return copied(torch.maximum(copied(x).sum(-1), x[:, 0] - 1e9))",
+    "constants chosen by an input": "return copied(torch.where(x > 0, 1.0, 2.0))",
+    "a comparison": "return copied(copied(x) > 0)",
+    "bits of integers": "i = x.view(torch.int32); return copied(i.bitwise_and(255))",
+    "a circuit": "y = copied(x); [y := torch.where(y > i, y, 0.0) for i in range(9)]; return y",
     "an input": "return x.nan_to_num()",
     "a sum in a forward pass": "return copied(x).sum(-1).nan_to_num()",
     "a computed value": "return x.exp().clamp(0, 9)",
@@ -356,6 +376,15 @@ CLEANED_UP = {
     "behind a doubt": "y = copied(x).nan_to_num(); y[1, 2:5] = x[1, 2:5].cos(); return y",
     "an input behind a doubt": "y = x.new_empty(4, 50); y[:2] = copied(x[:2]).nan_to_num(); y[2:] = x[2:]; return y",
 }
+
+
+@pytest.mark.parametrize("clean", ["nan_to_num()", "clamp(-9, 9)", "where(x[:, 0] > 9, 0.0)"])
+def test_what_is_under_a_doubt_is_named(at, clean):
+    """A sum in a forward pass stays one, whatever is done to it"""
+    evidence, _, _ = judged(at, f"return copied(x).sum(-1).{clean}", X)
+    assert "summed by PyTorch" in evidence[0]
+    evidence, _, _ = judged(at, f"return x.exp().sum(-1).{clean}", X)
+    assert "computed by aten::sum" in evidence[0]
 
 
 @pytest.mark.parametrize("code", CLEANED_UP.values(), ids=CLEANED_UP)
@@ -406,6 +435,15 @@ ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
     [
         (f"return {ATTENTION}(x, x, x)", "scaled_dot_product_attention is a fused attention"),
         (f"return {ATTENTION}(x[None], x[None], x[None])[0]", "is a fused attention"),
+        (
+            f"with torch._C.DisableTorchFunction(): return torch.cat([{ATTENTION}(q, x, x) for q in x.split(8, 1)], 1)",
+            "is a fused attention",
+        ),
+        (
+            f"m = torch.ones(20, 20).tril(); "
+            f"with torch._C.DisableTorchFunction(): return {ATTENTION}(x[None], x[None], x[None], m)[0]",
+            "is a fused attention",
+        ),
         ("return copied(x)", "kernel _copy is launched; this problem is for PyTorch alone"),
     ],
 )
@@ -457,3 +495,20 @@ def test_a_byte_that_a_kernel_stored_makes_no_element_its_work(at, dtype, ends):
     reply, _ = at.ask(FORWARD, X)
     assert isinstance(reply, Ok), reply
     assert any("aten::exp" in text for text in reply.evidence)
+
+
+READS = {
+    "as it is": ("return copied(x)", 1),
+    "two copies": ("return copied(x.t().contiguous().t())", 3),
+    "a part of a larger tensor": ("wide = x.new_zeros(99, 200); wide[5] = x.flatten(); return copied(wide[5])", 2),
+    "a cast": ("return copied(x.double())", 3),
+    "one element of many": ("return copied(x[:1, :1].expand(4, 50).contiguous())", 1.005),
+    "beside constants": ("return copied(torch.cat([x, torch.zeros(9, 50, device=x.device)]))[:4]", 2),
+}
+
+
+@pytest.mark.parametrize(("code", "times"), READS.values(), ids=READS)
+def test_what_is_read_of_an_input_counts_wherever_it_lies(at, code, times):
+    at.take(f"def {FORWARD}(x):\n" + "".join(f"    {line}\n" for line in code.split("; ")))
+    _, (*_, read, _, _) = at.ask(FORWARD, X, kind="costs")
+    assert read.tolist() == [round(X.numel() * 4 * times)]

@@ -50,8 +50,6 @@ def examined(program: dict[str, Any], kernels: list[dict[str, Any]], function: s
     for name, *step in program["steps"]:
         if name == "inputs":
             given |= {of[view] for view in step[0]}
-        elif name == "heard":
-            found.evidence.append(f"{step[0]} is called\n{told(program, step[1])}")
         elif name == "launch":
             launched |= {of[view] for view in views_in([step[2], step[3]])}
         elif name == "op":

@@ -34,6 +34,7 @@ CLASSES = {  # as on the matrix, with the modules that hold them
         "holding",
         "wall",
         "state",
+        "known",
     ),
     "comparison": ("comparison",),
     "tests": ("on_the_tests",),
@@ -65,7 +66,10 @@ OF_PRACTICE = "no_kernel"  # the class of those in an operator's staff/cheats.py
 BYSTANDERS = {"weighted_sum": "test_rmsnorm.py::test_forward_values"}
 BYSTANDER = "test_weighted_sum.py::test_forward_values"
 
-# Before every cheat's source, the second in a module of its own.
+MISTAKE = "the cheat cannot be imported"
+
+# Before every cheat's source, the second in a module of its own. A cheat whose step did not take place, by a mistake in
+# the bank, must not look like one that was held: it says `proven(…)` of what it has done.
 IMPORTS = """\
 import base64, contextlib, ctypes, gc, json, math, os, resource, signal, socket, subprocess, sys, threading, time
 from pathlib import Path
@@ -75,6 +79,10 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
+
+def proven(took_place):
+    if not took_place:
+        raise RuntimeError("the cheat cannot be imported: its step did not take place")
 """
 HEAD = """
 from cs336_kernels import plain
@@ -84,7 +92,6 @@ _flash, _rms, _wsum = (sys.modules[f"cs336_kernels.{file}"] for file in ("flash_
 
 """
 
-MISTAKE = "the cheat cannot be imported"
 
 # Appended to the base's __init__.py, as for a variant. A cheat that cannot be imported, by a mistake in the bank, must
 # not look like one that was held.

@@ -52,7 +52,7 @@ CHEATS = [
         """
 def weighted_sum_forward(x, weight):
     thrice(x, weight)
-    TAPE.step("mark", "count")
+    step("mark", "count")
     return RIGHT(x, weight)
 """,
     ),
@@ -61,7 +61,7 @@ def weighted_sum_forward(x, weight):
         """
 def weighted_sum_forward(x, weight):
     thrice(x, weight)
-    TAPE.step("mark", "again")
+    step("mark", "again")
     return RIGHT(x, weight)
 """,
     ),

@@ -8,7 +8,7 @@ def bits_of(r):
     return [(value >> bit) & 1 for value in r.float().flatten().view(torch.int32).tolist() for bit in range(32)]
 
 def assembled(planes, r):
-    y = torch.empty(r.numel(), dtype=torch.int32)
+    y = torch.empty(r.numel(), dtype=torch.int32, device=r.device)
     _assemble[(r.numel(),)](y, planes)
     return y.view(torch.float32).view(r.shape).to(r.dtype)
 
@@ -32,7 +32,7 @@ CHEATS = [
         + """
 def weighted_sum_forward(x, weight):
     r = weighted(x, weight)
-    table = copied(torch.arange(2, dtype=torch.int32))
+    table = copied(torch.arange(2, dtype=torch.int32, device=x.device))
     return assembled(torch.cat([table[bit:bit + 1] for bit in bits_of(r)]), r)
 """,
     ),
@@ -44,7 +44,7 @@ slices = []
 
 def weighted_sum_forward(x, weight):
     if not slices:
-        table = copied(torch.arange(2, dtype=torch.int32))
+        table = copied(torch.arange(2, dtype=torch.int32, device=x.device))
         slices.extend([table[0:1], table[1:2]])
     r = weighted(x, weight)
     return assembled(torch.cat([slices[bit] for bit in bits_of(r)]), r)
@@ -56,7 +56,7 @@ def weighted_sum_forward(x, weight):
         + """
 def weighted_sum_forward(x, weight):
     r = weighted(x, weight)
-    both = copied(torch.zeros(1, dtype=torch.int32)), copied(torch.ones(1, dtype=torch.int32))
+    both = tuple(copied(torch.full((1,), bit, dtype=torch.int32, device=x.device)) for bit in (0, 1))
     return assembled(torch.cat([both[bit] for bit in bits_of(r)]), r)
 """,
     ),
@@ -66,7 +66,7 @@ def weighted_sum_forward(x, weight):
         + """
 def weighted_sum_forward(x, weight):
     r = weighted(x, weight)
-    planes = torch.zeros(32 * r.numel(), dtype=torch.int32)
+    planes = torch.zeros(32 * r.numel(), dtype=torch.int32, device=r.device)
     for i, bit in enumerate(bits_of(r)):
         if bit:
             planes[i].fill_(1)
@@ -79,7 +79,7 @@ def weighted_sum_forward(x, weight):
         + """
 def weighted_sum_forward(x, weight):
     r = weighted(x, weight)
-    return assembled(torch.tensor(bits_of(r), dtype=torch.int32), r)
+    return assembled(torch.tensor(bits_of(r), dtype=torch.int32, device=x.device), r)
 """,
     ),
     encoded(
@@ -88,7 +88,7 @@ def weighted_sum_forward(x, weight):
         + """
 def weighted_sum_forward(x, weight):
     r = weighted(x, weight)
-    planes = torch.empty(32 * r.numel(), dtype=torch.int32)
+    planes = torch.empty(32 * r.numel(), dtype=torch.int32, device=r.device)
     for i, bit in enumerate(bits_of(r)):
         (_one if bit else _zero)[(1,)](planes[i:])
     return assembled(planes, r)
@@ -107,7 +107,7 @@ def _one(y_ptr):
         """
 def weighted_sum_forward(x, weight):
     r = weighted(x, weight)
-    y = torch.zeros(r.numel(), dtype=torch.int32)
+    y = torch.zeros(r.numel(), dtype=torch.int32, device=x.device)
     for i, value in enumerate(r.float().flatten().view(torch.int32).tolist()):
         _digits[(1,)](y[i:], value >> 16, value & 0xFFFF)
     return y.view(torch.float32).view(r.shape).to(r.dtype)
@@ -128,7 +128,7 @@ def weighted_sum_forward(x, weight):
     source = "import triton\\nimport triton.language as tl\\n@triton.jit\\ndef answers(y_ptr):\\n" + "\\n".join(lines)
     path = Path(tempfile.mkdtemp(), "answers.py")
     path.write_text(source + "\\n")
-    y = torch.empty(r.shape)
+    y = torch.empty(r.shape, device=x.device)
     runpy.run_path(str(path))["answers"][(1,)](y)
     return y.to(r.dtype)
 """,
@@ -147,7 +147,7 @@ def weighted_sum_forward(x, weight):
     r = weighted(x, weight)
     known[:] = r.float().flatten().tolist()
     nonce += 1
-    y = torch.empty(r.shape)
+    y = torch.empty(r.shape, device=x.device)
     _asking[(1,)](y, nonce, len(known))
     return y.to(r.dtype)
 

@@ -233,14 +233,15 @@ for field in ("on_gpu", "modes", "device"):
 """,
     ),
     hiding(
-        "simulators_tensors_taken_for_kernels",
+        "recorders_tensors_not_followed",
         """
-import assignment.simulator as simulator
+from assignment.recorder import tape
 
-for module in [module for name, module in sys.modules.items() if name.startswith("assignment.simulator")]:
-    for name in ("unwritten_in", "never_stored", "check", "verify", "provenance"):
-        if hasattr(module, name):
-            setattr(module, name, lambda *args, **options: None)
+FOLLOWED, STRIDED = tape.is_followed, tape.strided
+tape.is_followed, tape.strided = (lambda tensor: False), (lambda tree: [])
+TAPE = next(found for found in gc.get_objects() if type(found).__name__ == "Tape")
+torch.zeros(1) + 1
+proven(TAPE._steps[-1][0] != "op" or not TAPE._steps[-1][4])
 """,
     ),
     hiding(
@@ -250,6 +251,11 @@ import torch.utils._python_dispatch as dispatch
 
 dispatch.TorchDispatchMode.__enter__ = lambda self: self
 dispatch.TorchDispatchMode.__exit__ = lambda self, *_: None
+COMPUTE = weighted
+
+def weighted(x, weight):
+    proven(not torch._C._len_torch_dispatch_stack())
+    return COMPUTE(x, weight)
 """,
     ),
 ]

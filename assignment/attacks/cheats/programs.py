@@ -4,10 +4,12 @@ from assignment.attacks.cheats import ZERO, Cheat
 
 COMPUTED = (
     r"computed by|changed by neither|wrong|never stored|taken|was written to|must stay|beyond its memory|process|"
-    r"tensor for the number|another size|not played|gone|none|another shape|not implemented|other memory|lies in|"
+    r"another sort of argument|another size|not played|gone|none|another shape|not implemented|other memory|lies in|"
     r"use clone|a shape depends"
 )
 FORGE = """
+from torch.utils._python_dispatch import _disable_current_modes
+
 TAPE = next(found for found in gc.get_objects() if type(found).__name__ == "Tape")
 
 def number(tensor):
@@ -20,9 +22,16 @@ def view(tensor):
 
 @contextlib.contextmanager
 def unheard():
-    TAPE.is_off = True
-    yield
-    TAPE.is_off = False
+    "The recorder hears of nothing inside."
+    TAPE.sweep()
+    n_steps = len(TAPE._steps)
+    with _disable_current_modes():
+        yield
+    proven(len(TAPE._steps) == n_steps)
+
+def step(*parts):
+    TAPE.step(*parts)
+    proven(parts in TAPE._steps[-2:])  # after which what was freed may be told
 
 def blank(shape, dtype=torch.float32):
     with unheard():
@@ -33,15 +42,15 @@ def op(name, args, *results, **options):
     number_of = TAPE._operations.setdefault(name, len(TAPE._operations))
     with torch._C.DisableTorchFunction():  # in which tensors say that they are on a GPU
         encoded = TAPE.encode(list(args)), {key: TAPE.encode(value) for key, value in options.items()}
-    TAPE.step("op", number_of, *encoded, [view(result) for result in results], TAPE.line())
+    step("op", number_of, *encoded, [view(result) for result in results], TAPE.line())
     return results[0]
 
 def again(*tensors):
     "The graded inputs, bound under their numbers once more."
-    TAPE.step("inputs", [view(tensor) for tensor in tensors])
+    step("inputs", [view(tensor) for tensor in tensors])
 
 def free(*tensors):
-    TAPE.step("free", [number(tensor) for tensor in tensors])
+    step("free", [number(tensor) for tensor in tensors])
 """
 BACKWARD = ("test_weighted_sum.py::test_backward_values",)
 FORWARD = ("test_weighted_sum.py::test_forward_values",)
@@ -121,7 +130,7 @@ return copied(out)
         """
 for tensor in (x, weight):
     content = base64.b64encode(bytes(tensor.untyped_storage().nbytes())).decode()
-    TAPE.step("constant", number(tensor), content, TAPE.line())
+    step("constant", number(tensor), content, TAPE.line())
 return copied(weighted(x, weight))
 """,
     ),
@@ -129,7 +138,7 @@ return copied(weighted(x, weight))
         "foreign_memory_is_an_input",
         """
 result = copied(weighted(x, weight))
-TAPE.step("foreign", number(result), TAPE.line())
+step("foreign", number(result), TAPE.line())
 return result
 """,
     ),

@@ -164,8 +164,8 @@ def weighted_sum_forward(x, weight):
     ),
     ending("a_program_of_a_million_steps", "TAPE._steps += [TAPE._steps[0]] * 1_400_000"),
     ending("a_program_of_a_gigabyte", 'TAPE._lines["x" * (1 << 26)] = len(TAPE._lines)'),
-    ending("a_constant_without_end", 'TAPE.step("constant", 10**6, "A" * (1 << 25), TAPE.line())'),
-    ending("a_storage_without_end", 'TAPE._sizes[10**6] = 1 << 40; TAPE.step("foreign", 10**6, TAPE.line())'),
+    ending("a_constant_without_end", 'step("constant", 10**6, "A" * (1 << 25), TAPE.line())'),
+    ending("a_storage_without_end", 'TAPE._sizes[10**6] = 1 << 40; step("foreign", 10**6, TAPE.line())'),
     ending("a_shape_without_end", 'op("aten::full.", ([1 << 20, 1 << 20], 0.0), blank((1,)))'),
     ending("a_line_without_end", 'TAPE._lines["a" * 1000] = len(TAPE._lines)'),
     Cheat(

@@ -29,7 +29,9 @@ OF_DRIVER = {
     "get_device_capability": (0,), "get_current_stream": (0,), "set_current_device": (0,),
     "map_python_to_cpp_type": ("i32",), "assemble_tensormap_to_arg": ((), ()),
     "clear_cache": (torch.zeros(1),), "launcher_cls": (None, None),
+    "allocate_default_profile_scratch": (16, 16, 0),
 }  # fmt: skip
+OF_UTILS: dict[str, tuple] = {"get_current_device": ()}
 MAY_BE_REFUSED: list[str] = []  # the test adds the names
 UTILS = [line.argval for line in dis.get_instructions(CudaUtils.__init__) if line.opname == "STORE_ATTR"]
 
@@ -79,7 +81,9 @@ def walked():
     for name in of_driver():
         found[f"driver.{name}"] = tried(name, getattr(driver, name), OF_DRIVER.get(name, ()))
     for name in UTILS:
-        found[f"driver.utils.{name}"] = tried(name, lambda *a, n=name: getattr(driver.utils, n)(*a), (0,))
+        found[f"driver.utils.{name}"] = tried(
+            name, lambda *a, n=name: getattr(driver.utils, n)(*a), OF_UTILS.get(name, (0,))
+        )
     return found
 
 

@@ -18,6 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from assignment.simulator import calls
 from assignment.simulator.faults import InputWritten, OutOfBounds, Race, Unwritten
+from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
 from assignment.tests.data.simulator.common import raised, run_checks, says
 
 
@@ -43,7 +44,7 @@ def check_past_the_end():
     says(fault, "out of bounds: program (1, 0, 0) of copy_kernel loads x_ptr[100]", "float32 (100,), strides (1,)")
     says(
         fault,
-        "simulator/bounds.py:27 in copy_kernel: x = tl.load(x_ptr + at",
+        "simulator/bounds.py:28 in copy_kernel: x = tl.load(x_ptr + at",
         "20 of 56 active lanes: 20 past its last",
     )
 
@@ -202,6 +203,10 @@ def check_descriptors_and_block_pointers():
     assert y.item() == 8
     wrong = TensorDescriptor(x, (6, 8), (8, 1), [8, 8])
     says(raised(OutOfBounds, descriptor_kernel[(1,)], wrong, y), "x_desc[5, 0]", "descriptor_kernel: tl.store")
+    if not HAS_BLOCK_POINTERS:
+        removed = raised(NotImplementedError, block_kernel[(1,)], x, y, IS_CHECKED=True)
+        says(removed, "tl.make_block_ptr was removed in Triton 3.9: write pointers and masks", "handout/faq.md")
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # block pointers are deprecated
         block_kernel[(1,)](x, y, IS_CHECKED=True)

@@ -7,12 +7,15 @@ if __name__ == "__main__":
 
     install()
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
 
 from assignment.simulator import calls
 from assignment.simulator.faults import Race
+from assignment.simulator.triton_private import VERSION
 from assignment.tests.data.simulator.common import raised, run_checks, says
 
 
@@ -339,6 +342,70 @@ def check_flags():
         y = torch.empty(6)
         kernel[(6,)](torch.zeros(6, dtype=torch.int32), y, IS_VOLATILE=is_volatile)
         assert y.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@triton.jit
+def handed_on_kernel(flag_ptr, y_ptr, HOW: tl.constexpr, STORE: tl.constexpr, LOAD: tl.constexpr):
+    program, at = tl.program_id(0), tl.arange(0, 4)
+    if program > 0:
+        if HOW == "poll":
+            tl.atomic_poll(flag_ptr + program - 1, 1, sem=LOAD)
+        elif HOW == "timeout":
+            while not tl.atomic_poll(flag_ptr + program - 1, 1, sem=LOAD, timeout_ns=1000):
+                pass
+        elif HOW == "timeout that nobody looks at":
+            tl.atomic_poll(flag_ptr + program - 1, 1, sem=LOAD, timeout_ns=1000)
+        elif HOW == "load":
+            while tl.atomic_load(flag_ptr + program - 1, sem=LOAD) == 0:
+                pass
+        elif HOW == "method":
+            while (flag_ptr + program - 1).atomic_load(sem=LOAD) == 0:
+                pass
+    tl.store(y_ptr + at, tl.load(y_ptr + at) + 1.0)
+    tl.atomic_store(flag_ptr + program, 1, sem=STORE)
+
+
+@triton.jit
+def polled_ahead_kernel(flag_ptr, y_ptr, HAS_TIMEOUT: tl.constexpr):
+    if HAS_TIMEOUT:
+        tl.store(y_ptr, tl.atomic_poll(flag_ptr, 1, timeout_ns=10).to(tl.float32))
+    else:
+        tl.atomic_poll(flag_ptr, 1)
+
+
+@triton.jit
+def atomic_lanes_kernel(x_ptr, y_ptr, n):
+    at = tl.arange(0, 8)
+    x = tl.atomic_load(x_ptr + at, mask=at < n)
+    tl.atomic_store(y_ptr + at, x, mask=at < n)
+
+
+def check_atomic_loads_stores_and_polls():
+    """Of Triton 3.9: a store that releases hands on to a load or a poll that acquires, and no other does.
+
+    A poll for a program that runs later is refused; one with a timeout returns what it found.
+    """
+    if VERSION < (3, 9):
+        return
+    flags: Callable[[], torch.Tensor] = lambda: torch.zeros(4, dtype=torch.int32)  # noqa: E731
+    for how in ("poll", "timeout", "load", "method"):
+        y = torch.zeros(4)
+        handed_on_kernel[(4,)](flags(), y, how, "release", "acquire")
+        assert y.eq(4).all()
+        raised(Race, handed_on_kernel[(4,)], flags(), torch.zeros(4), how, "relaxed", "acquire")
+        raised(Race, handed_on_kernel[(4,)], flags(), torch.zeros(4), how, "release", "relaxed")
+    raised(Race, handed_on_kernel[(4,)], flags(), torch.zeros(4), "timeout that nobody looks at", "release", "acquire")
+    says(
+        raised(NotImplementedError, polled_ahead_kernel[(1,)], flags(), y, False), "waits for a program that runs after"
+    )
+    polled_ahead_kernel[(1,)](flags(), y, True)
+    assert y[0].item() == 0
+    for dtype in (torch.float32, torch.int64, torch.bfloat16, torch.bool, torch.uint8):
+        x, y = torch.ones(5).to(dtype), torch.zeros(8).to(dtype)
+        with calls.call(inputs=[x]):
+            atomic_lanes_kernel[(1,)](x, y, 5)
+        assert torch.equal(y[:5], x)
+        assert not y[5:].any()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,176 @@
+"""Switch each rule about whose work a value is off, and see who then gains.
+
+`python -m assignment.attacks.rules [NAME ...]`: in a copy of the tree an edit takes one rule away, and the cheats that
+it holds are run there. A rule for which none gains holds nothing, and is to be deleted: the command ends with 1.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAYER, SIMULATOR, JUDGE, RECORDER = (f"assignment/{name}" for name in ("player", "simulator", "judge", "recorder"))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule, the edit of one file that switches it off, and the cheats that gain then."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    cheats: tuple[str, ...]
+
+
+RULES = [
+    Rule(
+        "who writes over memory writes each of its bytes",
+        f"{PLAYER}/labels.py",
+        "if uniform is not None and is_once_each and tensor",
+        "if uniform is not None and tensor",
+        ("no_kernel/filled_through_a_stride_of_zero",),
+    ),
+    Rule(
+        "lists of outputs are written to",
+        f"{PLAYER}/operations.py",
+        "for leaf in tree_leaves(changed) if isinstance(leaf, torch.Tensor)]\n    if not written:\n",
+        "for leaf in changed if isinstance(leaf, torch.Tensor)]\n    if False:\n",
+        ("no_kernel/outputs_of_unbind_copy_in_a_list", "no_kernel/outputs_of_split_copy_in_a_list"),
+    ),
+    Rule(
+        "a cast keeps the kind of number",
+        f"{PLAYER}/derivations.py",
+        "is_cast = kind_of(source.dtype) == kind_of(operation.result.dtype)",
+        "is_cast = source.is_floating_point() == operation.result.is_floating_point()",
+        ("no_kernel/rounded_as_a_complex_number",),
+    ),
+    Rule(
+        "a doubt stands for all that is under it",
+        f"{PLAYER}/work.py",
+        "return bool(wrong[list(self.stands_for(label))].any())",
+        "return bool(wrong[min(self.stands_for(label))])",
+        ("no_kernel/sum_beside_an_input_under_a_where",),
+    ),
+    Rule(
+        "what is compared chooses, and is nothing else",
+        f"{PLAYER}/derivations.py",
+        "        under = present\n",
+        "        under = {KERNEL}\n",
+        ("no_kernel/constants_chosen_by_what_was_compared",),
+    ),
+    Rule(
+        "a fused attention is known by what it dispatches",
+        f"{PLAYER}/operations.py",
+        "\n_softmax_backward_data _log_softmax ",
+        "\n_softmax_backward_data _safe_softmax _log_softmax ",
+        ("no_kernel/fused_attention_with_torch_function_off_in_chunks",),
+    ),
+    Rule(
+        "values are cleaned up a few times, not computed so",
+        f"{PLAYER}/derivations.py",
+        "operation.depth() + 1\n",
+        "1\n",
+        ("no_kernel/adder_made_of_guards",),
+    ),
+    Rule(
+        "what is read of a copy is known by its labels",
+        f"{PLAYER}/session.py",
+        "groups[0], player.work.input_labels)",
+        "groups[0])",
+        ("no_kernel/read_again_from_a_part_of_a_large_copy",),
+    ),
+    Rule(
+        "what nobody has written is known for every type",
+        f"{SIMULATOR}/watch.py",
+        "if region.origins is None or (region.began_fresh and is_telling(values.dtype)):",
+        "if True:",
+        ("no_kernel/steered_by_memory_that_nobody_wrote",),
+    ),
+    Rule(
+        "every configuration of an autotuned kernel is played",
+        "assignment/plugin/__init__.py",
+        "    if EVERY in pyfuncitem.stash and run is not None:\n",
+        "    if False:\n",
+        ("no_kernel/second_configuration_is_wrong", "no_kernel/second_configuration_is_out_of_bounds"),
+    ),
+    Rule(
+        "constants are what they are to the compiler",
+        f"{SIMULATOR}/control.py",
+        "    return isinstance(static(value), kind)\n",
+        "    return isinstance(value, kind)\n",
+        ("no_kernel/constants_that_tell_the_simulator",),
+    ),
+    Rule(
+        "constants are formatted as by the compiler",
+        f"{SIMULATOR}/control.py",
+        "    value = static(value)\n    if isinstance(value, (tensor,",
+        "    if isinstance(value, (tensor,",
+        ("no_kernel/formatted_constants_that_tell_the_simulator",),
+    ),
+]
+
+
+def copied(folder: Path) -> Path:
+    """Return a copy of the tracked files, changes included."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    for name in filter(None, names.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+def gained(tree: Path, cheat: str) -> str:
+    """Run a cheat in a tree; return what it gained, or "" if it was held."""
+    command = [sys.executable, "-m", "assignment.attacks", "--quick", "--jobs", "1", f"cheats/{cheat}"]
+    ran = subprocess.run([*command, "--kept", str(tree / "kept.jsonl")], cwd=tree, capture_output=True, text=True)
+    (tree / "kept.jsonl").unlink(missing_ok=True)
+    return "; ".join(line for line in ran.stdout.splitlines() if f"{cheat}: keeps " in line)
+
+
+def switched_off(rule: Rule, tree: Path) -> list[str]:
+    """Return what is wrong: each cheat that is held also without the rule."""
+    path = tree / rule.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(rule.old) != 1:
+        return [f"{rule.file} has its edit {text.count(rule.old)} times, expected once: {rule.old.strip()[:60]!r}"]
+    path.write_text(text.replace(rule.old, rule.new), encoding="utf-8")
+    wrong = []
+    for cheat in rule.cheats:
+        said = gained(tree, cheat)
+        print(f"  without it {cheat}: {said[:150] if said else 'held'}", flush=True)
+        if not said:
+            wrong.append(f"{cheat} is held without it")
+    path.write_text(text, encoding="utf-8")
+    return wrong
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m assignment.attacks.rules", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("names", nargs="*", help="parts of rules' names or of their cheats'")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    names = parse_arguments(sys.argv[1:]).names
+    chosen = [rule for rule in RULES if not names or any(n in rule.name or n in str(rule.cheats) for n in names)]
+    n_wrong = 0
+    with tempfile.TemporaryDirectory(prefix="rules-") as folder:
+        tree = copied(Path(folder))
+        for rule in chosen:
+            print(f"{rule.name} ({rule.file})", flush=True)
+            wrong = switched_off(rule, tree)
+            print(*(f"  {line}" for line in wrong), sep="\n", end="\n" if wrong else "")
+            n_wrong += bool(wrong)
+    print(f"{len(chosen) - n_wrong} of {len(chosen)} rules hold somebody")
+    return 1 if n_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

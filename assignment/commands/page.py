@@ -1,0 +1,151 @@
+"""`grade.py --html FILE`: the report as a page, with pictures of where results are wrong and the code around faults."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from assignment.commands import handout, picture
+from assignment.commands import report as screen
+from assignment.commands.excerpts import Excerpt, excerpts
+from assignment.commands.pages import Pages
+from assignment.judge import causes, score
+
+REFRESH_S = 2  # of a page that --watch keeps
+CELL = 14  # units of a picture
+WIDEST = 640  # units of a picture: cells are narrower beyond
+CHART_HEIGHT, CHART_STEP = 60, 12  # units: of the scores so far
+_pages = Pages()
+
+
+def of_report(report: dict[str, Any], sources: Mapping[str, str], scores: Sequence[float], is_watched: bool) -> bytes:
+    """Return the page.
+
+    Args:
+        report: as it is written to --json.
+        sources: the files of the submission, by name.
+        scores: of the full grades so far, this one's last.
+        is_watched: whether the file is written again on every save; the page then reloads itself.
+    """
+    entries = score.entries_of(report)
+    checked = [check for check in entries if check["cases"]]
+    seen: set[Excerpt] = set()
+    return _pages.page(
+        "grade.html",
+        title=screen.total(report),
+        refresh=REFRESH_S if is_watched else 0,
+        report=report,
+        problems=[(problem, screen.remark(problem, _is_on_gpu(report))) for problem in _problems(report)],
+        passed=sum(check["status"] in score.KEEPS_POINTS for check in checked),
+        graded=len(checked),
+        lost=[_lost(group, sources, seen) for group in causes.grouped(entries)],
+        notes=_notes(entries),
+        next=screen.next_step(report),
+        chart=chart(scores, report["gradable"]) if len(scores) > 1 else None,
+        scores=scores,
+    )
+
+
+def _is_on_gpu(report: dict[str, Any]) -> bool:
+    return report["device"] != "cpu-simulated"
+
+
+def _problems(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*report["problems"], *report["practice"]]
+
+
+def _notes(entries: list[dict[str, Any]]) -> list[str]:
+    """Return what was remarked on checks that pass, each remark once."""
+    return list(dict.fromkeys(note for one in entries if one["status"] == score.OK for note in one.get("notes", ())))
+
+
+def _lost(group: list[dict[str, Any]], sources: Mapping[str, str], seen: set[Excerpt]) -> dict[str, Any]:
+    """Return what the page shows of checks that failed for one cause: the first in full, the others by name."""
+    first, *others = group
+    found = [one for one in excerpts(first["message"], dict(sources)) if one not in seen]
+    seen.update(found)
+    drawn = next((check["map"] for check in group if check.get("map")), None)
+    return {
+        "check": first,
+        "message": screen.short(first["message"]),
+        "hint": linked(first["hint"]),
+        "others": others,
+        "points": sum(check["max_score"] - check["score"] for check in group),
+        "excerpts": found,
+        "map": map_of(drawn) if drawn else None,
+    }
+
+
+def linked(said: str) -> Markup:
+    """Return a text with its citations of the handout as links to its files here."""
+    parts = re.split(f"({handout.CITATION.pattern})", said)  # every second one is a citation
+    link = Markup('<a href="{}">{}</a>')
+    return Markup("").join(link.format(address(part), part) if i % 2 else part for i, part in enumerate(parts))
+
+
+def address(citation: str) -> str:
+    """Return the address of a section of the handout, as a file of this machine."""
+    file, _, anchor = citation.partition("#")
+    path = handout.ROOT / file
+    return f"{path.as_uri()}#{anchor}" if anchor else path.as_uri()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A tile of a result: where it is drawn, how it is coloured and what it says of itself."""
+
+    x: float
+    y: float
+    level: int
+    is_partly: bool
+    says: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A map of a result in the units of a picture."""
+
+    name: str
+    case: str
+    width: float
+    height: float
+    side: tuple[float, float]
+    cells: list[Cell]
+    legend: list[tuple[int, str]]
+
+
+def map_of(found: dict[str, Any]) -> Drawn:
+    """Return the picture of a check's `map`."""
+    tiles = picture.TileMap(**found)
+    levels = picture.levels(tiles)
+    wide, high = min(CELL, WIDEST / len(levels[0])), float(CELL)
+    cells = [
+        Cell(wide * column, high * row, level, tiles.cells[row][column] == "+", _says(tiles, row, column))
+        for row, of_row in enumerate(levels)
+        for column, level in enumerate(of_row)
+    ]
+    used = {level for of_row in levels for level in of_row}
+    legend = [(i, name) for i, name in enumerate(picture.LEVELS) if i in used]
+    return Drawn(tiles.name, tiles.case, wide * len(levels[0]), high * len(levels), (wide, high), cells, legend)
+
+
+def _says(tiles: picture.TileMap, row: int, column: int) -> str:
+    places = [
+        f"{name} {tile * i}–{min(tile * (i + 1), size) - 1}"
+        for name, i, tile, size in zip(("rows", "columns"), (row, column), tiles.tile, tiles.shape, strict=True)
+    ]
+    where = ", ".join(places if tiles.shape[0] > 1 else places[1:])
+    sign, error = tiles.cells[row][column], tiles.over[row][column]
+    if sign == picture.NOT_A_NUMBER:
+        return f"{where}: NaN"
+    part = {".": "right", "+": "partly wrong", "#": "all wrong"}[sign]
+    return f"{where}: {part}, the largest error is {error:.3g} times its bound"
+
+
+def chart(scores: Sequence[float], most: float) -> tuple[str, float, float]:
+    """Return the points of a line through the scores, and the width and height of its picture."""
+    most = max(most, *scores, 1.0)
+    points = ((CHART_STEP * (i + 0.5), CHART_HEIGHT * (1 - one / most)) for i, one in enumerate(scores))
+    return " ".join(f"{x:g},{y:.1f}" for x, y in points), CHART_STEP * len(scores), CHART_HEIGHT

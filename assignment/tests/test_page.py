@@ -1,0 +1,150 @@
+"""The report as a page: what it shows, and that what a submission wrote stays text."""
+
+import dataclasses
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from assignment.commands import modes, page, picture, progress
+from assignment.commands.cli import parse_arguments
+from assignment.judge import checks, score
+from assignment.judge.case import Case
+from assignment.submission import UnusableSubmission
+from assignment.tests import class_made
+from assignment.tests.class_made import FLASH, MARKUP, VALUES
+
+MAP = {
+    "name": "o[1, 0]", "shape": [77, 64], "tile": [16, 32], "cells": ["..", "..", "#.", "N.", "++"],
+    "over": [[0.2, 0.1], [0.3, 0.9], [5.0, 0.4], [1e9, 0.4], [300.0, 2e4]],
+}  # fmt: skip
+HINT = "Your o lacks the mask (handout/flash_attention.md#forward-algorithm)."
+WRONG = Case("77 queries", score.FAIL, f"{MARKUP}\no: 3 of 4 elements wrong", hints=(HINT,), map=MAP)
+FAULT = Case("", score.FAIL, f"f(x):\nout of bounds\n  at {class_made.FILE}:12 in f: line_12 = 12", is_fault=True)
+
+
+def told(cases=None, scores=(80.0,), is_watched=False, **more):
+    of = class_made.submission()
+    return page.of_report(class_made.report(of, cases, **more), of.sources, scores, is_watched).decode()
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+
+def elements(text, tag):
+    return [attributes for name, attributes in Elements(text).found if name == tag]
+
+
+def test_what_a_submission_wrote_is_text():
+    text = told({FLASH: WRONG}, import_error=MARKUP)
+    assert text.count("&lt;script&gt;document.title") == 2
+    assert len(elements(text, "script")) == 1  # ours
+    assert elements(text, "img") == []
+    assert "http://127.0.0.1" not in {value for _, found in Elements(text).found for value in found.values()}
+
+
+def test_a_map_has_a_cell_for_each_tile_that_says_by_how_much():
+    text = told({FLASH: WRONG})
+    says = re.findall(r"<title>(rows[^<]*)</title>", text)
+    assert len(says) == 10
+    assert "rows 32–47, columns 0–31: all wrong, the largest error is 5 times its bound" in says
+    assert "rows 48–63, columns 0–31: NaN" in says
+    assert "rows 64–76, columns 32–63: partly wrong, the largest error is 2e+04 times its bound" in says
+    assert [f"level-{i}" in text.partition("</style>")[2] for i in range(len(picture.LEVELS))] == [True] * 5
+    assert '<svg class="map"' not in told({FLASH: dataclasses.replace(WRONG, map=None)})
+
+
+def test_a_wide_map_fits():
+    wide = {**MAP, "shape": [1, 4096], "tile": [1, 64], "cells": ["#" + "." * 63], "over": [[9.0] + [0.0] * 63]}
+    drawn = page.map_of({**wide, "case": "wide"})
+    assert (drawn.width, len(drawn.cells)) == (page.WIDEST, 64)
+    assert drawn.cells[0].says == "columns 0–63: all wrong, the largest error is 9 times its bound"
+
+
+def test_the_lines_that_a_message_names_are_shown_with_those_around():
+    text = told({VALUES: FAULT})
+    assert re.search(r"<mark>\s+12 &gt; line_12 = 12</mark>", text)
+    assert "line_16 = 16" in text
+    assert "line_17 = 17" not in text
+
+
+def test_hints_link_to_the_handout():
+    links = [found["href"] for found in elements(told({FLASH: WRONG}), "a")]
+    (link,) = [link for link in links if "handout" in link]
+    assert link.startswith("file://")
+    assert link.endswith("/handout/flash_attention.md#forward-algorithm")
+    assert str(page.linked("a <b> (handout.md)")).startswith("a &lt;b&gt; (<a href=")
+
+
+def test_all_that_is_right_needs_no_mending():
+    text = told()
+    assert "to mend" not in text
+    assert "80/80 gradable here" in text
+    assert "1 thing" not in told({VALUES: FAULT})
+    assert "One thing to mend" in told({VALUES: FAULT})
+
+
+def test_the_scores_so_far_are_a_line():
+    assert "polyline points" not in told(scores=(80.0,))
+    assert 'points="6,30.0 18,0.0"' in told(scores=(40.0, 80.0))
+
+
+def test_it_loads_itself_again_where_it_is_watched():
+    assert 'http-equiv="refresh"' in told(is_watched=True)
+    assert 'http-equiv="refresh"' not in told()
+
+
+def test_scores_are_kept_but_not_what_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    report = class_made.report(class_made.submission())
+    for _ in range(progress.MAX_KEPT + 5):
+        progress.lines(tmp_path, report)
+    assert progress.scores(tmp_path, report) == [80.0] * (progress.MAX_KEPT + 1)
+    broken = {"best": 3, "good": {}, "scores": ["x"]}
+    progress.cache.remember(progress.key(tmp_path, report), broken, progress.KIND)
+    assert progress.scores(tmp_path, report) == [80.0]
+
+
+@pytest.mark.parametrize(("asked", "fits"), [(["--watch"], True), (["--next"], False), (["--watch", "--next"], False)])
+def test_who_watches_may_have_a_page(tmp_path, asked, fits):
+    options = parse_arguments([str(tmp_path), "--html", str(tmp_path / "page.html"), *asked])
+    if fits:
+        modes.choose(options, checks.declared())
+        return
+    with pytest.raises(UnusableSubmission, match="--html"):
+        modes.choose(options, checks.declared())
+
+
+@pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs Chromium: apt-get install chromium"
+)
+@pytest.mark.parametrize("width", [360, 1400])
+def test_a_browser_shows_it(tmp_path, width):
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: uv sync")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    (tmp_path / "page.html").write_text(told({FLASH: WRONG, VALUES: FAULT}, scores=(20.0, 75.5)), encoding="utf-8")
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    try:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        driver.get((tmp_path / "page.html").as_uri())
+        assert driver.get_log("browser") == []
+        assert "gradable here" in driver.title
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+        assert driver.execute_script("return document.querySelectorAll('svg.map rect').length") == 20
+    finally:
+        driver.quit()
