@@ -132,7 +132,7 @@ class Memory:
         return self.holds_any(_IS_FRESH)
 
     def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """Return which elements of `width` bytes at these offsets nobody has written."""
+        """Return which elements of `width` bytes at these offsets are unwritten."""
         return self.at(offsets, width) == FRESH
 
     def holds_any(self, is_bad: np.ndarray) -> bool:
