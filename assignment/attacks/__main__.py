@@ -19,7 +19,7 @@ from pathlib import Path
 import triton
 
 from assignment.attacks import cheats_page, page, whole_runs, yardstick
-from assignment.attacks.cheats import CONFINED, QUICK
+from assignment.attacks.cheats import CONFINED, quick
 from assignment.attacks.corpus import CHEAT, VARIANT, Entry, entries
 from assignment.attacks.judging import Job, Result, digest, judge_all, key
 from assignment.attacks.verdicts import Row, judge
@@ -28,6 +28,7 @@ from assignment.judge.pool import pick_device
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
 
 SEEDS = {"bug": 5, "variant": 10, "cheat": 1}
+PRACTICE = "practice"
 KEPT = Path(__file__).resolve().parents[2] / ".attacks" / "results.jsonl"
 
 
@@ -36,7 +37,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "names",
         nargs="*",
-        help="parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all checks",
+        help="parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all "
+        "checks; practice: what is beside the 100 points",
     )
     parser.add_argument(
         "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
@@ -130,10 +132,13 @@ def selected(entry: Entry, names: list[str]) -> bool:
 
 
 def _fits(entry: Entry, names: list[str]) -> bool:
-    return any(
-        name in entry.name or fnmatch(entry.name, name) or (name == yardstick.NAME and entry.name in yardstick.DEFECTS)
-        for name in names
-    )
+    groups = {yardstick.NAME: entry.name in yardstick.DEFECTS, PRACTICE: _is_practice(entry)}
+    return any(name in entry.name or fnmatch(entry.name, name) or groups.get(name, False) for name in names)
+
+
+def _is_practice(entry: Entry) -> bool:
+    problems = (entry.cheat.problem,) if entry.cheat else entry.problems
+    return all(map(checks.is_practice, problems))
 
 
 def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
@@ -171,7 +176,7 @@ def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
     assert cheat is not None
     if options.quick and cheat.slow:
         return []
-    own = cheat.only or (QUICK[cheat.problem] if options.quick else (cheat.problem,))
+    own = cheat.only or (quick(cheat.problem) if options.quick else (cheat.problem,))
     rungs = options.sandbox or [""]
     rungs = rungs if cheat.group in CONFINED else rungs[:1]
     seeds = range(options.first, options.first + (1 if options.quick else options.seeds or SEEDS[CHEAT]))

@@ -141,14 +141,15 @@ def without_a_gpu(checks: list[Check]) -> list[Check]:
 def select(checks: list[Check], names: list[str]) -> list[Check]:
     """Return the checks of the named problems, functions, files or checks; raises ValueError where a name fits none.
 
-    A function may be named by its first words: flash_forward is flash_forward_pytorch and flash_forward_triton.
+    A function may be named by its first words: flash_forward is flash_forward_pytorch and flash_forward_triton. What
+    names checks of the 100 points does not name those of practice, too.
     """
     chosen: set[str] = set()
     for name in names:
-        fitting = {check.name for check in checks if _fits(check, name)}
+        fitting = [check for check in checks if _fits(check, name)]
         if not fitting and name not in problems():
             raise ValueError(name)
-        chosen |= fitting
+        chosen |= {check.name for check in without_practice(fitting) or fitting}
     return [check for check in checks if check.name in chosen]
 
 

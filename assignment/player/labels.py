@@ -132,7 +132,7 @@ class Memory:
         return self.holds_any(_IS_FRESH)
 
     def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """Return which elements of `width` bytes at these offsets nobody has written."""
+        """Return which elements of `width` bytes at these offsets hold a byte that was never written."""
         if self._stored is None:
             return np.full(offsets.shape, self._label == FRESH)
         parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]

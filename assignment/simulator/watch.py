@@ -361,7 +361,7 @@ def _traffic(region: Region, call: Call) -> Traffic:
 
 
 def _unwritten(region: Region, offsets: np.ndarray, values: np.ndarray) -> np.ndarray | None:
-    """Return which values nobody has written; None for none."""
+    """Return which values are unwritten; None for none."""
     width = values.dtype.itemsize
     if region.origins is None or (region.began_fresh and is_telling(values.dtype)):
         return is_unwritten(values)

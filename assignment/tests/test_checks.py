@@ -114,3 +114,13 @@ def test_a_single_judge_computes_with_one_thread(monkeypatch):
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_name_of_graded_checks_asks_for_no_practice():
+    """Which its own file, problem and functions do"""
+    both = {check.problem for check in declared() if check.name.endswith("::test_forward_values")}
+    assert {"rmsnorm", "softmax"} <= both
+    assert {check.problem for check in select(declared(), ["test_forward_values"])} == {"weighted_sum", "rmsnorm"}
+    assert {check.problem for check in select(declared(), ["softmax_forward"])} == {"softmax"}
+    (check,) = select(declared(), ["test_softmax.py::test_forward_values"])
+    assert check.problem == "softmax"

@@ -78,6 +78,10 @@ ELSEWHERE = {  # the compiler names another line
     "while_return": "the function",
     "call_early_nothing_and_value": "the function that is called",
 }
+if VERSION < (3, 7):
+    ELSEWHERE |= dict.fromkeys(
+        ["call_star_parameter", "call_star_parameter_none", "call_star_argument"], "where the function is called"
+    )
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""Right softmaxes in other styles than the solution's."""
