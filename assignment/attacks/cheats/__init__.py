@@ -35,6 +35,8 @@ CLASSES = {  # as on the matrix, with the modules that hold them
         "wall",
         "state",
         "known",
+        "stranger",
+        "stranger_kernels",
     ),
     "comparison": ("comparison",),
     "tests": ("on_the_tests",),
