@@ -72,6 +72,8 @@ def test_eleven_functions_with_the_signatures_of_the_handout(folder):
 @pytest.mark.parametrize("module", MODULES)
 def test_a_stub_has_the_signatures_and_docstrings_of_the_reference(module):
     reference, stubs = definitions(REFERENCE / f"{module}.py"), definitions(STUBS / f"{module}.py")
+    skeletons = (REFERENCE / f"{module}.py").resolve().with_name("skeletons.py")  # of kernels that differ
+    reference |= definitions(skeletons) if skeletons.is_file() else {}
     assert {name: head(node) for name, node in stubs.items()} == {name: head(reference[name]) for name in stubs}
     assert all(ast.get_docstring(stubs[name]) for name in SIGNATURES if name in stubs)
     helpers = set(reference) - set(stubs)
