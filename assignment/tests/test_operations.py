@@ -1,5 +1,6 @@
 """The operations that programs may name: what they write to, what they take, and that none leaves its memory."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -79,3 +80,28 @@ def test_an_operation_that_leaves_its_memory_is_seen():
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "SIG" in ran.stdout
+
+
+X, PLACES = torch.arange(12.0).view(3, 4), torch.tensor([2, 0, 1])
+OVERLAPS = {  # an operation, its arguments, and the one that lies where it writes
+    "itself": ("mul_.Tensor", [X, 2.0], {}, ""),
+    "an operand": ("add.out", [X, X.clone()], {"out": X}, ""),
+    "both operands": ("mul.out", [X, X], {"out": X}, ""),
+    "beside each other": ("copy_.default", [X[:, ::2], X[:, 1::2]], {}, ""),
+    "rows of one matrix": ("copy_.default", [X[0], X[2]], {}, ""),
+    "itself again": ("copy_.default", [X, X], {}, ""),
+    "one row on": ("copy_.default", [X[1:], X[:-1]], {}, "src"),
+    "transposed": ("copy_.default", [X[:, :3], X[:, :3].T], {}, "src"),
+    "seen many times": ("copy_.default", [X, X[:1].expand(3, 4)], {}, "src"),
+    "scaled one place on": ("mul.out", [X.view(-1)[:-1], 2.0], {"out": X.view(-1)[1:]}, "self"),
+    "what chooses": ("index_select.out", [X.long().view(-1), 0, PLACES], {"out": PLACES}, "index"),
+    "a condition": ("where.self_out", [X > 1, X > 2, X > 3], {}, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs", "shared"), OVERLAPS.values(), ids=OVERLAPS)
+def test_what_writes_where_it_reads_elsewhere_is_found(name, args, kwargs, shared):
+    operation = functools.reduce(getattr, name.split("."), torch.ops.aten)
+    if name == "where.self_out":
+        kwargs, shared = {"out": args[0]}, "condition"
+    assert operations.overlapping(operation, args, kwargs) == shared
