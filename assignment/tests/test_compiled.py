@@ -56,6 +56,7 @@ class ScriptedPair(Pair):
         scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
         self.recorder, self._player = self._workers = scripted
         self.kernels, self._target, self._figures, self.compiler = [], {}, {}, None
+        self._stage: Any = SimpleNamespace(spend=lambda seconds: None)
 
 
 @pytest.fixture(autouse=True)
