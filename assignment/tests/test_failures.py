@@ -152,7 +152,7 @@ def test_many_failures_are_not_all_told(capsys):
 def test_a_file_whose_making_fails_does_not_cost_the_other(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "as_json", lambda data: 1 / 0)
 
-    paths = {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml", "markdown": None}
+    paths = {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml", "markdown": None, "html": None}
     options = type("Options", (), paths)()
     session = score.Session("", 1, "cpu-simulated", "rlimits", "")
     assert len(files.write(options, score.report(session, []))) == 1
