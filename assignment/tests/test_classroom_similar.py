@@ -92,6 +92,7 @@ def runs_of(submission, given):
     return {tuple(own[i : i + SAME_LINES]) for i in range(len(own) - SAME_LINES + 1)}
 
 
+@pytest.mark.slow
 def test_copies_are_found_and_variants_are_not_accused(variants, known, monkeypatch):
     """Every variant beside a disguised copy of every third: the same hand wrote them all, some from others"""
     copied = [*variants][::3]

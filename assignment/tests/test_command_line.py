@@ -88,7 +88,10 @@ def test_an_interrupted_run_ends_at_once(submission, tmp_path):
     """Ctrl-C during a hanging call: no score, no traceback, no process left"""
     append(submission, "weighted_sum.py", "def weighted_sum_forward(*args):\n    while True:\n        pass")
     command = [sys.executable, str(ROOT / "grade.py"), str(submission), "--only", "weighted_sum"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=mine(tmp_path))
+    env = mine(tmp_path) | {"PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("Grading")
     time.sleep(5)  # the workers are loaded, the judges wait for the hanging function
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=20)

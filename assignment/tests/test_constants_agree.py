@@ -9,6 +9,8 @@ import pytest
 from assignment.player.facades import attributes
 from assignment.tests.graded import ROOT
 
+pytestmark = pytest.mark.slow
+
 OBJECTS = {
     **{name: name for name in ("B", "F", "Z", "S", "D", "N", "Q", "G", "L", "i", "n", "one", "p")},
     "sum": "B + 1",
