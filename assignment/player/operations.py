@@ -170,11 +170,10 @@ def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     (first, end), (others_first, others_end) = _reach(one), _reach(other)
     if first >= others_end or others_first >= end:
         return False
-    start, stop = max(first, others_first), min(end, others_end)
-    origin = min(first, others_first)
-    if max(end, others_end) - origin > MAX_LAID_OUT:
-        return start < stop
-    is_taken = torch.zeros(max(end, others_end) - origin, dtype=torch.bool)
+    origin, size = min(first, others_first), max(end, others_end) - min(first, others_first)
+    if size > MAX_LAID_OUT:
+        return True
+    is_taken = torch.zeros(size, dtype=torch.bool)
     _bytes_of(one, is_taken, origin).fill_(True)
     return bool(_bytes_of(other, is_taken, origin).any())
 
