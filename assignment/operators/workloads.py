@@ -108,10 +108,8 @@ class Workload:
     def fill(self, tensors: Sequence[Tensor], memory: Any, generator: torch.Generator) -> None:
         """Write new values of the memory's into one slot; for a backward pass, what a forward pass would have left."""
         named = dict(zip(self.inputs, tensors, strict=True))
-        left = operators.functions()[self.function].left
-        for name, tensor in named.items():
-            if name not in left:
-                memory.randomize(tensor, generator)
+        for tensor in named.values():
+            memory.randomize(tensor, generator)
         self.hand_on(named)
 
     def pick(self, tensors: Sequence[Tensor], chance: random.Random, is_strict: bool = True) -> Check:
