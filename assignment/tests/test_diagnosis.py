@@ -104,7 +104,7 @@ def all_calls(function, dtype):
                     1e10 * first,
                     first - 1000,
                     with_infinities(first),
-                    lying_otherwise,
+                    by_columns,
                 ):
                     with suppress(ValueError):  # that overflow in an honest model
                         for options in options_of(subject):
