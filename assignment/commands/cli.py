@@ -40,8 +40,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     work.add_argument(
         "--practice",
-        action="store_true",
-        help="grade the practice that you have begun, too (without: only what --only names)",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="grade the practice that you have begun, too (default: only what --only names)",
     )
     work.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
     work.add_argument("--picture", type=Path, metavar="FILE.png", help="with --explain: draw where a result is wrong")
