@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from tests import layouts
-from tests.families import Cases, laid_out, shapes
+from tests.families import Case, Cases, laid_out, shapes
 from tests.inputs import MOST, TILE, between, drawn, longer, normal
 
 Shape = tuple[int, ...] | Callable[[Generator], tuple[int, ...]]  # of x
@@ -101,8 +101,8 @@ def backward_offsets(gradient: slice) -> Cases:
 
 
 FORWARD_MISTAKES = {
-    "weight too short": lambda x, weight: (x, weight[:-1]),
-    "rows too short": lambda x, weight: (x[:, :-1], weight),
+    "weight too short": lambda x, weight, *others: (x, weight[:-1], *others),
+    "rows too short": lambda x, *vectors: (x[:, :-1], *vectors),
 }
 BACKWARD_MISTAKES = {
     "weight too short": lambda grad, x, weight, *left: (grad, x, weight[:-1], *left),
@@ -118,3 +118,38 @@ def row_inputs(rng: Generator, shape: Shape, dtype: torch.dtype = torch.float32)
     if shape[-1] > 4:
         weight[shape[-1] // 2] = 0
     return normal(rng, *shape, dtype=dtype), weight.to(dtype)
+
+
+def shifted_inputs(rng: Generator, shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """x whose rows have means of their own, a weight as that of row_inputs, and a bias far from 0."""
+    x, weight = row_inputs(rng, shape, dtype)
+    x = (x.float() + 2 * normal(rng, *x.shape[:-1], 1)).to(dtype)
+    return x, weight, (normal(rng, x.shape[-1]) - 1.5).to(dtype)
+
+
+def of_all_sizes(x: Tensor) -> Tensor:
+    """Rows from tiny to large, and one of zeros."""
+    x = x * torch.logspace(-5, 2, len(x)).view(-1, *[1] * (x.ndim - 1))
+    x[len(x) // 2] = 0
+    return x
+
+
+def with_outliers(x: Tensor, large: float, larger: float, spike: float) -> Tensor:
+    """Of four rows one is `larger`, one `large` and one has a spike."""
+    x = x.clone()
+    x[::4] *= larger
+    x[1::4] *= large
+    x[2::4, 5] = spike
+    return x
+
+
+def every_other_small(x: Tensor) -> Tensor:
+    """Every other row is so small that the default eps shows."""
+    x = x.clone()
+    x[::2] *= 1e-3
+    return x
+
+
+def of_eps(shape: Shape, default_shape: Shape, *values_of_eps: float) -> Cases:
+    """The default, and others."""
+    return {"default": Case(default_shape)} | {f"{eps}": Case(shape, options={"eps": eps}) for eps in values_of_eps}
