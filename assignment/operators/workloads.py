@@ -49,8 +49,17 @@ class Panel:
     d: int | None = None  # the only one that is drawn
 
 
-def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
-    """Return a check of rows of all results, but of columns of the vectors' gradients, to which each row adds."""
+def pick_rows(
+    work: "Workload",
+    named: dict[str, Tensor],
+    chance: random.Random,
+    is_strict: bool,
+    model_of: Callable[["Workload", list[int]], Callable[..., dict[str, compare.Expected]]] | None = None,
+) -> Check:
+    """Return a check of rows of all results, but of columns of the vectors' gradients, to which each row adds.
+
+    model_of: the model of some rows, where it depends on which they are.
+    """
     fewer = 1 if is_strict else 4
     n_rows, d = work.largest.shape
     rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS // fewer)))
@@ -67,7 +76,8 @@ def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random,
     model = operators.model(work.function)
 
     def check(results: Sequence[Tensor]) -> float:
-        expected = model(*by_row.values(), **work.options)
+        of_rows = model_of(work, rows) if model_of else model
+        expected = of_rows(*by_row.values(), **work.options)
         if by_column:
             of_columns = model(*by_column.values(), **work.options)
             expected |= {name: of_columns[name] for name in summed}
