@@ -82,11 +82,12 @@ def expanded_x(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 SHAPES = shapes({"three dimensions": batches_of_rows, "a matrix": wide_matrix})
-FORWARD_STRIDES = laid_out(SHAPES, layouts.each({"x expanded": expanded_x}))
+FORWARD_STRIDES = laid_out(SHAPES, layouts.each({"each its own": layouts.each_its_own, "x expanded": expanded_x}))
 BACKWARD_STRIDES = laid_out(
     SHAPES,
     layouts.each(
         {
+            "each its own": layouts.each_its_own,
             "expanded gradient": layouts.expanded_gradient,
             "x expanded": lambda tensors: [tensors[0], *expanded_x(tensors[1:])],
         }

@@ -6,7 +6,6 @@ from torch import Tensor
 from assignment.operators.workloads import COPYING, ELEMENTS, Panel, Spec, Workload
 
 EPS = 1e-5  # the default
-COMPILED = (128, 4096)  # rows and columns
 WIDTHS = [1024 << i for i in range(6)]
 TITLES = {"torch_layer_norm": "F.layer_norm"}
 PEERS = dict.fromkeys(("layernorm_forward", "layernorm_backward"), (COPYING, "naive", "compiled", "torch_layer_norm"))
@@ -43,9 +42,8 @@ def hand_on(named: dict[str, Tensor]) -> None:
 
 
 def compiled() -> list[tuple[Workload, bool]]:
-    """Return what is compiled for GPUs that are not there, and whether it is graded."""
-    dtypes = (torch.float32, torch.bfloat16)
-    return [(workload(*COMPILED, dtype, back), True) for dtype in dtypes for back in (False, True)]
+    """Return what is compiled for GPUs that are not there: practice is compiled by its own check."""
+    return []
 
 
 def sweep() -> list[Workload]:
