@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from assignment.operators.bias_gelu.misconceptions.model import ALGORITHM, GRADIENT, WRONG, other, share
-from assignment.operators.misconception import Call, Misconception
+from assignment.operators.bias_gelu.misconceptions.model import other, share
+from assignment.operators.misconception import Call, table
 from assignment.operators.rows import Variants, lost_rows, mean_counts, summed_in
 from tests.bias_gelu import oracle
 from tests.bias_gelu.oracle import CUBIC, of_tanh
@@ -57,96 +57,56 @@ def in_16_bits(call: Call) -> Iterator[Sequence[Tensor]]:
             yield from ([grad_x, total] for total in summed_in(call.dtype, as_rows(grad_x), size))
 
 
-MISCONCEPTIONS = [
-    Misconception(
-        "product-rule-forgotten",
-        "Your gradients equal grad_y · Φ(z), without z · Φ′(z)",
-        "z stands in both factors of z · Φ(z).",
-        GRADIENT,
-        backward(share),
+TOLD = """
+product-rule-forgotten | the-gradient | Your gradients equal grad_y · Φ(z), without z · Φ′(z) |
+    z stands in both factors of z · Φ(z).
+density-alone | the-gradient | Your gradients equal grad_y · z · Φ′(z), without Φ(z) |
+    z stands in both factors of z · Φ(z).
+density-without-z | the-gradient | Your gradients equal grad_y · (Φ(z) + Φ′(z)) |
+    The second term of the product rule has the factor z.
+density-not-normalised | the-gradient | Your gradients have exp(−z²/2), or with another factor, in
+    place of the density | Φ′(z) = exp(−z²/2) / √(2π).
+backward-without-the-bias | the-gradient | Your gradients equal those of gelu(x), without the bias |
+    z = x + bias in the backward pass, too.
+gradient-of-the-other-form | the-gradient | Your gradients equal those of the other form: tanh in
+    place of erf, or erf in place of tanh | Does approximate reach the backward pass?
+inner-slope-missing | the-gradient | Your gradients equal those of the tanh form without 3 ·
+    0.044715 z² in the inner derivative | u = √(2/π) (z + 0.044715 z³): what is its derivative?
+grad-bias-of-grad-y | the-gradient | Your grad_bias is the sum of grad_y, not of grad_x |
+    The bias goes through the GELU as x does.
+grad-bias-the-mean | the-gradient | Your grad_bias is a mean over the rows in place of the sum |
+    grad_bias is a sum over all rows.
+rows-lost-in-grad-bias | algorithm | Your grad_bias is the sum over some of the rows only |
+    Each program adds up its rows, and all partial sums are added: which of them are lost, or
+    overwritten?
+grad-bias-summed-in-16-bits | what-goes-wrong | Your grad_bias is added up in the inputs' 16 bits |
+    Partial sums are float32; the cast comes once, at the end.
+"""
+MODELS = {
+    "product-rule-forgotten": backward(share),
+    "density-alone": backward(lambda call, z: z * density(z)),
+    "density-without-z": backward(lambda call, z: share(call, z) + density(z)),
+    "density-not-normalised": lambda call: (
+        variant
+        for factor in (1.0, 1 / math.sqrt(math.pi), math.sqrt(2 / math.pi), 1 / math.sqrt(2), 1 / (2 * math.pi))
+        for variant in backward(lambda call, z, f=factor: share(call, z) + z * f * (-0.5 * z * z).exp())(call)
     ),
-    Misconception(
-        "density-alone",
-        "Your gradients equal grad_y · z · Φ′(z), without Φ(z)",
-        "z stands in both factors of z · Φ(z).",
-        GRADIENT,
-        backward(lambda call, z: z * density(z)),
+    "backward-without-the-bias": without_bias,
+    "gradient-of-the-other-form": form_of_the_forward,
+    "inner-slope-missing": lambda call: (
+        variant
+        for slope in (lambda z: 1 + 0 * z, lambda z: 1 + CUBIC * z * z)
+        for variant in backward(
+            lambda call, z, slope=slope: (
+                of_tanh(z) + z * of_tanh(z) * (1 - of_tanh(z)) * 2 * math.sqrt(2 / math.pi) * slope(z)
+            )
+        )(call)
     ),
-    Misconception(
-        "density-without-z",
-        "Your gradients equal grad_y · (Φ(z) + Φ′(z))",
-        "The second term of the product rule has the factor z.",
-        GRADIENT,
-        backward(lambda call, z: share(call, z) + density(z)),
+    "grad-bias-of-grad-y": lambda call: iter([[right(call)[0], sum_rows(call.tensors[0].double())]]),
+    "grad-bias-the-mean": lambda call: (
+        [grad_x, grad_bias / count] for grad_x, grad_bias in [right(call)] for count in mean_counts(call.tensors[1])
     ),
-    Misconception(
-        "density-not-normalised",
-        "Your gradients have exp(−z²/2), or with another factor, in place of the density",
-        "Φ′(z) = exp(−z²/2) / √(2π).",
-        GRADIENT,
-        lambda call: (
-            variant
-            for factor in (1.0, 1 / math.sqrt(math.pi), math.sqrt(2 / math.pi), 1 / math.sqrt(2), 1 / (2 * math.pi))
-            for variant in backward(lambda call, z, f=factor: share(call, z) + z * f * (-0.5 * z * z).exp())(call)
-        ),
-    ),
-    Misconception(
-        "backward-without-the-bias",
-        "Your gradients equal those of gelu(x), without the bias",
-        "z = x + bias in the backward pass, too.",
-        GRADIENT,
-        without_bias,
-    ),
-    Misconception(
-        "gradient-of-the-other-form",
-        "Your gradients equal those of the other form: tanh in place of erf, or erf in place of tanh",
-        "Does approximate reach the backward pass?",
-        GRADIENT,
-        form_of_the_forward,
-    ),
-    Misconception(
-        "inner-slope-missing",
-        "Your gradients equal those of the tanh form without 3 · 0.044715 z² in the inner derivative",
-        "u = √(2/π) (z + 0.044715 z³): what is its derivative?",
-        GRADIENT,
-        lambda call: (
-            variant
-            for slope in (lambda z: 1 + 0 * z, lambda z: 1 + CUBIC * z * z)
-            for variant in backward(
-                lambda call, z, slope=slope: (
-                    of_tanh(z) + z * of_tanh(z) * (1 - of_tanh(z)) * 2 * math.sqrt(2 / math.pi) * slope(z)
-                )
-            )(call)
-        ),
-    ),
-    Misconception(
-        "grad-bias-of-grad-y",
-        "Your grad_bias is the sum of grad_y, not of grad_x",
-        "The bias goes through the GELU as x does.",
-        GRADIENT,
-        lambda call: iter([[right(call)[0], sum_rows(call.tensors[0].double())]]),
-    ),
-    Misconception(
-        "grad-bias-the-mean",
-        "Your grad_bias is a mean over the rows in place of the sum",
-        "grad_bias is a sum over all rows.",
-        GRADIENT,
-        lambda call: (
-            [grad_x, grad_bias / count] for grad_x, grad_bias in [right(call)] for count in mean_counts(call.tensors[1])
-        ),
-    ),
-    Misconception(
-        "rows-lost-in-grad-bias",
-        "Your grad_bias is the sum over some of the rows only",
-        "Each program adds up its rows, and all partial sums are added: which of them are lost, or overwritten?",
-        ALGORITHM,
-        some_rows,
-    ),
-    Misconception(
-        "grad-bias-summed-in-16-bits",
-        "Your grad_bias is added up in the inputs' 16 bits",
-        "Partial sums are float32; the cast comes once, at the end.",
-        WRONG,
-        in_16_bits,
-    ),
-]
+    "rows-lost-in-grad-bias": some_rows,
+    "grad-bias-summed-in-16-bits": in_16_bits,
+}
+MISCONCEPTIONS = table("bias_gelu", TOLD, MODELS)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from assignment.operators.bias_gelu.misconceptions.model import ALGORITHM, FORMULA, WRONG, is_tanh, other, share
-from assignment.operators.misconception import Call, Misconception
+from assignment.operators.bias_gelu.misconceptions.model import is_tanh, other, share
+from assignment.operators.misconception import Call, table
 from assignment.operators.rows import Variants
 from tests.bias_gelu import oracle
 from tests.bias_gelu.oracle import CUBIC, of_tanh
@@ -48,103 +48,51 @@ def along_rows(call: Call) -> Iterator[Sequence[Tensor]]:
         yield [z * share(call, z)]
 
 
-MISCONCEPTIONS = [
-    Misconception(
-        "no-bias",
-        "Your result equals gelu(x), without the bias",
-        "Where does bias come in?",
-        FORMULA,
-        forward(lambda call, x, bias: x * share(call, x) + 0 * bias),
+TOLD = """
+no-bias | mathematics | Your result equals gelu(x), without the bias | Where does bias come in?
+bias-after | mathematics | Your result equals gelu(x) + bias | The bias is added before the GELU.
+x-in-front | mathematics | Your result equals x · Φ(x + bias) |
+    GELU is z · Φ(z): both are of x + bias.
+bias-subtracted | mathematics | Your result equals gelu(x − bias) | Which sign has the bias?
+bias-of-another-column | algorithm | Your result has the bias of another column, or of a row |
+    bias is indexed by the column alone.
+the-other-form | mathematics | Your result equals the GELU of the other form: tanh in place of erf,
+    or erf in place of tanh | approximate is "none" for erf and "tanh" for tanh; the default is erf.
+a-sigmoid-of-z | mathematics | Your result equals z · σ(1.702 z), or z · σ(z) |
+    That is a third form, and SiLU: neither is asked for.
+relu | mathematics | Your result equals max(x + bias, 0) | That is ReLU.
+erf-of-z | mathematics | Your result equals z · ½ (1 + erf(z)) | Φ(z) is ½ (1 + erf(z / √2)).
+half-missing | mathematics | Your result is twice the GELU | Φ(z) is between 0 and 1.
+no-cubic-term | mathematics | Your result equals the tanh form without its cubic term, or with
+    another one | √(2/π) (z + 0.044715 z³): is 0.044715 z³ within the parentheses?
+inf-over-inf | what-goes-wrong | Your result is NaN where |z|
+    is large: a quotient of powers that both overflow | tanh u = (exp(2u) − 1) / (exp(2u) + 1) is
+    ∞/∞ above 44: which form has one power only?
+"""
+MODELS = {
+    "no-bias": forward(lambda call, x, bias: x * share(call, x) + 0 * bias),
+    "bias-after": forward(lambda call, x, bias: x * share(call, x) + bias),
+    "x-in-front": forward(lambda call, x, bias: x * share(call, x + bias)),
+    "bias-subtracted": forward(lambda call, x, bias: (x - bias) * share(call, x - bias)),
+    "bias-of-another-column": along_rows,
+    "the-other-form": other_form,
+    "a-sigmoid-of-z": lambda call: (
+        [z * (by * z).sigmoid()] for z in [call.tensors[0].double() + call.tensors[1].double()] for by in (1.702, 1.0)
     ),
-    Misconception(
-        "bias-after",
-        "Your result equals gelu(x) + bias",
-        "The bias is added before the GELU.",
-        FORMULA,
-        forward(lambda call, x, bias: x * share(call, x) + bias),
+    "relu": of_z(lambda z: z.clamp(min=0)),
+    "erf-of-z": of_z(lambda z: z * 0.5 * (1 + torch.erf(z))),
+    "half-missing": forward(lambda call, x, bias: 2 * (x + bias) * share(call, x + bias)),
+    "no-cubic-term": lambda call: (
+        [z * (2 * u).sigmoid()]
+        for z in [call.tensors[0].double() + call.tensors[1].double()]
+        for u in (
+            math.sqrt(2 / math.pi) * z,
+            math.sqrt(2 / math.pi) * (z + CUBIC * z**2),
+            math.sqrt(2 / math.pi) * z + CUBIC * z**3,
+            math.sqrt(1 / math.pi) * (z + CUBIC * z**3),
+            math.sqrt(math.pi / 2) * (z + CUBIC * z**3),
+        )
     ),
-    Misconception(
-        "x-in-front",
-        "Your result equals x · Φ(x + bias)",
-        "GELU is z · Φ(z): both are of x + bias.",
-        FORMULA,
-        forward(lambda call, x, bias: x * share(call, x + bias)),
-    ),
-    Misconception(
-        "bias-subtracted",
-        "Your result equals gelu(x − bias)",
-        "Which sign has the bias?",
-        FORMULA,
-        forward(lambda call, x, bias: (x - bias) * share(call, x - bias)),
-    ),
-    Misconception(
-        "bias-of-another-column",
-        "Your result has the bias of another column, or of a row",
-        "bias is indexed by the column alone.",
-        ALGORITHM,
-        along_rows,
-    ),
-    Misconception(
-        "the-other-form",
-        "Your result equals the GELU of the other form: tanh in place of erf, or erf in place of tanh",
-        'approximate is "none" for erf and "tanh" for tanh; the default is erf.',
-        FORMULA,
-        other_form,
-    ),
-    Misconception(
-        "a-sigmoid-of-z",
-        "Your result equals z · σ(1.702 z), or z · σ(z)",
-        "That is a third form, and SiLU: neither is asked for.",
-        FORMULA,
-        lambda call: (
-            [z * (by * z).sigmoid()]
-            for z in [call.tensors[0].double() + call.tensors[1].double()]
-            for by in (1.702, 1.0)
-        ),
-    ),
-    Misconception(
-        "relu",
-        "Your result equals max(x + bias, 0)",
-        "That is ReLU.",
-        FORMULA,
-        of_z(lambda z: z.clamp(min=0)),
-    ),
-    Misconception(
-        "erf-of-z",
-        "Your result equals z · ½ (1 + erf(z))",
-        "Φ(z) is ½ (1 + erf(z / √2)).",
-        FORMULA,
-        of_z(lambda z: z * 0.5 * (1 + torch.erf(z))),
-    ),
-    Misconception(
-        "half-missing",
-        "Your result is twice the GELU",
-        "Φ(z) is between 0 and 1.",
-        FORMULA,
-        forward(lambda call, x, bias: 2 * (x + bias) * share(call, x + bias)),
-    ),
-    Misconception(
-        "no-cubic-term",
-        "Your result equals the tanh form without its cubic term, or with another one",
-        "√(2/π) (z + 0.044715 z³): is 0.044715 z³ within the parentheses?",
-        FORMULA,
-        lambda call: (
-            [z * (2 * u).sigmoid()]
-            for z in [call.tensors[0].double() + call.tensors[1].double()]
-            for u in (
-                math.sqrt(2 / math.pi) * z,
-                math.sqrt(2 / math.pi) * (z + CUBIC * z**2),
-                math.sqrt(2 / math.pi) * z + CUBIC * z**3,
-                math.sqrt(1 / math.pi) * (z + CUBIC * z**3),
-                math.sqrt(math.pi / 2) * (z + CUBIC * z**3),
-            )
-        ),
-    ),
-    Misconception(
-        "inf-over-inf",
-        "Your result is NaN where |z| is large: a quotient of powers that both overflow",
-        "tanh u = (exp(2u) − 1) / (exp(2u) + 1) is ∞/∞ above 44: which form has one power only?",
-        WRONG,
-        overflowed,
-    ),
-]
+    "inf-over-inf": overflowed,
+}
+MISCONCEPTIONS = table("bias_gelu", TOLD, MODELS)

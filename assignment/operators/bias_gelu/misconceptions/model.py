@@ -1,12 +1,9 @@
-"""Bias and GELU, right by default; the sections of the chapter that tell of a wrong one."""
+"""Bias and GELU, right by default."""
 
 from torch import Tensor
 
 from assignment.operators.misconception import Call
 from tests.bias_gelu.oracle import of_erf, of_tanh
-
-FORMULA, GRADIENT = "handout/bias_gelu.md#mathematics", "handout/bias_gelu.md#the-gradient"
-ALGORITHM, WRONG = "handout/bias_gelu.md#algorithm", "handout/bias_gelu.md#what-goes-wrong"
 
 
 def is_tanh(call: Call) -> bool:
