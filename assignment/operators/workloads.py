@@ -49,6 +49,23 @@ class Panel:
     d: int | None = None  # the only one that is drawn
 
 
+def panel_of_rows(title: str, operator: str) -> Panel:
+    """Return the picture of an operator on rows: bytes a second by the width, forward and backward."""
+    return Panel(
+        title=f"{title}: forward (full lines), backward (broken)",
+        functions=(f"{operator}_forward", f"{operator}_backward"),
+        size="d",
+        size_in_words="width d",
+        value="tb_per_s",
+        value_in_words="TB/s",
+    )
+
+
+def nothing_compiled() -> list[tuple["Workload", bool]]:
+    """Return what is compiled for GPUs that are not there: practice is compiled by its own check."""
+    return []
+
+
 def pick_rows(
     work: "Workload",
     named: dict[str, Tensor],

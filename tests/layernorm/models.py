@@ -24,14 +24,14 @@ def layernorm_backward(grad_y: Tensor, x: Tensor, weight: Tensor, mean: Tensor, 
 
 
 def statistics(x: Tensor, eps: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (mean, rstd) in float32: from two walks along the row, or merged from tiles of it (Chan et al. 1983)."""
+    """Yield (mean, rstd) in float32: from two walks along the row, or merged from parts of it (Chan et al. 1983)."""
     d = x.shape[-1]
     for order, total in enumerate(sums(x, dim=-1)):
         mean = total / d
         squares = sums((x - mean.unsqueeze(-1)).square(), dim=-1)
         yield mean, (squares[min(order, len(squares) - 1)] / d + eps).rsqrt()
-    for width in MERGED:
-        mean, squares = merged(x, width)
+    ways = [merged(x, width) for width in MERGED] + [paired(x, neighbours) for neighbours in (True, False)]
+    for mean, squares in ways:
         yield mean, (squares / d + eps).rsqrt()
 
 
@@ -46,6 +46,23 @@ def merged(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
         own = (tile - tile_mean.unsqueeze(-1)).square().sum(-1)
         squares = squares + own + step.square() * (n * (count - n) / count)
     return mean, squares
+
+
+def paired(x: Tensor, neighbours: bool) -> tuple[Tensor, Tensor]:
+    """Return the mean and Σ(x − mean)², from pairs, pairs of pairs …: neighbours, or half a row apart."""
+    mean, squares, count = x, torch.zeros_like(x), torch.ones(x.shape[-1])
+    while mean.shape[-1] > 1:
+        (mean, right), (squares, others), (count, more) = (_pairs(each, neighbours) for each in (mean, squares, count))
+        step, share = right - mean, more / (count + more)
+        mean, squares, count = mean + step * share, squares + others + step.square() * (count * share), count + more
+    return mean.squeeze(-1), squares.squeeze(-1)
+
+
+def _pairs(x: Tensor, neighbours: bool) -> tuple[Tensor, Tensor]:
+    """Return the first and the second of each pair; one that is left over gets a 0."""
+    even = torch.nn.functional.pad(x, (0, x.shape[-1] % 2))
+    middle = even.shape[-1] // 2
+    return (even[..., ::2], even[..., 1::2]) if neighbours else (even[..., :middle], even[..., middle:])
 
 
 def expect_forward(

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.operators.layernorm.misconceptions.backward import told_backward
-from assignment.operators.layernorm.misconceptions.forward import told_forward
-from assignment.operators.layernorm.misconceptions.model import Backward, Forward
+from assignment.operators.layer_norms.backward import told_backward
+from assignment.operators.layer_norms.forward import told_forward
+from assignment.operators.layer_norms.model import Backward, Forward
 from assignment.operators.misconception import Call, Misconception, Model, Models, padded_width, table
 from assignment.operators.rows import WIDTHS
 from tests.dropout_add_layernorm.philox import first, rand

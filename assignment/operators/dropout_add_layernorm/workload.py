@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from assignment.operators.layernorm.workload import hand_on
-from assignment.operators.workloads import COPYING, ELEMENTS, Panel, Spec, Workload, pick_rows
+from assignment.operators.workloads import COPYING, ELEMENTS, Spec, Workload, nothing_compiled, panel_of_rows, pick_rows
 from tests.compare import Expected
 from tests.dropout_add_layernorm import models
 from tests.dropout_add_layernorm.philox import rand
@@ -14,16 +14,8 @@ from tests.dropout_add_layernorm.philox import rand
 WIDTHS = [1024 << i for i in range(6)]
 FORWARD, BACKWARD = "dropout_add_layernorm_forward", "dropout_add_layernorm_backward"
 PEERS = dict.fromkeys((FORWARD, BACKWARD), (COPYING, "naive", "compiled"))
-PANELS = (
-    Panel(
-        title="Dropout, residual and LayerNorm: forward (full lines), backward (broken)",
-        functions=(FORWARD, BACKWARD),
-        size="d",
-        size_in_words="width d",
-        value="tb_per_s",
-        value_in_words="TB/s",
-    ),
-)
+PANELS = (panel_of_rows("Dropout, residual and LayerNorm", "dropout_add_layernorm"),)
+compiled = nothing_compiled
 
 
 def workload(
@@ -52,11 +44,6 @@ def model_of(work: Workload, rows: list[int]) -> Callable[..., dict[str, Expecte
     keep = (numbers >= torch.tensor(work.options["p"], dtype=torch.float32)).view(len(rows), d)
     model = models.backward_with if work.function == BACKWARD else models.forward_with
     return lambda *tensors, p, seed: model(keep, *tensors, p=p)
-
-
-def compiled() -> list[tuple[Workload, bool]]:
-    """Return what is compiled for GPUs that are not there: practice is compiled by its own check."""
-    return []
 
 
 def sweep() -> list[Workload]:

@@ -1,6 +1,6 @@
 """LayerNorms without a kernel's work."""
 
-from assignment.attacks.cheats import Cheat
+from assignment.attacks.cheats import COPY, Cheat
 
 EVIDENCE = r"(?s)kernel.*cs336_kernels/practice/layernorm\.py:\d+|(not computed|not written|written outside).*kernel"
 
@@ -21,7 +21,8 @@ def layernorm_backward(grad_y, x, weight, mean, rstd):
     Cheat(
         "layernorm_behind_a_copy",
         "layernorm",
-        """
+        COPY
+        + """
 RIGHT = layernorm_forward
 
 def layernorm_forward(x, weight, bias, eps=1e-5):
@@ -29,14 +30,7 @@ def layernorm_forward(x, weight, bias, eps=1e-5):
     mean = x.float().mean(-1)
     rstd = (x.float().var(-1, correction=0) + eps).rsqrt()
     y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
-    kernel_copy = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-    _copy[(triton.cdiv(y.numel(), 1024),)](y.contiguous(), kernel_copy, y.numel())
-    return kernel_copy, mean, rstd
-
-@triton.jit
-def _copy(x_ptr, y_ptr, n):
-    at = tl.program_id(0).to(tl.int64) * 1024 + tl.arange(0, 1024)
-    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+    return copied(y), mean, rstd
 """,
         evidence=EVIDENCE,
     ),

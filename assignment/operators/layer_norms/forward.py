@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from assignment.operators.layernorm.misconceptions.forward_ways import (
+from assignment.operators.layer_norms.forward_ways import (
     halved,
     mean_square,
     merged_without_counts,
@@ -20,7 +20,7 @@ from assignment.operators.layernorm.misconceptions.forward_ways import (
     without_mean,
     y_of_one_tile,
 )
-from assignment.operators.layernorm.misconceptions.model import (
+from assignment.operators.layer_norms.model import (
     ALGORITHM,
     INTERFACE,
     MATH,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.operators.layernorm.misconceptions.model import Backward, padded_counts, rounding
+from assignment.operators.layer_norms.model import Backward, padded_counts, rounding
 from assignment.operators.misconception import Call
 from assignment.operators.rows import WIDTHS, lost_rows, mean_counts
 

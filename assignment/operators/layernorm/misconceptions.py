@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from assignment.operators.layernorm.misconceptions.backward import told_backward
-from assignment.operators.layernorm.misconceptions.forward import told_forward
-from assignment.operators.layernorm.misconceptions.model import Backward, Forward
+from assignment.operators.layer_norms.backward import told_backward
+from assignment.operators.layer_norms.forward import told_forward
+from assignment.operators.layer_norms.model import Backward, Forward
 from assignment.operators.misconception import Call, Models
 
 DEFAULT_EPS = 1e-5

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from assignment.operators.layernorm.misconceptions.backward_ways import (
+from assignment.operators.layer_norms.backward_ways import (
     of_means,
     of_one_tile_backward,
     of_some_rows,
@@ -13,7 +13,7 @@ from assignment.operators.layernorm.misconceptions.backward_ways import (
     several_backward,
     statistics_rounded,
 )
-from assignment.operators.layernorm.misconceptions.model import (
+from assignment.operators.layer_norms.model import (
     ALGORITHM,
     BACK,
     NUMBERS,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from assignment.operators.layernorm.misconceptions.model import (
+from assignment.operators.layer_norms.model import (
     NUMBERS,
     Forward,
     Statistic,
