@@ -20,10 +20,9 @@ LAST_SOURCE = 254
 _RANK = np.arange(256.0)  # of two labels: the higher the less it is a kernel's work
 _RANK[[INPUT, FOREIGN, PRODUCT]] = FIRST_INPUT, FIRST_SOURCE - 0.6, FIRST_SOURCE - 0.3
 
-_IS_FRESH = np.arange(256) == FRESH
-
 NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
 NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, *range(FIRST_INPUT, FIRST_SOURCE)]] = STALE
+_ANY_WIDTH = (CONSTANT, FRESH)  # bytes of these are nobody's number
 _NEXT_CALL_STORED = np.concatenate([[0], NEXT_CALL[:-1] + 1]).astype(np.uint8)
 
 
@@ -39,9 +38,14 @@ class Source:
 
 
 class Memory:
-    """The labels of one storage: one for all elements, and exceptions by element."""
+    """The labels of one storage: one for all elements, and exceptions by element.
 
-    def __init__(self, tensor: torch.Tensor, label: int) -> None:
+    Attributes:
+        is_unwritten: by label, whether values depend on memory that nobody wrote.
+    """
+
+    def __init__(self, tensor: torch.Tensor, label: int, is_unwritten: np.ndarray) -> None:
+        self._is_unwritten = is_unwritten
         storage = tensor.untyped_storage()
         # no other storage gets its address as long as this is held
         self.reference = StorageWeakRef(storage)
@@ -51,6 +55,9 @@ class Memory:
         self._label = label
         # by element: the label + 1; 0 where it is that of all
         self._stored: np.ndarray | None = None
+        # bytes of the elements as they were written: of all, and by element where that differs
+        self._width = self.unit
+        self._widths: np.ndarray | None = None
 
     def _array(self, unit: int) -> np.ndarray:
         """Return the labels by element, to be changed; elements are of `unit` bytes or less."""
@@ -59,16 +66,23 @@ class Memory:
             self._stored = np.zeros(max(-(-self.nbytes // self.unit), 1), np.uint8)
         if unit < self.unit:
             self._stored = self._stored.repeat(self.unit // unit)
+            self._widths = None if self._widths is None else self._widths.repeat(self.unit // unit)
             self.unit = unit
         return self._stored
 
-    def _parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the stored labels of the parts of a tensor's elements, each in its shape."""
-        array = torch.from_numpy(self._array(tensor.itemsize))
+    def _widths_for(self, width: int) -> np.ndarray | None:
+        """Return the widths by element, to be changed; None where all are of this width and stay so."""
+        if self._widths is None and self._stored is not None and width != self._width:
+            self._widths = np.full(self._stored.shape, self._width, np.uint8)
+        return self._widths
+
+    def _parts(self, tensor: torch.Tensor, array: np.ndarray) -> list[torch.Tensor]:
+        """Return what an array says of the parts of a tensor's elements, each in its shape."""
+        elements = torch.from_numpy(array)
         ratio = tensor.itemsize // self.unit
         strides = [stride * ratio for stride in tensor.stride()]
         offset = tensor.storage_offset() * ratio
-        return [torch.as_strided(array, tensor.shape, strides, offset + part) for part in range(ratio)]
+        return [torch.as_strided(elements, tensor.shape, strides, offset + part) for part in range(ratio)]
 
     def _labels(self, stored: np.ndarray) -> np.ndarray:
         return np.where(stored == 0, self._label, stored - 1).astype(np.uint8)
@@ -77,8 +91,27 @@ class Memory:
         """Return the labels of a tensor's elements, in its shape."""
         if self._stored is None:
             return torch.full((), self._label, dtype=torch.uint8).expand(tensor.shape)
-        parts = [self._labels(part.numpy()) for part in self._parts(tensor)]
-        return torch.from_numpy(functools.reduce(_worse, parts))
+        parts = [self._labels(part.numpy()) for part in self._labels_of_parts(tensor)]
+        labels = functools.reduce(_worse, parts)
+        if len(parts) > 1:  # what is written in part is no number that anybody made
+            unwritten = [self._is_unwritten[part] for part in parts]
+            is_mixed = functools.reduce(np.logical_or, unwritten) & ~functools.reduce(np.logical_and, unwritten)
+            labels = np.where(is_mixed, np.uint8(FOREIGN), labels)
+        return torch.from_numpy(labels)
+
+    def _labels_of_parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        return self._parts(tensor, self._array(tensor.itemsize))
+
+    def are_whole(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor's elements were written as such, and not put together or taken apart by bytes."""
+        width = tensor.itemsize
+        if self._widths is None:
+            return width == self._width or self.labels_in(tensor) <= set(_ANY_WIDTH)
+        stored = self._labels_of_parts(tensor)
+        of_nobody = [np.isin(self._labels(part.numpy()), _ANY_WIDTH) for part in stored]
+        others = [part.numpy() != width for part in self._parts(tensor, self._widths)]
+        is_other = functools.reduce(np.logical_or, others)
+        return not bool((is_other & ~functools.reduce(np.logical_and, of_nobody)).any())
 
     def counts(self, tensor: torch.Tensor) -> np.ndarray:
         """Return how many elements of the tensor have each label; what is seen many times counts once."""
@@ -106,8 +139,13 @@ class Memory:
         is_once_each = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
         if uniform is not None and is_once_each and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
+            self._width, self._widths = tensor.itemsize, None
             return
-        for part in self._parts(tensor):
+        parts = self._labels_of_parts(tensor)
+        if (widths := self._widths_for(tensor.itemsize)) is not None:
+            for part in self._parts(tensor, widths):
+                part.fill_(tensor.itemsize)
+        for part in parts:
             if uniform is not None:
                 part.fill_(uniform + 1)
             else:
@@ -117,8 +155,11 @@ class Memory:
         """Record that a kernel stored `values` at these offsets in bytes."""
         width = values.dtype.itemsize
         array = self._array(width)
+        widths = self._widths_for(width)
         for byte in range(0, width, self.unit):
             array[(offsets + byte) // self.unit] = KERNEL + 1
+            if widths is not None:
+                widths[(offsets + byte) // self.unit] = width
 
     def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
         """Return the labels of the elements of `width` bytes at these offsets in bytes."""
@@ -128,15 +169,15 @@ class Memory:
         return functools.reduce(_worse, map(self._labels, parts))
 
     def may_be_unwritten(self) -> bool:
-        """Return whether any element is still that of fresh memory."""
-        return self.holds_any(_IS_FRESH)
+        """Return whether any element depends on memory that nobody wrote."""
+        return self.holds_any(self._is_unwritten)
 
     def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """Return which elements of `width` bytes at these offsets hold a byte that was never written."""
+        """Return which elements of `width` bytes at these offsets depend on a byte that nobody wrote."""
         if self._stored is None:
-            return np.full(offsets.shape, self._label == FRESH)
+            return np.full(offsets.shape, self._is_unwritten[self._label])
         parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]
-        return functools.reduce(np.logical_or, [self._labels(part) == FRESH for part in parts])
+        return functools.reduce(np.logical_or, [self._is_unwritten[self._labels(part)] for part in parts])
 
     def holds_any(self, is_bad: np.ndarray) -> bool:
         """Return whether the table is true for the label of any element."""
