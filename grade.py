@@ -2,8 +2,8 @@
 
 import sys
 
-if not (3, 11) <= sys.version_info[:2] <= (3, 13):
-    said = "grade.py: expected Python 3.11 to 3.13, got %d.%d; uv brings the right one: uv run grade.py"
+if not (3, 11) <= sys.version_info[:2] <= (3, 14):
+    said = "grade.py: expected Python 3.11 to 3.14, got %d.%d; uv brings the right one: uv run grade.py"
     print(said % sys.version_info[:2], file=sys.stderr)
     raise SystemExit(2)
 

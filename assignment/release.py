@@ -29,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from assignment.commands import handout
 from tests import operators
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,7 @@ STAFF_ONLY = (
     "assignment/README.md",
     "assignment/attacks/",
     "assignment/classroom/",
+    "assignment/handout/",
     "assignment/reference/",
     "assignment/release.py",
     "assignment/tests/",
@@ -106,7 +108,7 @@ def stub(source: str, path: str) -> str:
         if section is None:
             raise ReleaseError(f"{origin}:{number}: BEGIN SOLUTION inside a function needs the handout's section")
         enclosing = [m[1] for line in lines[:number] if (m := re.match(r" *def (\w+)", line))]
-        return raising(f"{path}: {function or enclosing[-1]}, {section}", indent)
+        return raising(f"{path}: {function or enclosing[-1]}, {handout.with_pages(section)}", indent)
 
     return tidy(replace_blocks(source, "SOLUTION", origin, replacement))
 

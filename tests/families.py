@@ -93,6 +93,15 @@ def built(builders: Iterable[Callable], **options: Any) -> Cases:
     return {build.__name__.replace("_", " "): Case(options=options, build=build) for build in builders}
 
 
+def built_by(build: Callable[..., Sequence[Tensor]], cases: Cases) -> Cases:
+    """Return every case with tensors that build(rng, shape, dtype) makes, in place of the subject."""
+
+    def own(case: Case) -> Callable[[Generator, torch.dtype], Sequence[Tensor]]:
+        return lambda rng, dtype: build(rng, case.shape, dtype)
+
+    return {name: replace(case, build=own(case)) for name, case in cases.items()}
+
+
 def in_dtypes(cases: Cases, dtypes: Mapping[str, torch.dtype]) -> Cases:
     """Return every case in every dtype."""
     return {f"{n}-{dtype}": replace(case, dtype=dtypes[dtype]) for dtype in dtypes for n, case in cases.items()}

@@ -1,12 +1,33 @@
 """What operators on rows share: x of shape (..., d) and a weight of shape (d,)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from tests import layouts
-from tests.families import Cases, laid_out, shapes
+from tests import common, layouts, operators
+from tests.families import (
+    DTYPES,
+    LOW_PRECISION,
+    Case,
+    Cases,
+    Subject,
+    Test,
+    compiles,
+    contract,
+    in_dtypes,
+    laid_out,
+    mistakes,
+    shapes,
+    speed,
+    traffic,
+    values,
+    with_options,
+)
 from tests.inputs import MOST, TILE, between, drawn, longer, normal
 
 Shape = tuple[int, ...] | Callable[[Generator], tuple[int, ...]]  # of x
@@ -65,6 +86,7 @@ BATCHES = shapes({"ordinary": wide_matrix, "empty batch": (0, 32)})
 COSTLY = shapes({"a matrix": long_matrix, "three dimensions": wide_batches})
 # Constant, unlike all others: what was compiled is remembered by its shapes, and saves half of a run.
 COMPILED = shapes({"128 rows of 4096": (128, 4096)})
+RACED_WIDTHS = (1024, 4096, 8192)
 
 USUAL_GRADIENT = batches_of_rows
 GRADIENTS = {
@@ -82,11 +104,12 @@ def expanded_x(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 SHAPES = shapes({"three dimensions": batches_of_rows, "a matrix": wide_matrix})
-FORWARD_STRIDES = laid_out(SHAPES, layouts.each({"x expanded": expanded_x}))
+FORWARD_STRIDES = laid_out(SHAPES, layouts.each({"each its own": layouts.each_its_own, "x expanded": expanded_x}))
 BACKWARD_STRIDES = laid_out(
     SHAPES,
     layouts.each(
         {
+            "each its own": layouts.each_its_own,
             "expanded gradient": layouts.expanded_gradient,
             "x expanded": lambda tensors: [tensors[0], *expanded_x(tensors[1:])],
         }
@@ -101,8 +124,8 @@ def backward_offsets(gradient: slice) -> Cases:
 
 
 FORWARD_MISTAKES = {
-    "weight too short": lambda x, weight: (x, weight[:-1]),
-    "rows too short": lambda x, weight: (x[:, :-1], weight),
+    "weight too short": lambda x, weight, *others: (x, weight[:-1], *others),
+    "rows too short": lambda x, *vectors: (x[:, :-1], *vectors),
 }
 BACKWARD_MISTAKES = {
     "weight too short": lambda grad, x, weight, *left: (grad, x, weight[:-1], *left),
@@ -118,3 +141,123 @@ def row_inputs(rng: Generator, shape: Shape, dtype: torch.dtype = torch.float32)
     if shape[-1] > 4:
         weight[shape[-1] // 2] = 0
     return normal(rng, *shape, dtype=dtype), weight.to(dtype)
+
+
+def shifted_inputs(rng: Generator, shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """x whose rows have means of their own, a weight as that of row_inputs, and a bias far from 0."""
+    x, weight = row_inputs(rng, shape, dtype)
+    x = (x.float() + 2 * normal(rng, *x.shape[:-1], 1)).to(dtype)
+    return x, weight, (normal(rng, x.shape[-1]) - 1.5).to(dtype)
+
+
+def of_all_sizes(x: Tensor) -> Tensor:
+    """Rows from tiny to large, and one of zeros."""
+    x = x * torch.logspace(-5, 2, len(x)).view(-1, *[1] * (x.ndim - 1))
+    x[len(x) // 2] = 0
+    return x
+
+
+def with_outliers(x: Tensor, large: float, larger: float, spike: float) -> Tensor:
+    """Of four rows one is `larger`, one `large` and one has a spike."""
+    x = x.clone()
+    x[::4] *= larger
+    x[1::4] *= large
+    x[2::4, 5] = spike
+    return x
+
+
+def every_other_small(x: Tensor) -> Tensor:
+    """Every other row is so small that the default eps shows."""
+    x = x.clone()
+    x[::2] *= 1e-3
+    return x
+
+
+def of_eps(shape: Shape, default_shape: Shape, *values_of_eps: float) -> Cases:
+    """The default, and others."""
+    return {"default": Case(default_shape)} | {f"{eps}": Case(shape, options={"eps": eps}) for eps in values_of_eps}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward or a backward pass as its common checks call it.
+
+    Attributes:
+        subject: what most of them call.
+        low: the cases in 16 bits.
+        read: inputs as large as x.
+        written: results that are written once.
+        reach: of a copy's speed, for full points.
+        plain: what the checks of cost call, if it is something else.
+        wide: rows wider than any block.
+        costly: of the checks of cost.
+        changes: further calls that raise ValueError.
+        ways: the options of every case, by a name; the default ones.
+    """
+
+    subject: Subject
+    low: Cases
+    read: Sequence[str]
+    written: Sequence[str]
+    reach: float
+    plain: Subject | None = None
+    wide: Cases = field(default_factory=lambda: WIDE)
+    costly: Cases = field(default_factory=lambda: COSTLY)
+    changes: Mapping[str, Callable[..., Sequence[Tensor]]] = field(default_factory=dict)
+    ways: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def every(self, cases: Cases) -> Cases:
+        """Return the cases with the options of each."""
+        return with_options(cases, self.ways) if self.ways else cases
+
+
+def checks(
+    name: str,
+    forward: Pass,
+    backward: Pass,
+    compiled: Cases | None = None,
+    elements: int = 1 << 28,
+    but: common.Claims = MappingProxyType({}),
+) -> dict[str, Test]:
+    """Return the checks that operators on rows have in common, by name: points and claims are in tests/common.py.
+
+    Args:
+        name: the operator's.
+        compiled: what is compiled, if it is not a case of float32 and one of bfloat16.
+        elements: of x on a GPU: half a GB in bfloat16, so that a launch by Python takes less than what it launches.
+        but: points and claims of some checks, where they are other ones, by name without "test_".
+    """
+    operator = next(one for one in operators.operators() if one.name == name)
+    raced = {f"{d}": Case((elements // d, d), torch.bfloat16) for d in RACED_WIDTHS}
+    sides = {"forward": _families(forward, operator, raced), "backward": _families(backward, operator, raced)}
+    families = {f"test_{side}_{name}": family for side, own in sides.items() for name, family in own.items()}
+    subjects = [each.plain or each.subject for each in (forward, backward)]
+    compiled = compiled or forward.every(in_dtypes(COMPILED, DTYPES))
+    families["test_compiles"] = partial(compiles, subjects=subjects, cases=compiled)
+    return {name: families[name](*said) for name, said in common.listed(operator, but).items()}
+
+
+def _families(own: Pass, operator: operators.Operator, raced: Cases) -> dict[str, Callable[..., Test]]:
+    """Return what makes the checks of a pass, of points and claim."""
+    inputs = operators.functions()[own.subject.function].inputs
+    strides = BACKWARD_STRIDES if operators.functions()[own.subject.function].is_backward else FORWARD_STRIDES
+    offsets = laid_out(SHAPES, layouts.far({name: (inputs.index(name), layouts.ROWS) for name in own.read}))
+    shared = [name for name in inputs if name in own.read or name in operator.vectors]
+    changes = {f"{name} too short": _shortened(inputs.index(name)) for name in shared if len(shared) > 1}
+    costly = partial(traffic, subject=own.plain or own.subject, read=own.read, written=own.written)
+    return {
+        "ragged": partial(values, subject=own.subject, cases=own.every(RAGGED)),
+        "wide": partial(values, subject=own.subject, cases=own.every(own.wide)),
+        "16_bit": partial(values, subject=own.subject, cases=own.every(in_dtypes(own.low, LOW_PRECISION))),
+        "strides": partial(values, subject=own.subject, cases=own.every(strides)),
+        "offsets": partial(values, subject=own.subject, cases=own.every(offsets)),
+        "contract": partial(contract, subject=own.subject, cases=own.every(BATCHES)),
+        "mistakes": partial(mistakes, subject=own.subject, shape=MISTAKE_SHAPE, changes=changes | {**own.changes}),
+        "traffic": partial(costly, cases=own.every(in_dtypes(own.costly, DTYPES))),
+        "speed": partial(speed, cases=raced, against="copying", reach=own.reach),
+    }
+
+
+def _shortened(position: int) -> Callable[..., Sequence[Tensor]]:
+    """Return a change of inputs: one of them has a column too few."""
+    return lambda *tensors: [x[..., :-1] if i == position else x for i, x in enumerate(tensors)]

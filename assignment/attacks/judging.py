@@ -23,7 +23,7 @@ from assignment.judge.case import held_by
 from assignment.judge.pool import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
-CHUNK = 5  # jobs that go to one judge together: seeds of one submission, whose kernels are then compiled once
+CHUNK = 5  # jobs for one judge, at the most: seeds of one submission, whose kernels are then compiled once
 MOST_LOOKED_AT = 8  # cases of a check, for the sake of a hint
 CAUGHT = 2.0  # a bug that exceeds the bound by this much is caught for good
 
@@ -97,8 +97,9 @@ def judge_all(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
     judged_by = digest(device)
     fork = multiprocessing.get_context("fork")
     queue, results = fork.Queue(), fork.Queue()
-    for first in range(0, len(jobs), CHUNK):
-        queue.put(jobs[first : first + CHUNK])
+    size = max(1, min(CHUNK, len(jobs) // processes))
+    for first in range(0, len(jobs), size):
+        queue.put(jobs[first : first + size])
     judges = [fork.Process(target=_judge, args=(queue, results, device, judged_by)) for _ in range(processes)]
     for process in judges:
         queue.put(None)

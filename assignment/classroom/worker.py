@@ -66,7 +66,7 @@ class Serve:
         options = argparse.Namespace(**{**vars(self._options), "path": name})
         self._pool.replace(submission, self._pool.seed)
         plugin.forget_hints(items[0].config)
-        selected = practice.chosen(self._selected, submission, True if options.only else options.practice)
+        selected = practice.chosen(self._selected, submission, options.only, options.practice)
         log = io.StringIO()
         console = report.Screen(file=log, width=COLUMNS, highlight=False, soft_wrap=True)
         run.introduce(options, self._pool, console)

@@ -41,7 +41,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     work.add_argument(
         "--practice",
         action=argparse.BooleanOptionalAction,
-        help="grade all of practice, or none of it (default: what you have begun)",
+        default=False,
+        help="grade the practice that you have begun, too (default: only what --only names)",
     )
     work.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
     work.add_argument("--picture", type=Path, metavar="FILE.png", help="with --explain: draw where a result is wrong")

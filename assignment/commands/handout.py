@@ -1,6 +1,8 @@
 """Sections of the handout, to be read in a terminal."""
 
+import functools
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +54,29 @@ def cited(text: str) -> str:
     """Return the first citation of the handout in a text, or an empty string."""
     found = CITATION.search(text)
     return found[0] if found else ""
+
+
+@functools.cache
+def published(root: Path = ROOT) -> str:
+    """Return where the course has published the handout's pages, from pyproject.toml; empty if nowhere."""
+    try:
+        settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    except OSError:
+        return ""
+    return settings.get("tool", {}).get("cs336-kernels", {}).get("handout", "").rstrip("/")
+
+
+def page(citation: str) -> str:
+    """Return the page of a cited section, below the folder of the handout's pages."""
+    file, mark, anchor = citation.partition("#")
+    name = "index" if file == "handout.md" else file.removesuffix(".md")
+    return f"{name}.html{mark}{anchor}"
+
+
+def with_pages(text: str, base: str | None = None) -> str:
+    """Return a text whose citations are addresses of the course's pages, where it has published them."""
+    base = published() if base is None else base
+    return CITATION.sub(lambda cited: f"{base}/{page(cited[0])}", text) if base else text
 
 
 def show(console: Console, markdown: str) -> None:

@@ -17,6 +17,7 @@ from assignment.sandbox.stage import Stage
 from assignment.submission import Submission, UnusableSubmission, pack, read
 
 PACKED = "submission.zip"
+THE_GRADE, PRACTICE = "The 100 points", "Practice, in no sum: graded by name, or with --practice what has been begun"
 
 
 def main(options: argparse.Namespace) -> int:
@@ -39,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
         _check_bench(options)
         _check_sandbox(options)
         submission = read(options.path.absolute())
-        selected = practice.chosen(selected, submission, True if options.only else options.practice)
+        selected = practice.chosen(selected, submission, options.only, options.practice)
         mode, selected = modes.choose(options, selected)
         if options.pack:
             return write_pack(console, submission)
@@ -87,14 +88,24 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def print_list(console: Console, selected: list[checks.Check]) -> None:
+    """Print problems and checks in two groups: what is graded, and practice."""
+    group = ""
     for name, problem in checks.problems().items():
         own = [check for check in selected if check.problem == name]
         if own or name == checks.SPEED:
+            group = _print_group(console, group, PRACTICE if checks.is_practice(name) else THE_GRADE)
             more = " of practice" if checks.is_practice(name) else ""
             console.print(Text(f"{name}: {problem.title}, {problem.points:g} points{more}", "bold"))
         for check in own:
             console.print(Text(f"  {check.points:>4g}  {check.name}"))
             console.print(Text("\n".join(report.claim_lines(check.claim, 8))))
+
+
+def _print_group(console: Console, before: str, group: str) -> str:
+    """Print the heading of a group where it begins; returns the group."""
+    if group != before:
+        console.print(Text(f"\n{group}\n" if before else f"{group}\n"))
+    return group
 
 
 def write_pack(console: Console, submission: Submission) -> int:

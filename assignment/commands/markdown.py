@@ -4,7 +4,6 @@ What a submission may have written stands in code, which no Markdown is read in:
 """
 
 import re
-import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -43,7 +42,7 @@ def check(entry: dict[str, Any]) -> list[str]:
     """Return what is told of one check that has failed: its claim, its case, the likely cause, how to run it again."""
     lines = [plain(entry["claim"]), "", *block(screen.short(entry["message"]))]
     if entry["hint"]:
-        lines += ["", "Likely cause:", "", *block(textwrap.fill(entry["hint"], screen.WIDTH))]
+        lines += ["", "Likely cause:", "", *block(screen.wrapped(entry["hint"]))]
     for name, key in (("Again", "rerun"), ("In a debugger", "debug")):
         if entry.get(key):
             lines += ["", f"{name}:", "", *block(entry[key], "sh")]

@@ -79,14 +79,16 @@ def _lost(group: list[dict[str, Any]], sources: Mapping[str, str], seen: set[Exc
 
 
 def linked(said: str) -> Markup:
-    """Return a text with its citations of the handout as links to its files here."""
+    """Return a text with its citations of the handout as links."""
     parts = re.split(f"({handout.CITATION.pattern})", said)  # every second one is a citation
     link = Markup('<a href="{}">{}</a>')
     return Markup("").join(link.format(address(part), part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def address(citation: str) -> str:
-    """Return the address of a section of the handout, as a file of this machine."""
+    """Return the address of a section of the handout: of the course's pages, or else of a file of this machine."""
+    if base := handout.published():
+        return f"{base}/{handout.page(citation)}"
     file, _, anchor = citation.partition("#")
     path = handout.ROOT / file
     return f"{path.as_uri()}#{anchor}" if anchor else path.as_uri()

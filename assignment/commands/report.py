@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assignment import text
+from assignment.commands import handout
 from assignment.judge import causes, checks, score
 
 STYLES = {
@@ -152,7 +153,12 @@ def print_commands_once(console: Console, check: dict[str, Any]) -> None:
 
 def print_hint(console: Console, check: dict[str, Any]) -> None:
     if check["hint"]:
-        print_block(console, textwrap.fill(check["hint"], WIDTH), "  likely cause: ", "yellow")
+        print_block(console, wrapped(check["hint"]), "  likely cause: ", "yellow")
+
+
+def wrapped(hint: str) -> str:
+    """Return a hint in lines that end at spaces."""
+    return textwrap.fill(handout.with_pages(hint), WIDTH, break_on_hyphens=False)
 
 
 def print_commands(console: Console, check: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from assignment.commands import files, greeting, progress, report
 from assignment.commands.collector import Judge
 from assignment.compiling import rules
 from assignment.confined import supervisor
-from assignment.judge import checks, score, streams
+from assignment.judge import checks, practice, score, streams
 from assignment.judge.pool import Pool, default_jobs, pick_device
 from assignment.sandbox import rungs
 from assignment.submission import Submission
@@ -121,7 +121,7 @@ def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console:
     report.print_staff_notes(console, data)
     if pool.rung in rungs.UNSAFE:
         console.print(Text(f"\n{rungs.announcement(pool.rung, pool.device)}"))
-    report.print_summary(console, data, *remarks(options, data))
+    report.print_summary(console, data, *remarks(options, data, pool.submission))
 
 
 def session_of(
@@ -157,18 +157,19 @@ def without_verdicts(
     return failure.tell(problems)
 
 
-def remarks(options: argparse.Namespace, data: dict[str, Any]) -> tuple[list[str], str]:
+def remarks(options: argparse.Namespace, data: dict[str, Any], submission: Submission) -> tuple[list[str], str]:
     """Return what is told beside the points, and what to open next.
 
-    Only a student at work is greeted and told of progress, not who grades what others wrote.
+    Only a student at work is greeted and told of progress and practice, not who grades what others wrote.
     """
     outputs = (options.json, options.junit, options.markdown, options.fail_under)
     is_partial = options.only or options.inline or any(asked is not None for asked in outputs)
     if is_partial or options.path.resolve() != Path.cwd().resolve():
         return [], report.next_step(data)
-    if greeted := greeting.lines(data):
+    practised = practice.told(submission, options.practice)
+    if not practised and (greeted := greeting.lines(data)):
         return greeted, ""
-    return progress.lines(options.path, data), report.next_step(data)
+    return [*progress.lines(options.path, data), *practised], report.next_step(data)
 
 
 def command_for(options: argparse.Namespace, seed: int) -> str:

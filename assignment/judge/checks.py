@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import operators
+from tests import common, operators
 from tests.operators import Problem
 
 MAX_NEAR = 3
@@ -83,20 +83,40 @@ def _places() -> dict[str, tuple[str, bool]]:
     return {check.name: (check.function, first[check.function] == check.name) for check in checks}
 
 
+Declared = tuple[str, float, str, str]  # name, points, claim, and problem, "" for its function's
+
+
 def _in_file(file: Path, root: Path) -> Iterator[Check]:
     """Yield the checks that a file declares."""
     folder = file.parent.relative_to(root).as_posix().removeprefix(".")
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef):
-            found = _marked(node)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            found = _applied(node.targets[0], node.value)
-        else:
-            continue
-        if found:
-            name, points, claim, problem = found
+        for name, points, claim, problem in _declared_by(node):
             is_timed, problem = problem == SPEED, _own(problem, claim)
             yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno, is_timed)
+
+
+def _declared_by(node: ast.stmt) -> list[Declared]:
+    """Return the checks that a statement declares."""
+    if isinstance(node, ast.FunctionDef):
+        found = _marked(node)
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        found = _applied(node.targets[0], node.value)
+    elif isinstance(node, ast.Expr):
+        return [check for call in ast.walk(node) if isinstance(call, ast.Call) for check in _together(call)]
+    else:
+        return []
+    return [found] if found else []
+
+
+def _together(call: ast.Call) -> list[Declared]:
+    """Return those of `rows.checks(operator, …, but={…})`: see tests/common.py."""
+    if ast.unparse(call.func) != "rows.checks":
+        return []
+    name = ast.literal_eval(call.args[0])
+    (operator,) = (one for one in operators.operators() if one.name == name)
+    but = [ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg == "but"]
+    said = common.listed(operator, *but)
+    return [(name, *of_check, SPEED if name.endswith(SPEED) else "") for name, of_check in said.items()]
 
 
 def _own(problem: str, claim: str) -> str:
@@ -107,8 +127,8 @@ def _own(problem: str, claim: str) -> str:
     return own if not problem or is_practice(own) else problem
 
 
-def _marked(test: ast.FunctionDef) -> tuple[str, float, str, str] | None:
-    """Return name, points, claim and problem, "" for its function's, of a test marked with points."""
+def _marked(test: ast.FunctionDef) -> Declared | None:
+    """Return what a test marked with points declares."""
     calls = [decorator for decorator in test.decorator_list if isinstance(decorator, ast.Call)]
     marks = {ast.unparse(call.func).removeprefix("pytest.mark."): call for call in calls}
     if "points" not in marks:
@@ -118,7 +138,7 @@ def _marked(test: ast.FunctionDef) -> tuple[str, float, str, str] | None:
     return test.name, ast.literal_eval(marks["points"].args[0]), claim, problem
 
 
-def _applied(target: ast.expr, call: ast.Call) -> tuple[str, float, str, str] | None:
+def _applied(target: ast.expr, call: ast.Call) -> Declared | None:
     """Return the same of `test_name = family(points, claim, …)`: see tests/families.py."""
     if not isinstance(target, ast.Name) or not target.id.startswith("test_"):
         return None

@@ -1,17 +1,32 @@
-"""Practice: operators beside the 100 points, which are graded once somebody is at work on them."""
+"""Practice: operators beside the 100 points, which are graded where somebody asks for them."""
 
 import re
+from collections.abc import Sequence
 
 from assignment.judge import checks
 from assignment.submission import Submission
 from tests import operators
 
 
-def chosen(selected: list[checks.Check], submission: Submission, wanted: bool | None) -> list[checks.Check]:
-    """Return the checks with all of practice, with none of it (False), or with what has been begun (None)."""
-    if wanted is False:
-        return checks.without_practice(selected)
-    return [c for c in selected if wanted or not checks.is_practice(c.problem) or has_begun(c.problem, submission)]
+def chosen(
+    selected: list[checks.Check], submission: Submission, named: Sequence[str], wanted: bool
+) -> list[checks.Check]:
+    """Return the checks to grade: those that are named; without names no practice, or, if wanted, what has begun."""
+    if named:
+        return selected
+    practised = begun(submission) if wanted else []
+    return [c for c in selected if not checks.is_practice(c.problem) or c.problem in practised]
+
+
+def told(submission: Submission, wanted: bool) -> list[str]:
+    """Return a line with the command that grades what has begun, unless this grade does."""
+    ungraded = [] if wanted else begun(submission)
+    return [f"Practice is graded by its name: uv run grade.py --only {' '.join(ungraded)}"] if ungraded else []
+
+
+def begun(submission: Submission) -> list[str]:
+    """Return the problems of practice that somebody is at work on."""
+    return [name for name in checks.problems() if checks.is_practice(name) and has_begun(name, submission)]
 
 
 def has_begun(problem: str, submission: Submission) -> bool:

@@ -1,7 +1,8 @@
 """A misconception: what a student plausibly computed, as a small model, and what to tell of it."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,32 @@ class Misconception:
     @property
     def hint(self) -> str:
         return f"{self.says} ({self.section}). {self.look}"
+
+
+def table(
+    chapter: str, rows: str, models: Mapping[str, Model], across: Container[str] = (), prefix: str = ""
+) -> list[Misconception]:
+    """Return misconceptions from a table: a line "name | section | what it says | where to look" for each.
+
+    Indented lines go on.
+
+    Args:
+        chapter: of the handout, which the sections are in.
+        models: what each computes, by name.
+        across: those in which the entries of a batch act on each other.
+        prefix: of names, which are unique.
+
+    Raises:
+        ValueError: unless table and models have the same names.
+    """
+    lines = re.sub(r"\n +", " ", rows.strip()).splitlines()
+    told = {name: cells for name, *cells in (line.split(" | ") for line in lines)}
+    if told.keys() != models.keys():
+        raise ValueError(f"expected a line and a model of each; got one only of {sorted(told.keys() ^ models.keys())}")
+    return [
+        Misconception(prefix + name, says, look, f"handout/{chapter}.md#{section}", models[name], name not in across)
+        for name, (section, says, look) in told.items()
+    ]
 
 
 def nothing_apart(call: Call, misread: Sequence[Tensor]) -> list[Sequence[Tensor]]:

@@ -49,8 +49,34 @@ class Panel:
     d: int | None = None  # the only one that is drawn
 
 
-def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
-    """Return a check of rows of all results, but of columns of the vectors' gradients, to which each row adds."""
+def panel_of_rows(title: str, operator: str) -> Panel:
+    """Return the picture of an operator on rows: bytes a second by the width, forward and backward."""
+    return Panel(
+        title=f"{title}: forward (full lines), backward (broken)",
+        functions=(f"{operator}_forward", f"{operator}_backward"),
+        size="d",
+        size_in_words="width d",
+        value="tb_per_s",
+        value_in_words="TB/s",
+    )
+
+
+def nothing_compiled() -> list[tuple["Workload", bool]]:
+    """Return what is compiled for GPUs that are not there: practice is compiled by its own check."""
+    return []
+
+
+def pick_rows(
+    work: "Workload",
+    named: dict[str, Tensor],
+    chance: random.Random,
+    is_strict: bool,
+    model_of: Callable[["Workload", list[int]], Callable[..., dict[str, compare.Expected]]] | None = None,
+) -> Check:
+    """Return a check of rows of all results, but of columns of the vectors' gradients, to which each row adds.
+
+    model_of: the model of some rows, where it depends on which they are.
+    """
     fewer = 1 if is_strict else 4
     n_rows, d = work.largest.shape
     rows = sorted(chance.sample(range(n_rows), min(n_rows, CHECKED_ROWS // fewer)))
@@ -67,7 +93,8 @@ def pick_rows(work: "Workload", named: dict[str, Tensor], chance: random.Random,
     model = operators.model(work.function)
 
     def check(results: Sequence[Tensor]) -> float:
-        expected = model(*by_row.values(), **work.options)
+        of_rows = model_of(work, rows) if model_of else model
+        expected = of_rows(*by_row.values(), **work.options)
         if by_column:
             of_columns = model(*by_column.values(), **work.options)
             expected |= {name: of_columns[name] for name in summed}
@@ -108,10 +135,8 @@ class Workload:
     def fill(self, tensors: Sequence[Tensor], memory: Any, generator: torch.Generator) -> None:
         """Write new values of the memory's into one slot; for a backward pass, what a forward pass would have left."""
         named = dict(zip(self.inputs, tensors, strict=True))
-        left = operators.functions()[self.function].left
-        for name, tensor in named.items():
-            if name not in left:
-                memory.randomize(tensor, generator)
+        for tensor in named.values():
+            memory.randomize(tensor, generator)
         self.hand_on(named)
 
     def pick(self, tensors: Sequence[Tensor], chance: random.Random, is_strict: bool = True) -> Check:

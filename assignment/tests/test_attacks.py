@@ -46,6 +46,19 @@ def test_a_bug_is_the_base_with_an_edit_and_names_a_check_of_its_problem(entry):
     assert PROBLEM_OF[entry.caught_by] == entry.problem
 
 
+def test_a_table_of_bugs_has_one_on_every_line():
+    rows = """
+no sum | values | {SUM} → 0⏎    y | no-sum / is 0
+stored past the end | ragged | mask=mask
+    →  | a → b | line: tl.store(
+"""
+    first, second = bugs.table("forward", rows, SUM="tl.sum(x)")
+    assert first == bugs.bug("forward: no sum", "test_forward_values", "tl.sum(x) → 0\n    y", named=("no-sum", "is 0"))
+    assert (second.edits, second.line) == ((("mask=mask", ""), ("a", "b")), "tl.store(")
+    (third,) = bugs.table("autograd", "not twice | test_value | {x} → y | -")
+    assert (third.caught_by, third.edits, third.named) == ("test_value", (("{x}", "y"),), ())
+
+
 @pytest.mark.parametrize("entry", named(VARIANT))
 def test_a_variant_brings_functions_of_its_own(entry):
     if "cs336_kernels/part.py" in entry.submission.files:

@@ -1,6 +1,7 @@
 """The clock, on a machine without a GPU: the grader's memory is ordinary memory, and time is made up."""
 
 import contextlib
+import dataclasses
 import random
 import types
 from typing import Any
@@ -9,10 +10,12 @@ import pytest
 import torch
 
 from assignment.judge import replies
+from assignment.operators import parts
 from assignment.operators.flash_attention import workload as flash_workload
 from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
+from assignment.operators.workloads import Spec, Workload
 from assignment.protocol import timed
 from assignment.protocol.requests import WrongReturn
 from assignment.tests.specification import oracle
@@ -250,6 +253,26 @@ def test_a_part_of_the_results_is_checked(work, is_strict, monkeypatch):
         assert check
         with pytest.raises(compare.Mismatch):
             check(wrong)
+
+
+def small(work: Workload) -> Workload:
+    """Return a workload with no dimension over 16."""
+    inputs = {name: Spec(spec.dtype, tuple(min(16, n) for n in spec.shape)) for name, spec in work.inputs.items()}
+    return dataclasses.replace(work, inputs=inputs)
+
+
+@pytest.mark.parametrize("part", parts("workload"), ids=lambda part: part.__name__.split(".")[-2])
+def test_every_input_is_filled(part, monkeypatch):
+    """A backward pass gets what a forward pass has left, where memory held NaN before"""
+    monkeypatch.setattr(flash_workload, "attend", oracle.attention_forward)
+    there = FakeMemory()
+    works = {work.function: small(work) for work in part.sweep()}
+    assert works
+    for work in works.values():
+        (slot,), _ = there.lay_out([[*work.inputs.values()]])
+        there.poison()
+        work.fill(slot, there, torch.Generator().manual_seed(0))
+        assert all(tensor.isfinite().all() for tensor in slot), work.function
 
 
 @pytest.mark.parametrize(("kind", "told"), [("run", {"events_s": 1e-4}), ("prepare", {"peak": 512})])

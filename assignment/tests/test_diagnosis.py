@@ -97,7 +97,15 @@ def all_calls(function, dtype):
         for subject in subjects(function):
             for shape in ROW_SHAPES:
                 first, *others = subject.build(rng(), shape, dtype)
-                for changed in (first, 1000 * first, 1e10 * first, first - 1000, with_infinities(first)):
+                by_columns = first.mT.contiguous().mT
+                for changed in (
+                    first,
+                    1000 * first,
+                    1e10 * first,
+                    first - 1000,
+                    with_infinities(first),
+                    by_columns,
+                ):
                     with suppress(ValueError):  # that overflow in an honest model
                         for options in options_of(subject):
                             expected = subject.model(changed, *others, **options)

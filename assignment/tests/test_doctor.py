@@ -328,12 +328,12 @@ def test_a_python_without_any_package_is_told_of_uv():
     assert graded.stderr == "grade.py: cannot start: No module named 'rich'; see python grade.py --doctor\n"
 
 
-@pytest.mark.parametrize("version", [(3, 10), (3, 14)])
+@pytest.mark.parametrize("version", [(3, 10), (3, 15)])
 def test_another_python_is_told_of_uv_before_anything_is_loaded(version):
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
-    assert requires == ">=3.11,<3.14"
+    assert requires == ">=3.11,<3.15"
     code = f"import sys, runpy; sys.version_info = ({version[0]}, {version[1]}, 0); runpy.run_path('grade.py')"
     done = run("-c", code)
     assert (done.returncode, done.stdout) == (2, "")
-    said = f"expected Python 3.11 to 3.13, got 3.{version[1]}; uv brings the right one: uv run grade.py"
+    said = f"expected Python 3.11 to 3.14, got 3.{version[1]}; uv brings the right one: uv run grade.py"
     assert done.stderr == f"grade.py: {said}\n"

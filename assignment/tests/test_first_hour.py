@@ -18,6 +18,7 @@ from assignment.judge import checks, score, where
 from assignment.judge.checks import Check
 from assignment.judge.pool import FUNCTIONS
 from assignment.judge.score import Case, CheckResult, Session
+from assignment.submission import Submission
 from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -259,8 +260,10 @@ def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch, home):
     assert cache.folder("progress") is None
 
 
+UNWRITTEN = Submission({})
 OPTIONS = {
     "only": [],
+    "practice": False,
     "inline": False,
     "json": None,
     "junit": None,
@@ -288,11 +291,11 @@ def test_who_grades_others_keeps_nothing_and_is_told_nothing(tmp_path, monkeypat
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     for _ in range(2):
-        assert run.remarks(Namespace(**OPTIONS | different), report_of("ok"))[0] == []
+        assert run.remarks(Namespace(**OPTIONS | different), report_of("ok"), UNWRITTEN)[0] == []
     assert not kept.exists()
-    assert run.remarks(Namespace(**OPTIONS), report_of())[0][0].startswith("Welcome")
-    assert run.remarks(Namespace(**OPTIONS), report_of("ok"))[0] == []
-    assert run.remarks(Namespace(**OPTIONS), report_of("ok", "ok"))[0][0].startswith("Newly passed")
+    assert run.remarks(Namespace(**OPTIONS), report_of(), UNWRITTEN)[0][0].startswith("Welcome")
+    assert run.remarks(Namespace(**OPTIONS), report_of("ok"), UNWRITTEN)[0] == []
+    assert run.remarks(Namespace(**OPTIONS), report_of("ok", "ok"), UNWRITTEN)[0][0].startswith("Newly passed")
     assert not list((tmp_path / "work").iterdir())
 
 

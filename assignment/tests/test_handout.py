@@ -19,6 +19,7 @@ from assignment.attacks import devices, faults, gpu_memory, hostile_operations, 
 from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
+from assignment.handout import __main__ as pages
 from assignment.judge import checks
 from assignment.simulator import __main__ as simulator
 from assignment.tests import upgrade
@@ -274,6 +275,8 @@ def test_commands_have_a_known_form(command, pytest_help):
             upgrade.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.attacks.races", *arguments]:
             races.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.handout", *arguments]:
+            pages.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
             simulator.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.compiling", *arguments]:

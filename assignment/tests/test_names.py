@@ -25,6 +25,7 @@ TENSORS = {name for function in operators.functions().values() for name in (*fun
 ORACLES = {operators.oracle(function.oracle) for function in operators.functions().values()}
 OPTIONS = {name for oracle in ORACLES for name in signature(oracle).parameters}
 OTHERS = {"player/derivations.py: weight"}  # an argument of aten::lerp
+OF_OTHERS = {"mean", "seed"}  # words for other things too: an operation of PyTorch, what a report is drawn from
 
 
 def words(node: ast.AST) -> Iterator[str]:
@@ -71,5 +72,5 @@ def test_the_machinery_names_no_input_result_or_option():
 def named_tensors(node: ast.AST) -> list[str]:
     value = node.slice if isinstance(node, ast.Subscript) else node
     word = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
-    known = word in TENSORS | OPTIONS and (len(word) > 1 or isinstance(node, ast.Subscript))
+    known = word in (TENSORS | OPTIONS) - OF_OTHERS and (len(word) > 1 or isinstance(node, ast.Subscript))
     return [word] * known

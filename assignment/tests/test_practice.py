@@ -1,12 +1,15 @@
-"""Practice is graded once it has been begun, and is in no sum."""
+"""Practice is graded where somebody asks for it, and is in no sum."""
 
+from argparse import Namespace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from assignment.commands import progress, run
 from assignment.judge import checks, practice, score
 from assignment.release import ROOT
-from assignment.submission import Submission, read
+from assignment.submission import REFERENCE, Submission, read
 
 FILE = "cs336_kernels/practice/vector_add.py"
 STUB = (ROOT / FILE).read_bytes()
@@ -28,13 +31,38 @@ SESSION = SimpleNamespace(
     ],
     ids=["the stub", "a comment", "written", "no Python", "deep", "a zero byte"],
 )
-def test_it_is_graded_once_it_has_been_begun(text, begun):
+def test_who_has_begun_is_told_how_it_is_graded(text, begun):
     """Whatever stands in the file: it is not parsed here"""
     submission = Submission({**read(ROOT).files, FILE: text})
-    chosen = practice.chosen(checks.declared(), submission, wanted=None)
-    assert any(check.problem == "vector_add" for check in chosen) == begun
-    assert practice.chosen(checks.declared(), submission, wanted=True) == checks.declared()
-    assert practice.chosen(checks.declared(), submission, wanted=False) == checks.without_practice(checks.declared())
+    chosen = practice.chosen(checks.declared(), submission, [], wanted=True)
+    practised = {check.problem for check in chosen if checks.is_practice(check.problem)}
+    assert practised == ({"vector_add"} if begun else set())
+    assert practice.told(submission, wanted=True) == []
+    told = practice.told(submission, wanted=False)
+    assert told == ["Practice is graded by its name: uv run grade.py --only vector_add"] * begun
+
+
+def test_a_grade_that_did_not_ask_spends_nothing_on_it():
+    """Nor does one that names something else; who names it need not have begun"""
+    declared, submission = checks.declared(), read(REFERENCE)
+    assert practice.chosen(declared, submission, [], wanted=False) == checks.without_practice(declared)
+    assert practice.begun(submission) == [name for name in checks.problems() if checks.is_practice(name)]
+    for name in ("rmsnorm", "vector_add"):
+        named = checks.select(declared, [name])
+        assert practice.chosen(named, read(ROOT), [name], wanted=False) == named
+
+
+@pytest.mark.parametrize(("practised", "first"), [(False, "Welcome!"), (True, "Practice is graded by its name")])
+def test_it_is_told_beside_the_points(practised, first, monkeypatch):
+    """In place of the greeting: who has written a first kernel has begun"""
+    options = Namespace(only=[], practice=False, inline=False, json=None, junit=None, markdown=None,
+                              fail_under=None, path=Path())  # fmt: skip
+    monkeypatch.setattr(progress, "lines", lambda path, data: [])
+    submission = read(REFERENCE if practised else ROOT)
+    own = checks.select(checks.declared(), ["rmsnorm"])
+    todo = [score.CheckResult(check, (score.Case("", score.TO_DO),), 1) for check in own]
+    lines, _ = run.remarks(options, score.report(SESSION, todo), submission)  # type: ignore[arg-type]
+    assert lines[0].startswith(first)
 
 
 def test_it_is_in_no_sum():

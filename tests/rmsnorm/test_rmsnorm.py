@@ -56,18 +56,13 @@ def y_alone(x, weight, **options):
 
 
 def small_rows(rng, shape, dtype, **options):
-    """Every other row is so small that the default eps shows."""
     x, weight = row_inputs(rng, shape, dtype)
-    x[::2] *= 1e-3
-    return x, weight
+    return rows.every_other_small(x), weight
 
 
 def rows_of_all_sizes(rng, shape, dtype, **options):
-    """Rows from tiny to large, and one of zeros."""
     x, weight = row_inputs(rng, shape, dtype)
-    x *= torch.logspace(-5, 2, len(x)).unsqueeze(-1)
-    x[7] = 0
-    return x, weight
+    return rows.of_all_sizes(x), weight
 
 
 FORWARD = Subject("rmsnorm_forward", large_inputs, models.rmsnorm_forward)
@@ -91,27 +86,15 @@ def gradient_along_x(rng, dtype):
     return with_rstd((x.float() / weight.float()).to(dtype), x, weight)
 
 
-def outliers(large, larger, spike):
-    """Of four rows one is `larger`, one `large` and one has a spike."""
-
-    def build(rng, dtype):
-        x, weight = row_inputs(rng, wide_matrix, dtype)
-        x[::4] *= larger
-        x[1::4] *= large
-        x[2::4, 5] = spike
-        return x, weight
-
-    return build
+def outliers(rng, dtype):
+    x, weight = row_inputs(rng, wide_matrix, dtype)
+    return rows.with_outliers(x, large=1e4, larger=1e8, spike=1e6), weight
 
 
 def backward_outliers(rng, dtype):
-    x, weight = outliers(large=1e-2, larger=1e3, spike=1e3)(rng, dtype)
+    x, weight = row_inputs(rng, wide_matrix, dtype)
+    x = rows.with_outliers(x, large=1e-2, larger=1e3, spike=1e3)
     return with_rstd(normal(rng, *x.shape), x, weight)
-
-
-def of_eps(shape, default_shape, *values_of_eps):
-    """The default, and others."""
-    return {"default": Case(default_shape)} | {f"{eps}": Case(shape, options={"eps": eps}) for eps in values_of_eps}
 
 
 N = 1 << 28  # elements of x: half a GB in bfloat16, so that a launch by Python takes less than what it launches
@@ -139,7 +122,7 @@ test_eps = values(
     0.5,
     "rmsnorm_forward adds eps to the mean of the squares, under the root; rows range from tiny to large",
     EPS,
-    of_eps((128, 128), wide_matrix, 1e-5, 1e-2, 0.5),
+    rows.of_eps((128, 128), wide_matrix, 1e-5, 1e-2, 0.5),
 )
 # The sum of the squares is beyond float16, whose largest value is 65,504.
 test_forward_16_bit = values(
@@ -179,7 +162,7 @@ test_forward_outliers = values(
     0.5,
     "rmsnorm_forward keeps very large, large and one-spike rows apart",
     FORWARD,
-    {"outliers": Case(build=outliers(large=1e4, larger=1e8, spike=1e6))},
+    built([outliers]),
 )
 test_backward_outliers = values(
     0.5,
@@ -217,7 +200,7 @@ test_value = values(
     0.5,
     "rmsnorm returns the y of rmsnorm_forward, and passes eps on",
     AUTOGRAD,
-    of_eps(batches_of_rows, wide_batches, 1e-5, 0.25),
+    rows.of_eps(batches_of_rows, wide_batches, 1e-5, 0.25),
 )
 test_gradients = gradients(
     0.5,

@@ -94,6 +94,19 @@ from cs336_kernels.plain import *
 _flash, _rms, _wsum = (sys.modules[f"cs336_kernels.{file}"] for file in ("flash_attention", "rmsnorm", "weighted_sum"))
 
 """
+# Before the source of a cheat that has PyTorch's results copied.
+COPY = """
+@triton.jit
+def _copy(x_ptr, y_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+def copied(x):
+    y = torch.empty(x.shape, dtype=x.dtype)
+    if x.numel():
+        _copy[(triton.cdiv(x.numel(), 1024),)](x.contiguous(), y, x.numel(), SIZE=1024)
+    return y
+"""
 
 
 # Appended to the base's __init__.py, as for a variant. A cheat that cannot be imported, by a mistake in the bank, must

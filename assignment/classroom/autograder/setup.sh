@@ -7,7 +7,7 @@ source=/autograder/source grader=/opt/grader
 apt-get update
 apt-get install --yes --no-install-recommends ca-certificates python3 python3-venv
 python=python3
-if ! python3 -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'; then
+if ! python3 -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))'; then
     python=python3.11 # of Ubuntu 22.04, whose python3 is 3.10
     apt-get install --yes --no-install-recommends python3.11 python3.11-venv
 fi

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from assignment.operators.workloads import COPYING, ELEMENTS, Panel, Spec, Workload
+from assignment.operators.workloads import COPYING, ELEMENTS, Spec, Workload, panel_of_rows
 
 EPS = 1e-5  # the default
 COMPILED = (128, 4096)  # rows and columns
@@ -13,16 +13,7 @@ PEERS = {  # Liger has no backward pass that can be called by itself
     "rmsnorm_backward": (COPYING, "naive", "compiled", "torch_norm"),
 }
 TITLES, HEADINGS = {"torch_norm": "F.rms_norm", "liger": "Liger"}, {"torch_norm": "F.rms_\nnorm"}
-PANELS = (
-    Panel(
-        title="RMSNorm: forward (full lines), backward (broken)",
-        functions=("rmsnorm_forward", "rmsnorm_backward"),
-        size="d",
-        size_in_words="width d",
-        value="tb_per_s",
-        value_in_words="TB/s",
-    ),
-)
+PANELS = (panel_of_rows("RMSNorm", "rmsnorm"),)
 
 
 def workload(n_rows: int, d: int, dtype: torch.dtype, backward: bool = False) -> Workload:

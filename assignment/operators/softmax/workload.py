@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from assignment.operators.workloads import COPYING, ELEMENTS, Panel, Spec, Workload
+from assignment.operators.workloads import COPYING, ELEMENTS, Spec, Workload, nothing_compiled, panel_of_rows
 
 WIDTHS = [1024 << i for i in range(7)]
 PEERS = {
@@ -11,16 +11,8 @@ PEERS = {
     "softmax_backward": (COPYING, "naive", "compiled", "torch_softmax"),
 }
 TITLES = {"torch_softmax": "F.softmax"}
-PANELS = (
-    Panel(
-        title="Softmax: forward (full lines), backward (broken)",
-        functions=("softmax_forward", "softmax_backward"),
-        size="d",
-        size_in_words="width d",
-        value="tb_per_s",
-        value_in_words="TB/s",
-    ),
-)
+PANELS = (panel_of_rows("Softmax", "softmax"),)
+compiled = nothing_compiled
 
 
 def workload(n_rows: int, d: int, dtype: torch.dtype, backward: bool = False) -> Workload:
@@ -35,11 +27,6 @@ def workload(n_rows: int, d: int, dtype: torch.dtype, backward: bool = False) ->
 def hand_on(named: dict[str, Tensor]) -> None:
     """Make y that of a forward pass: of the numbers that it holds, so that nothing else tells of it."""
     named["y"].copy_(torch.softmax(named["y"], -1))
-
-
-def compiled() -> list[tuple[Workload, bool]]:
-    """Return what is compiled for GPUs that are not there: practice is compiled by its own check."""
-    return []
 
 
 def sweep() -> list[Workload]:

@@ -2,8 +2,8 @@
 
 from assignment.operators.misconception import Models
 from assignment.operators.softmax.misconceptions import backward, forward
-from assignment.operators.softmax.misconceptions.sections import WRONG
 
+WRONG = "handout/softmax.md#what-goes-wrong"
 MODELS = {
     "softmax_forward": Models(forward.MISCONCEPTIONS, WRONG),
     "softmax_backward": Models(backward.MISCONCEPTIONS, WRONG),

@@ -1,20 +1,8 @@
 """Softmaxes whose work is not that of a kernel."""
 
-from assignment.attacks.cheats import Cheat
+from assignment.attacks.cheats import COPY, Cheat
 
 EVIDENCE = r"(?s)kernel.*cs336_kernels/practice/softmax\.py:\d+"
-COPY = """
-@triton.jit
-def _copy(x_ptr, y_ptr, n, SIZE: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
-
-def copied(x):
-    y = torch.empty(x.shape, dtype=x.dtype)
-    if x.numel():
-        _copy[(triton.cdiv(x.numel(), 1024),)](x.contiguous(), y, x.numel(), SIZE=1024)
-    return y
-"""
 CHEATS = [
     Cheat(
         "softmax_by_torch",

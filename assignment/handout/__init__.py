@@ -1,0 +1,5 @@
+"""Makes a website of the handout that needs no network: mkdocs-material's pages, mathematics as MathML.
+
+mathematics  formulas, as browsers draw them without a script
+website      what mkdocs gets: a folder of Markdown, and its configuration
+"""

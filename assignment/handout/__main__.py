@@ -1,0 +1,47 @@
+"""`python -m assignment.handout --to DIR`: write the handout as a website."""
+
+import argparse
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+from assignment.handout import website
+
+
+def build(to: Path, root: Path = website.ROOT) -> None:
+    """Write the website to a folder, which is emptied."""
+    from mkdocs.commands.build import build as build_site
+    from mkdocs.config import load_config
+
+    with tempfile.TemporaryDirectory() as folder:
+        docs = Path(folder, "docs")
+        website.copy(docs, root)
+        empty = Path(folder, "mkdocs.yml")  # mkdocs wants a file beside its settings
+        empty.write_text("site_name: handout\n", encoding="utf-8")
+        build_site(load_config(str(empty), **website.configuration(docs, to.resolve(), root)))
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the options; exits with 2 where the folder is in use."""
+    parser = argparse.ArgumentParser(prog="python -m assignment.handout", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--to", metavar="DIR", type=Path, required=True, help="an empty folder, or one that is not there"
+    )
+    options = parser.parse_args(arguments)
+    if options.to.exists() and (not options.to.is_dir() or any(options.to.iterdir())):
+        parser.error(f"{options.to}: expected an empty folder, or none of this name")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build the site; returns the exit status."""
+    options = parse_arguments(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    build(options.to)
+    print(f"{options.to / 'index.html'}: open it in a browser; no server is needed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Right ways to bias and GELU in other styles than the solution's."""

@@ -1,0 +1,166 @@
+"""The handout's pages: whole, linked, and without a request to any other host."""
+
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assignment import release
+from assignment.commands import handout, page, report
+from assignment.handout import mathematics, website
+from assignment.handout.__main__ import main
+from assignment.tests.pages import HANDOUT, ROOT
+from tests import operators
+
+BROWSER = [shutil.which(name) for name in ("chromium", "chromedriver")]
+WORDS = {"mask": "triton", "rstd": "rmsnorm", "causal": "flash_attention", "TF32": "numerics", "stride": "memory"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages") / "site"
+    assert main(["--to", str(folder)]) == 0
+    return folder
+
+
+class Page(HTMLParser):
+    """The anchors of a page, what it links to and what it loads."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        own = dict(attrs)
+        self.anchors |= {own[key] for key in ("id", "name") if own.get(key)}
+        if tag == "a" and own.get("href"):
+            self.links.append(own["href"])
+        elif tag != "a" and tag != "link":
+            self.loaded += [own["src"]] if own.get("src") else []
+        elif tag == "link" and own.get("rel") in ("stylesheet", "icon"):
+            self.loaded.append(own["href"])
+
+
+def test_links_lead_somewhere(site):
+    read = {path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
+    assert len(read) == len(website.pages())
+    for path, one in read.items():
+        for link in one.links:
+            address, _, anchor = link.partition("#")
+            if "://" in address:
+                continue
+            to = (path.parent / address).resolve() if address else path
+            to = to / "index.html" if to.is_dir() else to
+            assert to in read, f"{path.name}: {link}"
+            assert not anchor or anchor in read[to].anchors, f"{path.name}: {link}"
+
+
+def test_nothing_is_fetched(site):
+    for path in site.rglob("*.html"):
+        for source in Page(path).loaded:
+            assert "//" not in source, f"{path.name}: {source}"
+            assert path.name == "404.html" or (path.parent / source.partition("?")[0]).is_file(), source
+
+
+def test_every_section_has_its_github_anchor(site):
+    """A citation leads to the same section on GitHub, in a terminal and on the pages"""
+    for document in HANDOUT:
+        one = Page(site / handout.page(str(document.relative_to(ROOT))))
+        lines = document.read_text(encoding="utf-8").splitlines()
+        assert {anchor for _, _, anchor in handout.headings(lines)} <= one.anchors, document.name
+
+
+def formulas(document: Path) -> list[str]:
+    """Return the LaTeX of a document: of blocks ```math, and what is between dollars in a text."""
+    parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    blocks = [part[7:-3] for part in parts[1::2] if part.startswith("```math")]
+    return blocks + [found for part in parts[::2] for found in re.findall(mathematics.INLINE, part)]
+
+
+FORMULAS = [(document.name, formula) for document in HANDOUT for formula in formulas(document)]
+
+
+def test_every_formula_is_understood(site):
+    """No command of LaTeX, no & and no brace is left as text"""
+    assert len(FORMULAS) > 100
+    for name, formula in FORMULAS:
+        drawn = ET.fromstring(mathematics.mathml(formula, "block"))
+        letters = [one.text or "" for one in drawn.iter() if not one.tag.endswith("mtext")]
+        assert not [text for text in letters if re.search(r"[\\&{}$]", text)], f"{name}: {formula}"
+    shown = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
+    assert shown.count("<math ") == len(FORMULAS)
+
+
+def test_every_file_of_the_handout_is_a_page():
+    assert sorted(website.pages()) == sorted([ROOT / "handout.md", *(ROOT / "handout").glob("*.md")])
+    own = [website.place(path).name for path in website.pages()]
+    assert own[:2] == ["index.md", "vector_add.md"]
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(SystemExit):
+        main(["--to", str(tmp_path)])
+    assert "expected an empty folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.fixture
+def published(monkeypatch):
+    monkeypatch.setattr(handout, "published", lambda *_: "https://course.example/kernels")
+    return "https://course.example/kernels"
+
+
+def test_hints_reports_and_stubs_link_to_published_pages(published):
+    cited = "handout/rmsnorm.md#backward-mathematics"
+    assert handout.with_pages(f"see {cited}") == f"see {published}/handout/rmsnorm.html#backward-mathematics"
+    assert handout.with_pages("handout.md#set-up") == f"{published}/index.html#set-up"
+    assert page.address(cited) == f"{published}/handout/rmsnorm.html#backward-mathematics"
+    assert f"{published}/handout/rmsnorm.html" in report.wrapped(f"A word or two, before it. ({cited})")
+    source = "def f():\n    # BEGIN SOLUTION handout/rmsnorm.md\n    return 1\n    # END SOLUTION\n"
+    assert f"f, {published}/handout/rmsnorm.html" in release.stub(source, "cs336_kernels/f.py")
+
+
+def test_where_nothing_is_published_files_are_cited():
+    assert handout.published() == ""
+    assert handout.with_pages("handout/rmsnorm.md") == "handout/rmsnorm.md"
+
+
+def test_pyproject_says_where(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.cs336-kernels]\nhandout = "https://a.example/"\n')
+    assert handout.published(tmp_path) == "https://a.example"
+    assert handout.published(tmp_path / "nowhere") == ""
+
+
+@pytest.mark.skipif(not all(BROWSER), reason="needs Chromium: apt-get install chromium chromium-driver")
+def test_pages_are_searched_in_a_browser_without_a_server(site):
+    """Five words lead to their chapters; no console error, from a disk and in the dark"""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: uv sync")
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER[0]
+    for argument in ("--headless=new", "--no-sandbox", "--window-size=1400,1000"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(BROWSER[1]))
+    try:
+        driver.implicitly_wait(10)
+        driver.get((site / "index.html").as_uri())
+        box = driver.find_element("css selector", "input.md-search__input")
+        box.click()
+        for word, chapter in WORDS.items():
+            box.clear()
+            box.send_keys(word)
+            assert driver.find_element("css selector", f'a.md-search-result__link[href*="/{chapter}.html"]'), word
+        for name in (one.name for one in operators.operators() if one.is_practice):
+            driver.get((site / "handout" / f"{name}.html").as_uri())
+            driver.execute_script("document.body.setAttribute('data-md-color-scheme', 'slate')")
+            assert driver.find_element("css selector", "h1")
+        assert driver.get_log("browser") == []
+    finally:
+        driver.quit()
