@@ -107,7 +107,7 @@ class Known(Protocol):
         """Return how often a doubt's values were cleaned up; 0 for any other label."""
 
     def are_unwritten(self, labels: Labels) -> torch.Tensor:
-        """Return for each label whether its values depend on memory that nobody wrote."""
+        """Return for each label whether its values depend on unwritten memory."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Operation:
         return {label for memory, tensor in found if memory for label in memory.labels_in(tensor)}
 
     def unwritten(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return which of a tensor's elements depend on memory that nobody wrote."""
+        """Return which of a tensor's elements depend on unwritten memory."""
         return self.known.are_unwritten(self.labels(tensor))
 
     def takes_apart(self) -> bool:
@@ -189,7 +189,7 @@ def derive(
 
 
 def of_unwritten(operation: Operation, call: Any, args: Any, kwargs: Any, label: int | Computed) -> torch.Tensor | None:
-    """Return which elements of a result with this label depend on memory that nobody wrote.
+    """Return which elements of a result with this label depend on unwritten memory.
 
     None if there are none, or if the label says so, or is evidence anyway.
     """
@@ -206,7 +206,7 @@ def of_unwritten(operation: Operation, call: Any, args: Any, kwargs: Any, label:
 
 
 def _unwritten_operands(operation: Operation) -> list[torch.Tensor]:
-    """Return which elements of the operands depend on memory that nobody wrote; of what is chosen from, the chosen."""
+    """Return which elements of the operands depend on unwritten memory; of what is chosen from, the chosen."""
     arguments = operation.arguments
     masks = {
         key: operation.unwritten(value) if isinstance(value, torch.Tensor) else torch.zeros((), dtype=torch.bool)
@@ -219,7 +219,7 @@ def _unwritten_operands(operation: Operation) -> list[torch.Tensor]:
 
 
 def _as_numbers(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> torch.Tensor:
-    """Return a sum of ones, with an infinity for each element that depends on memory that nobody wrote."""
+    """Return a sum of ones, with an infinity for each element that depends on unwritten memory."""
 
     def twin(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():

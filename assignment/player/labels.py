@@ -22,7 +22,7 @@ _RANK[[INPUT, FOREIGN, PRODUCT]] = FIRST_INPUT, FIRST_SOURCE - 0.6, FIRST_SOURCE
 
 NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
 NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, *range(FIRST_INPUT, FIRST_SOURCE)]] = STALE
-_ANY_WIDTH = (CONSTANT, FRESH)  # bytes of these are nobody's number
+_ANY_WIDTH = (CONSTANT, FRESH)  # part of no number
 _NEXT_CALL_STORED = np.concatenate([[0], NEXT_CALL[:-1] + 1]).astype(np.uint8)
 
 
@@ -41,7 +41,7 @@ class Memory:
     """The labels of one storage: one for all elements, and exceptions by element.
 
     Attributes:
-        is_unwritten: by label, whether values depend on memory that nobody wrote.
+        is_unwritten: by label, whether values depend on unwritten memory.
     """
 
     def __init__(self, tensor: torch.Tensor, label: int, is_unwritten: np.ndarray) -> None:
@@ -93,7 +93,7 @@ class Memory:
             return torch.full((), self._label, dtype=torch.uint8).expand(tensor.shape)
         parts = [self._labels(part.numpy()) for part in self._labels_of_parts(tensor)]
         labels = functools.reduce(_worse, parts)
-        if len(parts) > 1:  # what is written in part is no number that anybody made
+        if len(parts) > 1:  # an element that is written in part
             unwritten = [self._is_unwritten[part] for part in parts]
             is_mixed = functools.reduce(np.logical_or, unwritten) & ~functools.reduce(np.logical_and, unwritten)
             labels = np.where(is_mixed, np.uint8(FOREIGN), labels)
@@ -108,10 +108,10 @@ class Memory:
         if self._widths is None:
             return width == self._width or self.labels_in(tensor) <= set(_ANY_WIDTH)
         stored = self._labels_of_parts(tensor)
-        of_nobody = [np.isin(self._labels(part.numpy()), _ANY_WIDTH) for part in stored]
+        are_free = [np.isin(self._labels(part.numpy()), _ANY_WIDTH) for part in stored]
         others = [part.numpy() != width for part in self._parts(tensor, self._widths)]
         is_other = functools.reduce(np.logical_or, others)
-        return not bool((is_other & ~functools.reduce(np.logical_and, of_nobody)).any())
+        return not bool((is_other & ~functools.reduce(np.logical_and, are_free)).any())
 
     def counts(self, tensor: torch.Tensor) -> np.ndarray:
         """Return how many elements of the tensor have each label; what is seen many times counts once."""
@@ -169,11 +169,11 @@ class Memory:
         return functools.reduce(_worse, map(self._labels, parts))
 
     def may_be_unwritten(self) -> bool:
-        """Return whether any element depends on memory that nobody wrote."""
+        """Return whether any element depends on unwritten memory."""
         return self.holds_any(self._is_unwritten)
 
     def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """Return which elements of `width` bytes at these offsets depend on a byte that nobody wrote."""
+        """Return which elements of `width` bytes at these offsets depend on an unwritten byte."""
         if self._stored is None:
             return np.full(offsets.shape, self._is_unwritten[self._label])
         parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]

@@ -76,7 +76,7 @@ class Work:
         self._max_delta = self._delta = 0
         self._has_short_rows = False
         self.input_labels: list[int] = []  # of the call's inputs, where these are told apart
-        self.is_unwritten = np.arange(256) == FRESH  # by label: whether values depend on memory that nobody wrote
+        self.is_unwritten = np.arange(256) == FRESH  # by label: whether values depend on unwritten memory
 
     def begin(
         self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor], tells_inputs: bool = False
@@ -150,7 +150,7 @@ class Work:
         return memory.counts(tensor) if memory else np.zeros(256, np.int64)
 
     def are_unwritten(self, labels: torch.Tensor) -> torch.Tensor:
-        """Return for each label whether its values depend on memory that nobody wrote."""
+        """Return for each label whether its values depend on unwritten memory."""
         return torch.from_numpy(self.is_unwritten)[labels.long()]
 
     def depth(self, label: int) -> int:
@@ -300,8 +300,8 @@ class Work:
     def _blame(self, label: int, text: str, wrong: np.ndarray, about: Any = None) -> None:
         """Add a finding, unless there is one about the same already.
 
-        It is a doubt where the label stands for one that would not be wrong by the table. What was merely summed of
-        memory that nobody wrote is none: a value that matters is found by what depends on it.
+        It is a doubt where the label stands for one that would not be wrong by the table. A sum over
+        unwritten memory is none: a value that matters is found by what depends on it.
         """
         is_wrong = self._is_wrong(label, wrong)
         if about in self._blamed or not (is_wrong or self.depth(label)):

@@ -5,7 +5,7 @@ to miss a step, the cheat proves that it has, and is a mistake in the bank other
 """
 
 from assignment.attacks.cheats import LOSES, MISTAKE, OWN_LOSS, Cheat
-from assignment.attacks.cheats.decoys import COMPILED, COST
+from assignment.attacks.cheats.decoys import COMPILED
 from assignment.attacks.cheats.known import EVIDENCE as KNOWN
 from assignment.attacks.cheats.known import FORWARD
 from assignment.attacks.cheats.programs import FORGE
@@ -103,13 +103,6 @@ def of_kernels(name: str, source: str, only: tuple[str, ...] = FORWARD) -> Cheat
     return Cheat(name, "weighted_sum", source, evidence=EVIDENCE, only=only)
 
 
-def costly(name: str, body: str, before: str = RIGHT) -> Cheat:
-    """weighted_sum_forward of these lines, which cost more than they should."""
-    lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
-    source = f"{before}\ndef weighted_sum_forward(x, weight):\n{lines}\n"
-    return Cheat(name, "weighted_sum", source, LOSES, ("test_forward_traffic",), EVIDENCE, only=COST)
-
-
 def two_faced(name: str, seen: str) -> Cheat:
     """One kernel for the simulator, by what it sees there, and another that is compiled."""
     source = TWO_FACED.replace("{seen}", seen)
@@ -174,34 +167,6 @@ def weighted_sum_forward(x, weight):
     return y
 """,
     ),
-    # Costs.
-    costly(  # a kernel's copy is a kernel's work, however often it is read; against: copies are known by labels
-        "a_kernels_own_copy_read_again",
-        """
-whole = copied(x)
-for _ in range(3):
-    y = RIGHT(whole, weight)
-return y
-""",
-    ),
-    costly(  # what was cleaned up has a doubt's label, and no input's; against: an input's elements by their labels
-        "a_clamped_copy_read_again",
-        """
-whole = x.clamp(-3e38 if x.dtype != torch.float16 else -65504.0, None)
-for _ in range(3):
-    y = RIGHT(whole, weight)
-return y
-""",
-    ),
-    costly(  # results that nine launches store, each into other memory; against: a result is written once
-        "results_written_elsewhere_first",
-        """
-y = RIGHT(x, weight)
-for _ in range(8):
-    y = copied(y)
-return y
-""",
-    ),
     # Constants, as the simulator and the compiler have them; against: what tells them apart answers as compiled.
     two_faced("a_tuple_is_no_tuple_of_tritons", "not isinstance(SIZES, tl.tuple)"),
     two_faced("a_tuple_has_no_type", 'not hasattr(SIZES, "type")'),
@@ -221,23 +186,6 @@ y = y * 0.0
         "out_of_bounds_beside_a_comment_on_assertions",
         "y += tl.load(x_ptr + (1 << 40))  # no tl.static_assert, but its name",
     ),
-    tuned(  # against: of more than 16 configurations a sample by the seed is played
-        "one_wrong_configuration_of_three_hundred",
-        "y = y * 0.0",
-        "[triton.Config({'WAY': 1 if i == 250 else 0}, num_stages=1 + i % 7) for i in range(300)]",
-    ),
-    tuned(  # the wrong one is left for shapes that come later; against: one case of a check stands for all
-        "a_wrong_configuration_left_for_some_sizes",
-        "y = y * 0.0",
-        f"{PAIR}, prune_configs_by={{'early_config_prune': prune}}",
-        """
-SEEN = []
-
-def prune(configs, arguments, **_):
-    SEEN.append(arguments["d"])
-    return configs if arguments["d"] != SEEN[0] else configs[:1]
-""",
-    ),
     # Fused attention where PyTorch is to be written.
     attention(  # against: a fused call is heard at dispatch
         "fused_attention_under_vmap",
@@ -247,32 +195,6 @@ def prune(configs, arguments, **_):
 def attend(q, k, v, mask):
     one = lambda q, k, v: F.scaled_dot_product_attention(q[None], k[None], v[None], mask)[0]
     return torch.func.vmap(one)(q, k, v)
-""",
-    ),
-    attention(  # a library's attention, made of ordinary operations; against: names of fused calls
-        "multi_head_attention_of_one_head",
-        "attend(q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:]), v.reshape(-1, *v.shape[-2:]), mask)"
-        ".reshape(*q.shape[:-1], v.shape[-1])",
-        """
-def attend(q, k, v, mask):
-    d, eye = q.shape[-1], torch.eye(q.shape[-1], device=q.device)
-    with torch._C.DisableTorchFunctionSubclass():
-        o, _ = F.multi_head_attention_forward(
-            q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), d, 1, None, None, None, None, False, 0.0, eye,
-            None, training=False, need_weights=True, attn_mask=~mask, use_separate_proj_weight=True,
-            q_proj_weight=eye, k_proj_weight=eye, v_proj_weight=eye,
-        )
-    return o.transpose(0, 1)
-""",
-    ),
-    attention(  # the calls are TorchScript's, and no frame of Python's; against: a fused call is heard at dispatch
-        "fused_attention_in_a_script",
-        "SCRIPT.attend(q, k, v, mask)",
-        """
-SCRIPT = torch.jit.CompilationUnit('''
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return torch.scaled_dot_product_attention(q, k, v, mask)
-''')
 """,
     ),
     # Kinds of tensors that programs lack.
