@@ -73,9 +73,9 @@ def page(citation: str) -> str:
     return f"{name}.html{mark}{anchor}"
 
 
-def with_pages(text: str, base: str | None = None) -> str:
+def with_pages(text: str) -> str:
     """Return a text whose citations are addresses of the course's pages, where it has published them."""
-    base = published() if base is None else base
+    base = published()
     return CITATION.sub(lambda cited: f"{base}/{page(cited[0])}", text) if base else text
 
 

@@ -87,8 +87,8 @@ def linked(said: str) -> Markup:
 
 def address(citation: str) -> str:
     """Return the address of a section of the handout: of the course's pages, or else of a file of this machine."""
-    if base := handout.published():
-        return f"{base}/{handout.page(citation)}"
+    if handout.published():
+        return handout.with_pages(citation)
     file, _, anchor = citation.partition("#")
     path = handout.ROOT / file
     return f"{path.as_uri()}#{anchor}" if anchor else path.as_uri()

@@ -10,7 +10,7 @@ from assignment.handout import website
 
 
 def build(to: Path, root: Path = website.ROOT) -> None:
-    """Write the website to a folder, which is emptied."""
+    """Write the website to an empty folder."""
     from mkdocs.commands.build import build as build_site
     from mkdocs.config import load_config
 

@@ -62,14 +62,14 @@ def place(page: Path, root: Path = ROOT) -> Path:
 
 def configuration(docs: Path, to: Path, root: Path = ROOT) -> dict[str, Any]:
     """Return mkdocs' settings: nothing is fetched, and the pages work from a disk, too."""
-    schemes = {"default": ("light", "slate", "weather-night"), "slate": ("dark", "default", "weather-sunny")}
+    schemes = {"default": ("light", "weather-night"), "slate": ("dark", "weather-sunny")}
     palette = [
         {
             "media": f"(prefers-color-scheme: {name})",
             "scheme": scheme,
             "toggle": {"icon": f"material/{icon}", "name": "Change between light and dark"},
         }
-        for scheme, (name, _, icon) in schemes.items()
+        for scheme, (name, icon) in schemes.items()
     ]
     return {
         "site_name": title(root / "handout.md"),
@@ -97,5 +97,4 @@ def configuration(docs: Path, to: Path, root: Path = ROOT) -> dict[str, Any]:
             },
             "assignment.handout.mathematics",
         ],
-        "strict": True,
     }

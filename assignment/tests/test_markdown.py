@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 
 from assignment.commands import markdown
 from assignment.judge import score
-from assignment.judge.checks import Check, declared, is_practice
+from assignment.judge.checks import Check, declared, without_practice
 from assignment.judge.score import Case, CheckResult
 from assignment.tests.test_report import SESSION, TEXTS, report_of
 
@@ -71,8 +71,9 @@ def test_it_tells_what_the_terminal_tells():
 def test_it_fits_a_summary(char):
     """Every check of the 100 points with as long a message as there can be"""
     cases = tuple(Case(f"{i}", "FAIL", f"{i}" + char * 100_000, math.nan) for i in range(2))
-    graded = [c for c in declared() if not is_practice(c.problem)]
-    results = [CheckResult(Check(c.name, c.problem, c.claim, c.points), tuple(cases), 2) for c in graded]
+    results = [
+        CheckResult(Check(c.name, c.problem, c.claim, c.points), tuple(cases), 2) for c in without_practice(declared())
+    ]
     data = score.report(SESSION, results)
     for number, entry in enumerate(score.entries_of(data)):  # each a cause of its own
         entry["message"] = "\n".join(f"{number} {char * 170}" for _ in range(40))
