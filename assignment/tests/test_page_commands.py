@@ -60,6 +60,7 @@ STATUSES = {  # of commands that say something by it
     "compare": {0, 1},
     "assignment.simulator": {0, 1},  # 1: it has found something
     "assignment.compiling": {0, 1},  # 1: something does not run on such a GPU
+    "tests.upgrade --version": {0, 1},  # 1: another Triton than the installed one has other signatures
 }
 PLACEHOLDERS = {  # of the handbook, and what stands for them here
     "OWNER/NAME@COMMIT": "acme/kernels@" + "0a" * 20,
