@@ -38,6 +38,8 @@ class Watch:
         self._races = Races(kernel, waits, call.warn)
         self.undefined = Undefined()
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
+        if self.cost is not None and call.keeps_accesses:
+            self.cost.accesses = []
         self._journal: list[Write] | None = None
         self.is_rehearsal = False
         # the first program does; later ones where undefined values may come up
