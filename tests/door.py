@@ -18,6 +18,7 @@ class Costs:
     read: list[int]  # bytes read of each input, and of copies of it
     tile_rows: list[int]  # the most rows of one batch of each input that one load of a kernel touched
     written: list[int]  # bytes written to each result, and to what it was copied from
+    beside: list[int]  # all other bytes read and written, in one number
 
 
 class Run(Protocol):

@@ -174,15 +174,14 @@ def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     The last group holds the figures. The second call is measured: tuning, and workspaces that are
     made only once, are then done.
     """
-    from assignment.simulator.costs import HostTraffic, summary
+    from assignment.simulator.costs import FIGURES, HostTraffic, summary
 
     results(function(*tensors, **header["options"]))  # theirs
     seen.launches.clear()
     with HostTraffic() as host:
         outputs, bare = results(function(*tensors, **header["options"]))  # theirs
     figures = summary(seen, host, tensors, outputs)
-    numbers = [figures["read"], figures["tile_rows"], figures["written"]]
-    return [outputs, [torch.tensor(row, dtype=torch.int64) for row in numbers]], bare
+    return [outputs, [torch.tensor(figures[name], dtype=torch.int64) for name in FIGURES]], bare
 
 
 def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:

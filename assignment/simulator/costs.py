@@ -14,6 +14,7 @@ from .layout import Layout
 from .trace import Traffic
 
 Counts = Callable[[torch.Tensor], np.ndarray]
+FIGURES = ("read", "tile_rows", "written", "beside")  # of a summary, in the order of `Costs` in tests/door.py
 
 
 class HostTraffic(TorchDispatchMode):
@@ -134,10 +135,11 @@ def held(tensor: torch.Tensor) -> int:
 def summary(
     call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any], labels: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """Return the bytes read of each input and written of each output, copies included.
+    """Return the bytes read of each input and written of each output, copies by PyTorch included.
 
-    "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched. Where elements have
-    labels, those of each input say what was copied from it; otherwise sizes do, for people.
+    "beside" are all other bytes that were moved, in one number; "tile_rows" are the most rows of one batch of an input,
+    or of its copy, that one load touched. Where elements have labels, those of each input say what was copied from it;
+    otherwise sizes do, for people.
     """
     of_caller = {address(t) for t in inputs}
     copies = [host.copies_of(address(t)) for t in inputs]
@@ -146,11 +148,14 @@ def summary(
     by_label = host.by_label + sum((t.by_label for t in traffics), np.zeros(256, np.int64))
     read = [_moved(t, found, traffics, "loaded", host.read) for t, found in zip(inputs, copies, strict=True)]
     copies = [{t.storage for t in traffics if t.by_label[label]} for label in labels] or copies
+    read = [int(by_label[label]) for label in labels] or read
+    written = [_moved(t, found, traffics, "stored", host.written) for t, found in zip(outputs, origins, strict=True)]
+    moved = sum(t.moved(action) for t in traffics for action in t.counts)
+    moved += sum(nbytes for _, nbytes in host.read + host.written)
     return {
-        "read": [int(by_label[label]) for label in labels] or read,
-        "written": [
-            _moved(t, found, traffics, "stored", host.written) for t, found in zip(outputs, origins, strict=True)
-        ],
+        "read": read,
+        "written": written,
+        "beside": [max(moved - sum(read) - sum(written), 0)],
         "tile_rows": [max((t.tile_rows for t in traffics if t.storage in found), default=0) for found in copies],
     }
 

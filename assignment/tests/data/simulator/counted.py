@@ -288,7 +288,8 @@ def check_what_pytorch_moves():
         copy_kernel[(1,)](x.view(-1), workspace[:10], 10, 1, SIZE=16)
         return workspace[:10]
 
-    assert summed_up(shared, x)["written"] == [40]
+    costs = summed_up(shared, x)
+    assert (costs["written"], costs["beside"]) == ([40], [400])
     costs = summed_up(by_pytorch, x)  # x 2 × 400; x.double() 2 × 800, its exp 800, their product 800
     assert costs["read"] == [800 + 1600 + 800 + 800]
     with HostTraffic() as host:
