@@ -9,7 +9,7 @@ from assignment.protocol import program as programs
 from assignment.protocol import whose
 from assignment.protocol.probes import Inputs
 from assignment.protocol.program import Program
-from assignment.simulator.costs import summary
+from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
 
 from .kernels import Refused
@@ -63,7 +63,7 @@ class Session:
             player.work.returned(group)
         if header["kind"] == "costs":
             found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
-            figures = [torch.tensor(found[name], dtype=torch.int64) for name in ("read", "tile_rows", "written")]
+            figures = [torch.tensor(found[name], dtype=torch.int64) for name in COSTS]
         elif header["kind"] == "largest":
             figures = [torch.tensor(largest(played))]
         elif header["kind"] == "kept":

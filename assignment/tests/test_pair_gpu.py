@@ -67,7 +67,7 @@ def test_what_is_measured_is_measured_in_the_simulator(at, gpu):
     reply, results = at.ask(F, X, kind="costs")
     assert player.asked == 2
     assert torch.equal(results[0], X)
-    assert reply.groups == (1, 3)
+    assert reply.groups == (1, 4)
 
 
 def test_what_faults_in_the_simulator_is_not_launched_on_a_gpu(at, gpu):
