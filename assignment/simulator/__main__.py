@@ -1,6 +1,6 @@
 """Run a script that uses Triton on the CPU, and report what its kernels do wrong.
 
-    python -m assignment.simulator [--report] [--plot FILE.png] [--launch N] [--seed N] SCRIPT [args]
+    python -m assignment.simulator [--report] [--html FILE.html] [--seed N] SCRIPT [args]
 
 Out-of-bounds accesses, races, the use of unwritten memory, and outputs that PyTorch reads although
 no kernel stored them are errors. Arguments after SCRIPT belong to the script.
@@ -27,19 +27,21 @@ def main() -> int:
         return 2
     install()
     from assignment.simulator import control, script
+    from assignment.simulator.recording import Recording
 
     control.let_stop()
 
-    done = script.run(options.script, options.args, options.seed, bool(options.report or options.plot))
+    recording = Recording() if options.html else None
+    done = script.run(options.script, options.args, options.seed, bool(options.report or options.html), recording)
     if options.report:
         from assignment.simulator.show import report
 
         report(done.call.launches, done.host)
     status = script.tell(options.script, done)
-    if options.plot:
-        from assignment.simulator.plot import plot
+    if recording:
+        from assignment.simulator.page import write
 
-        if (problem := plot(done.call.launches, options.launch, options.plot)) is not None:
+        if (problem := write(options.html, options.script, recording)) is not None:
             print(problem, file=sys.stderr)
             return status or 2
     return status
@@ -54,29 +56,18 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("--report", action="store_true", help="print what each launch loaded, stored and computed")
-    parser.add_argument("--plot", metavar="FILE.png", type=_png, help="draw which program touched which element")
-    parser.add_argument("--launch", metavar="N", type=_count, help="the launch to draw, as numbered by --report (1)")
+    parser.add_argument("--html", metavar="FILE.html", type=_page, help="draw what each program read and wrote")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="what comes after SCRIPT belongs to the script")
-    options = parser.parse_args(arguments)
-    if options.launch and not options.plot:
-        parser.error("--launch says which launch --plot draws: expected --plot FILE.png as well")
-    options.launch = options.launch or 1
-    return options
+    return parser.parse_args(arguments)
 
 
-def _png(text: str) -> Path:
+def _page(text: str) -> Path:
     path = Path(text)
-    if path.suffix.lower() != ".png" or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"expected FILE.png in a folder that exists, got {text}")
+    if path.suffix.lower() != ".html" or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"expected FILE.html in a folder that exists, got {text}")
     return path
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected the number of a launch, 1 or more, got {text}")
-    return int(text)
 
 
 def _problem(path: Path) -> str | None:

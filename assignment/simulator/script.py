@@ -11,6 +11,7 @@ from .calls import Call
 from .costs import HostTraffic
 from .faults import MemoryFault
 from .frames import launch_of, own_traceback
+from .recording import Recording
 from .unstored import UnstoredReads
 
 
@@ -25,7 +26,7 @@ class Run:
     status: int  # that it asked for
 
 
-def run(path: str, arguments: list[str], seed: int, is_traced: bool) -> Run:
+def run(path: str, arguments: list[str], seed: int, is_traced: bool, recording: Recording | None = None) -> Run:
     """Run the script as `python path arguments` would; exceptions that it raises are caught."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
@@ -33,6 +34,7 @@ def run(path: str, arguments: list[str], seed: int, is_traced: bool) -> Run:
     status, ended_by = 0, None
     with contextlib.ExitStack() as stack:
         call = stack.enter_context(calls.call(seed=seed, is_traced=is_traced))
+        call.recording = recording
         stack.enter_context(cuda.CudaOnCpu())
         unstored = stack.enter_context(UnstoredReads(call))
         host = stack.enter_context(HostTraffic()) if is_traced else None
