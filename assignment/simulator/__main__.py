@@ -1,6 +1,6 @@
 """Run a script that uses Triton on the CPU, and report what its kernels do wrong.
 
-    python -m assignment.simulator [--report] [--html FILE.html] [--seed N] SCRIPT [args]
+    python -m assignment.simulator [--report] [--l2 KB] [--at-once N] [--html FILE.html] [--seed N] SCRIPT [args]
 
 Out-of-bounds accesses, races, the use of unwritten memory, and outputs that PyTorch reads although
 no kernel stored them are errors. Arguments after SCRIPT belong to the script.
@@ -32,11 +32,14 @@ def main() -> int:
     control.let_stop()
 
     recording = Recording() if options.html else None
-    done = script.run(options.script, options.args, options.seed, bool(options.report or options.html), recording)
+    is_traced = bool(options.report or options.html)
+    done = script.run(options.script, options.args, options.seed, is_traced, bool(options.l2), recording)
     if options.report:
-        from assignment.simulator.show import report
+        from assignment.simulator import l2, show
 
-        report(done.call.launches, done.host)
+        for launch in done.call.launches if options.l2 else ():
+            l2.fetch(launch, options.l2 * 1000, options.at_once)
+        show.report(done.call.launches, done.host, options.l2, options.at_once)
     status = script.tell(options.script, done)
     if recording:
         from assignment.simulator.page import write
@@ -56,11 +59,19 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("--report", action="store_true", help="print what each launch loaded, stored and computed")
+    parser.add_argument(
+        "--l2", metavar="KB", type=_count, help="and what an L2 cache of so many KB fetches from memory"
+    )
+    parser.add_argument(
+        "--at-once", metavar="N", type=_count, default=132, help="programs that share the L2 at a time (132: an H100's)"
+    )
     parser.add_argument("--html", metavar="FILE.html", type=_page, help="draw what each program read and wrote")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="what comes after SCRIPT belongs to the script")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    options.report = options.report or bool(options.l2)
+    return options
 
 
 def _page(text: str) -> Path:
@@ -68,6 +79,12 @@ def _page(text: str) -> Path:
     if path.suffix.lower() != ".html" or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"expected FILE.html in a folder that exists, got {text}")
     return path
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text}")
+    return int(text)
 
 
 def _problem(path: Path) -> str | None:

@@ -288,6 +288,7 @@ BAD = {
     "a binary file": (["binary"], "binary: expected a Python script, got a binary file"),
     "another language": (["kernel.cu"], "kernel.cu: expected a Python script, got a file that is not Python: "),
     "not a page": (["--html", "a.txt", "s.py"], "argument --html: expected FILE.html in a folder that exists"),
+    "no number": (["--l2", "0", "s.py"], "argument --l2: expected a whole number from 1"),
     "no script": ([], "the following arguments are required: SCRIPT"),
 }
 
