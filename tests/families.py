@@ -275,9 +275,9 @@ def moved_once(
 def little_beside(costs: Any, tensors: Mapping[str, Tensor], copies: int) -> None:
     """Raise Mismatch if all else that is moved is more than writing so many float32 copies and reading each once."""
     copy = 4 * max(tensor.numel() for tensor in tensors.values())
-    if costs.beside[0] > 2 * copies * copy * (1 + SLACK):
+    if costs.beside > 2 * copies * copy * (1 + SLACK):
         raise Mismatch(
-            f"{costs.beside[0]:,} bytes are moved beside inputs and results, {costs.beside[0] / copy:.1f} times a "
+            f"{costs.beside:,} bytes are moved beside inputs and results, {costs.beside / copy:.1f} times a "
             f"float32 copy of the largest input: expected at most {2 * copies} times\n  {REMEDIES['beside']}"
         )
 

@@ -108,7 +108,7 @@ RULES = [
     Rule(
         "what kernels copy is counted",
         "tests/families.py",
-        "    if costs.beside[0] > ",
+        "    if costs.beside > ",
         "    if 0 > ",
         (
             "no_kernel/a_kernels_own_copy_read_again",
