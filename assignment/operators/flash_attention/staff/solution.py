@@ -28,7 +28,8 @@ PYTORCH_TILE_SIZE = 128  # queries and keys of a tile; large enough that PyTorch
 MAX_D = 256  # a tile holds whole rows
 ROW_ALIGNMENT = 16  # bytes: what a tensor descriptor asks of a matrix's base and of its strides
 LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; elsewhere as little as 99 KB
-# By the bits of an element and the widest d: queries and keys of a tile, warps, stages.
+# By the bits of an element and the widest d: queries and keys of a tile, warps, stages, at most so many registers.
+Table = dict[int, dict[int, tuple[int, ...]]]
 FORWARD_SIZES = {
     16: {64: (128, 64, 8, 3), 128: (128, 64, 8, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
@@ -37,11 +38,13 @@ LARGE_FORWARD_SIZES = {  # where a program has large shared memory
     16: {64: (64, 64, 4, 3), 128: (128, 128, 8, 3), 256: (128, 64, 8, 2)},
     32: FORWARD_SIZES[32],
 }
-MAX_SHORT = 1024  # keys: short walks leave a multiprocessor idle between programs, so small ones share it
-SHORT_FORWARD_SIZES = {  # 1.03 to 1.15 × as fast at d = 128 (H100)
-    16: LARGE_FORWARD_SIZES[16] | {128: (64, 64, 4, 3)},
+HOPPER = (9, 0)
+HOPPER_FORWARD_SIZES = {  # five programs fit a multiprocessor: 1.00 to 1.15 × as fast at d = 64 (H100)
+    16: LARGE_FORWARD_SIZES[16] | {64: (64, 64, 4, 2, 96)},
     32: FORWARD_SIZES[32],
 }
+MAX_SHORT = 1024  # keys: short walks leave a multiprocessor idle between programs, so small ones share it
+SHORT_FORWARD_SIZES = {16: {128: (64, 64, 4, 3)}}  # for d from 65: 1.03 to 1.15 × as fast (H100)
 BACKWARD_SIZES = {  # with four warps no more than 64 × 64 at d = 128: more would spill
     16: {128: (64, 64, 4, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
@@ -189,8 +192,7 @@ def flash_forward_triton(
     o = q.new_empty(q_.shape)
     lse = q.new_empty(n_batches, n_queries, dtype=torch.float32)
     n_keys = k_.shape[1]
-    large_sizes = SHORT_FORWARD_SIZES if n_keys <= MAX_SHORT else LARGE_FORWARD_SIZES
-    sizes = _launch_sizes(large_sizes if _has_large_shared_memory(q) else FORWARD_SIZES, d, q.dtype)
+    sizes = _launch_sizes(_forward_table(q, n_keys), d, q.dtype)
     if n_batches > 0:
         _flash_forward_kernel[(n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)](
             _tiled(q_, sizes["Q_TILE_SIZE"]), _tiled(k_, sizes["K_TILE_SIZE"]), _tiled(v_, sizes["K_TILE_SIZE"]),
@@ -362,15 +364,25 @@ def _has_large_shared_memory(x: Tensor) -> bool:
     return torch.cuda.get_device_capability(x.device) in LARGE_SHARED_MEMORY
 
 
-def _launch_sizes(sizes: dict[int, dict[int, tuple[int, int, int, int]]], d: int, dtype: torch.dtype) -> dict[str, int]:
+def _forward_table(q: Tensor, n_keys: int) -> Table:
+    capability = torch.cuda.get_device_capability(q.device)
+    if capability not in LARGE_SHARED_MEMORY:
+        return FORWARD_SIZES
+    if n_keys <= MAX_SHORT and 64 < q.shape[-1] <= 128 and q.itemsize == 2:
+        return SHORT_FORWARD_SIZES
+    return HOPPER_FORWARD_SIZES if capability == HOPPER else LARGE_FORWARD_SIZES
+
+
+def _launch_sizes(sizes: Table, d: int, dtype: torch.dtype) -> dict[str, int]:
     by_d = sizes[8 * dtype.itemsize]
-    queries, keys, num_warps, num_stages = by_d[min(widest for widest in by_d if d <= widest)]
+    queries, keys, num_warps, num_stages, *registers = by_d[min(widest for widest in by_d if d <= widest)]
     return {
         "Q_TILE_SIZE": queries,
         "K_TILE_SIZE": keys,
         "D_TILE_SIZE": _d_tile_size(d),
         "num_warps": num_warps,
         "num_stages": num_stages,
+        **({"maxnreg": registers[0]} if registers else {}),
     }
 
 
