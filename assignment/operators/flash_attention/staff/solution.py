@@ -439,19 +439,20 @@ def _flash_forward_kernel(
     # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
     seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
     seen_by_some = tl.minimum(n_keys, first_query + Q_TILE_SIZE) if IS_CAUSAL else n_keys
-    unmasked = seen_by_all // K_TILE_SIZE * K_TILE_SIZE
+    # In two loops; a short walk is one, for where a loop begins it waits for its first tiles.
+    unmasked = 0 if IS_CAUSAL and IS_SHORT else seen_by_all // K_TILE_SIZE * K_TILE_SIZE
 
     # Over the keys so far, with s_j = q·k_j · scale · log₂ e:
     row_max = tl.full((Q_TILE_SIZE,), float("-inf"), dtype=tl.float32)  # max_j s_j, m in the paper
     row_sum = tl.zeros((Q_TILE_SIZE,), dtype=tl.float32)  # Σ_j exp2(s_j − row_max), ℓ in the paper
     o = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)  # Σ_j exp2(s_j − row_max) v_j
     o, row_sum, row_max = _attend(
-        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, 0, unmasked, n_keys, scale,
-        IS_CAUSAL, False, K_TILE_SIZE, D_TILE_SIZE,
+        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, 0, unmasked, seen_by_all, n_keys, scale,
+        IS_CAUSAL, IS_SHORT, False, K_TILE_SIZE, D_TILE_SIZE,
     )  # fmt: skip
     o, row_sum, row_max = _attend(
-        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, unmasked, seen_by_some, n_keys, scale,
-        IS_CAUSAL, True, K_TILE_SIZE, D_TILE_SIZE,
+        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, unmasked, seen_by_some, seen_by_all, n_keys, scale,
+        IS_CAUSAL, IS_SHORT, True, K_TILE_SIZE, D_TILE_SIZE,
     )  # fmt: skip
 
     batch, cols = batch.to(tl.int64), tl.arange(0, D_TILE_SIZE)
@@ -570,15 +571,16 @@ def _flash_backward_kv_kernel(
 
 @triton.jit
 def _attend(
-    o, row_sum, row_max, q, k_desc, v_desc, batch, queries, first, stop, n_keys, scale,
-    IS_CAUSAL: tl.constexpr, IS_MASKED: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+    o, row_sum, row_max, q, k_desc, v_desc, batch, queries, first, stop, seen_by_all, n_keys, scale,
+    IS_CAUSAL: tl.constexpr, IS_SHORT: tl.constexpr, IS_MASKED: tl.constexpr,
+    K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
     """The three running values after the keys from `first` to `stop`; unmasked, every query sees all of them."""
     for first_key in range(first, stop, K_TILE_SIZE):
         k = k_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
         v = v_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
         s = tl.dot(q, tl.trans(k))  # (Q, K)
-        if IS_MASKED:
+        if IS_MASKED and (not IS_SHORT or first_key + K_TILE_SIZE > seen_by_all):
             keys = first_key + tl.arange(0, K_TILE_SIZE)
             s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
         # Every query sees key 0, which is in the first tile: new_max is finite, and −∞ − −∞ does not come up.
