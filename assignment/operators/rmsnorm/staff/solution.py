@@ -28,7 +28,7 @@ MIN_ROWS_PER_PROGRAM = 64  # keeps what the partial weight gradients cost below 
 BACKWARD_SIZES = {  # by the widest row: elements of a tile, warps, programs a multiprocessor
     1024: (4096, 4, 2),
     8192: (8192, 8, 1),
-    16384: (16384, 16, 1),
+    16384: (16384, 8, 1),
 }
 BACKWARD_WIDE_SIZES = {  # by the bytes of an element: of rows whose x and grad_y do not fit beside grad_w
     2: (32768, 8, 1),
