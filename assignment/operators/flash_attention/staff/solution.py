@@ -39,12 +39,12 @@ LARGE_FORWARD_SIZES = {  # where a program has large shared memory
     32: FORWARD_SIZES[32],
 }
 HOPPER = (9, 0)
-HOPPER_FORWARD_SIZES = {  # five programs fit a multiprocessor: 1.00 to 1.15 × as fast at d = 64 (H100)
+HOPPER_FORWARD_SIZES = {  # five programs fit a multiprocessor: 1.01 to 1.13 × as fast at d = 64 (H100)
     16: LARGE_FORWARD_SIZES[16] | {64: (64, 64, 4, 2, 96)},
     32: FORWARD_SIZES[32],
 }
 MAX_SHORT = 1024  # keys on average: such walks leave a multiprocessor idle between programs, so small ones share it
-SHORT_FORWARD_SIZES = {16: {128: (64, 64, 4, 3)}}  # for d from 65: 1.02 to 1.31 × as fast (H100)
+SHORT_FORWARD_SIZES = {16: {128: (64, 64, 4, 3)}}  # for d from 65: 1.02 to 1.30 × as fast (H100)
 BACKWARD_SIZES = {  # with four warps no more than 64 × 64 at d = 128: more would spill
     16: {128: (64, 64, 4, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
