@@ -3,7 +3,7 @@
 import functools
 import re
 
-from assignment.attacks.cheats import HARMLESS, LOSES, MISTAKE, REFUSED, ZERO, Cheat
+from assignment.attacks.cheats import HARMLESS, LOSES, MISTAKE, REFUSED, REVIEWED, ZERO, Cheat
 from assignment.attacks.judging import Result
 from assignment.judge import checks, score
 
@@ -58,6 +58,8 @@ def _points(cheat: Cheat, result: Result, own: list[str]) -> list[str]:
         return [f"costs its author {name}: {_first(result, name)}" for name in lost[:1]]
     if cheat.expected == LOSES:
         kept = [name for name in kept if any(part in name for part in cheat.loses)]
+    elif cheat.expected == REVIEWED:
+        kept = [name for name in kept if result.verdicts[name].status != score.NEEDS_REVIEW]
     elif cheat.expected != ZERO:
         kept = []
     return [f"keeps {', '.join(kept)}"] if kept else []
@@ -101,7 +103,8 @@ def came(cheat: Cheat, result: Result, problem_of: dict[str, str]) -> str:
         return f"exit status {result.status}"
     own = [name for name in result.verdicts if problem_of[name] == cheat.problem]
     lost = [name for name in own if name in result.failed]
+    reviewed = [name for name in own if result.verdicts[name].status == score.NEEDS_REVIEW]
     if not lost:
-        return "keeps every point"
+        return f"needs review in {len(reviewed)} of {len(own)} checks" if reviewed else "keeps every point"
     statuses = ", ".join(sorted({result.verdicts[name].status for name in lost}))
     return f"loses {len(lost)} of {len(own)} checks: {statuses}"

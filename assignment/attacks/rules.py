@@ -38,8 +38,8 @@ RULES = [
     Rule(
         "lists of outputs are written to",
         f"{PLAYER}/operations.py",
-        "for leaf in tree_leaves(changed) if isinstance(leaf, torch.Tensor)]\n    if not written:\n",
-        "for leaf in changed if isinstance(leaf, torch.Tensor)]\n    if False:\n",
+        "written = tensors_in(changed)\n    if not written:\n",
+        "written = [leaf for leaf in changed if isinstance(leaf, torch.Tensor)]\n    if False:\n",
         ("no_kernel/outputs_of_unbind_copy_in_a_list", "no_kernel/outputs_of_split_copy_in_a_list"),
     ),
     Rule(
@@ -62,6 +62,27 @@ RULES = [
         "        under = present\n",
         "        under = {KERNEL}\n",
         ("no_kernel/constants_chosen_by_what_was_compared",),
+    ),
+    Rule(
+        "what chooses is under a doubt, too",
+        f"{PLAYER}/derivations.py",
+        "    under |= present & _OF_PYTORCH  # also what chooses\n",
+        "",
+        ("no_kernel/kernels_numbers_chosen_by_halves",),
+    ),
+    Rule(
+        "what works with parts of numbers is a doubt",
+        f"{PLAYER}/derivations.py",
+        "    if operation.takes_apart():\n",
+        "    if False:\n",
+        ("no_kernel/summed_by_scaling_bytes_side_by_side",),
+    ),
+    Rule(
+        "what nobody has written is known through operations",
+        f"{PLAYER}/work.py",
+        "        if unwritten is not None:\n",
+        "        if False:\n",
+        ("no_kernel/steered_by_a_sum_of_memory_that_nobody_wrote",),
     ),
     Rule(
         "a fused attention is known by what it dispatches",
@@ -87,9 +108,12 @@ RULES = [
     Rule(
         "what nobody has written is known for every type",
         f"{SIMULATOR}/watch.py",
-        "if region.origins is None or (region.began_fresh and is_telling(values.dtype)):",
-        "if True:",
-        ("no_kernel/steered_by_memory_that_nobody_wrote",),
+        "    if region.origins is None:\n        return copied\n",
+        "    if True:\n        return is_unwritten(values)\n",
+        (
+            "no_kernel/steered_by_memory_that_nobody_wrote",
+            "no_kernel/steered_by_a_pattern_with_a_byte_of_zero",
+        ),
     ),
     Rule(
         "every configuration of an autotuned kernel is played",

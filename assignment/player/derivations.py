@@ -1,17 +1,20 @@
 """The labels of a PyTorch operation's results, given those of its operands.
 
 Moving values, casting them and scaling them by constants keeps their labels. A sum of what kernels
-wrote is a SUM, and rowsum(A ∘ B), where the call may need it, is DELTA. What cleans values up is a
-doubt, which stands for what it was before: all rules take it as that, and what comes of it is a
-doubt too. Anything else that depends on data is computation.
+wrote is a SUM, and rowsum(A ∘ B), where the call may need it, is DELTA. What cleans values up, or
+works with parts of numbers, is a doubt, which stands for what it was before: all rules take it as
+that, and what comes of it is a doubt too. Anything else that depends on data is computation.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch.utils._pytree import tree_map
+
+from assignment.simulator.costs import tensors_in
 
 from . import operations
 from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
@@ -69,6 +72,7 @@ _DIVISORS = {"addcdiv": "tensor2"}  # factors that must be constants
 _SUMMING = ("add", "sum", "mean")  # what `reduce` may be
 _PRODUCTS = ("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "baddbmm", "vdot")
 _CLEANING = ("where", "masked_fill", "nan_to_num", "clamp", "clamp_min", "clamp_max", "maximum", "minimum")
+_CHOICES = {"where": ("condition", "self", "other"), "masked_fill": ("mask", "value", "self")}
 _COMPARING = (  # what may choose in a `where`, and is nothing else
     *("isnan", "isinf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge", "any", "all"),
     *("logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or"),
@@ -78,6 +82,7 @@ MAX_DEPTH = 8  # times that values are cleaned up, one after the other: circuits
 _KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE, PRODUCT}
 _SUMMANDS = {CONSTANT, KERNEL, SUM, FRESH}  # what a launch of this call stored, or a constant
 _FACTORS = {CONSTANT, INPUT, KERNEL, SUM}
+_OF_PYTORCH = {PRODUCT, SUM, DELTA}  # what it has computed
 _MAY_BE_CLEANED = {PRODUCT, STALE, INPUT, DELTA, SUM, KERNEL, FRESH, CONSTANT, CHOICE}
 
 
@@ -100,6 +105,9 @@ class Known(Protocol):
 
     def depth(self, label: int) -> int:
         """Return how often a doubt's values were cleaned up; 0 for any other label."""
+
+    def are_unwritten(self, labels: Labels) -> torch.Tensor:
+        """Return for each label whether its values depend on unwritten memory."""
 
 
 @dataclass(frozen=True)
@@ -129,13 +137,25 @@ class Operation:
         return max((self.known.depth(label) for label in self._present(self.arguments)), default=0)
 
     def _present(self, value: Any) -> set[int]:
-        found = [(self.known.memory(tensor), tensor) for tensor in _tensors(value)]
+        found = [(self.known.memory(tensor), tensor) for tensor in tensors_in(value)]
         return {label for memory, tensor in found if memory for label in memory.labels_in(tensor)}
+
+    def unwritten(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return which of a tensor's elements depend on unwritten memory."""
+        return self.known.are_unwritten(self.labels(tensor))
+
+    def takes_apart(self) -> bool:
+        """Return whether it computes with numbers that PyTorch put together of parts, or with parts of its own."""
+        computing = tensors_in(self.arguments)
+        if self.name in _SAME_SHAPE or self.name in _MOVED:
+            computing = [tensor for tensor in computing if tensor.dtype != self.result.dtype]
+        found = ((self.known.memory(tensor), tensor) for tensor in computing)
+        return any(memory is not None and not memory.are_whole(tensor) for memory, tensor in found)
 
     def is_of_floats(self) -> bool:
         """Return whether it computes with numbers as such: not with their bits, nor modulo."""
         return self.result.is_floating_point() and all(
-            tensor.is_floating_point() or self.of(tensor) <= {CONSTANT} for tensor in _tensors(self.arguments)
+            tensor.is_floating_point() or self.of(tensor) <= {CONSTANT} for tensor in tensors_in(self.arguments)
         )
 
 
@@ -153,8 +173,17 @@ def derive(
     others = operation.of({key: value for key, value in operation.arguments.items() if key != "self"})
     if ((name in _SHAPED or name in _OVERWRITTEN) and others <= {CONSTANT}) or present <= {CONSTANT}:
         return CONSTANT
+    if operation.takes_apart():
+        return _doubted(operation, _derived(operation, call, args, kwargs))
+    return _derived(operation, call, args, kwargs)
+
+
+def _derived(
+    operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any
+) -> Labels | list[Labels] | int | Computed:
+    name = operation.name
     if name in _SAME_SHAPE:
-        source = _tensors(operation.arguments.get("src", operation.arguments))[0]
+        source = tensors_in(operation.arguments.get("src", operation.arguments))[0]
         is_cast = kind_of(source.dtype) == kind_of(operation.result.dtype)
         # `!= 0`, a whole part, or bits as a number
         return operation.labels(source) if is_cast else Computed()
@@ -166,21 +195,76 @@ def derive(
     return _cleaned(operation) if name in (*_CLEANING, *_COMPARING) else Computed()
 
 
+def _doubted(operation: Operation, found: Labels | list[Labels] | int | Computed) -> int | Computed:
+    """Return a doubt about results with these labels."""
+    if isinstance(found, int):
+        return _doubt({found}, operation.depth() + 1)
+    under = found.stands_for if isinstance(found, Computed) else operation.of(operation.arguments)
+    return _doubt(set(under), operation.depth() + 1)
+
+
+def _doubt(under: set[int], depth: int) -> int | Computed:
+    """Return a doubt that stands for these labels; or what was computed before, which it stays."""
+    if computed := under - _MAY_BE_CLEANED:
+        return min(computed)
+    under = under - {CONSTANT, FRESH} or under
+    return Computed(frozenset(under), depth) if depth <= MAX_DEPTH else Computed()
+
+
+def of_unwritten(operation: Operation, call: Any, args: Any, kwargs: Any, label: int | Computed) -> torch.Tensor | None:
+    """Return which elements of a result with this label depend on unwritten memory.
+
+    None if there are none, or if the label says so, or is evidence anyway.
+    """
+    is_known = label in (FRESH, CONSTANT) or (isinstance(label, Computed) and not label.stands_for)
+    if is_known or FRESH not in operation.of(operation.arguments):
+        return None
+    if operation.name in _SUMS:
+        found = ~_as_numbers(operation, call, args, kwargs).isfinite()
+    elif torch.Tag.pointwise in call.tags:
+        found = functools.reduce(torch.logical_or, _unwritten_operands(operation))
+    else:
+        found = torch.ones((), dtype=torch.bool)
+    return found.expand(operation.result.shape)
+
+
+def _unwritten_operands(operation: Operation) -> list[torch.Tensor]:
+    """Return which elements of the operands depend on unwritten memory; of what is chosen from, the chosen."""
+    arguments = operation.arguments
+    masks = {
+        key: operation.unwritten(value) if isinstance(value, torch.Tensor) else torch.zeros((), dtype=torch.bool)
+        for key, value in arguments.items()
+    }
+    if operation.name in _CHOICES:
+        condition, yes, no = _CHOICES[operation.name]
+        return [masks[condition], torch.where(arguments[condition], masks[yes], masks[no])]
+    return list(masks.values())
+
+
+def _as_numbers(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> torch.Tensor:
+    """Return a sum of ones, with an infinity for each element that depends on unwritten memory."""
+
+    def twin(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        return torch.ones_like(value).masked_fill_(operation.unwritten(value), torch.inf)
+
+    return call(*tree_map(twin, args), **tree_map(twin, kwargs))
+
+
 def _cleaned(operation: Operation) -> int | Computed:
     """Return a doubt, which stands for all that is under it; or what was computed before, which it stays."""
     present = operation.of(operation.arguments)
     if computed := present - _MAY_BE_CLEANED:
         return min(computed)
     values = {key: value for key, value in operation.arguments.items() if key not in _CHOOSING}
-    choosing, depth = operation.of(operation.arguments) - operation.of(values), operation.depth() + 1
-    under = operation.of(values)
+    under, depth = operation.of(values), operation.depth() + 1
     if operation.name in _COMPARING:
         under = present | {CHOICE} if operation.result.dtype == torch.bool else set()
     elif under <= {CONSTANT, FRESH}:  # which of several constants says what was compared
         under = present
-    is_unwritten = FRESH in choosing or (FRESH in present and operation.name in _COMPARING)
-    under = under - {CONSTANT, FRESH} or under
-    return Computed(frozenset(under), depth) if depth <= MAX_DEPTH and not is_unwritten else Computed()
+    under |= present & _OF_PYTORCH  # also what chooses
+    return _doubt(under, depth)
 
 
 def kind_of(dtype: torch.dtype) -> str:
@@ -194,8 +278,8 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
     choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
     if operation.of(choosing) - {CONSTANT} or any(operation.arguments.get(key) for key in _ADDING):
         return None
-    chosen = {id(tensor) for tensor in _tensors(choosing)}
-    moved = [tensor for tensor in _tensors(operation.arguments) if id(tensor) not in chosen]
+    chosen = {id(tensor) for tensor in tensors_in(choosing)}
+    moved = [tensor for tensor in tensors_in(operation.arguments) if id(tensor) not in chosen]
     if any(kind_of(t.dtype) != kind_of(operation.result.dtype) and operation.of(t) - {CONSTANT} for t in moved):
         return None  # a cast to another sort computes
     if operation.name in _PUTTING and _puts_twice(operation):
@@ -225,7 +309,7 @@ def _puts_twice(operation: Operation) -> bool:
     """Return whether values of different labels go to one place: which of them stays is not known."""
     arguments = operation.arguments
     values = [arguments[name] for name in ("values", "source", "src") if name in arguments]
-    if not any(len(operation.labels(value).unique()) > 1 for value in _tensors(values)):
+    if not any(len(operation.labels(value).unique()) > 1 for value in tensors_in(values)):
         return False
     counts = torch.zeros(operation.result.shape, dtype=torch.int32)
     match operation.name:
@@ -294,7 +378,7 @@ def _is_linear(operation: Operation) -> bool:
 
 def _multiplied(operation: Operation, *_: Any) -> int | None:
     """Return DELTA for products of matrices that are rowsum(A ∘ B)."""
-    *added, left, right = _tensors(operation.arguments)
+    *added, left, right = tensors_in(operation.arguments)
     factors, bias = [left, right], operation.of(added)
     is_small = operation.result.numel() <= operation.max_delta and bias <= {CONSTANT}
     if not is_small or not operation.is_of_floats():
@@ -307,11 +391,3 @@ def _multiplied(operation: Operation, *_: Any) -> int | None:
 
 def _has_constant(operation: Operation, factors: list[torch.Tensor]) -> bool:
     return any(operation.of(factor) <= {CONSTANT} for factor in factors)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [t for item in value for t in _tensors(item)] if isinstance(value, list | tuple) else []

@@ -6,6 +6,7 @@ works out what an operation of PyTorch makes of labels.
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +21,10 @@ LAST_SOURCE = 254
 _RANK = np.arange(256.0)  # of two labels: the higher the less it is a kernel's work
 _RANK[[INPUT, FOREIGN, PRODUCT]] = FIRST_INPUT, FIRST_SOURCE - 0.6, FIRST_SOURCE - 0.3
 
-_IS_FRESH = np.arange(256) == FRESH
-
 NEXT_CALL = np.arange(256, dtype=np.uint8)  # what becomes of a label when another call begins
 NEXT_CALL[[INPUT, KERNEL, SUM, DELTA, *range(FIRST_INPUT, FIRST_SOURCE)]] = STALE
+_HAS_WIDTH = np.ones(256, np.uint8)  # by label: whether PyTorch's bytes are those of one number
+_HAS_WIDTH[[CONSTANT, FRESH]] = 0
 _NEXT_CALL_STORED = np.concatenate([[0], NEXT_CALL[:-1] + 1]).astype(np.uint8)
 
 
@@ -39,9 +40,14 @@ class Source:
 
 
 class Memory:
-    """The labels of one storage: one for all elements, and exceptions by element."""
+    """The labels of one storage: one for all elements, and exceptions by element.
 
-    def __init__(self, tensor: torch.Tensor, label: int) -> None:
+    Attributes:
+        is_unwritten: by label, whether values depend on unwritten memory.
+    """
+
+    def __init__(self, tensor: torch.Tensor, label: int, is_unwritten: np.ndarray) -> None:
+        self._is_unwritten = is_unwritten
         storage = tensor.untyped_storage()
         # no other storage gets its address as long as this is held
         self.reference = StorageWeakRef(storage)
@@ -51,6 +57,10 @@ class Memory:
         self._label = label
         # by element: the label + 1; 0 where it is that of all
         self._stored: np.ndarray | None = None
+        # bytes of the numbers that PyTorch put there: of all, and by element where that differs; 0 for a kernel's bytes
+        # and for constants, which are whatever they are read as
+        self._width = int(_HAS_WIDTH[label]) * self.unit
+        self._widths: np.ndarray | None = None
 
     def _array(self, unit: int) -> np.ndarray:
         """Return the labels by element, to be changed; elements are of `unit` bytes or less."""
@@ -59,16 +69,23 @@ class Memory:
             self._stored = np.zeros(max(-(-self.nbytes // self.unit), 1), np.uint8)
         if unit < self.unit:
             self._stored = self._stored.repeat(self.unit // unit)
+            self._widths = None if self._widths is None else self._widths.repeat(self.unit // unit)
             self.unit = unit
         return self._stored
 
-    def _parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the stored labels of the parts of a tensor's elements, each in its shape."""
-        array = torch.from_numpy(self._array(tensor.itemsize))
+    def _widths_for(self, width: Any) -> np.ndarray | None:
+        """Return the widths by element, to be changed; None where all are of this width and stay so."""
+        if self._widths is None and np.any(width != self._width):
+            self._widths = np.full_like(self._array(self.unit), self._width)
+        return self._widths
+
+    def _parts(self, tensor: torch.Tensor, array: np.ndarray) -> list[torch.Tensor]:
+        """Return what an array says of the parts of a tensor's elements, each in its shape."""
+        elements = torch.from_numpy(array)
         ratio = tensor.itemsize // self.unit
         strides = [stride * ratio for stride in tensor.stride()]
         offset = tensor.storage_offset() * ratio
-        return [torch.as_strided(array, tensor.shape, strides, offset + part) for part in range(ratio)]
+        return [torch.as_strided(elements, tensor.shape, strides, offset + part) for part in range(ratio)]
 
     def _labels(self, stored: np.ndarray) -> np.ndarray:
         return np.where(stored == 0, self._label, stored - 1).astype(np.uint8)
@@ -77,8 +94,23 @@ class Memory:
         """Return the labels of a tensor's elements, in its shape."""
         if self._stored is None:
             return torch.full((), self._label, dtype=torch.uint8).expand(tensor.shape)
-        parts = [self._labels(part.numpy()) for part in self._parts(tensor)]
-        return torch.from_numpy(functools.reduce(_worse, parts))
+        parts = [self._labels(part.numpy()) for part in self._labels_of_parts(tensor)]
+        labels = functools.reduce(_worse, parts)
+        if len(parts) > 1:  # an element that is written in part
+            unwritten = [self._is_unwritten[part] for part in parts]
+            is_mixed = functools.reduce(np.logical_or, unwritten) & ~functools.reduce(np.logical_and, unwritten)
+            labels = np.where(is_mixed, np.uint8(FOREIGN), labels)
+        return torch.from_numpy(labels)
+
+    def _labels_of_parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        return self._parts(tensor, self._array(tensor.itemsize))
+
+    def are_whole(self, tensor: torch.Tensor) -> bool:
+        """Return whether no element was put together by PyTorch of parts of numbers, or is a part of one."""
+        if self._widths is None:
+            return self._width in (0, tensor.itemsize)
+        self._array(tensor.itemsize)  # which are of its width or less
+        return not any(((part != 0) & (part != tensor.itemsize)).any() for part in self._parts(tensor, self._widths))
 
     def counts(self, tensor: torch.Tensor) -> np.ndarray:
         """Return how many elements of the tensor have each label; what is seen many times counts once."""
@@ -106,19 +138,23 @@ class Memory:
         is_once_each = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
         if uniform is not None and is_once_each and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
+            self._width, self._widths = int(_HAS_WIDTH[uniform]) * tensor.itemsize, None
             return
-        for part in self._parts(tensor):
-            if uniform is not None:
-                part.fill_(uniform + 1)
-            else:
-                part.copy_(torch.as_tensor(labels) + 1)
+        given = np.asarray(labels if uniform is None else uniform, np.uint8)
+        _put(given + 1, self._labels_of_parts(tensor))
+        width = _HAS_WIDTH[given] * np.uint8(tensor.itemsize)
+        if (widths := self._widths_for(width)) is not None:
+            _put(width, self._parts(tensor, widths))
 
     def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
         """Record that a kernel stored `values` at these offsets in bytes."""
         width = values.dtype.itemsize
         array = self._array(width)
+        widths = self._widths_for(0)
         for byte in range(0, width, self.unit):
             array[(offsets + byte) // self.unit] = KERNEL + 1
+            if widths is not None:
+                widths[(offsets + byte) // self.unit] = 0
 
     def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
         """Return the labels of the elements of `width` bytes at these offsets in bytes."""
@@ -128,15 +164,15 @@ class Memory:
         return functools.reduce(_worse, map(self._labels, parts))
 
     def may_be_unwritten(self) -> bool:
-        """Return whether any element is still that of fresh memory."""
-        return self.holds_any(_IS_FRESH)
+        """Return whether any element depends on unwritten memory."""
+        return self.holds_any(self._is_unwritten)
 
     def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
-        """Return which elements of `width` bytes at these offsets hold a byte that was never written."""
+        """Return which elements of `width` bytes at these offsets depend on an unwritten byte."""
         if self._stored is None:
-            return np.full(offsets.shape, self._label == FRESH)
+            return np.full(offsets.shape, self._is_unwritten[self._label])
         parts = [self._stored[(offsets + byte) // self.unit] for byte in range(0, width, self.unit)]
-        return functools.reduce(np.logical_or, [self._labels(part) == FRESH for part in parts])
+        return functools.reduce(np.logical_or, [self._is_unwritten[self._labels(part)] for part in parts])
 
     def holds_any(self, is_bad: np.ndarray) -> bool:
         """Return whether the table is true for the label of any element."""
@@ -150,6 +186,15 @@ class Memory:
         self._label = int(NEXT_CALL[self._label])
         if self._stored is not None:
             self._stored = _NEXT_CALL_STORED[self._stored]
+
+
+def _put(values: Any, parts: list[torch.Tensor]) -> None:
+    """Write an array to each of these, or one value to all elements."""
+    for part in parts:
+        if np.ndim(values):
+            part.copy_(torch.from_numpy(values))
+        else:
+            part.fill_(int(values))
 
 
 def _worse(some: np.ndarray, others: np.ndarray) -> np.ndarray:

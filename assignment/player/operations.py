@@ -8,7 +8,8 @@ import functools
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+
+from assignment.simulator.costs import tensors_in
 
 _MAKING = """
 arange empty empty_like empty_permuted empty_strided eye full full_like linspace new_empty new_empty_strided new_full
@@ -125,7 +126,7 @@ def written_by(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> list[
         return []
     named = {**dict(zip([a.name for a in schema.arguments], args, strict=False)), **kwargs}
     changed = [named.get(a.name) for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-    written = [leaf for leaf in tree_leaves(changed) if isinstance(leaf, torch.Tensor)]
+    written = tensors_in(changed)
     if not written:
         raise ValueError(f"{schema.name} writes to an argument, and is given none to write to")
     return written
@@ -139,11 +140,11 @@ def overlapping(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
     """
     named = {**dict(zip([a.name for a in operation._schema.arguments], args, strict=False)), **kwargs}
     places = {a.name for a in operation._schema.arguments if a.alias_info and a.alias_info.is_write}
-    written = [(name, tensor) for name in places for tensor in _tensors(named.get(name))]
+    written = [(name, tensor) for name in places for tensor in tensors_in(named.get(name))]
     for i, (name, tensor) in enumerate(written):
         if any(_share_memory(tensor, other) for _, other in written[:i]):
             return name
-    read = [(name, tensor) for name, value in named.items() if name not in places for tensor in _tensors(value)]
+    read = [(name, tensor) for name, value in named.items() if name not in places for tensor in tensors_in(value)]
     for name, tensor in read:
         for _, target in written:
             if not _share_memory(tensor, target):
@@ -153,10 +154,6 @@ def overlapping(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
             if not (is_same and goes_along and name not in CHOOSING):
                 return name
     return ""
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided]
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from assignment.simulator.faults import at, place
 
-from .derivations import Computed, Operation, derive
+from .derivations import Computed, Operation, derive, of_unwritten
 from .labels import (
     CHOICE,
     CONSTANT,
@@ -76,6 +76,7 @@ class Work:
         self._max_delta = self._delta = 0
         self._has_short_rows = False
         self.input_labels: list[int] = []  # of the call's inputs, where these are told apart
+        self.is_unwritten = np.arange(256) == FRESH  # by label: whether values depend on unwritten memory
 
     def begin(
         self, about: dict[str, Any], has_gradients: bool, inputs: Sequence[torch.Tensor], tells_inputs: bool = False
@@ -116,7 +117,7 @@ class Work:
 
     def made(self, tensor: torch.Tensor, label: int) -> Memory:
         """Add a new storage."""
-        memory = self._memories[tensor.untyped_storage()._cdata] = Memory(tensor, label)
+        memory = self._memories[tensor.untyped_storage()._cdata] = Memory(tensor, label, self.is_unwritten)
         return memory
 
     def forget(self, address: int) -> None:
@@ -148,6 +149,10 @@ class Work:
         memory = self.memory(tensor)
         return memory.counts(tensor) if memory else np.zeros(256, np.int64)
 
+    def are_unwritten(self, labels: torch.Tensor) -> torch.Tensor:
+        """Return for each label whether its values depend on unwritten memory."""
+        return torch.from_numpy(self.is_unwritten)[labels.long()]
+
     def depth(self, label: int) -> int:
         """Return how often a doubt's values were cleaned up; 0 for any other label."""
         return self.sources[label - FIRST_SOURCE].depth if label >= FIRST_SOURCE else 0
@@ -164,7 +169,9 @@ class Work:
             if len(self.sources) > LAST_SOURCE - FIRST_SOURCE:
                 return LAST_SOURCE
             self.sources.append(source)
-        return FIRST_SOURCE + self.sources.index(source)
+        label = FIRST_SOURCE + self.sources.index(source)
+        self.is_unwritten[label] = FRESH in source.stands_for
+        return label
 
     # what PyTorch does
 
@@ -195,10 +202,20 @@ class Work:
         ):
             self._delta += targets[0].numel()
             labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
-        if isinstance(labels, Computed):
-            labels = self.label_for(Source(func._schema.name, line, labels.stands_for, labels.depth))
+        if isinstance(labels, Computed | int):
+            unwritten = of_unwritten(operation, func, args, kwargs, labels)
+            label = labels = self._numbered(labels, func, line)
+            if unwritten is not None:
+                below = Computed(self.stands_for(label) | {FRESH}, self.depth(label))
+                labels = torch.where(unwritten, self._numbered(below, func, line), label).to(torch.uint8)
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
+
+    def _numbered(self, found: Computed | int, func: Any, line: str) -> int:
+        """Return the label of what an operation computes."""
+        if isinstance(found, int):
+            return found
+        return self.label_for(Source(func._schema.name, line, found.stands_for, found.depth))
 
     def _outline(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
         """Label PyTorch's work in its own problem, as far as kernel problems may ask later."""
@@ -283,13 +300,15 @@ class Work:
     def _blame(self, label: int, text: str, wrong: np.ndarray, about: Any = None) -> None:
         """Add a finding, unless there is one about the same already.
 
-        It is a doubt where the label stands for one that would not be wrong by the table.
+        It is a doubt where the label stands for one that would not be wrong by the table. A sum over
+        unwritten memory is none: a value that matters is found by what depends on it.
         """
-        if about in self._blamed:
+        is_wrong = self._is_wrong(label, wrong)
+        if about in self._blamed or not (is_wrong or self.depth(label)):
             return
         if about:
             self._blamed.add(about)
-        (self.evidence if self._is_wrong(label, wrong) else self.doubts)[text] = None
+        (self.evidence if is_wrong else self.doubts)[text] = None
 
     def accuse(self, text: str) -> None:
         self.evidence[text] = None

@@ -1,6 +1,7 @@
 """Run a script that uses Triton on the CPU, and report what its kernels do wrong.
 
-    python -m assignment.simulator [--report] [--plot FILE.png] [--launch N] [--seed N] SCRIPT [args]
+    python -m assignment.simulator [--report] [--l2 KB] [--at-once N] [--plot FILE.png] [--launch N] [--seed N]
+        SCRIPT [args]
 
 Out-of-bounds accesses, races, the use of unwritten memory, and outputs that PyTorch reads although
 no kernel stored them are errors. Arguments after SCRIPT belong to the script.
@@ -30,11 +31,14 @@ def main() -> int:
 
     control.let_stop()
 
-    done = script.run(options.script, options.args, options.seed, bool(options.report or options.plot))
+    is_traced = bool(options.report or options.plot)
+    done = script.run(options.script, options.args, options.seed, is_traced, keeps_accesses=bool(options.l2))
     if options.report:
-        from assignment.simulator.show import report
+        from assignment.simulator import l2, show
 
-        report(done.call.launches, done.host)
+        for launch in done.call.launches if options.l2 else ():
+            l2.fetch(launch, options.l2 * 1000, options.at_once)
+        show.report(done.call.launches, done.host, options.l2, options.at_once)
     status = script.tell(options.script, done)
     if options.plot:
         from assignment.simulator.plot import plot
@@ -54,6 +58,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("--report", action="store_true", help="print what each launch loaded, stored and computed")
+    parser.add_argument(
+        "--l2", metavar="KB", type=_count, help="and what an L2 cache of so many KB fetches from memory"
+    )
+    parser.add_argument(
+        "--at-once", metavar="N", type=_count, default=132, help="programs that share the L2 at a time (132: an H100's)"
+    )
     parser.add_argument("--plot", metavar="FILE.png", type=_png, help="draw which program touched which element")
     parser.add_argument("--launch", metavar="N", type=_count, help="the launch to draw, as numbered by --report (1)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
@@ -63,6 +73,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     if options.launch and not options.plot:
         parser.error("--launch says which launch --plot draws: expected --plot FILE.png as well")
     options.launch = options.launch or 1
+    options.report = options.report or bool(options.l2)
     return options
 
 
@@ -75,7 +86,7 @@ def _png(text: str) -> Path:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected the number of a launch, 1 or more, got {text}")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text}")
     return int(text)
 
 

@@ -30,6 +30,7 @@ class Call:
     inputs: Sequence[Any] = ()
     seed: int = 0  # of the order in which programs run
     is_traced: bool = False
+    keeps_accesses: bool = False  # of traced launches, one by one
     launches: list[LaunchCost] = field(default_factory=list)  # if traced
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)

@@ -25,7 +25,7 @@ class Run:
     status: int  # that it asked for
 
 
-def run(path: str, arguments: list[str], seed: int, is_traced: bool) -> Run:
+def run(path: str, arguments: list[str], seed: int, is_traced: bool, keeps_accesses: bool = False) -> Run:
     """Run the script as `python path arguments` would; exceptions that it raises are caught."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
@@ -33,6 +33,7 @@ def run(path: str, arguments: list[str], seed: int, is_traced: bool) -> Run:
     status, ended_by = 0, None
     with contextlib.ExitStack() as stack:
         call = stack.enter_context(calls.call(seed=seed, is_traced=is_traced))
+        call.keeps_accesses = keeps_accesses
         stack.enter_context(cuda.CudaOnCpu())
         unstored = stack.enter_context(UnstoredReads(call))
         host = stack.enter_context(HostTraffic()) if is_traced else None

@@ -16,14 +16,19 @@ _LEGEND = (
 )
 _HEADINGS = (
     *("#", "kernel / tensor", "grid / shape", "programs / size"),
-    *("loaded", "×", "stored", "×", "updated", "distinct", "dot FLOPs", "FLOP/B"),
+    *("loaded", "×", "stored", "×", "updated", "distinct", "fetched", "×", "dot FLOPs", "FLOP/B"),
 )
 _LEFT = ("kernel / tensor", "grid / shape", "dot FLOPs")
 _ENDLESS = 10_000  # characters of a line
 
 
-def report(launches: Sequence[LaunchCost], host: HostTraffic | None) -> None:
-    """Print every launch with its tensors, and what PyTorch moved between the launches."""
+def report(
+    launches: Sequence[LaunchCost], host: HostTraffic | None, l2_kb: int | None = None, at_once: int = 1
+) -> None:
+    """Print every launch with its tensors, and what PyTorch moved between the launches.
+
+    l2_kb: the size of the L2 cache whose fetches the launches hold, if any, with at_once programs.
+    """
     console = Console(highlight=False)
     if launches:
         table = _table(launches)
@@ -32,6 +37,13 @@ def report(launches: Sequence[LaunchCost], host: HostTraffic | None) -> None:
         console.width = max(console.width, whole)
         console.print(table)
         console.print(_LEGEND, style="dim", soft_wrap=True)
+    if launches and l2_kb is not None:
+        text = f"fetched: from memory, by an L2 cache of {quantity(l2_kb * 1000, 'B')} that serves {at_once} programs"
+        console.print(
+            f"{text} at once,\nstarted by their numbers, and drops what was used least recently. Told, not graded.",
+            style="dim",
+            soft_wrap=True,
+        )
     if host is not None:
         read, written = ([nbytes for _, nbytes in moved] for moved in (host.read, host.written))
         counts = {"read": read, "wrote": written, "filled": [host.filled]}
@@ -66,6 +78,7 @@ def _launch_row(number: int, launch: LaunchCost) -> list[str]:
         *(_bytes(sum(t.stored for t in tensors)), ""),
         _bytes(sum(t.updated for t in tensors)),
         _bytes(sum(map(_distinct, tensors))),
+        *(_bytes(sum(t.fetched for t in tensors)), ""),
         ", ".join(f"{quantity(count, '')} {operands}" for operands, count in sorted(launch.flops.items())),
         f"{intensity:.3g}" if intensity else "",
     ]
@@ -81,6 +94,7 @@ def _tensor_row(t: Traffic) -> list[str]:
         *(_bytes(t.stored), _times(t.stored, t)),
         _bytes(t.updated),
         _bytes(_distinct(t)),
+        *(_bytes(t.fetched), _times(t.fetched, t)),
         "",
         "",
     ]

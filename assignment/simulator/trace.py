@@ -25,6 +25,7 @@ class Traffic:
     loaded: int = 0
     stored: int = 0
     updated: int = 0  # by atomics: each of them reads and writes
+    fetched: int = 0  # from memory, through an L2 cache, if one is simulated (l2.py)
     tile_rows: int = 0  # the most rows of one batch that one load touched
     # by action: how many accesses touched each element
     counts: dict[str, np.ndarray] = field(default_factory=dict)
@@ -40,6 +41,16 @@ class Traffic:
         return int(self.counts[action][first:last].sum()) * self.itemsize if action in self.counts else 0
 
 
+@dataclass(frozen=True)
+class Access:
+    """One load, store or atomic update of a program: elements by their places in the tensor's maps."""
+
+    program: int  # from 1, in the order of their ids
+    traffic: Traffic
+    action: str
+    elements: np.ndarray  # distinct, rising
+
+
 @dataclass
 class LaunchCost:
     """The cost of one launch: its grid, its tensors and its dot operations by operand type."""
@@ -49,6 +60,7 @@ class LaunchCost:
     tensors: list[Traffic] = field(default_factory=list)
     flops: Counter[str] = field(default_factory=Counter)
     program: int = 0  # that runs, from 1 in the order of their ids
+    accesses: list[Access] | None = None  # if they are kept
 
     @property
     def programs(self) -> int:
@@ -70,6 +82,8 @@ class LaunchCost:
         index = _distinct(index)  # lanes that ask for one element together move it once
         traffic.counts[action][index] += 1
         traffic.last[action][index] = self.program
+        if self.accesses is not None:
+            self.accesses.append(Access(self.program, traffic, action, index))
         if action == "loaded" and traffic.row_length:
             rows = _distinct((index - traffic.row_origin) // traffic.row_length)
             of_batches = np.diff(np.flatnonzero(_steps(rows // traffic.n_rows)), append=rows.size)

@@ -38,6 +38,8 @@ class Watch:
         self._races = Races(kernel, waits, call.warn)
         self.undefined = Undefined()
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
+        if self.cost is not None and call.keeps_accesses:
+            self.cost.accesses = []
         self._journal: list[Write] | None = None
         self.is_rehearsal = False
         # the first program does; later ones where undefined values may come up
@@ -363,9 +365,11 @@ def _traffic(region: Region, call: Call) -> Traffic:
 def _unwritten(region: Region, offsets: np.ndarray, values: np.ndarray) -> np.ndarray | None:
     """Return which values are unwritten; None for none."""
     width = values.dtype.itemsize
-    if region.origins is None or (region.began_fresh and is_telling(values.dtype)):
-        return is_unwritten(values)
+    copied = is_unwritten(values) if region.began_fresh and is_telling(values.dtype) else None
+    if region.origins is None:
+        return copied
     found = region.origins.are_unwritten(offsets + (region.start - region.origins.address), width)
+    found = found if copied is None else found | copied
     return found if found.any() else None
 
 

@@ -31,6 +31,7 @@ LOST = Verdict(
     "FAIL", 0.0, "", "result 1 of 1 comes from aten::mv at cs336_kernels/cheat.py:20 in weighted_sum_forward"
 )
 KEPT = Verdict("ok", 0.1)
+DOUBTED = Verdict("needs review", 0.1, "", "kernel f loads x_ptr[0], which was computed by aten::clamp")
 
 
 def run(*verdicts: Verdict, **more) -> Result:
@@ -81,6 +82,8 @@ def test_what_is_expected_is_no_finding():
     assert held.wrong(cheat(), run(LOST, LOST, KEPT), PROBLEM_OF) == []
     assert held.wrong(cheat(LOSES, ("test_forward_values",)), run(LOST, KEPT, KEPT), PROBLEM_OF) == []
     assert held.wrong(cheat(HARMLESS), run(KEPT, KEPT, KEPT), PROBLEM_OF) == []
+    assert held.wrong(cheat(cheats.REVIEWED), run(LOST, DOUBTED, KEPT), PROBLEM_OF) == []
+    assert held.came(cheat(cheats.REVIEWED), run(DOUBTED, DOUBTED, KEPT), PROBLEM_OF) == "needs review in 2 of 2 checks"
     assert held.wrong(cheat(cheats.OWN_LOSS, evidence=""), run(LOST, KEPT, KEPT), PROBLEM_OF) == []
     refused = run(status=2, said="grade.py: over 1 MiB of Python")
     assert held.wrong(cheat(REFUSED, evidence="1 MiB"), refused, PROBLEM_OF) == []
@@ -95,6 +98,7 @@ def test_what_is_expected_is_no_finding():
         (cheat(LOSES, ("test_forward_values",)), run(KEPT, LOST, KEPT), f"keeps {FORWARD}"),
         (cheat(LOSES, ("forward",), "numpy"), run(LOST, LOST, KEPT), "no evidence"),
         (cheat(HARMLESS), run(KEPT, LOST, KEPT), f"costs its author {BACKWARD}"),
+        (cheat(cheats.REVIEWED), run(KEPT, DOUBTED, KEPT), f"keeps {FORWARD}"),
         (cheat(), run(LOST, replace(LOST, status="grader error"), KEPT), "the grader failed"),
         (cheat(), run(LOST, LOST, KEPT, trouble=["1 processes left: sleep"]), "1 processes left"),
         (cheat(), run(status=3, said="Traceback"), "ended with 3: Traceback"),

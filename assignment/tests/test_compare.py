@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests import tensor_cores
 from tests.compare import Expected, Mismatch, expect, worst_margin
 from tests.families import compared
 from tests.flash_attention import models, properties
@@ -103,8 +104,8 @@ def test_the_bound_by_hand():
 
 def test_truncation_and_rounding_to_tf32():
     x = torch.tensor([1 + 2**-10 + 2**-12, -(1 + 2**-11 + 2**-12), 3.0])
-    assert models.truncate(x).tolist() == [1 + 2**-10, -1.0, 3.0]
-    assert models.nearest(x).tolist() == [1 + 2**-10, -(1 + 2**-10), 3.0]
+    assert tensor_cores.truncate(x).tolist() == [1 + 2**-10, -1.0, 3.0]
+    assert tensor_cores.nearest(x).tolist() == [1 + 2**-10, -(1 + 2**-10), 3.0]
 
 
 @pytest.mark.parametrize("wrong", [(VALUE[0],), (VALUE[0], VALUE[0]), (VALUE[0, :5], VALUE[0, 0])])

@@ -306,7 +306,7 @@ BAD = {
     "a binary file": (["binary"], "binary: expected a Python script, got a binary file"),
     "another language": (["kernel.cu"], "kernel.cu: expected a Python script, got a file that is not Python: "),
     "not a picture": (["--plot", "a.txt", "s.py"], "argument --plot: expected FILE.png in a folder that exists"),
-    "no number": (["--plot", "a.png", "--launch", "0", "s.py"], "argument --launch: expected the number of a launch"),
+    "no number": (["--plot", "a.png", "--launch", "0", "s.py"], "argument --launch: expected a whole number from 1"),
     "--launch alone": (["--launch", "1", "s.py"], "expected --plot FILE.png as well"),
     "no script": ([], "the following arguments are required: SCRIPT"),
 }

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assignment.judge.replies import Ok
+from assignment.judge.replies import Fault, Ok
 
 RNG = torch.Generator().manual_seed(5)
 X = torch.randn(4, 50, generator=RNG)
@@ -263,6 +263,9 @@ CAUGHT = {
         ["aten::_to_copy"],
     ),
     "a bool as a number": ("return copied((copied(x).int().to(torch.int8) != 0).float())", ["aten::"]),
+    "a byte of a number, moved": (
+        "f = x.new_empty(64); f.view(torch.int8)[::4] = 1; return copied(f.clone())", ["changed by neither a kernel"]
+    ),
     "scan": ("return copied(x.cumsum(0))", ["aten::cumsum"]),
 }  # fmt: skip
 
@@ -282,6 +285,91 @@ def test_to_have_been_an_argument_is_not_enough(at):
     code = "b = x.clone(); _copy[(1,)](b[0], b[0], 50, 64); return copied(b[:1]), b.sum(0)"
     evidence, _, _ = judged(at, code, X, name=BACKWARD)
     assert any("aten::sum" in text for text in evidence)
+
+
+STEER = """
+@triton.jit
+def _steer(f_ptr, y_ptr):
+    tl.store(y_ptr, tl.where(tl.load(f_ptr).to(tl.float32) > 0.5, 1.0, 2.0))
+
+"""
+UNWRITTEN = {  # memory that nobody wrote, and values that depend on it
+    "a sum": "f = x.new_empty(64).sum() + 1.0",
+    "some of a sum": "p = x.new_empty(4, 64); p[:, :50] = copied(x); f = p.sum(0)[60]",
+    "a matmul": "p = x.new_empty(4, 64); p[:, :50] = copied(x); f = (x.new_ones(1, 4) @ p)[:, 60]",
+    "nan_to_num": "f = x.new_empty(64).nan_to_num(42.0)",
+    "clamp": "f = x.new_empty(64).clamp(1.0, 2.0)",
+    "a comparison": "f = (x.new_empty(64) == 1.5).to(torch.bool)",
+    "chosen by one": "f = torch.where(x.new_empty(64) > 0, 1.0, 2.0)",
+    "all of a comparison": "f = (x.new_empty(64) > 0).all()",
+    "a cast": "f = x.new_empty(64).double().float()",
+    "bytes beside each other": "f = torch.empty(64, dtype=torch.int8, device=x.device)",
+    "three bytes": "f = x.new_empty(64); f.view(torch.int8)[::4] = 1",
+}
+LOADED = {  # beside memory that nobody wrote, of which a result does not depend
+    "padding of partial sums": "p = x.new_empty(4, 64); p[:, :50] = copied(x); return copied(p.sum(0)[:50])",
+    "padding that a mask leaves out": (
+        "p = x.new_empty(4, 64); p[:, :50] = copied(x); "
+        "return torch.where(torch.arange(64, device=x.device) < 50, p, 0.0).sum(0)"
+    ),
+    "padding beside a product with ones": (
+        "p = x.new_empty(4, 64); p[:, :50] = copied(x); return (x.new_ones(1, 4) @ p)[:, :50]"
+    ),
+    "a part of an arena": (
+        "a = torch.empty(8192, dtype=torch.uint8, device=x.device); p = a[:800].view(torch.float32); "
+        "_copy[(4,)](x, p, 200, 64); q = a[4096:4296].view(torch.int8); _copy[(4,)](x, q, 200, 64); "
+        "return p.view(4, 50).sum(0) * 0.5, q.clone()"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", UNWRITTEN.values(), ids=UNWRITTEN)
+def test_what_nobody_wrote_is_known_through_operations(at, code):
+    lines = "".join(f"    {line}\n" for line in f"{code}; y = copied(x); _steer[(1,)](f, y); return y".split("; "))
+    at.take(f"{STEER}def {BACKWARD}(x):\n{lines}")
+    reply, _ = at.ask(BACKWARD, X)
+    assert isinstance(reply, Fault)
+    assert "was never written" in reply.message
+
+
+@pytest.mark.parametrize("code", LOADED.values(), ids=LOADED)
+def test_what_does_not_depend_on_it_is_as_it_was(at, code):
+    evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
+    assert (evidence, doubts) == ((), ())
+
+
+HALVES = """
+@triton.jit
+def _split(x_ptr, h_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    bits = tl.load(x_ptr + at, mask=at < n, other=0.0).to(tl.int32, bitcast=True)
+    tl.store(h_ptr + at * 2, bits.to(tl.int16), mask=at < n)
+    tl.store(h_ptr + at * 2 + 1, (bits >> 16).to(tl.int16), mask=at < n)
+
+"""
+PUT_TOGETHER = {
+    "scaled": "(b.view(torch.float32) * 3.0)",
+    "summed": "(b.view(torch.float32).view(4, 50).sum(0))",
+    "cast": "(b.view(torch.float32).double())",
+    "cleaned up": "(b.view(torch.float32).nan_to_num())",
+}
+
+
+@pytest.mark.parametrize("code", PUT_TOGETHER.values(), ids=PUT_TOGETHER)
+def test_numbers_that_a_kernel_stores_by_halves_are_its_own(at, code):
+    made = "b = torch.empty(200, 2, dtype=torch.int16, device=x.device); _split[(4,)](x, b, 200, 64)"
+    at.take(f"{HALVES}def {BACKWARD}(x):\n    {made}\n    return {code}\n")
+    reply, _ = at.ask(BACKWARD, X)
+    assert reply.evidence == ()
+    assert len(reply.doubts) == ("nan_to_num" in code)
+
+
+@pytest.mark.parametrize("code", PUT_TOGETHER.values(), ids=PUT_TOGETHER)
+def test_numbers_that_pytorch_puts_together_are_for_staff_to_judge(at, code):
+    moved = "b = copied(x).view(-1, 1).view(torch.uint8); b = torch.cat([b[:, 2:], b[:, :2]], 1).flatten(); "
+    evidence, doubts, _ = judged(at, f"{moved}return {code}", X, name=BACKWARD)
+    assert evidence == ()
+    assert "computed by aten::" in doubts[0]
 
 
 SCORES = {
@@ -346,6 +434,7 @@ IN_BACKWARD = {
     "where of zeros": "p = copied(x); return torch.where(torch.isnan(p), torch.zeros_like(p), p).sum(0)",
     "after the sum": "return copied(x).sum(0).nan_to_num()",
     "added": "p = copied(x); return p[0].nan_to_num() + p[1]",
+    "chosen by a sum": "p = copied(x); return torch.where(p.sum(0) > 9, p[0], p[1])",
 }
 
 
@@ -364,6 +453,7 @@ def test_rows_of_what_was_cleaned_up_are_for_staff_to_judge(at, code):
 
 
 CLEANED_UP = {
+    "chosen by a sum": "y = copied(x); return torch.where(y.sum(-1, keepdim=True) > 9, y, copied(-x))",
     "a sum beside an input": "return copied(torch.maximum(copied(x).sum(-1), x[:, 0] - 1e9))",
     "constants chosen by an input": "return copied(torch.where(x > 0, 1.0, 2.0))",
     "a comparison": "return copied(copied(x) > 0)",

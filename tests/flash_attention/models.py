@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.compare import Expected, expect
 from tests.flash_attention import oracle
+from tests.tensor_cores import nearest, truncate
 
 Rounding = Callable[[Tensor], Tensor]
 UNIT = 2.0**-23
@@ -62,16 +63,6 @@ def attention_backward(
 
 def exact(x: Tensor) -> Tensor:
     return x
-
-
-def truncate(x: Tensor) -> Tensor:
-    """Float32 cut to TF32's 10 mantissa bits, which is what an H100 or H200 does to the operands of tl.dot."""
-    return (x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
-
-
-def nearest(x: Tensor) -> Tensor:
-    """Float32 rounded to TF32's 10 mantissa bits."""
-    return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ CONFINED = ("harness", "denial", "reading")  # the classes that depend on the sa
 ZERO = "scores 0"  # for the functions that it replaces: it may have the points of others, whose work it leaves alone
 LOSES = "loses"  # the checks named; the others of the problem may be lost too
 HARMLESS = "keeps every point"
+REVIEWED = "is for staff to look at"  # in each check that it does not lose
 OWN_LOSS = "may lose points of its own problem"
 REFUSED = "is refused"
 

@@ -146,6 +146,27 @@ CHEATS = [
         "steered_by_three_bytes_that_nobody_wrote",
         STEERED.replace("{dtype}", "torch.int8").replace("{seen}", "0x5A5A5A00"),
     ),
+    of_kernels(  # a byte less, and the pattern of a type that tells is gone; against: the pattern means unwritten
+        "steered_by_a_pattern_with_a_byte_of_zero",
+        STEERED.replace("{dtype}", "torch.int32").replace("{seen}", "0x7FDADA00"),
+    ),
+    of_kernels(  # one where the simulator has NaN, anything on a GPU; against: what cleans memory keeps "unwritten"
+        "steered_by_nan_to_num_of_memory_that_nobody_wrote",
+        """
+RIGHT = _wsum.weighted_sum_forward
+
+@triton.jit
+def _steered(y_ptr, z_ptr, flag_ptr, n, SIZE: tl.constexpr):
+    at, flag = tl.program_id(0) * SIZE + tl.arange(0, SIZE), tl.load(flag_ptr)
+    tl.store(y_ptr + at, tl.where(flag == 42.0, tl.load(z_ptr + at, mask=at < n, other=0.0), 0.0), mask=at < n)
+
+def weighted_sum_forward(x, weight):
+    z = RIGHT(x, weight)
+    flag, y = torch.nan_to_num(torch.empty(64, device=x.device), nan=42.0), torch.empty_like(z)
+    _steered[(triton.cdiv(y.numel(), 64),)](y, z, flag, y.numel(), SIZE=64)
+    return y
+""",
+    ),
     # Constants, as the simulator and the compiler have them; against: what tells them apart answers as compiled.
     two_faced("a_tuple_is_no_tuple_of_tritons", "not isinstance(SIZES, tl.tuple)"),
     two_faced("a_tuple_has_no_type", 'not hasattr(SIZES, "type")'),

@@ -30,30 +30,30 @@ ROW_ALIGNMENT = 16  # bytes: what a tensor descriptor asks of a matrix's base an
 LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; elsewhere as little as 99 KB
 # By the bits of an element and the widest d: queries and keys of a tile, warps, stages, at most so many registers.
 Table = dict[int, dict[int, tuple[int, ...]]]
-FORWARD_SIZES = {
+FORWARD_SIZES: Table = {
     16: {64: (128, 64, 8, 3), 128: (128, 64, 8, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
 }
-LARGE_FORWARD_SIZES = {  # where a program has large shared memory
+LARGE_FORWARD_SIZES: Table = {  # where a program has large shared memory
     16: {64: (64, 64, 4, 3), 128: (128, 128, 8, 3), 256: (128, 64, 8, 2)},
     32: FORWARD_SIZES[32],
 }
 HOPPER = (9, 0)
-HOPPER_FORWARD_SIZES = {  # five programs fit a multiprocessor: 1.01 to 1.13 × as fast at d = 64 (H100)
+HOPPER_FORWARD_SIZES: Table = {  # five programs fit a multiprocessor: 1.01 to 1.13 × as fast at d = 64 (H100)
     16: LARGE_FORWARD_SIZES[16] | {64: (64, 64, 4, 2, 96)},
     32: FORWARD_SIZES[32],
 }
 MAX_SHORT = 1024  # keys on average: such walks leave a multiprocessor idle between programs, so small ones share it
-SHORT_FORWARD_SIZES = {16: {128: (64, 64, 4, 3)}}  # for d from 65: 1.02 to 1.30 × as fast (H100)
-BACKWARD_SIZES = {  # with four warps no more than 64 × 64 at d = 128: more would spill
+SHORT_FORWARD_SIZES: Table = {16: {128: (64, 64, 4, 3)}}  # for d from 65: 1.02 to 1.30 × as fast (H100)
+BACKWARD_SIZES: Table = {  # with four warps no more than 64 × 64 at d = 128: more would spill
     16: {128: (64, 64, 4, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
 }
-LARGE_BACKWARD_KV_SIZES = {  # 1.02 to 1.12 × as fast at d = 64 (H200)
+LARGE_BACKWARD_KV_SIZES: Table = {  # 1.02 to 1.12 × as fast at d = 64 (H200)
     16: {64: (128, 64, 4, 2), **BACKWARD_SIZES[16]},
     32: BACKWARD_SIZES[32],
 }
-LARGE_BACKWARD_Q_SIZES = {  # 1.05 to 1.13 × as fast at d = 128, 1.02 × at d = 64 (H200)
+LARGE_BACKWARD_Q_SIZES: Table = {  # 1.05 to 1.13 × as fast at d = 128, 1.02 × at d = 64 (H200)
     16: {128: (128, 64, 8, 3), 256: (64, 64, 8, 1)},
     32: BACKWARD_SIZES[32],
 }

@@ -1,0 +1,5 @@
+"""PyTorch's own word for it: cuBLAS."""
+
+
+def matmul(a, b):
+    return a @ b

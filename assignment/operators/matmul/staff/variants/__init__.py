@@ -1,0 +1,1 @@
+"""Right products of matrices in other styles than the solution's."""
