@@ -130,37 +130,36 @@ MASKS: dict[str, Callable[[], Iterable[Dropout]]] = {
     "p-fixed": lambda: (kept_otherwise(p) for p in (0.1, 0.5, 0.2)),
 }
 TOLD_OF_MASKS = """
-nothing-dropped | the-mask | Your result equals the one without dropout |
-    Which elements does tl.rand(seed, i) ≥ p keep?
-not-scaled | the-mask | Your result equals the one in which what is kept is not divided by 1 − p |
-    What keeps the mean of x as it was?
-scaled-wrongly | the-mask | Your result equals the one in which what is kept is multiplied by 1 − p,
-    or divided by p | Of d elements (1 − p) · d are kept.
-the-others-kept | the-mask | Your result equals the one that keeps what was to be dropped |
-    keep = tl.rand(seed, i) ≥ p: p is the share that is dropped.
-index-of-padded-rows | the-mask | Your mask is that of rows as wide as a tile: i counts padding |
-    i = row · d + column, with d as the rows are, not as the tile is.
-index-within-a-tile | the-mask | Your mask repeats itself: i starts anew in every row, or in every
-    tile of columns | i = row · d + column, in the whole of x.
+nothing-dropped | the-mask | Your result equals the one without dropout | Which elements does tl.rand(seed, i) ≥ p keep?
+not-scaled | the-mask | Your result equals the one in which what is kept is not divided by 1 − p | What keeps the mean
+    of x as it was?
+scaled-wrongly | the-mask | Your result equals the one in which what is kept is multiplied by 1 − p, or divided by p |
+    Of d elements (1 − p) · d are kept.
+the-others-kept | the-mask | Your result equals the one that keeps what was to be dropped | keep = tl.rand(seed, i) ≥ p:
+    p is the share that is dropped.
+index-of-padded-rows | the-mask | Your mask is that of rows as wide as a tile: i counts padding | i = row · d + column,
+    with d as the rows are, not as the tile is.
+index-within-a-tile | the-mask | Your mask repeats itself: i starts anew in every row, or in every tile of columns | i =
+    row · d + column, in the whole of x.
 index-by-columns | the-mask | Your mask counts i column by column | i = row · d + column.
-seed-fixed | interface | Your mask is that of a seed of its own, whatever the argument is |
-    seed is an argument: does it reach the kernel, with all of its bits?
-p-fixed | interface | Your mask and its scale are those of a p of their own, whatever the argument is |
-    p is an argument: does it reach the kernel?
+seed-fixed | interface | Your mask is that of a seed of its own, whatever the argument is | seed is an argument: does it
+    reach the kernel, with all of its bits?
+p-fixed | interface | Your mask and its scale are those of a p of their own, whatever the argument is | p is an
+    argument: does it reach the kernel?
 """
 TOLD_FORWARD = """
-index-in-memory | the-mask | Your mask counts i as x lies in memory, by its strides |
-    i = row · d + column, whatever the strides are.
-residual-forgotten | forward-mathematics | Your result equals the one without the residual |
-    summed = residual + keep · x / (1 − p).
-sum-dropped | forward-mathematics | Your result equals the one in which the residual has been
-    dropped out too | summed = residual + keep · x / (1 − p): what does keep multiply?
+index-in-memory | the-mask | Your mask counts i as x lies in memory, by its strides | i = row · d + column, whatever the
+    strides are.
+residual-forgotten | forward-mathematics | Your result equals the one without the residual | summed = residual + keep ·
+    x / (1 − p).
+sum-dropped | forward-mathematics | Your result equals the one in which the residual has been dropped out too | summed =
+    residual + keep · x / (1 − p): what does keep multiply?
 """
 TOLD_BACKWARD = """
-gradients-swapped | backward-mathematics | Your grad_x and grad_residual have changed places |
-    Which of them passes through the dropout?
-residual-dropped | backward-mathematics | Your grad_residual has been dropped out too |
-    The residual does not pass through the dropout.
+gradients-swapped | backward-mathematics | Your grad_x and grad_residual have changed places | Which of them passes
+    through the dropout?
+residual-dropped | backward-mathematics | Your grad_residual has been dropped out too | The residual does not pass
+    through the dropout.
 """
 
 

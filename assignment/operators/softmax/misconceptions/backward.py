@@ -41,26 +41,26 @@ def dot_in_16_bits(call: Call) -> Iterator[Sequence[Tensor]]:
 
 
 TOLD = """
-dot-missing | the-gradient | Your grad_x equals y · grad_y, without the sum over the row |
-    Each x acts on all of its row: what does that add?
-dot-added | the-gradient | Your grad_x equals the one with Σ grad_y·y added instead of subtracted |
-    More of one x means less of all other y: check the sign.
-y-not-in-front | the-gradient | Your grad_x equals grad_y − Σ grad_y·y, without y in front |
-    ∂y_k/∂x_j = y_k (δ_jk − y_j).
-the-diagonal-alone | the-gradient | Your grad_x equals grad_y · y · (1 − y), as if each element were
-    alone | Each x acts on all of its row, not on its own y only.
-dot-without-y | the-gradient | Your grad_x equals the one with Σ grad_y, or its mean, in place of Σ
-    grad_y·y | What is added up over the row?
-mean-for-dot | the-gradient | Your grad_x equals the one with the mean of grad_y·y in place of the
-    sum | The weights y add up to 1 already.
-of-the-logarithm | the-gradient | Your grad_x equals that of the softmax's logarithm, grad_y − y · Σ
-    grad_y | y is the power itself: what is its gradient?
-dot-of-a-part | algorithm | Your grad_x equals the one with Σ grad_y·y over one tile of the row |
-    A row may be wider than a tile: the sum is over all of them.
-dot-over-the-rows | the-gradient | Your grad_x equals the one with Σ grad_y·y over another dimension
-    than the last one | Along which axis is the sum taken?
-dot-in-16-bits | what-goes-wrong | Your grad_x equals the one with Σ grad_y·y kept in the inputs' 16
-    bits | Cast what is loaded to float32 before it is multiplied, and keep the sum in it.
+dot-missing | the-gradient | Your grad_x equals y · grad_y, without the sum over the row | Each x acts on all of its
+    row: what does that add?
+dot-added | the-gradient | Your grad_x equals the one with Σ grad_y·y added instead of subtracted | More of one x means
+    less of all other y: check the sign.
+y-not-in-front | the-gradient | Your grad_x equals grad_y − Σ grad_y·y, without y in front | ∂y_k/∂x_j = y_k (δ_jk −
+    y_j).
+the-diagonal-alone | the-gradient | Your grad_x equals grad_y · y · (1 − y), as if each element were alone | Each x acts
+    on all of its row, not on its own y only.
+dot-without-y | the-gradient | Your grad_x equals the one with Σ grad_y, or its mean, in place of Σ grad_y·y | What is
+    added up over the row?
+mean-for-dot | the-gradient | Your grad_x equals the one with the mean of grad_y·y in place of the sum | The weights y
+    add up to 1 already.
+of-the-logarithm | the-gradient | Your grad_x equals that of the softmax's logarithm, grad_y − y · Σ grad_y | y is the
+    power itself: what is its gradient?
+dot-of-a-part | algorithm | Your grad_x equals the one with Σ grad_y·y over one tile of the row | A row may be wider
+    than a tile: the sum is over all of them.
+dot-over-the-rows | the-gradient | Your grad_x equals the one with Σ grad_y·y over another dimension than the last one |
+    Along which axis is the sum taken?
+dot-in-16-bits | what-goes-wrong | Your grad_x equals the one with Σ grad_y·y kept in the inputs' 16 bits | Cast what is
+    loaded to float32 before it is multiplied, and keep the sum in it.
 """
 MODELS = {
     "dot-missing": of_both(lambda grad_y, y: y * grad_y),
