@@ -1,43 +1,42 @@
 """What can go wrong in softmax's backward pass."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-import torch
 from torch import Tensor
 
-from assignment.operators.misconception import Call, rounded, table
-from assignment.operators.rows import Variants
-from assignment.operators.softmax.misconceptions.forward_ways import narrower, sums_in_16_bits
+from assignment.operators.misconception import table
+from assignment.operators.rows import (
+    Round,
+    Variants,
+    narrower,
+    of_inputs,
+    of_inputs_in_16_bits,
+    row_sums_in,
+    tiles_of,
+)
 
 
-def of_both(grad_x: Callable[[Tensor, Tensor], Tensor]) -> Variants:
-    return lambda call: iter([[grad_x(*(tensor.double() for tensor in call.tensors))]])
+def sum_of(terms: Tensor) -> Tensor:
+    return terms.sum(-1, keepdim=True)
 
 
-def with_dots(dot: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+def with_dots(*dots: Callable[[Tensor, Tensor], Tensor]) -> Variants:
     """The gradient with something else in place of Σ dy·y."""
-    return lambda grad_y, y: y * (grad_y - dot(grad_y, y))
+    return of_inputs(lambda grad_y, y: (y * (grad_y - dot(grad_y, y)) for dot in dots))
 
 
-def dot_of_a_part(call: Call) -> Iterator[Sequence[Tensor]]:
+def dot_of_a_part(grad_y: Tensor, y: Tensor) -> Iterator[Tensor]:
     """The sum of the first tile, of the last one, or of each tile for itself."""
-    grad_y, y = (tensor.double() for tensor in call.tensors)
     for width in narrower(y):
-        terms = grad_y * y
-        padded_terms = torch.nn.functional.pad(terms, (0, -terms.shape[-1] % width))
-        by_tile = padded_terms.unflatten(-1, (-1, width)).sum(-1)
+        by_tile = tiles_of(grad_y * y, width).sum(-1)
         own = by_tile.repeat_interleave(width, -1)[..., : y.shape[-1]]
-        for dot in (by_tile[..., :1], by_tile[..., -1:], own):
-            yield [y * (grad_y - dot)]
+        yield from (y * (grad_y - dot) for dot in (by_tile[..., :1], by_tile[..., -1:], own))
 
 
-def dot_in_16_bits(call: Call) -> Iterator[Sequence[Tensor]]:
-    grad_y, y = (tensor.double() for tensor in call.tensors)
-    if call.dtype != torch.float32:
-        cast = rounded(call.dtype)
-        for terms in (grad_y * y, cast(grad_y * y)):
-            yield from ([y * (grad_y - dot)] for dot in sums_in_16_bits(terms, cast))
-            yield [y * (grad_y - cast(terms.sum(-1, keepdim=True)))]
+def dot_in_16_bits(cast: Round, grad_y: Tensor, y: Tensor) -> Iterator[Tensor]:
+    for terms in (grad_y * y, cast(grad_y * y)):
+        yield from (y * (grad_y - dot) for dot in row_sums_in(cast, terms))
+        yield y * (grad_y - cast(sum_of(terms)))
 
 
 TOLD = """
@@ -63,23 +62,17 @@ dot-in-16-bits | what-goes-wrong | Your grad_x equals the one with Σ grad_y·y 
     loaded to float32 before it is multiplied, and keep the sum in it.
 """
 MODELS = {
-    "dot-missing": of_both(lambda grad_y, y: y * grad_y),
-    "dot-added": of_both(with_dots(lambda grad_y, y: -(grad_y * y).sum(-1, keepdim=True))),
-    "y-not-in-front": of_both(lambda grad_y, y: grad_y - (grad_y * y).sum(-1, keepdim=True)),
-    "the-diagonal-alone": of_both(lambda grad_y, y: grad_y * y * (1 - y)),
-    "dot-without-y": lambda call: (
-        [y * (grad_y - dot)]
-        for grad_y, y in [[tensor.double() for tensor in call.tensors]]
-        for dot in (grad_y.sum(-1, keepdim=True), grad_y.mean(-1, keepdim=True))
+    "dot-missing": with_dots(lambda grad_y, y: 0 * y),
+    "dot-added": with_dots(lambda grad_y, y: -sum_of(grad_y * y)),
+    "y-not-in-front": of_inputs(lambda grad_y, y: [grad_y - sum_of(grad_y * y)]),
+    "the-diagonal-alone": with_dots(lambda grad_y, y: grad_y * y),
+    "dot-without-y": with_dots(lambda grad_y, y: sum_of(grad_y), lambda grad_y, y: grad_y.mean(-1, keepdim=True)),
+    "mean-for-dot": with_dots(lambda grad_y, y: (grad_y * y).mean(-1, keepdim=True)),
+    "of-the-logarithm": of_inputs(lambda grad_y, y: [grad_y - y * sum_of(grad_y)]),
+    "dot-of-a-part": of_inputs(dot_of_a_part),
+    "dot-over-the-rows": of_inputs(
+        lambda grad_y, y: (y * (grad_y - (grad_y * y).sum(dim, keepdim=True)) for dim in range(y.ndim - 1))
     ),
-    "mean-for-dot": of_both(with_dots(lambda grad_y, y: (grad_y * y).mean(-1, keepdim=True))),
-    "of-the-logarithm": of_both(lambda grad_y, y: grad_y - y * grad_y.sum(-1, keepdim=True)),
-    "dot-of-a-part": dot_of_a_part,
-    "dot-over-the-rows": lambda call: (
-        [y * (grad_y - (grad_y * y).sum(dim, keepdim=True))]
-        for grad_y, y in [[tensor.double() for tensor in call.tensors]]
-        for dim in range(y.ndim - 1)
-    ),
-    "dot-in-16-bits": dot_in_16_bits,
+    "dot-in-16-bits": of_inputs_in_16_bits(dot_in_16_bits),
 }
 MISCONCEPTIONS = table("softmax", TOLD, MODELS, across=("dot-over-the-rows",))

@@ -1,23 +1,115 @@
 """What can go wrong in softmax's forward pass."""
 
 import math
+from collections.abc import Callable, Iterator
 
-from assignment.operators.misconception import table
-from assignment.operators.softmax.misconceptions.forward_ways import (
-    begun_with_nan,
-    divided,
-    limited,
-    max_of_a_tile,
-    not_rescaled,
-    of_x,
-    padded,
-    padded_with_ones,
-    part_of_the_row,
-    powers_of,
-    tile_by_tile,
-    total_in_16_bits,
-    with_max,
+import torch
+from torch import Tensor
+
+from assignment.operators.misconception import exp, table
+from assignment.operators.rows import (
+    Round,
+    Variants,
+    narrower,
+    of_inputs,
+    of_inputs_in_16_bits,
+    padded_counts,
+    row_sums_in,
+    tiles_of,
 )
+from tests.softmax.oracle import finite_max
+
+
+def divided(powers: Tensor, total: Tensor) -> Tensor:
+    """By a sum that is 0 in a row of −∞ alone."""
+    return powers / torch.where(total > 0, total, 1.0)
+
+
+def powers_of(x: Tensor) -> Tensor:
+    return (x - finite_max(x)).exp()
+
+
+def sum_of(powers: Tensor) -> Tensor:
+    return powers.sum(-1, keepdim=True)
+
+
+def with_max(top: Callable[[Tensor], Tensor | float]) -> Variants:
+    """The softmax with something else in place of the maximum; 0/0 is NaN, or has been kept from it."""
+
+    def results(x: Tensor) -> Iterator[Tensor]:
+        powers = exp(x - top(x))
+        yield from (powers / sum_of(powers), divided(powers, sum_of(powers)))
+
+    return of_inputs(results)
+
+
+def padded(x: Tensor) -> Iterator[Tensor]:
+    """What pads a row has been loaded as 0; it takes part in the sum, and in the maximum or not."""
+    for width in padded_counts(d := x.shape[-1]):
+        for top in (finite_max(x).clamp(min=0), finite_max(x)):
+            powers = exp(x - top)
+            yield powers / (sum_of(powers) + (width - d) * exp(-top))
+
+
+def padded_with_ones(x: Tensor) -> Iterator[Tensor]:
+    """Each element that pads a row counts as the largest one does."""
+    d, powers = x.shape[-1], powers_of(x)
+    return (powers / (sum_of(powers) + width - d) for width in padded_counts(d))
+
+
+def in_tiles(x: Tensor) -> Iterator[Tensor]:
+    """Yield (…, tiles, width) for every width that a row does not fit in, with −∞ past the last column."""
+    return (tiles_of(x, width, -math.inf) for width in narrower(x))
+
+
+def not_rescaled(x: Tensor) -> Iterator[Tensor]:
+    """What was summed under an older maximum is added to what came after it; as a scalar of the row, or by lane."""
+    for tiles in in_tiles(x):
+        tops = tiles.amax(-1).cummax(-1).values.nan_to_num(neginf=0.0)
+        total = exp(tiles - tops.unsqueeze(-1)).sum((-1, -2))
+        yield divided(powers_of(x), total.unsqueeze(-1))
+
+
+def part_of_the_row(x: Tensor) -> Iterator[Tensor]:
+    """The sum of the first tile, or of the last one, each under the maximum of the row or of the tile."""
+    for tiles in in_tiles(x):
+        for part in (tiles[..., 0, :], tiles[..., -1, :]):
+            for top in (finite_max(x), finite_max(part)):
+                yield exp(x - top) / sum_of(exp(part - top))
+
+
+def tile_by_tile(x: Tensor) -> Iterator[Tensor]:
+    """Every tile is a softmax of its own."""
+    for powers in map(powers_of, in_tiles(x)):
+        yield divided(powers, sum_of(powers)).flatten(-2)[..., : x.shape[-1]]
+
+
+def max_of_a_tile(x: Tensor) -> Iterator[Tensor]:
+    """The maximum is that of the first tile or of the last one; what is larger overflows."""
+    for tiles in in_tiles(x):
+        for part in (tiles[..., 0, :], tiles[..., -1, :]):
+            powers = exp(x - part.amax(-1, keepdim=True))
+            yield powers / sum_of(powers)
+
+
+def begun_with_nan(x: Tensor) -> Iterator[Tensor]:
+    """A sum that is NaN where the first tile has nothing but −∞, and what a comparison makes of it."""
+    y = divided(powers_of(x), sum_of(powers_of(x)))
+    for width in (*narrower(x), x.shape[-1]):
+        is_empty = (x[..., :width] == -math.inf).all(-1, keepdim=True)
+        yield from (torch.where(is_empty, math.nan, y), torch.where(is_empty, powers_of(x), y))
+
+
+def limited(x: Tensor) -> Iterator[Tensor]:
+    """x is at least some number."""
+    return (x.clamp(min=-digit * 10.0**power).softmax(-1) for power in range(1, 39) for digit in (1, 2, 3, 5))
+
+
+def total_in_16_bits(cast: Round, x: Tensor) -> Iterator[Tensor]:
+    powers = powers_of(x)
+    yield from (divided(powers, total) for total in row_sums_in(cast, powers))
+    yield divided(cast(powers), cast(sum_of(cast(powers))))
+
 
 TOLD = """
 no-max | mathematics | Your result equals exp(x) / Σ exp(x), which overflows, or divides 0 by 0 | Which number can be
@@ -57,20 +149,20 @@ MODELS = {
     "no-max": with_max(lambda x: 0.0),
     "max-from-zero": with_max(lambda x: x.amax(-1, keepdim=True).clamp(min=0)),
     "min-for-max": with_max(lambda x: x.amin(-1, keepdim=True)),
-    "softmax-not-divided": of_x(powers_of),
-    "the-logarithm": of_x(lambda x: x.log_softmax(-1)),
-    "softmax-base-2": of_x(lambda x: (x * math.log(2)).softmax(-1)),
-    "negated": of_x(lambda x: (-x).softmax(-1)),
-    "mean-for-sum": of_x(lambda x: divided(powers_of(x), powers_of(x).mean(-1, keepdim=True))),
-    "over-the-rows": lambda call: ([call.tensors[0].double().softmax(dim)] for dim in range(call.tensors[0].ndim - 1)),
-    "padding-in-the-sum": padded,
-    "padding-as-large-as-the-max": padded_with_ones,
-    "softmax-sum-not-rescaled": not_rescaled,
-    "a-part-of-the-row": part_of_the_row,
-    "tile-by-tile": tile_by_tile,
-    "max-of-a-tile": max_of_a_tile,
-    "begun-with-nan": begun_with_nan,
-    "limited": limited,
-    "softmax-sum-in-16-bits": total_in_16_bits,
+    "softmax-not-divided": of_inputs(lambda x: [powers_of(x)]),
+    "the-logarithm": of_inputs(lambda x: [x.log_softmax(-1)]),
+    "softmax-base-2": of_inputs(lambda x: [(x * math.log(2)).softmax(-1)]),
+    "negated": of_inputs(lambda x: [(-x).softmax(-1)]),
+    "mean-for-sum": of_inputs(lambda x: [divided(powers_of(x), powers_of(x).mean(-1, keepdim=True))]),
+    "over-the-rows": of_inputs(lambda x: (x.softmax(dim) for dim in range(x.ndim - 1))),
+    "padding-in-the-sum": of_inputs(padded),
+    "padding-as-large-as-the-max": of_inputs(padded_with_ones),
+    "softmax-sum-not-rescaled": of_inputs(not_rescaled),
+    "a-part-of-the-row": of_inputs(part_of_the_row),
+    "tile-by-tile": of_inputs(tile_by_tile),
+    "max-of-a-tile": of_inputs(max_of_a_tile),
+    "begun-with-nan": of_inputs(begun_with_nan),
+    "limited": of_inputs(limited),
+    "softmax-sum-in-16-bits": of_inputs_in_16_bits(total_in_16_bits),
 }
 MISCONCEPTIONS = table("softmax", TOLD, MODELS, across=("over-the-rows",))
