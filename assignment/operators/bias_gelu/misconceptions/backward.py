@@ -58,28 +58,29 @@ def in_16_bits(call: Call) -> Iterator[Sequence[Tensor]]:
 
 
 TOLD = """
-product-rule-forgotten | the-gradient | Your gradients equal grad_y · Φ(z), without z · Φ′(z) | z stands in both factors
-    of z · Φ(z).
-density-alone | the-gradient | Your gradients equal grad_y · z · Φ′(z), without Φ(z) | z stands in both factors of z ·
-    Φ(z).
-density-without-z | the-gradient | Your gradients equal grad_y · (Φ(z) + Φ′(z)) | The second term of the product rule
-    has the factor z.
-density-not-normalised | the-gradient | Your gradients have exp(−z²/2), or with another factor, in place of the density
-    | Φ′(z) = exp(−z²/2) / √(2π).
-backward-without-the-bias | the-gradient | Your gradients equal those of gelu(x), without the bias | z = x + bias in the
-    backward pass, too.
-gradient-of-the-other-form | the-gradient | Your gradients equal those of the other form: tanh in place of erf, or erf
-    in place of tanh | Does approximate reach the backward pass?
-inner-slope-missing | the-gradient | Your gradients equal those of the tanh form without 3 · 0.044715 z² in the inner
-    derivative | u = √(2/π) (z + 0.044715 z³): what is its derivative?
-grad-bias-of-grad-y | the-gradient | Your grad_bias is the sum of grad_y, not of grad_x | The bias goes through the GELU
-    as x does.
-grad-bias-the-mean | the-gradient | Your grad_bias is a mean over the rows in place of the sum | grad_bias is a sum over
-    all rows.
-rows-lost-in-grad-bias | algorithm | Your grad_bias is the sum over some of the rows only | Each program adds up its
-    rows, and all partial sums are added: which of them are lost, or overwritten?
-grad-bias-summed-in-16-bits | what-goes-wrong | Your grad_bias is added up in the inputs' 16 bits | Partial sums are
-    float32; the cast comes once, at the end.
+product-rule-forgotten | the-gradient | Your gradients equal grad_y · Φ(z), without z · Φ′(z) |
+    z stands in both factors of z · Φ(z).
+density-alone | the-gradient | Your gradients equal grad_y · z · Φ′(z), without Φ(z) |
+    z stands in both factors of z · Φ(z).
+density-without-z | the-gradient | Your gradients equal grad_y · (Φ(z) + Φ′(z)) |
+    The second term of the product rule has the factor z.
+density-not-normalised | the-gradient | Your gradients have exp(−z²/2), or with another factor, in
+    place of the density | Φ′(z) = exp(−z²/2) / √(2π).
+backward-without-the-bias | the-gradient | Your gradients equal those of gelu(x), without the bias |
+    z = x + bias in the backward pass, too.
+gradient-of-the-other-form | the-gradient | Your gradients equal those of the other form: tanh in
+    place of erf, or erf in place of tanh | Does approximate reach the backward pass?
+inner-slope-missing | the-gradient | Your gradients equal those of the tanh form without 3 ·
+    0.044715 z² in the inner derivative | u = √(2/π) (z + 0.044715 z³): what is its derivative?
+grad-bias-of-grad-y | the-gradient | Your grad_bias is the sum of grad_y, not of grad_x |
+    The bias goes through the GELU as x does.
+grad-bias-the-mean | the-gradient | Your grad_bias is a mean over the rows in place of the sum |
+    grad_bias is a sum over all rows.
+rows-lost-in-grad-bias | algorithm | Your grad_bias is the sum over some of the rows only |
+    Each program adds up its rows, and all partial sums are added: which of them are lost, or
+    overwritten?
+grad-bias-summed-in-16-bits | what-goes-wrong | Your grad_bias is added up in the inputs' 16 bits |
+    Partial sums are float32; the cast comes once, at the end.
 """
 MODELS = {
     "product-rule-forgotten": backward(share),

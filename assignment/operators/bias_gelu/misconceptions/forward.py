@@ -51,21 +51,23 @@ def along_rows(call: Call) -> Iterator[Sequence[Tensor]]:
 TOLD = """
 no-bias | mathematics | Your result equals gelu(x), without the bias | Where does bias come in?
 bias-after | mathematics | Your result equals gelu(x) + bias | The bias is added before the GELU.
-x-in-front | mathematics | Your result equals x · Φ(x + bias) | GELU is z · Φ(z): both are of x + bias.
+x-in-front | mathematics | Your result equals x · Φ(x + bias) |
+    GELU is z · Φ(z): both are of x + bias.
 bias-subtracted | mathematics | Your result equals gelu(x − bias) | Which sign has the bias?
-bias-of-another-column | algorithm | Your result has the bias of another column, or of a row | bias is indexed by the
-    column alone.
-the-other-form | mathematics | Your result equals the GELU of the other form: tanh in place of erf, or erf in place of
-    tanh | approximate is "none" for erf and "tanh" for tanh; the default is erf.
-a-sigmoid-of-z | mathematics | Your result equals z · σ(1.702 z), or z · σ(z) | That is a third form, and SiLU: neither
-    is asked for.
+bias-of-another-column | algorithm | Your result has the bias of another column, or of a row |
+    bias is indexed by the column alone.
+the-other-form | mathematics | Your result equals the GELU of the other form: tanh in place of erf,
+    or erf in place of tanh | approximate is "none" for erf and "tanh" for tanh; the default is erf.
+a-sigmoid-of-z | mathematics | Your result equals z · σ(1.702 z), or z · σ(z) |
+    That is a third form, and SiLU: neither is asked for.
 relu | mathematics | Your result equals max(x + bias, 0) | That is ReLU.
 erf-of-z | mathematics | Your result equals z · ½ (1 + erf(z)) | Φ(z) is ½ (1 + erf(z / √2)).
 half-missing | mathematics | Your result is twice the GELU | Φ(z) is between 0 and 1.
-no-cubic-term | mathematics | Your result equals the tanh form without its cubic term, or with another one | √(2/π) (z +
-    0.044715 z³): is 0.044715 z³ within the parentheses?
-inf-over-inf | what-goes-wrong | Your result is NaN where |z| is large: a quotient of powers that both overflow | tanh u
-    = (exp(2u) − 1) / (exp(2u) + 1) is ∞/∞ above 44: which form has one power only?
+no-cubic-term | mathematics | Your result equals the tanh form without its cubic term, or with
+    another one | √(2/π) (z + 0.044715 z³): is 0.044715 z³ within the parentheses?
+inf-over-inf | what-goes-wrong | Your result is NaN where |z|
+    is large: a quotient of powers that both overflow | tanh u = (exp(2u) − 1) / (exp(2u) + 1) is
+    ∞/∞ above 44: which form has one power only?
 """
 MODELS = {
     "no-bias": forward(lambda call, x, bias: x * share(call, x) + 0 * bias),
