@@ -4,38 +4,27 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
+from assignment.operators import rows
 from assignment.operators.misconception import table
-from assignment.operators.rows import (
-    Round,
-    Variants,
-    narrower,
-    of_inputs,
-    of_inputs_in_16_bits,
-    row_sums_in,
-    tiles_of,
-)
+from assignment.operators.softmax.misconceptions.forward import sum_of
 
 
-def sum_of(terms: Tensor) -> Tensor:
-    return terms.sum(-1, keepdim=True)
-
-
-def with_dots(*dots: Callable[[Tensor, Tensor], Tensor]) -> Variants:
+def with_dots(*dots: Callable[[Tensor, Tensor], Tensor]) -> rows.Variants:
     """The gradient with something else in place of Σ dy·y."""
-    return of_inputs(lambda grad_y, y: (y * (grad_y - dot(grad_y, y)) for dot in dots))
+    return rows.of_inputs(lambda grad_y, y: (y * (grad_y - dot(grad_y, y)) for dot in dots))
 
 
 def dot_of_a_part(grad_y: Tensor, y: Tensor) -> Iterator[Tensor]:
     """The sum of the first tile, of the last one, or of each tile for itself."""
-    for width in narrower(y):
-        by_tile = tiles_of(grad_y * y, width).sum(-1)
+    for width in rows.narrower(y):
+        by_tile = rows.tiles_of(grad_y * y, width).sum(-1)
         own = by_tile.repeat_interleave(width, -1)[..., : y.shape[-1]]
         yield from (y * (grad_y - dot) for dot in (by_tile[..., :1], by_tile[..., -1:], own))
 
 
-def dot_in_16_bits(cast: Round, grad_y: Tensor, y: Tensor) -> Iterator[Tensor]:
+def dot_in_16_bits(cast: rows.Round, grad_y: Tensor, y: Tensor) -> Iterator[Tensor]:
     for terms in (grad_y * y, cast(grad_y * y)):
-        yield from (y * (grad_y - dot) for dot in row_sums_in(cast, terms))
+        yield from (y * (grad_y - dot) for dot in rows.row_sums_in(cast, terms))
         yield y * (grad_y - cast(sum_of(terms)))
 
 
@@ -64,15 +53,15 @@ dot-in-16-bits | what-goes-wrong | Your grad_x equals the one with Σ grad_y·y 
 MODELS = {
     "dot-missing": with_dots(lambda grad_y, y: 0 * y),
     "dot-added": with_dots(lambda grad_y, y: -sum_of(grad_y * y)),
-    "y-not-in-front": of_inputs(lambda grad_y, y: [grad_y - sum_of(grad_y * y)]),
+    "y-not-in-front": rows.of_inputs(lambda grad_y, y: [grad_y - sum_of(grad_y * y)]),
     "the-diagonal-alone": with_dots(lambda grad_y, y: grad_y * y),
     "dot-without-y": with_dots(lambda grad_y, y: sum_of(grad_y), lambda grad_y, y: grad_y.mean(-1, keepdim=True)),
     "mean-for-dot": with_dots(lambda grad_y, y: (grad_y * y).mean(-1, keepdim=True)),
-    "of-the-logarithm": of_inputs(lambda grad_y, y: [grad_y - y * sum_of(grad_y)]),
-    "dot-of-a-part": of_inputs(dot_of_a_part),
-    "dot-over-the-rows": of_inputs(
+    "of-the-logarithm": rows.of_inputs(lambda grad_y, y: [grad_y - y * sum_of(grad_y)]),
+    "dot-of-a-part": rows.of_inputs(dot_of_a_part),
+    "dot-over-the-rows": rows.of_inputs(
         lambda grad_y, y: (y * (grad_y - (grad_y * y).sum(dim, keepdim=True)) for dim in range(y.ndim - 1))
     ),
-    "dot-in-16-bits": of_inputs_in_16_bits(dot_in_16_bits),
+    "dot-in-16-bits": rows.of_inputs_in_16_bits(dot_in_16_bits),
 }
 MISCONCEPTIONS = table("softmax", TOLD, MODELS, across=("dot-over-the-rows",))

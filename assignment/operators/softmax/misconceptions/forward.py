@@ -6,17 +6,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from assignment.operators import rows
 from assignment.operators.misconception import exp, table
-from assignment.operators.rows import (
-    Round,
-    Variants,
-    narrower,
-    of_inputs,
-    of_inputs_in_16_bits,
-    padded_counts,
-    row_sums_in,
-    tiles_of,
-)
 from tests.softmax.oracle import finite_max
 
 
@@ -29,23 +20,23 @@ def powers_of(x: Tensor) -> Tensor:
     return (x - finite_max(x)).exp()
 
 
-def sum_of(powers: Tensor) -> Tensor:
-    return powers.sum(-1, keepdim=True)
+def sum_of(terms: Tensor) -> Tensor:
+    return terms.sum(-1, keepdim=True)
 
 
-def with_max(top: Callable[[Tensor], Tensor | float]) -> Variants:
+def with_max(top: Callable[[Tensor], Tensor | float]) -> rows.Variants:
     """The softmax with something else in place of the maximum; 0/0 is NaN, or has been kept from it."""
 
     def results(x: Tensor) -> Iterator[Tensor]:
         powers = exp(x - top(x))
         yield from (powers / sum_of(powers), divided(powers, sum_of(powers)))
 
-    return of_inputs(results)
+    return rows.of_inputs(results)
 
 
 def padded(x: Tensor) -> Iterator[Tensor]:
     """What pads a row has been loaded as 0; it takes part in the sum, and in the maximum or not."""
-    for width in padded_counts(d := x.shape[-1]):
+    for width in rows.padded_counts(d := x.shape[-1]):
         for top in (finite_max(x).clamp(min=0), finite_max(x)):
             powers = exp(x - top)
             yield powers / (sum_of(powers) + (width - d) * exp(-top))
@@ -54,12 +45,12 @@ def padded(x: Tensor) -> Iterator[Tensor]:
 def padded_with_ones(x: Tensor) -> Iterator[Tensor]:
     """Each element that pads a row counts as the largest one does."""
     d, powers = x.shape[-1], powers_of(x)
-    return (powers / (sum_of(powers) + width - d) for width in padded_counts(d))
+    return (powers / (sum_of(powers) + width - d) for width in rows.padded_counts(d))
 
 
 def in_tiles(x: Tensor) -> Iterator[Tensor]:
     """Yield (…, tiles, width) for every width that a row does not fit in, with −∞ past the last column."""
-    return (tiles_of(x, width, -math.inf) for width in narrower(x))
+    return (rows.tiles_of(x, width, -math.inf) for width in rows.narrower(x))
 
 
 def not_rescaled(x: Tensor) -> Iterator[Tensor]:
@@ -95,7 +86,7 @@ def max_of_a_tile(x: Tensor) -> Iterator[Tensor]:
 def begun_with_nan(x: Tensor) -> Iterator[Tensor]:
     """A sum that is NaN where the first tile has nothing but −∞, and what a comparison makes of it."""
     y = divided(powers_of(x), sum_of(powers_of(x)))
-    for width in (*narrower(x), x.shape[-1]):
+    for width in (*rows.narrower(x), x.shape[-1]):
         is_empty = (x[..., :width] == -math.inf).all(-1, keepdim=True)
         yield from (torch.where(is_empty, math.nan, y), torch.where(is_empty, powers_of(x), y))
 
@@ -105,9 +96,9 @@ def limited(x: Tensor) -> Iterator[Tensor]:
     return (x.clamp(min=-digit * 10.0**power).softmax(-1) for power in range(1, 39) for digit in (1, 2, 3, 5))
 
 
-def total_in_16_bits(cast: Round, x: Tensor) -> Iterator[Tensor]:
+def total_in_16_bits(cast: rows.Round, x: Tensor) -> Iterator[Tensor]:
     powers = powers_of(x)
-    yield from (divided(powers, total) for total in row_sums_in(cast, powers))
+    yield from (divided(powers, total) for total in rows.row_sums_in(cast, powers))
     yield divided(cast(powers), cast(sum_of(cast(powers))))
 
 
@@ -149,20 +140,20 @@ MODELS = {
     "no-max": with_max(lambda x: 0.0),
     "max-from-zero": with_max(lambda x: x.amax(-1, keepdim=True).clamp(min=0)),
     "min-for-max": with_max(lambda x: x.amin(-1, keepdim=True)),
-    "softmax-not-divided": of_inputs(lambda x: [powers_of(x)]),
-    "the-logarithm": of_inputs(lambda x: [x.log_softmax(-1)]),
-    "softmax-base-2": of_inputs(lambda x: [(x * math.log(2)).softmax(-1)]),
-    "negated": of_inputs(lambda x: [(-x).softmax(-1)]),
-    "mean-for-sum": of_inputs(lambda x: [divided(powers_of(x), powers_of(x).mean(-1, keepdim=True))]),
-    "over-the-rows": of_inputs(lambda x: (x.softmax(dim) for dim in range(x.ndim - 1))),
-    "padding-in-the-sum": of_inputs(padded),
-    "padding-as-large-as-the-max": of_inputs(padded_with_ones),
-    "softmax-sum-not-rescaled": of_inputs(not_rescaled),
-    "a-part-of-the-row": of_inputs(part_of_the_row),
-    "tile-by-tile": of_inputs(tile_by_tile),
-    "max-of-a-tile": of_inputs(max_of_a_tile),
-    "begun-with-nan": of_inputs(begun_with_nan),
-    "limited": of_inputs(limited),
-    "softmax-sum-in-16-bits": of_inputs_in_16_bits(total_in_16_bits),
+    "softmax-not-divided": rows.of_inputs(lambda x: [powers_of(x)]),
+    "the-logarithm": rows.of_inputs(lambda x: [x.log_softmax(-1)]),
+    "softmax-base-2": rows.of_inputs(lambda x: [(x * math.log(2)).softmax(-1)]),
+    "negated": rows.of_inputs(lambda x: [(-x).softmax(-1)]),
+    "mean-for-sum": rows.of_inputs(lambda x: [divided(powers_of(x), powers_of(x).mean(-1, keepdim=True))]),
+    "over-the-rows": rows.of_inputs(lambda x: (x.softmax(dim) for dim in range(x.ndim - 1))),
+    "padding-in-the-sum": rows.of_inputs(padded),
+    "padding-as-large-as-the-max": rows.of_inputs(padded_with_ones),
+    "softmax-sum-not-rescaled": rows.of_inputs(not_rescaled),
+    "a-part-of-the-row": rows.of_inputs(part_of_the_row),
+    "tile-by-tile": rows.of_inputs(tile_by_tile),
+    "max-of-a-tile": rows.of_inputs(max_of_a_tile),
+    "begun-with-nan": rows.of_inputs(begun_with_nan),
+    "limited": rows.of_inputs(limited),
+    "softmax-sum-in-16-bits": rows.of_inputs_in_16_bits(total_in_16_bits),
 }
 MISCONCEPTIONS = table("softmax", TOLD, MODELS, across=("over-the-rows",))
