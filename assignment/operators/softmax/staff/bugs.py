@@ -5,6 +5,7 @@ from assignment.attacks.bugs import table
 PROBLEM = "softmax"
 FILES = ("practice/softmax.py",)
 PARTS = {
+    "WALK": "for start in range(0, d, D_TILE_SIZE):⏎        cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)⏎",
     "CAST": "y.to(y_ptr.dtype.element_ty), mask=y_mask",
     "DIVIDED": "y = tl.exp(x - shift) / total",
     "RESCALED": "total = total * tl.exp(row_max - shift) + tl.sum(powers, axis=0)",
@@ -34,9 +35,8 @@ the sum not rescaled | wide | {RESCALED} → total = total + tl.sum(powers, axis
 the sum of the last tile | wide | {RESCALED} → total = tl.sum(powers, axis=0) | a-part-of-the-row
 the maximum of the last tile | outliers | new_max = tl.maximum(row_max, tl.max(x, axis=0)) → new_max = tl.max(x, axis=0)
     | max-of-a-tile
-wide rows end after 8192 columns | wide |     for start in range(0, d, D_TILE_SIZE):⏎        cols = start + tl.arange(0,
-    D_TILE_SIZE).to(tl.int64)⏎        y_mask →     for start in range(0, D_TILE_SIZE, D_TILE_SIZE):⏎        cols = start
-    + tl.arange(0, D_TILE_SIZE).to(tl.int64)⏎        y_mask | line: never stored
+wide rows end after 8192 columns | wide |     {WALK}        y_mask →     for start in range(0, D_TILE_SIZE,
+    D_TILE_SIZE):⏎        cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)⏎        y_mask | line: never stored
 −∞ minus −∞ at the beginning of a row | infinity | {SHIFT} →         shift = new_max | begun-with-nan
 a row of −∞ divided by 0 | infinity |     total = tl.where(total > 0, total, 1.0)⏎ →  | 0/0 / y = tl.exp(x - shift)
 −∞ cut off | infinity | new_max = tl.maximum(row_max, → x = tl.maximum(x, -10.0)⏎        new_max = tl.maximum(row_max, |
@@ -64,9 +64,8 @@ no checks | mistakes |     _check_forward(x)⏎ →  | expected a ValueError
 x read twice although it fits | traffic |         if not IS_ONE_TILE:⏎            x = →         if True:⏎            x =
     | x is read
 x copied to float32 first | traffic | x_rows = x.reshape(-1, d) → x_rows = x.reshape(-1, d).float() | x is read
-the maximum by a walk of its own | wide_traffic |     total = 0.0⏎    x = →     for start in range(0, d,
-    D_TILE_SIZE):⏎        cols = start + tl.arange(0, D_TILE_SIZE).to(tl.int64)⏎        ahead = tl.load(x_ptr + row *
-    stride_xr + cols * stride_xd, mask=cols < d, other=float('-inf'))⏎        row_max = tl.maximum(row_max,
+the maximum by a walk of its own | wide_traffic |     total = 0.0⏎    x = →     {WALK}        ahead = tl.load(x_ptr +
+    row * stride_xr + cols * stride_xd, mask=cols < d, other=float('-inf'))⏎        row_max = tl.maximum(row_max,
     tl.max(ahead.to(tl.float32), axis=0))⏎    total = 0.0⏎    x = | x is read 3
 divided by PyTorch | values |     return y.reshape(x.shape)⏎ →     return (y / y.sum(-1,
     keepdim=True)).reshape(x.shape)⏎ | computed: return (y / y.sum(
@@ -101,9 +100,8 @@ grad_x over grad_y | contract | grad_x = torch.empty((n_rows, d), dtype=y.dtype,
 no checks | mistakes |     _check_backward(grad_y, y)⏎ →  | expected a ValueError
 both inputs read twice although they fit | traffic |         if not IS_ONE_TILE:⏎            grad_y_again →         if
     True:⏎            grad_y_again | is read 2
-a walk more | wide_traffic |     dot = 0.0⏎ →     dot = 0.0⏎    for start in range(0, d, D_TILE_SIZE):⏎        cols =
-    start + tl.arange(0, D_TILE_SIZE).to(tl.int64)⏎        ahead = tl.load(y_ptr + row * stride_yr + cols * stride_yd,
-    mask=cols < d, other=0.0)⏎        dot += 0 * tl.sum(ahead.to(tl.float32), axis=0)⏎ | y is read 3
+a walk more | wide_traffic |     dot = 0.0⏎ →     dot = 0.0⏎    {WALK}        ahead = tl.load(y_ptr + row * stride_yr +
+    cols * stride_yd, mask=cols < d, other=0.0)⏎        dot += 0 * tl.sum(ahead.to(tl.float32), axis=0)⏎ | y is read 3
 """,
     **PARTS,
 )

@@ -1,4 +1,4 @@
-"""What can go wrong in softmax's forward pass."""
+"""What can go wrong in softmax, forward and backward."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from assignment.operators import rows
-from assignment.operators.misconception import exp, table
+from assignment.operators.misconception import Models, exp, table
 from tests.softmax.oracle import finite_max
 
 
@@ -102,7 +102,26 @@ def total_in_16_bits(cast: rows.Round, x: Tensor) -> Iterator[Tensor]:
     yield divided(cast(powers), cast(sum_of(cast(powers))))
 
 
-TOLD = """
+def with_dots(*dots: Callable[[Tensor, Tensor], Tensor]) -> rows.Variants:
+    """The gradient with something else in place of Σ dy·y."""
+    return rows.of_inputs(lambda grad_y, y: (y * (grad_y - dot(grad_y, y)) for dot in dots))
+
+
+def dot_of_a_part(grad_y: Tensor, y: Tensor) -> Iterator[Tensor]:
+    """The sum of the first tile, of the last one, or of each tile for itself."""
+    for width in rows.narrower(y):
+        by_tile = rows.tiles_of(grad_y * y, width).sum(-1)
+        own = by_tile.repeat_interleave(width, -1)[..., : y.shape[-1]]
+        yield from (y * (grad_y - dot) for dot in (by_tile[..., :1], by_tile[..., -1:], own))
+
+
+def dot_in_16_bits(cast: rows.Round, grad_y: Tensor, y: Tensor) -> Iterator[Tensor]:
+    for terms in (grad_y * y, cast(grad_y * y)):
+        yield from (y * (grad_y - dot) for dot in rows.row_sums_in(cast, terms))
+        yield y * (grad_y - cast(sum_of(terms)))
+
+
+TOLD_FORWARD = """
 no-max | mathematics | Your result equals exp(x) / Σ exp(x), which overflows, or divides 0 by 0 | Which number can be
     subtracted from a whole row without changing its softmax?
 max-from-zero | what-goes-wrong | Your result equals the softmax whose maximum is at least 0 | With what does the
@@ -111,8 +130,7 @@ min-for-max | mathematics | Your result equals the softmax with the least elemen
     What is the largest power that can come up?
 softmax-not-divided | mathematics | Your result equals exp(x − max), not divided by its sum | A row of y adds up to 1.
 the-logarithm | mathematics | Your result equals the logarithm of the softmax | y is the power itself.
-softmax-base-2 | mathematics | Your result equals the softmax to the base 2 | exp2(x) is 2 to the x: which factor makes
-    it exp?
+softmax-base-2 | mathematics | Your result equals the softmax to the base 2 | exp2(x) is 2ˣ: which factor makes it exp?
 negated | mathematics | Your result equals the softmax of −x | Which sign has x in the exponent?
 mean-for-sum | mathematics | Your result equals exp(x − max) divided by its mean | By what are the powers divided?
 over-the-rows | mathematics | Your result equals the softmax over another dimension than the last one | Along which axis
@@ -125,8 +143,7 @@ softmax-sum-not-rescaled | algorithm | Your result equals the softmax whose sum 
     larger maximum | What was added up under the old maximum is too large by a factor: which?
 a-part-of-the-row | algorithm | Your result is divided by the sum of one tile of the row | A row may be wider than a
     tile: the sum is over all of them.
-tile-by-tile | algorithm | Your result is a softmax of each tile of a row by itself | All tiles of a row share one
-    maximum and one sum.
+tile-by-tile | algorithm | Your result is a softmax of each tile of a row by itself | They share one maximum and sum.
 max-of-a-tile | algorithm | Your result equals the softmax with the maximum of one tile in place of the row's | A row
     may be wider than a tile: the maximum is over all of them.
 begun-with-nan | what-goes-wrong | Your result is wrong in rows that begin with −∞, or have nothing else | −∞ − (−∞) is
@@ -136,7 +153,7 @@ limited | what-goes-wrong | Your result equals the softmax of numbers that are c
 softmax-sum-in-16-bits | what-goes-wrong | Your result equals the softmax whose sum is kept in the inputs' 16 bits | A
     sum in 16 bits stops growing early: keep it in float32.
 """
-MODELS = {
+FORWARD = {
     "no-max": with_max(lambda x: 0.0),
     "max-from-zero": with_max(lambda x: x.amax(-1, keepdim=True).clamp(min=0)),
     "min-for-max": with_max(lambda x: x.amin(-1, keepdim=True)),
@@ -156,4 +173,42 @@ MODELS = {
     "limited": rows.of_inputs(limited),
     "softmax-sum-in-16-bits": rows.of_inputs_in_16_bits(total_in_16_bits),
 }
-MISCONCEPTIONS = table("softmax", TOLD, MODELS, across=("over-the-rows",))
+TOLD_BACKWARD = """
+dot-missing | the-gradient | Your grad_x equals y · grad_y, without the sum over the row | Each x acts on all of its
+    row: what does that add?
+dot-added | the-gradient | Your grad_x equals the one with Σ grad_y·y added instead of subtracted | More of one x means
+    less of all other y: check the sign.
+y-not-in-front | the-gradient | Your grad_x is grad_y − Σ grad_y·y, without y in front | ∂y_k/∂x_j = y_k (δ_jk−y_j).
+the-diagonal-alone | the-gradient | Your grad_x equals grad_y · y · (1 − y), as if each element were alone | Each x acts
+    on all of its row, not on its own y only.
+dot-without-y | the-gradient | Your grad_x equals the one with Σ grad_y, or its mean, in place of Σ grad_y·y | What is
+    added up over the row?
+mean-for-dot | the-gradient | Your grad_x equals the one with the mean of grad_y·y in place of the sum | y adds up to 1.
+of-the-logarithm | the-gradient | Your grad_x equals that of the softmax's logarithm, grad_y − y · Σ grad_y | y is the
+    power itself: what is its gradient?
+dot-of-a-part | algorithm | Your grad_x equals the one with Σ grad_y·y over one tile of the row | A row may be wider
+    than a tile: the sum is over all of them.
+dot-over-the-rows | the-gradient | Your grad_x equals the one with Σ grad_y·y over another dimension than the last one |
+    Along which axis is the sum taken?
+dot-in-16-bits | what-goes-wrong | Your grad_x equals the one with Σ grad_y·y kept in the inputs' 16 bits | Cast what is
+    loaded to float32 before it is multiplied, and keep the sum in it.
+"""
+BACKWARD = {
+    "dot-missing": with_dots(lambda grad_y, y: 0 * y),
+    "dot-added": with_dots(lambda grad_y, y: -sum_of(grad_y * y)),
+    "y-not-in-front": rows.of_inputs(lambda grad_y, y: [grad_y - sum_of(grad_y * y)]),
+    "the-diagonal-alone": with_dots(lambda grad_y, y: grad_y * y),
+    "dot-without-y": with_dots(lambda grad_y, y: sum_of(grad_y), lambda grad_y, y: grad_y.mean(-1, keepdim=True)),
+    "mean-for-dot": with_dots(lambda grad_y, y: (grad_y * y).mean(-1, keepdim=True)),
+    "of-the-logarithm": rows.of_inputs(lambda grad_y, y: [grad_y - y * sum_of(grad_y)]),
+    "dot-of-a-part": rows.of_inputs(dot_of_a_part),
+    "dot-over-the-rows": rows.of_inputs(
+        lambda g, y: (y * (g - (g * y).sum(dim, keepdim=True)) for dim in range(y.ndim - 1))
+    ),
+    "dot-in-16-bits": rows.of_inputs_in_16_bits(dot_in_16_bits),
+}
+WRONG = "handout/softmax.md#what-goes-wrong"
+MODELS = {
+    "softmax_forward": Models(table("softmax", TOLD_FORWARD, FORWARD, across=("over-the-rows",)), WRONG),
+    "softmax_backward": Models(table("softmax", TOLD_BACKWARD, BACKWARD, across=("dot-over-the-rows",)), WRONG),
+}
