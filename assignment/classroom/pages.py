@@ -5,7 +5,7 @@ from typing import Any
 
 from assignment.classroom import COMMAND
 from assignment.commands.files import replace
-from assignment.commands.pages import Pages
+from assignment.pages import Pages
 
 _pages = Pages(Path(__file__).parent / "templates", command=COMMAND)
 

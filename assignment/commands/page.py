@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -10,14 +11,14 @@ from markupsafe import Markup
 from assignment.commands import handout, picture
 from assignment.commands import report as screen
 from assignment.commands.excerpts import Excerpt, excerpts
-from assignment.commands.pages import Pages
 from assignment.judge import causes, score
+from assignment.pages import Pages
 
 REFRESH_S = 2  # of a page that --watch keeps
 CELL = 14  # units of a picture
 WIDEST = 640  # units of a picture: cells are narrower beyond
 CHART_HEIGHT, CHART_STEP = 60, 12  # units: of the scores so far
-_pages = Pages()
+_pages = Pages(Path(__file__).parent / "templates")
 
 
 def of_report(report: dict[str, Any], sources: Mapping[str, str], scores: Sequence[float], is_watched: bool) -> bytes:

@@ -29,7 +29,8 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     triton_private  what all this takes of Triton beyond its documentation, and where versions differ
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the
                 CPU, `frames` finds its lines, `unstored` finds outputs that are used unwritten;
-                `show` and `plot` print and draw a trace
+                `show` prints a trace, and `page` draws what a `recording` has kept as `events`, by the
+                data of `model` and the JavaScript in viewer/; `maps` makes matrices of tensors
 
 A worker calls `install()` once, before it imports Triton or a student's module:
 

@@ -1,7 +1,6 @@
 """Run a script that uses Triton on the CPU, and report what its kernels do wrong.
 
-    python -m assignment.simulator [--report] [--l2 KB] [--at-once N] [--plot FILE.png] [--launch N] [--seed N]
-        SCRIPT [args]
+    python -m assignment.simulator [--report] [--l2 KB] [--at-once N] [--html FILE.html] [--seed N] SCRIPT [args]
 
 Out-of-bounds accesses, races, the use of unwritten memory, and outputs that PyTorch reads although
 no kernel stored them are errors. Arguments after SCRIPT belong to the script.
@@ -28,11 +27,13 @@ def main() -> int:
         return 2
     install()
     from assignment.simulator import control, script
+    from assignment.simulator.recording import Recording
 
     control.let_stop()
 
-    is_traced = bool(options.report or options.plot)
-    done = script.run(options.script, options.args, options.seed, is_traced, keeps_accesses=bool(options.l2))
+    recording = Recording() if options.html else None
+    is_traced = bool(options.report or options.html)
+    done = script.run(options.script, options.args, options.seed, is_traced, bool(options.l2), recording)
     if options.report:
         from assignment.simulator import l2, show
 
@@ -40,10 +41,10 @@ def main() -> int:
             l2.fetch(launch, options.l2 * 1000, options.at_once)
         show.report(done.call.launches, done.host, options.l2, options.at_once)
     status = script.tell(options.script, done)
-    if options.plot:
-        from assignment.simulator.plot import plot
+    if recording:
+        from assignment.simulator.page import write
 
-        if (problem := plot(done.call.launches, options.launch, options.plot)) is not None:
+        if (problem := write(options.html, options.script, recording)) is not None:
             print(problem, file=sys.stderr)
             return status or 2
     return status
@@ -64,23 +65,19 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--at-once", metavar="N", type=_count, default=132, help="programs that share the L2 at a time (132: an H100's)"
     )
-    parser.add_argument("--plot", metavar="FILE.png", type=_png, help="draw which program touched which element")
-    parser.add_argument("--launch", metavar="N", type=_count, help="the launch to draw, as numbered by --report (1)")
+    parser.add_argument("--html", metavar="FILE.html", type=_page, help="draw what each program read and wrote")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="another order of the programs (0)")
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="what comes after SCRIPT belongs to the script")
     options = parser.parse_args(arguments)
-    if options.launch and not options.plot:
-        parser.error("--launch says which launch --plot draws: expected --plot FILE.png as well")
-    options.launch = options.launch or 1
     options.report = options.report or bool(options.l2)
     return options
 
 
-def _png(text: str) -> Path:
+def _page(text: str) -> Path:
     path = Path(text)
-    if path.suffix.lower() != ".png" or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"expected FILE.png in a folder that exists, got {text}")
+    if path.suffix.lower() != ".html" or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"expected FILE.html in a folder that exists, got {text}")
     return path
 
 

@@ -19,14 +19,18 @@ def load(
 ) -> np.ndarray:
     """Return the elements at `addresses`; `other` (zero without one) where the mask is false."""
     addresses, mask = watch.choose(addresses, mask)
+    watch.note("loaded", addresses, mask, dtype.itemsize)
     if mask is not None and other is None:
         watch.expect_undefined()
     if mask is None or mask.all():
-        return watch.read(addresses, dtype, lambda: np.arange(addresses.size))
+        values = watch.read(addresses, dtype, lambda: np.arange(addresses.size))
+        watch.note_values(values)
+        return values
     mask = np.broadcast_to(mask, addresses.shape)
     values = np.zeros(addresses.shape, dtype) if other is None else np.array(np.broadcast_to(other, addresses.shape))
     if mask.any():
-        values[mask] = watch.read(addresses[mask], dtype, lambda: np.flatnonzero(mask))
+        values[mask] = read = watch.read(addresses[mask], dtype, lambda: np.flatnonzero(mask))
+        watch.note_values(read)
     if other is None:
         watch.dead_lanes(values, ~mask)
     return values
@@ -36,11 +40,13 @@ def store(watch: Watch, addresses: np.ndarray, values: np.ndarray, mask: np.ndar
     """Write `values` at `addresses`; of several lanes at one address the last is kept."""
     addresses, mask = watch.choose(addresses, mask)
     values = np.broadcast_to(plain(values), addresses.shape)
+    watch.note("stored", addresses, mask, values.itemsize)
     lanes: Lanes = lambda: np.arange(addresses.size)  # noqa: E731
     if mask is not None and not mask.all():
         active = np.broadcast_to(mask, addresses.shape)
         addresses, values, lanes = addresses[active], values[active], lambda: np.flatnonzero(active)
     if addresses.size:
+        watch.note_values(values)
         watch.write(addresses, values, lanes)
 
 
@@ -58,12 +64,14 @@ def update(
     outside the mask return zero.
     """
     addresses, mask = watch.choose(addresses, mask)
+    watch.note("updated", addresses, mask, operands[0].itemsize)
     shape, dtype, acquired = addresses.shape, operands[0].dtype, frozenset[int]()
     active = np.arange(addresses.size) if mask is None else np.flatnonzero(np.broadcast_to(mask, shape))
     addresses = addresses.ravel()
     operands = tuple(np.broadcast_to(plain(x), shape).ravel() for x in operands)
     old = np.zeros(addresses.size, dtype)
     if active.size:
+        watch.note_values(operands[0][active])
         acquired = watch.begin_update(addresses[active], dtype, order)
     for lanes in _without_duplicates(addresses, active):
         old[lanes] = watch.update(addresses[lanes], operation, tuple(x[lanes] for x in operands))

@@ -41,6 +41,7 @@ class Call:
     follower: Follower | None = None
     # hears of each store: the argument's name and the tensor
     on_store: Callable[[str, Any], None] | None = None
+    recording: Any = None  # keeps what launches do, for a page (recording.Recording)
 
     def __post_init__(self) -> None:
         self._warned: set[Any] = set()
@@ -62,6 +63,8 @@ class Call:
         if about not in self._warned:
             self._warned.add(about)
             self.warnings.append(text)
+            if self.recording:
+                self.recording.warned(text, about)
 
 
 _current = Call()

@@ -21,6 +21,8 @@ class MemoryFault(Exception):
     """A launch did something that on a GPU gives garbage, a crash, or an error only sometimes."""
 
     kind = "memory fault"
+    where: "Place | None" = None  # of the access, where the program went on after it
+    other: "tuple[Program, Place] | None" = None  # of a race: the program that was there before, and its access
 
 
 class OutOfBounds(MemoryFault):

@@ -27,10 +27,16 @@ def is_own(filename: str) -> bool:
 
 def innermost() -> str:
     """Return "at add.py:31 in main: print(y)", for the line of the script that is running."""
+    frame = innermost_frame()
+    return _line(frame.f_code, frame.f_lineno) if frame is not None else ""
+
+
+def innermost_frame() -> Any:
+    """Return the frame of the script that is running; None if there is none."""
     frame: Any = sys._getframe(1)
     while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
-    return _line(frame.f_code, frame.f_lineno) if frame is not None else ""
+    return frame
 
 
 def launch_of(fault: MemoryFault) -> str:

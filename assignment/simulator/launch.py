@@ -75,6 +75,7 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
     watch = Watch(self.__name__, sizes, kernel.waits, call)
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch
+        watch.record_for(self.fn)
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
         is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
         builder.set_options(is_debug, options.get("num_warps", _N_WARPS))
@@ -90,6 +91,7 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
             raise
         finally:
             builder.grid_idx = None
+            watch.end()
             del builder.watch  # which holds the launch's tensors
 
 

@@ -167,7 +167,9 @@ class Races:
             text = f"same value stored: {text}  the value stays what it is: harmless, and work done twice"
             self._warn(text, frozenset([place(), earlier.where]))
         else:
-            raise Race(f"{Race.kind}: {text}  nothing orders them: {self._remedy(unordered)}")
+            race = Race(f"{Race.kind}: {text}  nothing orders them: {self._remedy(unordered)}")
+            race.other = earlier.program, earlier.where
+            raise race
 
     def _remedy(self, unordered: list[int]) -> str:
         if all(self._is_ordered(number, by=self._offered) for number in unordered):

@@ -11,6 +11,7 @@ from .calls import Call
 from .costs import HostTraffic
 from .faults import MemoryFault
 from .frames import launch_of, own_traceback
+from .recording import Recording
 from .unstored import UnstoredReads
 
 
@@ -25,7 +26,14 @@ class Run:
     status: int  # that it asked for
 
 
-def run(path: str, arguments: list[str], seed: int, is_traced: bool, keeps_accesses: bool = False) -> Run:
+def run(
+    path: str,
+    arguments: list[str],
+    seed: int,
+    is_traced: bool,
+    keeps_accesses: bool = False,
+    recording: Recording | None = None,
+) -> Run:
     """Run the script as `python path arguments` would; exceptions that it raises are caught."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
@@ -34,6 +42,7 @@ def run(path: str, arguments: list[str], seed: int, is_traced: bool, keeps_acces
     with contextlib.ExitStack() as stack:
         call = stack.enter_context(calls.call(seed=seed, is_traced=is_traced))
         call.keeps_accesses = keeps_accesses
+        call.recording = recording
         stack.enter_context(cuda.CudaOnCpu())
         unstored = stack.enter_context(UnstoredReads(call))
         host = stack.enter_context(HostTraffic()) if is_traced else None

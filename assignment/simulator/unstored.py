@@ -33,6 +33,7 @@ class _Output:
     """A storage that a launch stored to, and the arguments that lie on it."""
 
     reference: StorageWeakRef
+    address: int
     arguments: dict[tuple[int, Sequence[int]], tuple[str, Layout]] = field(default_factory=dict)
     is_reported: bool = False
 
@@ -55,7 +56,7 @@ class UnstoredReads(TorchDispatchMode):
         storage = tensor.untyped_storage()
         output = self._outputs.get(storage.data_ptr())
         if output is None or output.reference.expired():
-            output = self._outputs[storage.data_ptr()] = _Output(StorageWeakRef(storage))
+            output = self._outputs[storage.data_ptr()] = _Output(StorageWeakRef(storage), storage.data_ptr())
         key = tensor.data_ptr(), tensor.stride()
         if key not in output.arguments:
             layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
@@ -102,6 +103,8 @@ class UnstoredReads(TorchDispatchMode):
             if not output.is_reported:
                 output.is_reported = True
                 self.found.append(text)
+                if self._call.recording:
+                    self._call.recording.never_stored(text, output.address)
 
     def _output(self, tensor: torch.Tensor) -> _Output | None:
         if tensor.layout != torch.strided or tensor.device.type != "cpu":

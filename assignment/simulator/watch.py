@@ -1,5 +1,6 @@
 """Every check of a running launch: bounds, races, undefined values, stores to inputs, costs."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
@@ -42,6 +43,7 @@ class Watch:
             self.cost.accesses = []
         self._journal: list[Write] | None = None
         self.is_rehearsal = False
+        self.record: Any = None  # of what it does, for a page
         # the first program does; later ones where undefined values may come up
         self._leaves_journal = True
         self._expects_undefined = False
@@ -52,6 +54,16 @@ class Watch:
         self.forgotten: set[str] = set()  # names that one branch alone has bound
         if self.cost:
             call.launches.append(self.cost)
+
+    def record_for(self, function: Callable) -> None:
+        """Begin a record of what programs of this function do, if the call keeps one."""
+        if self._call.recording:
+            self.record = self._call.recording.begin(function, self.cost)
+
+    def end(self) -> None:
+        """End the launch."""
+        if self.record:
+            self.record.end()
 
     def admit(self, name: str, tensor: torch.Tensor) -> np.uint64:
         """Add an argument of the launch; returns its address as the kernel gets it."""
@@ -66,6 +78,8 @@ class Watch:
         self._expects_undefined |= region.may_be_unwritten
         if self.cost:
             self._trace(region)
+        if self.record:
+            self.record.admit(region)
         return region.tagged_address
 
     def _follow(self, region: Region) -> None:
@@ -89,9 +103,10 @@ class Watch:
         if self.cost:
             self.cost.begin(program)
         self._journal = [] if self._leaves_journal else None
-        body()
-        if self.undefined.met and self._journal is not None:
-            self._try_undefined(body, self._journal)
+        with self.record.of_program() if self.record else contextlib.nullcontext():
+            body()
+            if self.undefined.met and self._journal is not None:
+                self._try_undefined(body, self._journal)
         self._leaves_journal = self._expects_undefined
 
     def _try_undefined(self, body: Callable[[], Any], first: list[Write]) -> None:
@@ -101,7 +116,9 @@ class Watch:
             write.do_again()
         for text, where in used:
             if text.startswith(Unwritten.kind):
-                raise Unwritten(f"{text}\n{at(where)}\n  what the program stores depends on it")
+                fault = Unwritten(f"{text}\n{at(where)}\n  what the program stores depends on it")
+                fault.where = where
+                raise fault
             remedy = "what the program stores depends on it: say other=0.0 before a sum, -inf before a maximum"
             self._call.warn(f"{text}\n{at(where)}\n  {remedy}", where)
 
@@ -119,6 +136,8 @@ class Watch:
         """Record a NaN; NumPy calls this at an operation such as ∞ − ∞, 0 · ∞ or 0 / 0."""
         if not self.is_rehearsal and len(self._call.nans) < _MAX_NANS and (where := place()) not in self._call.nans:
             self._call.nans[where] = at(where)
+            if self.record:
+                self.record.nan(where, at(where))
 
     def decide(self, condition: Any) -> None:
         """Record that a branch or a loop depends on this value."""
@@ -132,6 +151,16 @@ class Watch:
     def barrier(self) -> None:
         """Record a barrier between the threads of the program."""
         self._races.barrier()
+
+    def note(self, action: str, addresses: np.ndarray, mask: np.ndarray | None, width: int) -> None:
+        """Record an access, before it is checked: the lanes that a mask excludes too."""
+        if self.record and not self.is_rehearsal:
+            self.record.access(action, addresses, mask, width)
+
+    def note_values(self, values: np.ndarray) -> None:
+        """Record what the last access has read, or writes."""
+        if self.record and not self.is_rehearsal:
+            self.record.values(values)
 
     # accesses: addresses of active lanes only, at least one
 
@@ -283,6 +312,8 @@ class Watch:
         """Count a matrix product of operands of this type."""
         if self.cost and not self.is_rehearsal:
             self.cost.dot(a, b, operands)
+            if self.record:
+                self.record.dot(a, b, operands)
 
     def polled(self, addresses: np.ndarray, order: Order) -> Locks:
         """Return what a volatile or atomic load acquires: a program may poll a flag that another one sets."""
@@ -365,7 +396,8 @@ def _traffic(region: Region, call: Call) -> Traffic:
 def _unwritten(region: Region, offsets: np.ndarray, values: np.ndarray) -> np.ndarray | None:
     """Return which values are unwritten; None for none."""
     width = values.dtype.itemsize
-    copied = is_unwritten(values) if region.began_fresh and is_telling(values.dtype) else None
+    has_pattern = region.origins is None or (region.began_fresh and is_telling(values.dtype))
+    copied = is_unwritten(values) if has_pattern else None
     if region.origins is None:
         return copied
     found = region.origins.are_unwritten(offsets + (region.start - region.origins.address), width)

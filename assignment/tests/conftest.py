@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from assignment.tests import chromium
 from assignment.tests.graded import REFERENCE
 from assignment.tests.pairs import desk
 
@@ -13,6 +14,13 @@ def at():
     """One warm recorder and its player, for one small submission after the other."""
     with desk() as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser; tests that take it are marked by chromium.needed."""
+    with chromium.started() as driver:
+        yield driver
 
 
 @pytest.fixture

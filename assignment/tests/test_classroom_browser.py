@@ -1,8 +1,6 @@
 """The pages of a class in a real browser: Chromium without a window."""
 
-import shutil
-from pathlib import Path
-from typing import Any
+import time
 
 import pytest
 
@@ -10,40 +8,13 @@ from assignment.classroom import __main__ as classroom
 from assignment.classroom.handed_in import Person
 from assignment.judge import score
 from assignment.judge.case import Case
-from assignment.tests import class_made
+from assignment.tests import chromium, class_made
+from assignment.tests.chromium import CONTRAST, complaints, opened
 from assignment.tests.class_made import MARKUP, SPEED, TIMING
 
-webdriver: Any = pytest.importorskip("selenium.webdriver", reason="needs selenium: uv sync")
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 PAGES = ("report.html", "leaderboard.html", "similar.html", "students/ada.html", "students/bo.html", "students/di.html")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs Chromium: apt-get install chromium chromium-driver"
-)
+pytestmark = chromium.needed
 PLANTED = "<!DOCTYPE html><title>x</title><img src='http://127.0.0.1:9/x'><script>lost()</script>"
-# The least contrast of text and what it stands on, as WCAG defines it.
-CONTRAST = """
-const luminance = (c) => {
-  const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map((v) => {
-    v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-const ground = (e) => { const c = getComputedStyle(e).backgroundColor;
-  return e.parentElement && c.endsWith(', 0)') ? ground(e.parentElement) : c; };
-return Math.min(...[...document.querySelectorAll('p, a, dt, dd, td, th, pre, code, mark')].map((e) => {
-  const [a, b] = [getComputedStyle(e).color, ground(e)].map(luminance).sort((x, y) => x - y);
-  return (b + 0.05) / (a + 0.05); }));
-"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +33,6 @@ def folder(tmp_path_factory):
         class_made.keep(made, name, class_made.report(long), long)
     assert classroom.main(["similar", str(made)]) == 0
     return made
-
-
-def opened(browser: Any, path: Path, scheme: str = "light", width: int = 1400) -> None:
-    """Open a page, and forget what was logged before."""
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get_log("browser")
-    browser.get_log("performance")
-    browser.get(path.as_uri())
-
-
-def complaints(browser: Any) -> list[str]:
-    """Return what the console says, and every address that was asked for beside the page's own."""
-    console = [entry["message"] for entry in browser.get_log("browser")]
-    asked = [entry["message"] for entry in browser.get_log("performance")]
-    sent = [one for one in asked if "Network.requestWillBeSent" in one]
-    return console + [one for one in sent if '"url":"http' in one]
 
 
 @pytest.mark.parametrize("width", [360, 1400])
@@ -117,7 +69,9 @@ def test_a_complaint_would_be_seen(browser, tmp_path):
     """An image from elsewhere, and a script that fails"""
     (tmp_path / "planted.html").write_text(PLANTED)
     opened(browser, tmp_path / "planted.html")
-    seen = complaints(browser)
+    seen, until = complaints(browser), time.monotonic() + 10
+    while not any("lost" in one for one in seen) and time.monotonic() < until:  # the console may come after the page
+        seen += complaints(browser)
     assert any("127.0.0.1:9" in one for one in seen)
     assert any("lost is not defined" in one for one in seen)
 

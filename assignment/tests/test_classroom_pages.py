@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from assignment import pages
 from assignment.classroom import __main__ as classroom
 from assignment.classroom import decisions, leaderboard, overview, results, tables
 from assignment.classroom.handed_in import Handed, Person
-from assignment.commands import pages
 from assignment.judge import score
 from assignment.judge.case import Case
 from assignment.tests import class_made
@@ -125,7 +125,7 @@ def test_what_a_student_wrote_is_text_and_nothing_is_fetched(made):
     for path in [made / "report.html", *(made / "students").iterdir()]:
         page = path.read_text()
         assert "<img" not in page
-        assert page.count("<script>") == 1
+        assert page.count("<script") == 1
         assert "&lt;script&gt;" in page or path.name == "report.html"
         links = re.findall(r'(?:src|href)="([^"]*)"', page)
         assert all(re.fullmatch(r"#[\w.:-]+|students/\w+\.html", link) for link in links)

@@ -1,7 +1,6 @@
 """The handout's pages: whole, linked, and without a request to any other host."""
 
 import re
-import shutil
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,10 +12,10 @@ from assignment import release
 from assignment.commands import handout, page, report
 from assignment.handout import mathematics, website
 from assignment.handout.__main__ import main
+from assignment.tests import chromium
 from assignment.tests.pages import HANDOUT, ROOT
 from tests import operators
 
-BROWSER = [shutil.which(name) for name in ("chromium", "chromedriver")]
 WORDS = {"mask": "triton", "rstd": "rmsnorm", "causal": "flash_attention", "TF32": "numerics", "stride": "memory"}
 
 
@@ -139,28 +138,19 @@ def test_pyproject_says_where(tmp_path):
     assert handout.published(tmp_path / "nowhere") == ""
 
 
-@pytest.mark.skipif(not all(BROWSER), reason="needs Chromium: apt-get install chromium chromium-driver")
-def test_pages_are_searched_in_a_browser_without_a_server(site):
+@chromium.needed
+def test_pages_are_searched_in_a_browser_without_a_server(browser, site):
     """Five words lead to their chapters; no console error, from a disk and in the dark"""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: uv sync")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER[0]
-    for argument in ("--headless=new", "--no-sandbox", "--window-size=1400,1000"):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options, webdriver.ChromeService(BROWSER[1]))
-    try:
-        driver.implicitly_wait(10)
-        driver.get((site / "index.html").as_uri())
-        box = driver.find_element("css selector", "input.md-search__input")
-        box.click()
-        for word, chapter in WORDS.items():
-            box.clear()
-            box.send_keys(word)
-            assert driver.find_element("css selector", f'a.md-search-result__link[href*="/{chapter}.html"]'), word
-        for name in (one.name for one in operators.operators() if one.is_practice):
-            driver.get((site / "handout" / f"{name}.html").as_uri())
-            driver.execute_script("document.body.setAttribute('data-md-color-scheme', 'slate')")
-            assert driver.find_element("css selector", "h1")
-        assert driver.get_log("browser") == []
-    finally:
-        driver.quit()
+    browser.implicitly_wait(10)
+    chromium.opened(browser, site / "index.html")
+    box = browser.find_element("css selector", "input.md-search__input")
+    box.click()
+    for word, chapter in WORDS.items():
+        box.clear()
+        box.send_keys(word)
+        assert browser.find_element("css selector", f'a.md-search-result__link[href*="/{chapter}.html"]'), word
+    for name in (one.name for one in operators.operators() if one.is_practice):
+        browser.get((site / "handout" / f"{name}.html").as_uri())
+        browser.execute_script("document.body.setAttribute('data-md-color-scheme', 'slate')")
+        assert browser.find_element("css selector", "h1")
+    assert chromium.complaints(browser) == []

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -12,7 +11,7 @@ from assignment.commands.cli import parse_arguments
 from assignment.judge import checks, score
 from assignment.judge.case import Case
 from assignment.submission import UnusableSubmission
-from assignment.tests import class_made
+from assignment.tests import chromium, class_made
 from assignment.tests.class_made import FLASH, MARKUP, VALUES
 
 MAP = {
@@ -125,26 +124,12 @@ def test_who_watches_may_have_a_page(tmp_path, asked, fits):
         modes.choose(options, checks.declared())
 
 
-@pytest.mark.skipif(
-    not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs Chromium: apt-get install chromium"
-)
+@chromium.needed
 @pytest.mark.parametrize("width", [360, 1400])
-def test_a_browser_shows_it(tmp_path, width):
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: uv sync")
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+def test_a_browser_shows_it(browser, tmp_path, width):
     (tmp_path / "page.html").write_text(told({FLASH: WRONG, VALUES: FAULT}, scores=(20.0, 75.5)), encoding="utf-8")
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    try:
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        driver.get((tmp_path / "page.html").as_uri())
-        assert driver.get_log("browser") == []
-        assert "gradable here" in driver.title
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
-        assert driver.execute_script("return document.querySelectorAll('svg.map rect').length") == 20
-    finally:
-        driver.quit()
+    chromium.opened(browser, tmp_path / "page.html", width=width)
+    assert chromium.complaints(browser) == []
+    assert "gradable here" in browser.title
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.execute_script("return document.querySelectorAll('svg.map rect').length") == 20

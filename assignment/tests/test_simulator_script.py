@@ -5,9 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from assignment.tests.forked import python
 
@@ -175,8 +173,7 @@ Done = tuple[subprocess.CompletedProcess[str], Path]
 def right(tmp_path_factory: pytest.TempPathFactory) -> Done:
     """The run of a right script, with all options."""
     folder = tmp_path_factory.mktemp("right")
-    options = ("--report", "--plot", "rows.png", "--launch", "2", "--seed", "3")
-    return _run(folder, RIGHT, *options), folder / "rows.png"
+    return _run(folder, RIGHT, "--report", "--html", "right.html", "--seed", "3"), folder / "right.html"
 
 
 def test_right_script_succeeds(right: Done) -> None:
@@ -210,24 +207,9 @@ def test_report_counts(label: str, right: Done) -> None:
 
 
 def test_report_ends_with_pytorch(right: Done) -> None:
-    """What PyTorch moves is on the last line but one, before where the picture went."""
+    """What PyTorch moves is on the last line but one, before where the page went."""
     assert re.search(r"1 KB = 1000 B", right[0].stdout)
     assert re.search(r"PyTorch's own operations: read [\d.]+ KB, wrote [\d.]+ KB, filled [\d.]+ KB\n", right[0].stdout)
-
-
-def test_plot_follows_strides(right: Done) -> None:
-    """One program a row: four stripes lie over each other, for a row-major tensor and for a transposed one."""
-    pixels = np.asarray(Image.open(right[1]).convert("RGB")).astype(int)
-    tab20 = [(31, 119, 180), (174, 199, 232), (255, 127, 14), (255, 187, 120)]
-    programs = sum((number + 1) * (pixels == colour).all(-1) for number, colour in enumerate(tab20))
-    striped = sum(_runs(column) == [1, 2, 3, 4] for column in programs.T)
-    assert striped > 0.5 * pixels.shape[1]
-
-
-def _runs(column: np.ndarray) -> list[int]:
-    """The programs down a column of pixels, without what is no program's colour."""
-    touched = column[column > 0]
-    return touched[np.diff(touched, prepend=0) != 0].tolist()
 
 
 def test_fault_is_reported_without_traceback(tmp_path: Path) -> None:
@@ -305,9 +287,8 @@ BAD = {
     "a folder": (["folder"], "folder: expected a Python script, got a directory"),
     "a binary file": (["binary"], "binary: expected a Python script, got a binary file"),
     "another language": (["kernel.cu"], "kernel.cu: expected a Python script, got a file that is not Python: "),
-    "not a picture": (["--plot", "a.txt", "s.py"], "argument --plot: expected FILE.png in a folder that exists"),
-    "no number": (["--plot", "a.png", "--launch", "0", "s.py"], "argument --launch: expected a whole number from 1"),
-    "--launch alone": (["--launch", "1", "s.py"], "expected --plot FILE.png as well"),
+    "not a page": (["--html", "a.txt", "s.py"], "argument --html: expected FILE.html in a folder that exists"),
+    "no number": (["--l2", "0", "s.py"], "argument --l2: expected a whole number from 1"),
     "no script": ([], "the following arguments are required: SCRIPT"),
 }
 

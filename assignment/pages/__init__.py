@@ -3,14 +3,14 @@
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
 
-HERE = Path(__file__).parent / "templates"
-STYLE, SORT = ((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "sort.js"))
+HERE = Path(__file__).parent
 
 
 def _allowed(code: str) -> str:
@@ -18,10 +18,12 @@ def _allowed(code: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
 
 
-POLICY = (
-    f"default-src 'none'; style-src {_allowed(STYLE)}; script-src {_allowed(SORT)}; "
-    + "base-uri 'none'; form-action 'none'"
-)
+def policy(style: str, script: str) -> str:
+    """Return the Content-Security-Policy of a page that has these two, and fetches nothing."""
+    return (
+        f"default-src 'none'; style-src {_allowed(style)}; script-src {_allowed(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -52,8 +54,19 @@ def duration(seconds: float) -> str:
 class Pages:
     """The templates of some folders, those that all pages share last."""
 
-    def __init__(self, *folders: Path, **known: Any) -> None:
-        """Read templates from `folders` too; `known` are names that all of them may use."""
+    def __init__(
+        self, *folders: Path, scripts: Sequence[Path] = (HERE / "sort.js",), style: Path | None = None, **known: Any
+    ) -> None:
+        """Read templates from `folders` too.
+
+        Args:
+            scripts: the parts of the module of every page.
+            style: of every page, after what all share.
+            known: names that all templates may use.
+        """
+        sheets = [HERE / "style.css", *([style] if style else [])]
+        styles = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
+        code = "\n".join(script.read_text(encoding="utf-8") for script in scripts)
         self._made = jinja2.Environment(
             loader=jinja2.FileSystemLoader([*folders, HERE]),
             autoescape=True,
@@ -62,7 +75,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self._made.filters.update(number=number, percent=percent, duration=duration, breakable=breakable)
-        self._made.globals.update(policy=POLICY, style=Markup(STYLE), sort=Markup(SORT), **known)
+        self._made.globals.update(policy=policy(styles, code), style=Markup(styles), script=Markup(code), **known)
 
     def page(self, template: str, **data: Any) -> bytes:
         """Return a page."""
