@@ -21,7 +21,7 @@ def compiled(entries: Iterable[Entry]) -> list[Entry]:
     """Return the figures of all kernels, each kernel's together, by its constants."""
     found = [one for check in entries for one in check.get("compiled", ())]
     order = {kernel: i for i, kernel in enumerate(dict.fromkeys(one["kernel"] for one in found))}
-    return sorted(found, key=lambda one: (order[one["kernel"]], one["constants"]))
+    return sorted(found, key=lambda one: (order[one["kernel"]], one["constants"], one["case"]))
 
 
 @dataclass(frozen=True)

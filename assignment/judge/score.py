@@ -1,6 +1,5 @@
 """From the outcomes of single cases to a scored report: pure functions of data."""
 
-import itertools
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -215,7 +214,7 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "printed": sum(case.n_printed for case in result.cases),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
         "moved": _most_moved(result.cases),
-        "compiled": _of_cases(case.compiled for case in result.cases),
+        "compiled": _compiled(result.cases),
         "timings": [{"case": text.line(case.name), **case.timing} for case in result.cases if case.timing],
     }
 
@@ -231,13 +230,13 @@ def _most_moved(cases: Iterable[Case]) -> list[dict[str, Any]]:
     return [*found.values()]
 
 
-def _of_cases(listed: Iterable[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return what cases have listed, each entry once."""
-    found: list[dict[str, Any]] = []
-    for one in itertools.chain.from_iterable(listed):
-        if one not in found and len(found) < MAX_LISTED:
-            found.append(one)
-    return found
+def _compiled(cases: Iterable[Case]) -> list[dict[str, Any]]:
+    """Return the figures of kernels, with the first case that has them."""
+    found: dict[str, dict[str, Any]] = {}
+    for case in cases:
+        for one in case.compiled:
+            found.setdefault(str(one), {**one, "case": text.line(case.name)})
+    return [*found.values()][:MAX_LISTED]
 
 
 def mapped(result: CheckResult) -> Case | None:

@@ -121,7 +121,7 @@ def test_bytes_stand_beside_the_least():
 def test_kernels_are_shown_on_each_gpu():
     refused = {**KERNEL, "gpu": "B200", "error": f"out of registers {MARKUP}"}
     text = told({VALUES: Case("a", score.OK, compiled=(KERNEL, refused))})
-    assert "row_kernel ROWS=4 H100 NO 320 / 227 255 8 wgmma" in text_of(text)
+    assert "row_kernel ROWS=4; a H100 NO 320 / 227 255 8 wgmma" in text_of(text)
     assert "B200 does not compile: out of registers &lt;script&gt;" in text_of(text)
     assert 'id="compiled"' not in told()
 
