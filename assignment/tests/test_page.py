@@ -135,6 +135,7 @@ def test_the_roofline_has_what_was_timed():
     x, y = float(dot["cx"]), float(dot["cy"])
     (x0, y0), (x1, y1), _ = (map(float, point.split(",")) for point in roof.split())
     assert y > y0 + (y1 - y0) * (x - x0) / (x1 - x0)  # under the line
+    assert x == pytest.approx(83.9, abs=0.1)  # one of 0.2 to 2000 operations a byte, on 480 units
     assert "0.9 (0.8–1) 0.75" in text_of(text)
     assert "<circle" not in told({SPEED: dataclasses.replace(fast, timing={**TIMING, "gpu_bytes_per_s": 0})})
 
