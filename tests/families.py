@@ -33,6 +33,7 @@ VECTOR_SLACK = 0.1  # whose traffic may be so much of the largest tensor's
 REMEDIES = {
     "read": "load each element in one program, once, and keep it; a copy by PyTorch reads it once more",
     "written": "store each element once, in the output itself: a copy by PyTorch writes it once more",
+    "beside": "load from the inputs, and store to the results: what kernels copy is moved twice more",
 }
 
 
@@ -271,6 +272,16 @@ def moved_once(
             raise Mismatch(f"{nbytes:,} bytes of {name} are {verb} in a call, of {tensor_size:,}: expected all of them")
 
 
+def little_beside(costs: Any, tensors: Mapping[str, Tensor], copies: int) -> None:
+    """Raise Mismatch if all else that is moved is more than writing so many float32 copies and reading each once."""
+    copy = 4 * max(tensor.numel() for tensor in tensors.values())
+    if costs.beside > 2 * copies * copy * (1 + SLACK):
+        raise Mismatch(
+            f"{costs.beside:,} bytes are moved beside inputs and results, {costs.beside / copy:.1f} times a "
+            f"float32 copy of the largest input: expected at most {2 * copies} times\n  {REMEDIES['beside']}"
+        )
+
+
 def traffic(
     points: float,
     claim: str,
@@ -278,18 +289,19 @@ def traffic(
     cases: Cases,
     read: Sequence[str],
     written: Sequence[str],
-    beyond: Callable[[Any, Mapping[str, Tensor], Case], None] = lambda costs, tensors, case: None,
+    beyond: Callable[[Any, Mapping[str, Tensor], Case], None] | None = None,
 ) -> Test:
     """Return a check of the bytes that a call moves, counted exactly in the simulator.
 
     Bytes are those of the active lanes of every load, store and atomic, and what PyTorch's operations read and write
     between launches, copies of a tensor included: `x.clone()` and a kernel that reads the clone read x twice. Constant
-    fills cost nothing. The traffic of what is not named is not graded.
+    fills cost nothing. All else may be as much as a float32 copy of each of `read`, and the parts of each result that
+    is not in `written`.
 
     Args:
         read: inputs that are read once.
         written: results that are written once.
-        beyond: raises Mismatch for what else is too much, of costs, tensors by name and the case.
+        beyond: instead, raises Mismatch for what else is too much, of costs, tensors by name and the case.
     """
 
     @parametrized("case", cases)
@@ -300,7 +312,10 @@ def traffic(
         costs = costs_of(subject.function, *tensors, **case.options, expected=expected)
         named = operators.named(subject.function, tensors)
         moved_once(costs, named, expected, read, written)
-        beyond(costs, named, case)
+        if beyond:
+            beyond(costs, named, case)
+        else:
+            little_beside(costs, named, len(read) + len(expected) - len(written))
 
     return check_of(points, claim, "", test)
 

@@ -100,10 +100,21 @@ RULES = [
     ),
     Rule(
         "what is read of a copy is known by its labels",
-        f"{PLAYER}/session.py",
-        "groups[0], player.work.input_labels)",
-        "groups[0])",
-        ("no_kernel/read_again_from_a_part_of_a_large_copy",),
+        f"{SIMULATOR}/costs.py",
+        "read = [int(by_label[label]) for label in labels] or read",
+        'read = [_moved(t, {address(t)}, traffics, "loaded", host.read) for t in inputs]',
+        ("no_kernel/read_again_from_a_part_of_a_larger_copy",),
+    ),
+    Rule(
+        "what kernels copy is counted",
+        "tests/families.py",
+        "    if costs.beside > ",
+        "    if 0 > ",
+        (
+            "no_kernel/a_kernels_own_copy_read_again",
+            "no_kernel/a_clamped_copy_read_again",
+            "no_kernel/results_written_elsewhere_first",
+        ),
     ),
     Rule(
         "what nobody has written is known for every type",

@@ -13,6 +13,7 @@ from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Compiled, Failed, Fault, NoResult, Ok, Raised
 from assignment.judge.results import fits, same_bits, share_memory
+from assignment.protocol.program import Program
 from assignment.sandbox.worker_client import WorkerDied
 from tests import operators
 from tests.door import Costs, Results
@@ -167,23 +168,23 @@ class Run:
 
     def _has_launched(self, function: str) -> bool:
         """Return whether the last call has launched a kernel of a function whose work is that of kernels."""
-        return operators.about(function)["in_triton"] and any(step[0] == "launch" for step in self._steps())
+        return operators.about(function)["in_triton"] and bool(self._program().launches())
 
-    def _steps(self) -> Sequence[Any]:
-        """Return the steps of the program that was played last."""
-        return getattr(self._worker, "last", {}).get("steps", ())
+    def _program(self) -> Program:
+        """Return the program that was played last; an empty one of a call that was not recorded."""
+        return getattr(self._worker, "last", None) or Program()
 
     def is_dropped(self) -> bool:
         """Return whether Triton's tuner drops the configuration that was played last."""
         if getattr(self._worker, "has_asserted", False):
             return True
         pair, compiler = self._pool.pair(), self._pool.compiler()
-        return configurations.fits_nowhere(pair.last, pair.kernels, compiler, self._pool.stage.sources)
+        return configurations.fits_nowhere(self._program(), pair.kernels, compiler, self._pool.stage.sources)
 
     def steps(self) -> list[str]:
         """Return what host code did in the last call, step by step; nothing where it was not recorded."""
-        program = getattr(self._worker, "last", {})
-        return [text.line(step) for step in transcript.lines(program)] if program else []
+        names = [str(entry.get("name")) for entry in getattr(self._worker, "kernels", ())]
+        return [text.line(step) for step in transcript.lines(self._program(), names)]
 
     def printed(self) -> list[str]:
         """Return the lines that the submission has printed."""
@@ -228,9 +229,10 @@ class Run:
         except WorkerDied as error:
             self._remember(error)
             raise SubmissionError(error.status, str(error), error.ran) from error
-        if not configurations.is_as_asked(self._steps(), self.configuration):
+        launches = self._program().launches()
+        if not configurations.is_as_asked(launches, self.configuration):
             raise SubmissionError(score.FAIL, "an autotuned kernel was not launched in the configuration asked for")
-        self.n_configurations = max(self.n_configurations, configurations.among(self._steps()))
+        self.n_configurations = max(self.n_configurations, configurations.among(launches))
         if not isinstance(reply, Ok | NoResult):
             raise meant_by(reply)
         if isinstance(reply, Ok):

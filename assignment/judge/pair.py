@@ -19,6 +19,8 @@ from tests import operators
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from assignment.protocol.program import Program
+
 RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
 LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
 TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; others are compiled for an H100
@@ -54,7 +56,7 @@ class Pair:
             raise
         self.recorder, self._player = self._workers[:2]
         self.kernels: list[Any] = []  # what the recorder has described since its import
-        self.last: dict[str, Any] = {}  # the program that was played last
+        self.last: Program | None = None  # the program that was played last
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
     def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
@@ -125,14 +127,12 @@ class Pair:
         except program.Unreadable:  # of which the play tells
             return {}
         found: dict[str, dict[str, int]] = {}
-        steps = [step for step in asked["steps"] if step[0] == "warmup"]
-        for _, kernel, grid, arguments, options, key, line in steps[: MAX_COMPILED - self._n_compiled]:
+        for question in asked.questions()[: MAX_COMPILED - self._n_compiled]:
             self._n_compiled += 1
-            launch = ["launch", kernel, grid, arguments, options, None, False, line]
-            bare = program.written({"views": asked["views"], "lines": asked["lines"], "steps": [launch]})
+            bare = asked.part([question.launch]).encoded()
             header = {"kind": "compile", "sources": self._stage.sources, "programs": {target: 0}, "processes": 1}
             try:
-                came, results = self.compiler().ask({**header, "kernels": [*self.kernels, *asked["kernels"]]}, [bare])
+                came, results = self.compiler().ask({**header, "kernels": [*self.kernels, *asked.kernels]}, [bare])
                 reply = replies.read(came, len(results))
             except WorkerDied as error:
                 if not error.ran:
@@ -140,7 +140,7 @@ class Pair:
                 reply = None
             kernels = reply.kernels if isinstance(reply, Compiled) else ()
             compiled = next((kernel for kernel in kernels if kernel.registers), None)
-            found[key] = {name: getattr(compiled, name) for name in FIGURES} if compiled else {}
+            found[question.key] = {name: getattr(compiled, name) for name in FIGURES} if compiled else {}
         return found
 
     def _play(
@@ -149,7 +149,7 @@ class Pair:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
         from assignment.judge import program
 
-        self.last, self.has_asserted = {}, False
+        self.last, self.has_asserted = None, False
         if data is None or said is None:
             return (said.ended if said else None), []
         try:
@@ -157,11 +157,11 @@ class Pair:
         except program.Unreadable as error:
             self._forget()
             return said.ended or Failed(text.clean(str(error))), []
-        if request["kind"] == "sweep" and any(step[0] != "free" for step in checked["steps"]):
+        if request["kind"] == "sweep" and not checked.only_frees():
             self._forget()
             return None, []
-        self.kernels += checked["kernels"]
-        self.last = {**checked, "kernel names": {n: entry.get("name") for n, entry in enumerate(self.kernels)}}
+        self.kernels += checked.kernels
+        self.last = checked
         with self._all_ending():
             came, results = self._player.ask(request, [*tensors, data])
         reply = replies.read(came, len(results))
@@ -172,7 +172,7 @@ class Pair:
             return said.ended, []
         return reply, results
 
-    def _read(self, data: "Tensor") -> dict[str, Any]:
+    def _read(self, data: "Tensor") -> "Program":
         """Return a program, checked; the time that it takes is the submission's. Raises Unreadable."""
         from assignment.judge import program
 

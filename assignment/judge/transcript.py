@@ -1,14 +1,19 @@
 """A recorded program in words: what host code did, step by step, each with its line."""
 
-from typing import Any
+from collections.abc import Sequence
+
+from assignment.protocol.program import Constant, Foreign, Inputs, Launch, Operation, Program, Read, Step, Value
 
 MAX_STEPS = 40
 MAX_ARGUMENTS = 12  # of a launch, on a line
 
 
-def lines(program: dict[str, Any]) -> list[str]:
-    """Return each operation and launch behind its number and below its line, without the middle of a long program."""
-    told = [(text, _line(program, step)) for step in program["steps"] if (text := _step(program, *step))]
+def lines(program: Program, kernels: Sequence[str]) -> list[str]:
+    """Return each operation and launch behind its number and below its line, without the middle of a long program.
+
+    kernels are the names of those that steps refer to by number.
+    """
+    told = [(text, _line(program, step)) for step in program.steps if (text := _text(program, step, kernels))]
     numbered = [[f"{n:>4} {place}", f"     {text}"] for n, (text, place) in enumerate(told, 1)]
     left_out = [[f"     … {len(told) - MAX_STEPS} steps more …"]]
     if len(told) > MAX_STEPS:
@@ -16,42 +21,46 @@ def lines(program: dict[str, Any]) -> list[str]:
     return [line for lines in numbered for line in lines]
 
 
-def _line(program: dict[str, Any], step: list[Any]) -> str:
-    return program["lines"][step[-1]] if step[0] != "inputs" else ""
+def _line(program: Program, step: Step) -> str:
+    line = getattr(step, "line", None)
+    return "" if line is None else program.lines[line]
 
 
-def _step(program: dict[str, Any], name: str, *rest: Any) -> str:
+def _text(program: Program, step: Step, kernels: Sequence[str]) -> str:
     """Return what a step does; nothing for those that only keep the books."""
-    if name == "op":
-        operation, args, kwargs, views, _ = rest
-        given = [_value(program, value) for value in [*args, *kwargs.values()]]
-        made = ", ".join(_view(program, number) for number in views)
-        return f"{program['operations'][operation]}({', '.join(given)}) → {made}"
-    if name == "launch":
-        return _launch(program, *rest)
-    if name == "read":
-        return f"{rest[0]} reads a value, a stand-in's"
-    if name in ("constant", "foreign"):
-        return f"t{rest[0]} is memory that no operation made"
-    return f"the inputs are {', '.join(_view(program, number) for number in rest[0])}" if name == "inputs" else ""
+    match step:
+        case Operation(operation, args, kwargs, made):
+            given = [_value(program, value) for value in [*args, *kwargs.values()]]
+            views = ", ".join(_view(program, number) for number in made)
+            return f"{program.operations[operation]}({', '.join(given)}) → {views}"
+        case Launch():
+            return _launch(program, step, kernels)
+        case Read(operation):
+            return f"{operation} reads a value, a stand-in's"
+        case Constant(storage) | Foreign(storage):
+            return f"t{storage} is memory that no operation made"
+        case Inputs(views):
+            return f"the inputs are {', '.join(_view(program, number) for number in views)}"
+    return ""
 
 
-def _launch(program: dict[str, Any], kernel: int, grid: list[int], arguments: Any, options: Any, *_: Any) -> str:
-    names = program.get("kernel names", {})
-    given = [f"{name}={_value(program, value)}" for name, value in {**arguments, **options}.items()]
+def _launch(program: Program, launch: Launch, kernels: Sequence[str]) -> str:
+    number = launch.kernel
+    name = kernels[number] if number < len(kernels) else f"kernel {number}"
+    given = [f"{name}={_value(program, value)}" for name, value in {**launch.arguments, **launch.options}.items()]
     shown = given if len(given) <= MAX_ARGUMENTS else [*given[:MAX_ARGUMENTS], "…"]
-    return f"launch {names.get(kernel, f'kernel {kernel}')}[{', '.join(map(str, grid))}]({', '.join(shown)})"
+    return f"launch {name}[{', '.join(map(str, launch.grid))}]({', '.join(shown)})"
 
 
-def _value(program: dict[str, Any], value: Any) -> str:
+def _value(program: Program, value: Value) -> str:
     if isinstance(value, dict):
-        if "t" in value:
-            return _view(program, value["t"])
+        if isinstance(number := value.get("t"), int):
+            return _view(program, number)
         return str(next(iter(value.values()), ""))
     return f"[{', '.join(_value(program, item) for item in value)}]" if isinstance(value, list) else str(value)
 
 
-def _view(program: dict[str, Any], number: int) -> str:
+def _view(program: Program, number: int) -> str:
     """Return a view in words: "t3 float32 (64, 128)"; storages have the numbers, and views of one share it."""
-    storage, dtype, _, sizes, _ = program["views"][number]
-    return f"t{storage} {dtype} ({', '.join(map(str, sizes))})"
+    view = program.views[number]
+    return f"t{view.storage} {view.dtype} ({', '.join(map(str, view.sizes))})"

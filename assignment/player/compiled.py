@@ -7,6 +7,8 @@ import triton
 
 from assignment.compiling import build, launches
 from assignment.compiling.targets import TARGETS
+from assignment.protocol import program as programs
+from assignment.protocol.program import Launch, Program
 
 from . import arguments
 from .kernels import Kernels, Refused
@@ -19,18 +21,16 @@ Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
     """Reply with the kernels compiled by target; header["programs"] maps target to program."""
-    from assignment.protocol.wire import parse
-
     if header["kind"] == "load":
         return {"status": "ok"}, []
     kernels = Kernels(header["sources"], triton.jit)
-    programs = [parse(bytearray(data.numpy())) for data in tensors]
+    played = [programs.read(data) for data in tensors]
     kernels.add(header["kernels"])
     noted, stopped = [], {}
     for name, number in header["programs"].items():
         with launches.recorded(TARGETS[name]) as of_target:
             try:
-                _launch_all(programs[number], kernels, header["sources"])
+                _launch_all(played[number], kernels, header["sources"])
             except (CannotFollow, Refused, launches.LaunchRefused) as error:
                 stopped[name] = f"{type(error).__name__}: {error}"
         noted += of_target
@@ -38,35 +38,34 @@ def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
     return {"status": "compiled", "kernels": [kernel.as_json() for kernel in built], "stopped": stopped}, []
 
 
-def _launch_all(program: dict[str, Any], kernels: Kernels, sources: dict[str, str]) -> None:
+def _launch_all(program: Program, kernels: Kernels, sources: dict[str, str]) -> None:
     """Record all launches of a program; raises CannotFollow, Refused, LaunchRefused."""
     memory = _Memory(program)
-    for name, *rest in program["steps"]:
-        if name == "launch":
-            try:
-                _launch(memory, kernels, rest)
-            except launches.LaunchRefused as error:
-                raise launches.LaunchRefused(f"{error}\n{told(sources, program['lines'][rest[-1]])}") from error
+    for launch in program.launches():
+        try:
+            _launch(memory, kernels, launch)
+        except launches.LaunchRefused as error:
+            raise launches.LaunchRefused(f"{error}\n{told(sources, program.lines[launch.line])}") from error
 
 
-def _launch(memory: "_Memory", kernels: Kernels, launch: list[Any]) -> None:
+def _launch(memory: "_Memory", kernels: Kernels, launch: Launch) -> None:
     """Record one launch, with every configuration of an autotuned kernel."""
-    number, grid, given, options, others, *_ = launch
-    tuning = next(launches.tunings) if others else -1
-    for configuration in others or [{}]:
+    given, options = launch.arguments, launch.options
+    tuning = next(launches.tunings) if launch.configurations else -1
+    for configuration in launch.configurations or [{}]:
         values = {**given, **{name: value for name, value in configuration.items() if name in given}}
         settings = {**options, **{name: value for name, value in configuration.items() if name not in given}}
         decoded = {name: arguments.of_launch(v, memory.view, kernels) for name, v in {**values, **settings}.items()}
-        kernel = kernels[number]  # which may use the fields of its arguments
+        kernel = kernels[launch.kernel]  # which may use the fields of its arguments
         with launches.tuned(", ".join(f"{name}={value}" for name, value in configuration.items()), tuning):
-            kernel[tuple(grid)](**decoded)
+            kernel[tuple(launch.grid)](**decoded)
 
 
 class _Memory:
     """Memory of the right size, without contents: only its address and dtype count."""
 
-    def __init__(self, program: dict[str, Any]) -> None:
-        self._views = program["views"]
+    def __init__(self, program: Program) -> None:
+        self._views = program.views
         self._held: dict[int, torch.UntypedStorage] = {}
         self._sizes: dict[int, int] = {}
         for number, dtype, offset, sizes, strides in self._views:

@@ -12,14 +12,16 @@ from typing import Any
 import torch
 import triton
 
+from assignment.protocol import program as programs
 from assignment.protocol import sticky, timed, whose
+from assignment.protocol.program import Launch, Program
 from assignment.protocol.requests import moved
-from assignment.protocol.wire import WHOLE_STORAGE_UP_TO, parse
+from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.simulator import calls
 from assignment.simulator.costs import tensors_in as strided
 
 from .kernels import Kernels, Refused
-from .play import MAX_NOTE, InKernel, Program, Turn, described, spoil
+from .play import MAX_NOTE, InKernel, Turn, described, spoil
 from .prepared import Prepared
 from .storages import CannotFollow, Storages, laid_out
 
@@ -63,12 +65,12 @@ class Session:
         if header["kind"] in timed.HANDLERS:
             return timed.answer(self._function, header)
         *inputs, data = tensors
-        program = parse(bytearray(data.numpy()))
+        program = programs.read(data)
         if header["kind"] in ON_SLOTS:
             return {"status": "ok", "groups": [], "bare": False, **ON_SLOTS[header["kind"]](self, player, program)}, []
         groups = player.play(program, moved(inputs, DEVICE))
         results = moved([tensor for group in groups for tensor in group], "cpu")
-        return {"status": "ok", "groups": [len(group) for group in groups], "bare": program["bare"]}, results
+        return {"status": "ok", "groups": [len(group) for group in groups], "bare": program.bare}, results
 
     def _warm_up(self, player: "OnGpu", program: Program) -> dict[str, Any]:
         """Play a program on the first slot, so that its one-time allocations are made."""
@@ -128,7 +130,7 @@ class OnGpu:
         turn = self.turn(program, tensors)
         with torch.no_grad():
             turn.run()
-            return [[turn.view(number) for number in group] for group in program["results"]]
+            return [[turn.view(number) for number in group] for group in program.results]
 
     def turn(self, program: Program, tensors: list[torch.Tensor]) -> "_TurnOnGpu":
         """Return a play that has not begun."""
@@ -141,22 +143,22 @@ class _TurnOnGpu(Turn):
     # seconds of the launches that have alternatives, where they are timed
     tuned: list[float] | None = None
 
-    def _launch(self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, *more: Any) -> None:
-        if self.tuned is None or len(alternatives or ()) < 2:
-            super()._launch(kernel, grid, given, options, alternatives, *more)
+    def _launch(self, launch: Launch) -> None:
+        if self.tuned is None or not launch.is_tuned:
+            super()._launch(launch)
             return
         try:
-            times = [self._seconds(kernel, grid, given, options, alternatives, *more) for _ in range(TRIALS)]
+            times = [self._seconds(launch) for _ in range(TRIALS)]
             self.tuned.append(statistics.median(times[1:]))
         except InKernel as error:
             if not isinstance(error.error, triton.runtime.errors.TritonError):
                 raise
             self.tuned.append(NEVER_S)  # it does not fit this GPU
 
-    def _seconds(self, *launch: Any) -> float:
+    def _seconds(self, launch: Launch) -> float:
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         marks[0].record()
-        super()._launch(*launch)
+        super()._launch(launch)
         marks[1].record()
         marks[1].synchronize()
         return marks[0].elapsed_time(marks[1]) / 1e3
@@ -167,8 +169,8 @@ class _TurnOnGpu(Turn):
         if is_made_of_nothing and any(argument.name == "device" for argument in func._schema.arguments):
             kwargs = {**kwargs, "device": DEVICE}
         result = func(*args, **kwargs)  # theirs
-        view = self._program["views"][views[0]] if len(views) == 1 and isinstance(result, torch.Tensor) else None
-        return laid_out(result, view) if view and view[0] not in self._player.storages else result
+        view = self._program.views[views[0]] if len(views) == 1 and isinstance(result, torch.Tensor) else None
+        return laid_out(result, view) if view and view.storage not in self._player.storages else result
 
     def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:

@@ -9,7 +9,7 @@ import ast
 import builtins
 import functools
 import keyword
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import triton
@@ -46,7 +46,7 @@ class Kernels:
         self._values = Values(self._known)
         self._fields: set[str] = set()
 
-    def add(self, entries: list[dict[str, Any]]) -> None:
+    def add(self, entries: Sequence[dict[str, Any]]) -> None:
         """Append to the table; entries may refer to each other in any order."""
         self._table.entries += entries
         self._fields |= set(attributes_in(entries))

@@ -29,7 +29,7 @@ abs abs_ acos add add_ addbmm addcdiv addcdiv_ addcmul addcmul_ addmm addmm_ add
 argmin argsort asin atan atan2 baddbmm baddbmm_ bitwise_and bitwise_left_shift bitwise_not bitwise_or
 bitwise_right_shift bitwise_xor bmm bucketize ceil ceil_ clamp clamp_ clamp_max clamp_max_ clamp_min clamp_min_ cos
 cosh count_nonzero cummax cummin cumprod cumsum cumsum_ div div_ dot eq erf erfc exp exp_ exp2 exp2_ expm1 expm1_ floor
-floor_ floor_divide fmax fmin fmod frac ge gt heaviside hypot index_add index_add_ isfinite isinf isnan isneginf
+floor_ floor_divide fmax fmin fmod frac ge gelu gt heaviside hypot index_add index_add_ isfinite isinf isnan isneginf
 isposinf ldexp le lerp log log_ log10 log1p log2 log2_ logaddexp logaddexp2 logcumsumexp logical_and logical_not
 logical_or logical_xor logsumexp lt matmul max maximum mean min minimum mm mul mul_ mv nan_to_num nan_to_num_
 nansum native_layer_norm ne neg neg_ nonzero norm outer pow pow_ prod reciprocal reciprocal_ relu relu_ remainder round

@@ -8,6 +8,21 @@ import torch
 import triton
 
 from assignment.protocol import whose
+from assignment.protocol.program import (
+    Again,
+    Constant,
+    Foreign,
+    Free,
+    Inputs,
+    Launch,
+    Operation,
+    Program,
+    Read,
+    Step,
+    Value,
+    View,
+    WarmUp,
+)
 from assignment.simulator import calls, undefined
 from assignment.simulator.costs import HostTraffic
 from assignment.simulator.costs import tensors_in as strided
@@ -18,10 +33,9 @@ from . import arguments, operations
 from .kernels import Kernels, Refused
 from .labels import CONSTANT, FOREIGN
 from .lines import told
-from .storages import CannotFollow, Storages, check_fits, describe
+from .storages import CannotFollow, Storages, check_fits
 from .work import Work
 
-Program = dict[str, Any]
 MAX_POISON = 1 << 30  # bytes
 MAX_NOTE = 1_000  # characters of a message
 FUSED = ("_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
@@ -89,7 +103,7 @@ class Player:
                 self.work.begin(header["about"], is_backward, tensors, header["kind"] == "costs")
             turn = Turn(self, program, tensors, seen)
             turn.run()
-            turn.played.groups = [[turn.view(number) for number in group] for group in program["results"]]
+            turn.played.groups = [[turn.view(number) for number in group] for group in program.results]
             return turn.played, seen
 
 
@@ -98,53 +112,63 @@ class Turn:
 
     def __init__(self, player: Player, program: Program, tensors: Sequence[torch.Tensor], seen: calls.Call) -> None:
         self._player, self._program, self._tensors, self._seen = player, program, tensors, seen
-        self._lines = [told(player.sources, text) for text in program["lines"]]
+        self._lines = [told(player.sources, text) for text in program.lines]
         self._views: dict[int, torch.Tensor] = {}
-        self._does = {name: getattr(self, f"_{name}") for name in STEPS}
         self.played = Played()
-        player.kernels.add(program["kernels"])
+        player.kernels.add(program.kernels)
 
     def run(self) -> None:
-        for name, *rest in self._program["steps"]:
-            self._does[name](*rest)
+        for step in self._program.steps:
+            self._take(step)
+
+    def _take(self, step: Step) -> None:
+        match step:
+            case Operation():
+                self._operate(step)
+            case Launch():
+                self._launch(step)
+            case Inputs(views):
+                self._bind_inputs(views)
+            case Free(storages):
+                self._free({*storages})
+            case Read(line=line):
+                self.played.reads.append(self._lines[line])
+            case Constant():
+                self._make_constant(step)
+            case Foreign():
+                self._make_foreign(step)
+            case Again():
+                self._seen.begin_again()
+            case WarmUp():
+                pass  # a question of host code: nothing is played
 
     def view(self, number: int) -> torch.Tensor:
         """Return the tensor of a view, made once: a storage keeps its number."""
         if number not in self._views:
-            view = self._program["views"][number]
+            view = self._program.views[number]
             self._views[number] = self._player.storages.view(view)
-            self._use(view[0])
+            self._use(view.storage)
         return self._views[number]
 
     def _use(self, number: int) -> None:
         self.played.used[number] = self._player.storages[number].nbytes()
 
-    def _inputs(self, views: list[int]) -> None:
+    def _bind_inputs(self, views: list[int]) -> None:
         if len(views) != len(self._tensors):
             raise CannotFollow("expected a call's own inputs, got others: leave inputs as they are")
         for number, tensor in zip(views, self._tensors, strict=True):
-            storage, *described = self._program["views"][number]
-            if described != describe(tensor):
+            view = self._program.views[number]
+            if view != View.of(tensor, view.storage):
                 raise CannotFollow(
                     "expected inputs in their own shapes and strides, got others: leave inputs as they are"
                 )
-            self._player.storages.bind(storage, tensor)
-            self.played.inputs.add(storage)
+            self._player.storages.bind(view.storage, tensor)
+            self.played.inputs.add(view.storage)
 
-    def _free(self, numbers: list[int]) -> None:
-        gone = set(numbers)
-        self._views = {n: t for n, t in self._views.items() if self._program["views"][n][0] not in gone}
+    def _free(self, gone: set[int]) -> None:
+        self._views = {n: t for n, t in self._views.items() if self._program.views[n].storage not in gone}
         for number in gone:
             self._player.work.forget(self._player.storages.free(number))
-
-    def _warmup(self, *_: Any) -> None:
-        """Play a query of host code for a kernel's resources."""
-
-    def _mark(self, name: str) -> None:
-        self._seen.begin_again()
-
-    def _read(self, name: str, line: int) -> None:
-        self.played.reads.append(self._lines[line])
 
     def _fused(self, name: str, line: int) -> None:
         name = "scaled_dot_product_attention" if any(part in name for part in SDPA) else name
@@ -153,25 +177,26 @@ class Turn:
                 f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}"
             )
 
-    def _constant(self, number: int, content: str, line: int) -> None:
-        tensor = self._player.storages.constant(number, content)
+    def _make_constant(self, step: Constant) -> None:
+        tensor = self._player.storages.constant(step.storage, step.content)
         if tensor.numel():
-            self._player.work.made(tensor, CONSTANT).place = self._lines[line]
+            self._player.work.made(tensor, CONSTANT).place = self._lines[step.line]
 
-    def _foreign(self, number: int, line: int) -> None:
-        size = dict(map(tuple, self._program["storages"])).get(number, 0)
+    def _make_foreign(self, step: Foreign) -> None:
+        number = step.storage
         if number not in self._player.storages:
-            self._player.storages.bind(number, self._poison(size))
+            self._player.storages.bind(number, self._poison(self._program.storages.get(number, 0)))
         whole = spoil(self._player.storages[number])
-        self._player.work.made(whole, FOREIGN).place = self._lines[line]
+        self._player.work.made(whole, FOREIGN).place = self._lines[step.line]
 
     # operations of PyTorch
 
-    def _op(self, operation: int, args: Any, kwargs: Any, views: list[int], line: int) -> None:
-        name = self._program["operations"][operation]
+    def _operate(self, step: Operation) -> None:
+        operation, args, kwargs, views, line = step
+        name = self._program.operations[operation]
         func = operations.find(name)
         if func is None or holds_unknown(args) or holds_unknown(kwargs):
-            self._skip(name, args, kwargs, views, line)
+            self._skip(name, step)
             return
         if not self._player.work.needs_kernels and not operations.is_usual(func):
             self._player.work.doubt(
@@ -224,28 +249,29 @@ class Turn:
             undefined.fill(tensor)
 
     def _bind(self, outputs: list[torch.Tensor], views: list[int], line: int) -> None:
-        described = [self._program["views"][number] for number in views]
-        if [describe(tensor) for tensor in outputs] != [view[1:] for view in described]:
+        described = [self._program.views[number] for number in views]
+        if [View.of(tensor)[1:] for tensor in outputs] != [view[1:] for view in described]:
             raise CannotFollow(
                 "a shape depends on values: expected the same one for all inputs of a shape; use a mask, torch.where\n"
                 f"{self._lines[line]}"
             )
         for view, tensor in zip(described, outputs, strict=True):
-            self._player.storages.bind(view[0], tensor)
-            self._use(view[0])
+            self._player.storages.bind(view.storage, tensor)
+            self._use(view.storage)
 
-    def _skip(self, name: str, args: Any, kwargs: Any, views: list[int], line: int) -> None:
+    def _skip(self, name: str, step: Operation) -> None:
         """Skip an operation that is not played: what it makes, or changes, is NaN."""
+        line = step.line
         self._fused(name, line)
-        sizes = dict(map(tuple, self._program["storages"]))
-        for number in views:
-            view = self._program["views"][number]
-            if view[0] not in self._player.storages:
-                check_fits(view, sizes.get(view[0], 0))
-                self._player.storages.bind(view[0], self._poison(sizes[view[0]]))
-        targets = [self.view(number) for number in views]
-        if name.partition(".")[0].endswith("_") and not views:
-            targets = [self.view(number) for number in tensors_in(args)]
+        for number in step.made:
+            view = self._program.views[number]
+            if view.storage not in self._player.storages:
+                size = self._program.storages.get(view.storage, 0)
+                check_fits(view, size)
+                self._player.storages.bind(view.storage, self._poison(size))
+        targets = [self.view(number) for number in step.made]
+        if name.partition(".")[0].endswith("_") and not step.made:
+            targets = [self.view(number) for number in tensors_in(step.args)]
         for target in targets:
             spoil(target.untyped_storage())
         self._player.work.computed(name.rpartition(".")[0], self._lines[line], targets)
@@ -265,34 +291,30 @@ class Turn:
 
     # launches
 
-    def _launch(
-        self, kernel: int, grid: list[int], given: Any, options: Any, alternatives: Any, has_allocator: bool, line: int
-    ) -> None:
+    def _launch(self, launch: Launch) -> None:
+        line = self._lines[launch.line]
         try:
-            values, settings = self._arguments(given), self._arguments(options)
+            values, settings = self._arguments(launch.arguments), self._arguments(launch.options)
         except Refused as error:
-            raise Refused(f"{error}\n{self._lines[line]}") from error
-        function = self._player.kernels[kernel]  # which may use the fields of its arguments
+            raise Refused(f"{error}\n{line}") from error
+        function = self._player.kernels[launch.kernel]  # which may use the fields of its arguments
         if not self._player.work.needs_kernels:
             what = f"kernel {function.__name__} is launched; this problem is for PyTorch alone: use its operations"
-            self._player.work.accuse(f"{what}\n{self._lines[line]}")
-        triton.set_allocator(self._allocate if has_allocator else NullAllocator())
+            self._player.work.accuse(f"{what}\n{line}")
+        triton.set_allocator(self._allocate if launch.has_allocator else NullAllocator())
         try:
-            function[tuple(grid)](**values, **settings)
+            function[tuple(launch.grid)](**values, **settings)
         except (MemoryFault, Refused):
             raise
         except Exception as error:
-            raise InKernel(error, self._lines[line]) from error
+            raise InKernel(error, line) from error
 
     def _allocate(self, size: int, alignment: int, stream: int | None) -> torch.Tensor:
         """Stand in for the submission's own allocator."""
         return torch.empty(size, dtype=torch.int8, device=self._player.storages.device)
 
-    def _arguments(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _arguments(self, given: dict[str, Value]) -> dict[str, Any]:
         return {name: arguments.of_launch(value, self.view, self._player.kernels) for name, value in given.items()}
-
-
-STEPS = ("warmup", "inputs", "free", "mark", "read", "constant", "foreign", "op", "launch")
 
 
 def spoil(storage: torch.UntypedStorage) -> torch.Tensor:
@@ -306,18 +328,18 @@ def place_of(tensor: torch.Tensor) -> tuple[int, int]:
     return storage.data_ptr(), storage.nbytes()
 
 
-def holds_unknown(value: Any) -> bool:
+def holds_unknown(value: Value) -> bool:
     """Return whether an argument is of a kind that programs lack: a generator, a sparse tensor."""
     if isinstance(value, dict):
         return "x" in value or any(map(holds_unknown, value.values()))
     return isinstance(value, list) and any(map(holds_unknown, value))
 
 
-def tensors_in(value: Any) -> Iterator[int]:
+def tensors_in(value: Value) -> Iterator[int]:
     """Yield the views among arguments."""
     if isinstance(value, dict):
-        if "t" in value:
-            yield value["t"]
+        if isinstance(number := value.get("t"), int):
+            yield number
     elif isinstance(value, list):
         for item in value:
             yield from tensors_in(item)

@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 
+from assignment.protocol import program as programs
 from assignment.protocol import whose
 from assignment.protocol.probes import Inputs
-from assignment.simulator.costs import summary
+from assignment.protocol.program import Program
+from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
 
 from .kernels import Refused
@@ -36,11 +38,9 @@ class Session:
             return {"status": "ok"}, []
         assert self._player is not None
         *inputs, data = tensors
-        from assignment.protocol.wire import parse
+        return self._play(self._player, programs.read(data), header, inputs)
 
-        return self._play(self._player, parse(bytearray(data.numpy())), header, inputs)
-
-    def _play(self, player: Player, program: Any, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
+    def _play(self, player: Player, program: Program, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
         before = Inputs(inputs)
         try:
             played, seen = player.play(program, header, inputs)
@@ -63,7 +63,7 @@ class Session:
             player.work.returned(group)
         if header["kind"] == "costs":
             found = summary(seen, played.host, inputs, groups[0], player.work.input_labels)
-            figures = [torch.tensor(found[name], dtype=torch.int64) for name in ("read", "tile_rows", "written")]
+            figures = [torch.tensor(found[name], dtype=torch.int64) for name in COSTS]
         elif header["kind"] == "largest":
             figures = [torch.tensor(largest(played))]
         elif header["kind"] == "kept":
@@ -75,7 +75,7 @@ class Session:
         reply = {
             "status": "ok",
             "groups": [len(group) for group in groups],
-            "bare": program["bare"],
+            "bare": program.bare,
             "notes": told(
                 [
                     *never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"]),
@@ -89,9 +89,9 @@ class Session:
         }
         return reply, [tensor for group in groups for tensor in group]
 
-    def _misuse(self, player: Player, program: Any, before: Inputs, played: Played) -> str:
+    def _misuse(self, player: Player, program: Program, before: Inputs, played: Played) -> str:
         """Return what a call did to its inputs, or returned that is not a new tensor."""
-        results = {program["views"][number][0] for group in program["results"] for number in group}
+        results = program.result_storages()
         first = played.groups[0] if played.groups else []
         if (position := before.written_to()) is not None:
             return f"argument {position} was written to: inputs must stay as they are"
@@ -110,16 +110,14 @@ def largest(played: Played) -> int:
     return max([played.host.largest, *others])
 
 
-def kept(player: Player, program: Any, played: Played) -> int:
+def kept(player: Player, program: Program, played: Played) -> int:
     """Return the bytes of memory that a call used and that live on.
 
     Its inputs and the memory of its results are not counted.
     """
     living = [number for number in played.used if number in player.storages and number not in played.inputs]
-    results = {number for group in program["results"] for number in group}
-    returned = {program["views"][n][0] for n in results}
     size_of = sum(tensor.numel() * tensor.itemsize for group in played.groups for tensor in group)
-    return max(0, sum(played.used[number] for number in {*living, *returned}) - size_of)
+    return max(0, sum(played.used[number] for number in {*living, *program.result_storages()}) - size_of)
 
 
 def told(texts: Iterable[str]) -> list[str]:

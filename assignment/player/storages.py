@@ -2,9 +2,10 @@
 
 import base64
 import binascii
-from typing import Any
 
 import torch
+
+from assignment.protocol.program import View
 
 MAX_CONSTANT = 1 << 20  # bytes
 
@@ -62,7 +63,7 @@ class Storages:
         self.bind(number, tensor)
         return tensor
 
-    def view(self, view: list[Any]) -> torch.Tensor:
+    def view(self, view: View) -> torch.Tensor:
         """Return the tensor that a view describes."""
         number, dtype, offset, sizes, strides = view
         kind = getattr(torch, dtype)
@@ -71,33 +72,23 @@ class Storages:
         return torch.empty(0, dtype=kind, device=self.device).set_(storage, offset, sizes, strides)
 
 
-def laid_out(tensor: torch.Tensor, view: list[Any]) -> torch.Tensor:
+def laid_out(tensor: torch.Tensor, view: View) -> torch.Tensor:
     """Return the tensor with the strides of a view, copied if they differ.
 
     Some operations choose strides by device.
     """
     _, dtype, offset, sizes, strides = view
-    found = describe(tensor)
-    if found[1:] == [offset, sizes, strides] or [found[0], found[2]] != [dtype, sizes]:
+    found = View.of(tensor)
+    if found[2:] == view[2:] or (found.dtype, found.sizes) != (dtype, sizes):
         return tensor
     last = offset + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True)) if tensor.numel() else 0
     whole = torch.empty(last + 1, dtype=tensor.dtype, device=tensor.device)
     return whole.as_strided(sizes, strides, offset).copy_(tensor)
 
 
-def check_fits(view: list[Any], nbytes: int) -> None:
+def check_fits(view: View, nbytes: int) -> None:
     """Raise CannotFollow if a view reaches beyond so many bytes."""
     _, dtype, offset, sizes, strides = view
     last = offset + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
     if all(sizes) and (last + 1) * getattr(torch, dtype).itemsize > nbytes:
         raise CannotFollow("a tensor reaches beyond its memory: expected a view inside of it; look at as_strided")
-
-
-def describe(tensor: torch.Tensor) -> list[Any]:
-    """Return a view's description of a tensor, without the number."""
-    return [
-        str(tensor.dtype).removeprefix("torch."),
-        tensor.storage_offset(),
-        list(tensor.shape),
-        list(tensor.stride()),
-    ]

@@ -169,20 +169,19 @@ def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -
 
 
 def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
-    """Return the bytes that the call reads of each input and writes of each result.
+    """Return the bytes that the call reads of each input, writes of each result, and writes elsewhere.
 
     The last group holds the figures. The second call is measured: tuning, and workspaces that are
     made only once, are then done.
     """
-    from assignment.simulator.costs import HostTraffic, summary
+    from assignment.simulator.costs import COSTS, HostTraffic, summary
 
     results(function(*tensors, **header["options"]))  # theirs
     seen.launches.clear()
     with HostTraffic() as host:
         outputs, bare = results(function(*tensors, **header["options"]))  # theirs
     figures = summary(seen, host, tensors, outputs)
-    numbers = [figures["read"], figures["tile_rows"], figures["written"]]
-    return [outputs, [torch.tensor(row, dtype=torch.int64) for row in numbers]], bare
+    return [outputs, [torch.tensor(figures[name], dtype=torch.int64) for name in COSTS]], bare
 
 
 def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:

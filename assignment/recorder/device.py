@@ -12,6 +12,7 @@ import torch
 import triton
 from torch.overrides import TorchFunctionMode
 
+from assignment.protocol.program import Read
 from assignment.simulator.host import Driver
 from assignment.simulator.one_gpu import answer_as
 from assignment.simulator.streams import GPU
@@ -57,7 +58,7 @@ class OnGpu(TorchFunctionMode):
         if func in (_device, _is_cuda, _is_cpu, torch.Tensor.get_device):
             return self._where(func, args[0])
         if func in _LEAVING:
-            self._tape.step("read", _LEAVING[func], self._tape.line())
+            self._tape.step(Read(_LEAVING[func], self._tape.line()))
         if func in _MOVES:
             return self._moved(func, args, kwargs)
         if func is torch.Tensor.type and len(args) == 1 and not kwargs:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import triton.language as tl
 
+from assignment.protocol.program import Arguments, Launch, Value, WarmUp
 from assignment.simulator.triton_private import (
     Autotuner,
     JITCallable,
@@ -25,7 +26,7 @@ from assignment.simulator.triton_private import (
 
 from .faults import noted
 from .kernels import Described, advice, kind_of
-from .tape import Json, Tape
+from .tape import Tape
 from .wanted import Compiled, Wanted
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -53,7 +54,7 @@ class Launcher:
         self._of_thread = threading.local()
         # of compiled kernels, by key: what the judge has told
         self.figures: dict[str, dict[str, int]] = {}
-        self.target: Json = ""  # the GPU that host code hears of
+        self.target: str | dict[str, Any] = ""  # the GPU that host code hears of
         # whether host code has heard of figures, which every GPU has its own of
         self.were_asked = False
         self._configurations: int | list[int] = 0
@@ -66,12 +67,12 @@ class Launcher:
         Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
 
     @property
-    def _alternatives(self) -> Json:
+    def _alternatives(self) -> list[Arguments] | None:
         """The configurations of the autotuned kernel that this thread is launching; None if it is not tuned."""
         return getattr(self._of_thread, "alternatives", None)
 
     @_alternatives.setter
-    def _alternatives(self, configurations: Json) -> None:
+    def _alternatives(self, configurations: list[Arguments] | None) -> None:
         self._of_thread.alternatives = configurations
 
     def choose(self, configurations: int | list[int]) -> None:
@@ -121,19 +122,19 @@ class Launcher:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _note(self, kernel: Any, sizes: list[int], arguments: Json, options: Json) -> None:
+    def _note(self, kernel: Any, sizes: list[int], arguments: Arguments, options: Arguments) -> None:
         number = self._kernels.number(kernel)
         has_allocator = not isinstance(allocator(), NullAllocator)
         described = arguments, options, self._alternatives, has_allocator
-        self._tape.step("launch", number, sizes, *described, self._tape.line())
+        self._tape.step(Launch(number, sizes, *described, self._tape.line()))
 
-    def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Json, Json]:
+    def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Arguments, Arguments]:
         """Return the arguments and the options of a launch as JSON."""
         parameters = {param.name: param for param in kernel.params}
         options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in parameters}
         return {name: self._argument(parameters[name], value) for name, value in values.items()}, options
 
-    def _argument(self, parameter: Any, value: Any) -> Json:
+    def _argument(self, parameter: Any, value: Any) -> Value:
         """Return what a parameter gets as JSON; raises TypeError where Triton's launcher would raise."""
         if parameter.is_constexpr:
             return self.encode(parameter.name, value)
@@ -142,9 +143,9 @@ class Launcher:
         _expect_launchable(parameter.name, value)
         return self.encode(parameter.name, value)
 
-    def ask_for(self, key: str, kernel: Any, arguments: Json, options: Json) -> None:
+    def ask_for(self, key: str, kernel: Any, arguments: Arguments, options: Arguments) -> None:
         """Tell the judge that the call depends on figures of this kernel that are not known yet."""
-        self._tape.step("warmup", self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line())
+        self._tape.step(WarmUp(self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line()))
 
     @property
     def chunk(self) -> int:
@@ -155,7 +156,7 @@ class Launcher:
         """Return the dtype of a view."""
         return self._tape.dtype(view)
 
-    def encode(self, name: str, value: Any, depth: int = 0) -> Json:
+    def encode(self, name: str, value: Any, depth: int = 0) -> Value:
         """Return an argument of a launch as JSON; raises TypeError if a kernel cannot take it."""
         if depth > MAX_DEPTH:
             raise TypeError(f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one")
@@ -183,7 +184,7 @@ class Launcher:
             )
         return self._tape.view(tensor)
 
-    def _descriptor(self, name: str, value: TensorDescriptor) -> Json:
+    def _descriptor(self, name: str, value: TensorDescriptor) -> Value:
         return {
             "descriptor": self._pointer(name, value.base),
             "shape": [int(size) for size in value.shape],
@@ -215,7 +216,7 @@ class Launcher:
         finally:
             tuner.nargs, self._alternatives = None, None
 
-    def _configuration(self, config: Any) -> Json:
+    def _configuration(self, config: Any) -> Arguments:
         return {name: self.encode(name, value) for name, value in config.all_kwargs().items()}
 
     def _trial(self, tuner: Any, config: Any, args: Any, kwargs: Any) -> None:

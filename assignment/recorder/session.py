@@ -70,7 +70,7 @@ class Session:
             reply = {"status": "broken", "message": said}
         program = self._tape.take(self._new_kernels(), groups, bare)
         reply["asked"] = self._asks_at_import or self._answers.were_asked or self._launcher.were_asked
-        return reply, [torch.frombuffer(bytearray(program), dtype=torch.uint8)]
+        return reply, [program.encoded()]
 
     def _load(self, header: dict[str, Any]) -> Reply:
         self._launcher.install()
@@ -113,7 +113,7 @@ class Session:
 
     def begin_again(self) -> None:
         """Record that the judge's handler calls the function a second time."""
-        self._tape.mark("again")
+        self._tape.begin_again()
 
 
 def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:

@@ -7,7 +7,6 @@ are. A storage keeps its number while it lives: a weak reference holds its addre
 
 import base64
 import ctypes
-import json
 import math
 import sys
 import threading
@@ -20,10 +19,23 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from assignment.protocol.program import (
+    Again,
+    Constant,
+    Foreign,
+    Free,
+    Inputs,
+    Operation,
+    Program,
+    Read,
+    Step,
+    Value,
+    View,
+)
+
 from . import bodies
 from .faults import Faults, noted
 
-Json = Any
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
 FILLED_UP_TO = 64 << 20  # bytes of fresh memory; larger ones are zero pages
 SWEEP_EVERY = 64  # steps
@@ -88,35 +100,27 @@ class Tape(TorchDispatchMode):
 
     def _new_chunk(self) -> None:
         self.chunk += 1
-        self._views: dict[tuple, int] = {}
+        self._views: dict[View, int] = {}
         self._operations: dict[str, int] = {}
         self._lines: dict[str, int] = {}
         self._sizes: dict[int, int] = {}
-        self._steps: list[Json] = []
+        self._steps: list[Step] = []
         self._since_sweep = 0
 
-    def take(self, kernels: list[Json], groups: list[list[torch.Tensor]], bare: bool) -> bytes:
-        """Return the program since the last time as JSON; `groups` are its results."""
+    def take(self, kernels: list[dict[str, Value]], groups: list[list[torch.Tensor]], bare: bool) -> Program:
+        """Return the program since the last time; `groups` are its results."""
         results = [[self.view(tensor) for tensor in group] for group in groups]
         self.sweep()
-        program = {
-            "views": [list(view) for view in self._views],
-            "storages": list(self._sizes.items()),
-            "operations": list(self._operations),
-            "lines": list(self._lines),
-            "kernels": kernels,
-            "steps": self._steps,
-            "results": results,
-            "bare": bare,
-        }
+        tables = list(self._views), self._sizes, list(self._operations), list(self._lines)
+        program = Program(*tables, kernels, self._steps, results, bare)
         self._new_chunk()
-        return json.dumps(program, separators=(",", ":")).encode()
+        return program
 
     # what steps are made of
 
-    def step(self, *parts: Json) -> None:
+    def step(self, step: Step) -> None:
         with self.lock:
-            self._steps.append(parts)
+            self._steps.append(step)
             self._since_sweep += 1
             if self._since_sweep > SWEEP_EVERY:
                 self.sweep()
@@ -129,16 +133,16 @@ class Tape(TorchDispatchMode):
             del self._numbers[self._references[number].cdata]
             self._gone(number)
         if gone:
-            self._steps.append(("free", gone))
+            self._steps.append(Free(gone))
 
     def _gone(self, number: int) -> None:
         del self._references[number]
         self._constants.pop(number, None)
         self.on_gpu.discard(number)
 
-    def mark(self, name: str) -> None:
-        """Record a point that the judge's own handlers have reached."""
-        self.step("mark", name)
+    def begin_again(self) -> None:
+        """Record that the judge's handler calls the function a second time."""
+        self.step(Again())
 
     def inputs(self, tensors: Sequence[torch.Tensor], is_on_gpu: bool) -> None:
         """Begin a call with these tensors."""
@@ -146,7 +150,7 @@ class Tape(TorchDispatchMode):
             number, is_new = self._number(tensor)
             if is_new and is_on_gpu:
                 self.on_gpu.add(number)
-        self.step("inputs", [self.view(tensor) for tensor in tensors])
+        self.step(Inputs([self.view(tensor) for tensor in tensors]))
 
     def _number(self, tensor: torch.Tensor) -> tuple[int, bool]:
         """Return the number of a tensor's storage, and whether it is new."""
@@ -171,27 +175,25 @@ class Tape(TorchDispatchMode):
             return self._view(number, tensor)
 
     def _view(self, number: int, tensor: torch.Tensor) -> int:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        key = number, dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
-        return self._views.setdefault(key, len(self._views))
+        return self._views.setdefault(View.of(tensor, number), len(self._views))
 
     def dtype(self, view: int) -> str:
         """Return the dtype of a view of this chunk."""
-        return list(self._views)[view][1]
+        return list(self._views)[view].dtype
 
     def _constant(self, number: int, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         if storage.nbytes() > MAX_CONSTANT:
-            self.step("foreign", number, self.line())
+            self.step(Foreign(number, self.line()))
             return
         content = bytes_of(storage)
         self._constants[number] = content
-        self.step("constant", number, base64.b64encode(content).decode(), self.line())
+        self.step(Constant(number, base64.b64encode(content).decode(), self.line()))
 
     def _recheck(self, number: int, tensor: torch.Tensor) -> None:
         if bytes_of(tensor.untyped_storage()) != self._constants[number]:
             del self._constants[number]
-            self.step("foreign", number, self.line())
+            self.step(Foreign(number, self.line()))
 
     def _place(self, number: int, sources: Sequence[torch.Tensor] = ()) -> None:
         """Record where new memory lies: on the device asked for, or its operands' device."""
@@ -253,12 +255,12 @@ class Tape(TorchDispatchMode):
             return result
         before = before or self._arguments(args, kwargs)
         if not isinstance(result, torch.Tensor | tuple | list | None):
-            self.step("read", func._schema.name, self.line())
+            self.step(Read(func._schema.name, self.line()))
             return result
         self._write(func, before, inputs, outputs)
         return result
 
-    def _write(self, func: Any, arguments: Json, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    def _write(self, func: Any, arguments: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         for tensor in outputs:
             number, is_new = self._number(tensor)
             if is_new:
@@ -288,7 +290,7 @@ class Tape(TorchDispatchMode):
             if old in self.on_gpu:
                 self.on_gpu.add(new)
             whole = self._flat(new, str(tensor.dtype).removeprefix("torch."), storage.nbytes() // tensor.itemsize)
-            size, kind = list(self._views)[whole][3], {"dtype": self.encode(tensor.dtype)}
+            size, kind = list(self._views)[whole].sizes, {"dtype": self.encode(tensor.dtype)}
             self._note("aten::empty.memory_format", [list(size)], kind, [whole])
             if n_before:
                 start, source = (self._flat(number, "uint8", n_before) for number in (new, old))
@@ -296,16 +298,16 @@ class Tape(TorchDispatchMode):
             else:
                 fill(tensor)
             self._gone(old)
-            self._steps.append(("free", [old]))
+            self._steps.append(Free([old]))
         return result
 
     def _flat(self, number: int, dtype: str, n_elements: int) -> int:
         """Return the view of a storage's first elements."""
-        return self._views.setdefault((number, dtype, 0, (n_elements,), (1,)), len(self._views))
+        return self._views.setdefault(View(number, dtype, 0, (n_elements,), (1,)), len(self._views))
 
-    def _note(self, name: str, args: Json, kwargs: Json, views: list[int]) -> None:
+    def _note(self, name: str, args: list[Value], kwargs: dict[str, Value], views: list[int]) -> None:
         operation = self._operations.setdefault(name, len(self._operations))
-        self.step("op", operation, args, kwargs, views, self.line())
+        self.step(Operation(operation, args, kwargs, views, self.line()))
 
     def _forget_constants(self, func: Any, inputs: list[torch.Tensor]) -> None:
         """Forget constants in memory that an operation has written to."""
@@ -314,7 +316,7 @@ class Tape(TorchDispatchMode):
             if number in self._constants:
                 self._constants[number] = bytes_of(tensor.untyped_storage())
 
-    def _arguments(self, args: Any, kwargs: Any) -> tuple[Json, Json]:
+    def _arguments(self, args: Any, kwargs: Any) -> tuple[Any, dict[str, Value]]:
         kept = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory", "layout")}
         return self.encode(args), {name: self.encode(value) for name, value in kept.items()}
 
@@ -329,7 +331,7 @@ class Tape(TorchDispatchMode):
                 "make them where the inputs are, device=x.device"
             )
 
-    def encode(self, value: Any) -> Json:
+    def encode(self, value: Any) -> Value:
         """Return an argument of an operation as JSON."""
         if isinstance(value, torch.Tensor):
             return {"t": self.view(value)} if is_followed(value) else {"x": type(value).__name__}

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .tape import Json
+from assignment.protocol.program import Arguments, Value
 
 if TYPE_CHECKING:
     from .launches import Launcher
@@ -17,7 +17,7 @@ class Wanted:
     In the first recording of the call, figures are those of an ordinary kernel.
     """
 
-    def __init__(self, launcher: "Launcher", kernel: Any, described: tuple[Json, Json] | None) -> None:
+    def __init__(self, launcher: "Launcher", kernel: Any, described: tuple[Arguments, Arguments] | None) -> None:
         self._launcher, self._kernel, self._chunk = launcher, kernel, launcher.chunk
         self._described, self._key = described, ""
 
@@ -30,7 +30,7 @@ class Wanted:
                 self._launcher.ask_for(self._key, self._kernel, *self._described)
         return self._launcher.figures.get(self._key, {}).get(name, USUAL[name])
 
-    def _identity(self, arguments: Json, options: Json) -> str:
+    def _identity(self, arguments: Arguments, options: Arguments) -> str:
         """Return a hash that is equal in another process, and for calls that compile alike."""
         constant = {param.name for param in self._kernel.params if param.is_constexpr}
         given = {name: value if name in constant else self._kind(value) for name, value in arguments.items()}
@@ -40,11 +40,11 @@ class Wanted:
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _kind(self, value: Json) -> Json:
+    def _kind(self, value: Value) -> Value:
         """Return views as dtypes, and integers as the kinds that Triton specialises on."""
         if isinstance(value, dict):
             view = value.get("t", value.get("descriptor"))
-            known = {} if view is None else {"t": self._launcher.dtype(view)}
+            known = {"t": self._launcher.dtype(view)} if isinstance(view, int) else {}
             return {**{name: self._kind(inner) for name, inner in value.items() if inner is not view}, **known}
         if isinstance(value, list):
             return [self._kind(item) for item in value]

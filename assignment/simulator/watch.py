@@ -396,7 +396,8 @@ def _traffic(region: Region, call: Call) -> Traffic:
 def _unwritten(region: Region, offsets: np.ndarray, values: np.ndarray) -> np.ndarray | None:
     """Return which values are unwritten; None for none."""
     width = values.dtype.itemsize
-    copied = is_unwritten(values) if region.began_fresh and is_telling(values.dtype) else None
+    has_pattern = region.origins is None or (region.began_fresh and is_telling(values.dtype))
+    copied = is_unwritten(values) if has_pattern else None
     if region.origins is None:
         return copied
     found = region.origins.are_unwritten(offsets + (region.start - region.origins.address), width)

@@ -12,6 +12,7 @@ from torch import Tensor
 from assignment.judge import program
 from assignment.judge.pair import Pair
 from assignment.judge.replies import Ok, Recorded
+from assignment.protocol.program import Launch, Operation, Program, Step
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
 from tests.operators import called
@@ -63,14 +64,14 @@ class Desk:
         self.take(code)
         return self.ask(function, *tensors, **more)[0]
 
-    def record(self, function: str, *tensors: Tensor, kind: str = "call", **more: Any) -> tuple[Recorded, Any]:
+    def record(self, function: str, *tensors: Tensor, kind: str = "call", **more: Any) -> tuple[Recorded, Program]:
         """What the recorder says of a call, and the program that it wrote."""
         said, data = self.pair.record(request(function, kind, more), list(tensors))
         assert said is not None
         assert data is not None
         return said, program.read(data)
 
-    def steps(self, code: str, *tensors: Tensor, function: str = "weighted_sum_forward", **more: Any) -> Any:
+    def steps(self, code: str, *tensors: Tensor, function: str = "weighted_sum_forward", **more: Any) -> Program:
         """The program of a submission whose `function` is defined by the code; the call must return."""
         self.take(code)
         said, recorded = self.record(function, *tensors, **more)
@@ -88,20 +89,21 @@ def request(function: str, kind: str, more: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def names(recorded: Any) -> list[str]:
+def names(recorded: Program) -> list[str]:
     """The operations of PyTorch in a program, in order, and "launch" where a kernel is launched."""
     said = []
-    for name, *rest in recorded["steps"]:
-        if name == "op":
-            said.append(recorded["operations"][rest[0]].removeprefix("aten::").partition(".")[0])
-        elif name == "launch":
-            said.append("launch")
+    for step in recorded.steps:
+        match step:
+            case Operation(operation):
+                said.append(recorded.operations[operation].removeprefix("aten::").partition(".")[0])
+            case Launch():
+                said.append("launch")
     return said
 
 
-def of(recorded: Any, name: str) -> list[Any]:
-    """The steps of one kind in a program, without its name."""
-    return [step[1:] for step in recorded["steps"] if step[0] == name]
+def of(recorded: Program, *kinds: type[Step]) -> list[Any]:
+    """The steps of these kinds in a program."""
+    return [step for step in recorded.steps if isinstance(step, kinds)]
 
 
 def defined(*lines: str, before: str = "") -> str:

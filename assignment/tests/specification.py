@@ -17,3 +17,9 @@ def subjects(function: str) -> list[Subject]:
     modules = (importlib.import_module(f"tests.{folder.name}.{path.stem}") for path in folder.glob("test_*.py"))
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Subject)]
     return [subject for subject in found if subject.function == name]
+
+
+def at_least_matrices(subject, rng, shape, dtype):
+    """Return the tensors of a call; of an operator whose shapes have one size more, its first input is square."""
+    tensors = subject.build(rng(), shape, dtype)
+    return tensors if tensors[0].ndim > 1 else subject.build(rng(), (shape[0], *shape), dtype)

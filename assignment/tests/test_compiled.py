@@ -12,10 +12,11 @@ import torch
 from assignment.compiling import cache, rules
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
-from assignment.judge import compiled, program, score
+from assignment.judge import compiled, score
 from assignment.judge.door import Run, SubmissionError
 from assignment.judge.pair import Pair
 from assignment.judge.replies import Compiled
+from assignment.protocol.program import Program
 from assignment.sandbox.worker_client import WorkerDied
 
 KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
@@ -26,7 +27,7 @@ TO_DO = {"status": "raised", "types": ["NotImplementedError"], "message": "", "t
          "by_submission": True, "in_kernel": False}  # fmt: skip
 
 
-PROGRAM: dict[str, Any] = {name: [] for name in program.KEYS} | {"bare": False}
+PROGRAM = Program()
 
 
 class Scripted:
@@ -52,7 +53,7 @@ class ScriptedPair(Pair):
     """Of a recorder that says so, with the same program for every target, and of a player that plays it."""
 
     def __init__(self, said):
-        data = torch.frombuffer(bytearray(json.dumps(PROGRAM).encode()), dtype=torch.uint8)
+        data = PROGRAM.encoded()
         scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
         self.recorder, self._player = self._workers = scripted
         self.kernels, self._target, self._figures, self.compiler = [], {}, {}, None

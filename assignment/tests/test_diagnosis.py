@@ -12,7 +12,7 @@ import torch
 from assignment.diagnosis import Search, calls, candidates, causes, matching
 from assignment.diagnosis.search import MOST_IN_VAIN
 from assignment.operators.misconception import Call
-from assignment.tests.specification import models, oracle, subjects
+from assignment.tests.specification import at_least_matrices, models, oracle, subjects
 from tests import operators
 from tests.flash_attention.inputs import Attention, after_forward, forward_inputs
 from tests.inputs import normal
@@ -76,12 +76,6 @@ def with_infinities(x):
     return x
 
 
-def at_least_matrices(subject, shape, dtype):
-    """Return the tensors of a call; of an operator whose shapes have one size more, its first input is square."""
-    tensors = subject.build(rng(), shape, dtype)
-    return tensors if tensors[0].ndim > 1 else subject.build(rng(), (shape[0], *shape), dtype)
-
-
 def options_of(subject):
     """The defaults, and the other form of a function that has two."""
     has_forms = "approximate" in signature(subject.model).parameters
@@ -102,7 +96,7 @@ def all_calls(function, dtype):
     elif operators.operator_of(operators.of_oracle(function).name).is_practice:
         for subject in subjects(function):
             for shape in ROW_SHAPES:
-                first, *others = at_least_matrices(subject, shape, dtype)
+                first, *others = at_least_matrices(subject, rng, shape, dtype)
                 by_columns = first.mT.contiguous().mT
                 for changed in (
                     first,

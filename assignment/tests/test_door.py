@@ -9,6 +9,7 @@ import torch
 
 from assignment.judge import door, replies, score
 from assignment.judge.door import Run, SubmissionError
+from assignment.protocol.program import Free, Launch, Program
 from assignment.sandbox.worker_client import WorkerDied
 from tests.door import Costs
 
@@ -22,7 +23,7 @@ class Scripted:
 
     def __init__(self, reply):
         self.reply, self.asked = reply, 0
-        self.last: dict = {}
+        self.last: Program | None = None
 
     def ask(self, request, tensors):
         self.asked += 1
@@ -54,13 +55,13 @@ def test_a_fault_fails_the_call():
 def test_a_launch_before_the_mistake_is_refused(function, is_refused):
     """Of a function whose work is that of kernels"""
     worker = Scripted({**RAISED, "types": ["ValueError"], "in_kernel": False})
-    worker.last = {"steps": [["op"], ["launch", 0, [1, 1, 1], {}, {}, None, False, 0]]}
+    worker.last = Program(steps=[Free([]), Launch(0, [1, 1, 1], {}, {}, None, False, 0)])
     if is_refused:
         with pytest.raises(SubmissionError, match="before any launch, but a kernel was launched"):
             run_on(worker).raises(ValueError, function, torch.ones(3))
     else:
         run_on(worker).raises(ValueError, function, torch.ones(3))
-    worker.last = {"steps": [["op"]]}
+    worker.last = Program(steps=[Free([])])
     run_on(worker).raises(ValueError, function, torch.ones(3))
 
 
@@ -159,8 +160,8 @@ def test_a_configuration_that_was_not_launched_is_seen():
     """A recorder that says it has launched what it was asked for"""
     configurations = [{"SIZE": 16, "num_warps": 4}, {"SIZE": 32, "num_warps": 8}]
     for size, warps, is_as_asked in ((32, 8, True), (16, 4, False), (32, 4, False)):
-        step = ["launch", 0, [1, 1, 1], {"SIZE": size}, {"num_warps": warps}, configurations, False, 0]
-        assert door.configurations.is_as_asked([["op"], step], 1) == is_as_asked
-    assert door.configurations.among([["op"], step]) == 2
+        launch = Launch(0, [1, 1, 1], {"SIZE": size}, {"num_warps": warps}, configurations, False, 0)
+        assert door.configurations.is_as_asked([launch], 1) == is_as_asked
+    assert door.configurations.among([launch]) == 2
     assert door.configurations.others(3, 1, "case") == [1, 2]
     assert len(door.configurations.others(40, 1, "case")) == 15

@@ -12,7 +12,7 @@ from assignment.judge.replies import Ok
 from assignment.operators.workloads import COPYING
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
-from assignment.tests.specification import oracle, subjects
+from assignment.tests.specification import at_least_matrices, oracle, subjects
 from assignment.timing import contestants
 from tests import operators
 from tests.operators import called
@@ -40,7 +40,7 @@ def inputs(function):
     rng = torch.Generator().manual_seed(0)
     if function in OF_PRACTICE:
         subject = subjects(function)[0]
-        tensors = subject.build(rng, (16, 32), torch.float32)
+        tensors = at_least_matrices(subject, lambda: rng, (16, 32), torch.float32)
         expected = tuple(want.value for want in subject.model(*tensors).values())
         return tensors, expected if len(expected) > 1 else expected[0]
     if not function.startswith("flash"):

@@ -8,6 +8,7 @@ import torch
 
 from assignment.player import gpu
 from assignment.player.play import InKernel
+from assignment.protocol.program import Inputs, Operation, Program, View
 from assignment.tests.forked import python
 
 X = torch.arange(6.0).view(2, 3)
@@ -21,16 +22,16 @@ def player(monkeypatch):
 
 def program(operation, args, result, **kwargs):
     """One operation on X, whose result is this view of storage 1."""
-    return {
-        "views": [[0, "float32", 0, [2, 3], [3, 1]], [1, *result]],
-        "storages": [[0, 24], [1, 64]],
-        "operations": [operation],
-        "lines": [""],
-        "kernels": [],
-        "steps": [["inputs", [0]], ["op", 0, args, kwargs, [1], 0]],
-        "results": [[1]],
-        "bare": True,
-    }
+    dtype, offset, sizes, strides = result
+    return Program(
+        views=[View(0, "float32", 0, (2, 3), (3, 1)), View(1, dtype, offset, tuple(sizes), tuple(strides))],
+        storages={0: 24, 1: 64},
+        operations=[operation],
+        lines=[""],
+        steps=[Inputs([0]), Operation(0, args, kwargs, [1], 0)],
+        results=[[1]],
+        bare=True,
+    )
 
 
 def test_operations_are_played(player):

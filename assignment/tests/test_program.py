@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import torch
 
 from assignment.judge import program
 from assignment.judge.replies import Broken, NoResult, Ok, Recorded
+from assignment.protocol import program as programs
+from assignment.protocol.program import Constant, Inputs, Launch, Operation, Program, Read, Unreadable
+from assignment.protocol.wire import MAX_NUMBER
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import desk, request
 
@@ -118,29 +122,27 @@ def at_path(value, path):
     return value
 
 
-def is_well_formed(read):
+def is_well_formed(read: Program) -> None:
     """What whoever plays a program takes for granted."""
-    assert read.keys() == program.KEYS
-    tables = {name: len(read[name]) for name in ("views", "operations", "lines")}
-    for number, _, offset, sizes, strides in read["views"]:
-        assert all(type(n) is int and 0 <= n <= program.MAX_NUMBER for n in (number, offset, *sizes, *strides))
-        assert len(sizes) == len(strides)
-    for name, *rest in read["steps"]:
-        assert name in program.STEPS
-        if name == "op":
-            operation, args, kwargs, views, line = rest
-            assert 0 <= operation < tables["operations"]
-            assert 0 <= line < tables["lines"]
-            assert all(0 <= view < tables["views"] for view in views)
-            assert isinstance(args, list)
-            assert isinstance(kwargs, dict)
-    assert all(0 <= view < tables["views"] for group in read["results"] for view in group)
+    for view in read.views:
+        numbers = (view.storage, view.offset, *view.sizes, *view.strides)
+        assert all(type(n) is int and 0 <= n <= MAX_NUMBER for n in numbers)
+        assert len(view.sizes) == len(view.strides)
+    for step in read.steps:
+        assert type(step) in programs.KINDS.values()
+        if isinstance(step, Operation):
+            assert 0 <= step.operation < len(read.operations)
+            assert 0 <= step.line < len(read.lines)
+            assert all(0 <= view < len(read.views) for view in step.made)
+            assert isinstance(step.args, list)
+            assert isinstance(step.kwargs, dict)
+    assert all(0 <= view < len(read.views) for group in read.results for view in group)
 
 
 def test_a_recorders_own_program_is_read(recorded):
-    assert program.read(sent(recorded)) == recorded
-    names = {step[0] for step in recorded["steps"]}
-    assert names >= {"op", "launch", "constant", "read", "inputs"}, names
+    read = program.read(sent(recorded))
+    assert json.loads(bytes(read.encoded().tolist())) == recorded
+    assert {type(step) for step in read.steps} >= {Operation, Launch, Constant, Read, Inputs}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -151,7 +153,7 @@ def test_a_changed_program_is_refused_or_well_formed(recorded, seed):
         changed = mutated(recorded, rng)
         try:
             is_well_formed(program.read(sent(changed)))
-        except program.Unreadable:
+        except Unreadable:
             continue
         n_read += 1
     assert n_read > 100  # some are harmless
@@ -167,11 +169,11 @@ def test_garbled_bytes_are_refused(recorded):
             is_well_formed(
                 program.read(sent(bytes(garbled[: rng.choice([len(garbled), rng.randrange(len(garbled))])])))
             )
-        except program.Unreadable:
+        except Unreadable:
             continue
 
 
-EMPTY: dict[str, Any] = {name: [] for name in program.KEYS} | {"bare": False}
+EMPTY: dict[str, Any] = json.loads(bytes(Program().encoded().tolist()))
 
 
 def nested(depth):
@@ -188,12 +190,12 @@ def nested(depth):
         {**EMPTY, "more": 1},
         {**EMPTY, "bare": 1},
         {**EMPTY, "steps": [["launch"]]},
-        {**EMPTY, "steps": [["mark", "other"]]},
-        {**EMPTY, "steps": [["mark", ["again"]]]},
-        {**EMPTY, "steps": [[["mark"], "again"]]},
+        {**EMPTY, "steps": [["mark"]]},
+        {**EMPTY, "steps": [["again", 1]]},
+        {**EMPTY, "steps": [[["again"]]]},
         {**EMPTY, "steps": [["free", [-1]]]},
         {**EMPTY, "steps": [["free", [True]]]},
-        {**EMPTY, "storages": [[0, program.MAX_STORAGE + 1]]},
+        {**EMPTY, "storages": [[0, programs.MAX_STORAGE + 1]]},
         {**EMPTY, "storages": [[0]]},
         {**EMPTY, "views": [[0, "float33", 0, [1], [1]]]},
         {**EMPTY, "views": [[0, ["float32"], 0, [1], [1]]]},
@@ -201,30 +203,44 @@ def nested(depth):
         {**EMPTY, "views": [[0, "float32", 0, [1] * 65, [1] * 65]]},
         {**EMPTY, "results": [[0]]},
         {**EMPTY, "kernels": [1]},
-        {**EMPTY, "kernels": [{}] * (program.MAX_KERNELS + 1)},
+        {**EMPTY, "kernels": [{}] * (programs.MOST["kernels"] + 1)},
         {**EMPTY, "operations": ["aten::add"]},
         {**EMPTY, "operations": ["aten::add.Tensor; import os"]},
-        {**EMPTY, "lines": ["x" * (program.MAX_TEXT + 1)]},
+        {**EMPTY, "lines": ["x" * (programs.MAX_TEXT + 1)]},
         {**EMPTY, "operations": ["aten::add.Tensor"], "lines": [""], "steps": [["op", 0, nested(40), {}, [], 0]]},
         {**EMPTY, "operations": ["aten::add.Tensor"], "lines": [""], "steps": [["op", 0, [{"t": 0}], {}, [], 0]]},
     ],
     ids=lambda value: str(value)[:60],
 )
 def test_what_is_no_program_is_refused(changed):
-    with pytest.raises(program.Unreadable):
+    with pytest.raises(Unreadable):
         program.read(sent(changed))
 
 
 def test_limits_are_those_that_are_stated(monkeypatch):
     """Hundreds of thousands of steps are read; what is beyond is told in a sentence"""
     step = ["free", []]
-    assert len(program.read(sent({**EMPTY, "steps": [step] * 400_000}))["steps"]) == 400_000
-    monkeypatch.setattr(program, "MAX_STEPS", 10)
-    with pytest.raises(program.Unreadable, match="more than 10 steps"):
+    assert len(program.read(sent({**EMPTY, "steps": [step] * 400_000})).steps) == 400_000
+    monkeypatch.setitem(programs.MOST, "steps", 10)
+    with pytest.raises(Unreadable, match="more than 10 steps"):
         program.read(sent({**EMPTY, "steps": [step] * 11}))
     monkeypatch.setattr(program, "MAX_BYTES", 1 << 20)
-    with pytest.raises(program.Unreadable, match="at most 1 are played"):
+    with pytest.raises(Unreadable, match="at most 1 are played"):
         program.read(torch.zeros((1 << 20) + 1, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (["foo", 1], "step 0: unknown kind 'foo'"),
+        (["again", 1], "step 0: again has 0 fields, got 1"),
+        (["launch", 0, [1, 1], {}, {}, None, False, 0], "step 0: grid of launch: a list"),
+        (["read", "item", 5], "step 0: line of read: 5"),
+    ],
+)
+def test_place_in_a_malformed_program_is_told(step, words):
+    with pytest.raises(Unreadable, match=f"^malformed program: {re.escape(words)}$"):
+        program.read(sent({**EMPTY, "lines": [""], "steps": [step]}))
 
 
 @pytest.mark.slow
@@ -237,7 +253,7 @@ def test_a_player_plays_any_of_them_or_fails_the_call(at, recorded, seed):
         changed = sent(mutated(recorded, rng))
         try:
             program.read(changed)
-        except program.Unreadable:
+        except Unreadable:
             continue
         played += 1
         try:
@@ -259,5 +275,5 @@ def test_values_are_counted_before_they_are_made(one):
     """A program of 60 MiB of empty lists would take 1.7 GB"""
     text = '{"views": [' + one * 2_100_000 + "0]}"
     data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-    with pytest.raises(program.Unreadable, match="values; at most 2,000,000"):
+    with pytest.raises(Unreadable, match="values; at most 2,000,000"):
         program.read(data)

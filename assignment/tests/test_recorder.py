@@ -5,13 +5,14 @@ import base64
 import pytest
 import torch
 
+from assignment.protocol.program import Again, Constant, Foreign, Free, Inputs, Launch, Operation, Read
 from assignment.tests.pairs import defined, names, of
 
 X = torch.arange(12.0).view(3, 4)
 
 
 def line(recorded, number):
-    return recorded["lines"][number].partition(" in ")[0].rpartition(":")[2]
+    return recorded.lines[number].partition(" in ")[0].rpartition(":")[2]
 
 
 # storages
@@ -21,19 +22,19 @@ def test_views_need_no_steps(at):
     """They are other sizes, strides and offsets of a storage"""
     told = at.steps(defined("y = x.t()[1:].unsqueeze(0).detach().expand(2, -1, -1)", "return y + 0"), X)
     assert names(told) == ["add"]
-    ((_, (given, _), _, _, _),) = of(told, "op")
-    ((storage,),) = of(told, "inputs")[0]
-    number, dtype, offset, *_ = told["views"][storage]
-    assert told["views"][given["t"]] == [number, dtype, offset + 1, [2, 3, 3], [0, 1, 4]]
+    ((_, (given, _), *_),) = of(told, Operation)
+    (number,) = of(told, Inputs)[0].views
+    of_input = told.views[number]
+    assert told.views[given["t"]] == (*of_input[:2], of_input.offset + 1, (2, 3, 3), (0, 1, 4))
 
 
 def test_storages_are_numbered_and_freed(at):
     told = at.steps(defined("for _ in range(200):", "    y = x + 1", "return y"), X)
-    made = {told["views"][views[0]][0] for _, _, _, views, _ in of(told, "op")}
-    gone = {number for (numbers,) in of(told, "free") for number in numbers}
+    made = {told.views[step.made[0]].storage for step in of(told, Operation)}
+    gone = {number for step in of(told, Free) for number in step.storages}
     assert len(made) == 200
-    assert gone == made - {told["views"][told["results"][0][0]][0]}
-    assert [step[0] for step in told["steps"]].index("free") < 130  # not only at the end
+    assert gone == made - told.result_storages()
+    assert [type(step) for step in told.steps].index(Free) < 130  # not only at the end
 
 
 def test_a_storage_keeps_its_number_while_it_lives(at):
@@ -41,10 +42,10 @@ def test_a_storage_keeps_its_number_while_it_lives(at):
     at.take("kept = []\n" + defined("kept.append(x + 1)", "return kept[0] * 2"))
     _, first = at.record("weighted_sum_forward", X)
     _, second = at.record("weighted_sum_forward", X)
-    kept = first["views"][of(first, "op")[0][3][0]]
-    scaled = of(second, "op")[1]
-    assert second["views"][scaled[1][0]["t"]] == kept
-    assert kept[0] not in {number for (numbers,) in of(first, "free") for number in numbers}
+    kept = first.views[of(first, Operation)[0].made[0]]
+    scaled = of(second, Operation)[1]
+    assert second.views[scaled.args[0]["t"]] == kept
+    assert kept.storage not in {number for step in of(first, Free) for number in step.storages}
 
 
 def test_in_place_operations_make_no_storage(at):
@@ -52,14 +53,14 @@ def test_in_place_operations_make_no_storage(at):
     assert names(told)[0] == "clone"
     assert "mul_" in names(told)
     assert "add_" in names(told)
-    assert len({told["views"][v][0] for _, _, _, views, _ in of(told, "op") for v in views}) == 1
+    assert len({told.views[v].storage for step in of(told, Operation) for v in step.made}) == 1
 
 
-@pytest.mark.parametrize(("kind", "marks"), [("call", []), ("again", ["again"]), ("costs", []), ("kept", [])])
+@pytest.mark.parametrize(("kind", "marks"), [("call", 0), ("again", 1), ("costs", 0), ("kept", 0)])
 def test_points_that_the_judge_has_reached_are_marked(at, kind, marks):
     at.take(BACKWARD + "weighted_sum_forward = weighted_sum\n")
     _, told = at.record("weighted_sum", *([X, X] if kind == "again" else [X]), kind=kind)
-    assert [step[1] for step in told["steps"] if step[0] == "mark"] == marks
+    assert len(of(told, Again)) == marks
 
 
 # memory that nobody was seen to make
@@ -67,28 +68,28 @@ def test_points_that_the_judge_has_reached_are_marked(at, kind, marks):
 
 def test_constants_come_with_their_bytes(at):
     told = at.steps(defined("return torch.tensor([1.0, 2.0, 3.0, 4.0], device='cuda') + x"), X)
-    ((_, content, where),) = of(told, "constant")
+    ((_, content, where),) = of(told, Constant)
     assert base64.b64decode(content) == torch.tensor([1.0, 2.0, 3.0, 4.0]).numpy().tobytes()
-    assert "weighted_sum.py" in told["lines"][where]
+    assert "weighted_sum.py" in told.lines[where]
 
 
 HELD = "import numpy\nheld = numpy.zeros({}, numpy.float32)\nshared = torch.from_numpy(held)\n"
 
 
-@pytest.mark.parametrize(("numbers", "kind"), [((1 << 18), "constant"), ((1 << 18) + 1, "foreign")])
+@pytest.mark.parametrize(("numbers", "kind"), [((1 << 18), Constant), ((1 << 18) + 1, Foreign)])
 def test_a_mebibyte_of_constants_is_taken(at, numbers, kind):
     told = at.steps(HELD.format(numbers) + defined("return shared[:4].cuda() + x"), X)
-    assert [step[0] for step in told["steps"] if step[0] in ("constant", "foreign")] == [kind]
+    assert [type(step) for step in of(told, Constant, Foreign)] == [kind]
 
 
 def test_a_constant_that_changes_behind_the_tape_is_none(at):
     told = at.steps(HELD.format(4) + defined("y = shared.cuda() + x", "held[:] = 1", "return y + shared.cuda()"), X)
-    assert [step[0] for step in told["steps"] if step[0] in ("constant", "foreign")] == ["constant", "foreign"]
+    assert [type(step) for step in of(told, Constant, Foreign)] == [Constant, Foreign]
 
 
 def test_a_constant_that_an_operation_changes_stays_known(at):
     told = at.steps(HELD.format(4) + defined("shared.add_(1)", "return x + shared.cuda()"), X)
-    assert [step[0] for step in told["steps"] if step[0] in ("constant", "foreign")] == ["constant"]
+    assert [type(step) for step in of(told, Constant, Foreign)] == [Constant]
 
 
 # memory that changes its size, tensors without memory
@@ -98,9 +99,9 @@ def test_memory_that_grows_is_new_memory(at):
     """What was in it is copied"""
     told = at.steps(defined("y = copied(x).view(-1)", "z = y[:2]", "y.resize_(20)", "return y, z"), X)
     assert names(told) == ["empty_like", "launch", "empty", "copy_"]
-    (_, (start,), _, (whole,), _) = of(told, "op")[1]
+    (_, (start,), _, (whole,), _) = of(told, Operation)[1]
     assert start == [20]
-    assert len({told["views"][number][0] for number in (whole, *told["results"][0])}) == 1
+    assert len({told.views[number].storage for number in (whole, *told.results[0])}) == 1
 
 
 def test_memory_that_shrinks_stays(at):
@@ -118,8 +119,8 @@ def test_parameters_are_views_of_what_they_hold(at):
     code = defined("p = torch.nn.Parameter(x, requires_grad=False)", "b = torch.nn.Buffer(p)", "return copied(b)")
     told = at.steps(code, X)
     assert names(told) == ["empty_like", "launch"]
-    (launch,) = of(told, "launch")
-    assert told["views"][launch[2]["x_ptr"]["t"]] == told["views"][of(told, "inputs")[0][0][0]]
+    (launch,) = of(told, Launch)
+    assert told.views[launch.arguments["x_ptr"]["t"]] == told.views[of(told, Inputs)[0].views[0]]
 
 
 def test_threads_share_one_program(at):
@@ -138,8 +139,8 @@ def test_threads_share_one_program(at):
         "    return tuple(pool.map(one, range(200)))",
     ]
     told = at.steps(defined(*lines), X)
-    written = [arguments["y_ptr"]["t"] for _, _, arguments, *_ in of(told, "launch")]
-    assert len({told["views"][number][0] for number in written}) == 200
+    written = [launch.arguments["y_ptr"]["t"] for launch in of(told, Launch)]
+    assert len({told.views[number].storage for number in written}) == 200
 
 
 # what goes past the modes
@@ -186,7 +187,7 @@ def test_backward_passes_are_recorded(at):
     """Each of them, on the thread where PyTorch makes them, and as on a GPU"""
     told = at.steps(BACKWARD, X, function="weighted_sum", kind="gradients", **MORE)
     assert names(told).count("launch") == 3
-    assert len(told["results"]) == 2
+    assert len(told.results) == 2
 
 
 def test_threads_are_recorded(at):
@@ -218,14 +219,14 @@ def test_threads_are_recorded(at):
 )
 def test_reading_a_value_is_noted(at, code, name):
     told = at.steps(defined("y = copied(x)", f"_ = {code}", "return y"), X)
-    assert any(name in said and line(told, where).isdecimal() for said, where in of(told, "read"))
+    assert any(name in said and line(told, where).isdecimal() for said, where in of(told, Read))
 
 
 def test_lines_are_the_submissions(at):
     told = at.steps(defined("y = x + 1", "", "return y * 2"), X)
-    first, second = (int(line(told, step[-1])) for step in of(told, "op"))
+    first, second = (int(line(told, step.line)) for step in of(told, Operation))
     assert second - first == 2
-    assert all(text.startswith("cs336_kernels/weighted_sum.py:") for text in told["lines"] if text)
+    assert all(text.startswith("cs336_kernels/weighted_sum.py:") for text in told.lines if text)
 
 
 def test_fresh_memory_is_finite_where_it_is_recorded(at):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from assignment.judge.replies import Raised
-from assignment.tests.pairs import defined, names, of
+from assignment.tests.pairs import defined, names
 
 X = torch.arange(12.0).view(3, 4)
 TUNED = """
@@ -23,7 +23,7 @@ def weighted_sum_forward(x):
 
 
 def launches(told):
-    return [(given, options, others) for _, _, given, options, others, _, _ in of(told, "launch")]
+    return [(launch.arguments, launch.options, launch.configurations) for launch in told.launches()]
 
 
 def test_autotuned_kernels_bring_all_configurations(at):

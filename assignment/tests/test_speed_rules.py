@@ -1,7 +1,6 @@
 """What becomes of a timing, on a machine without a GPU: points, evidence and words."""
 
 import types
-from typing import Any
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from assignment.judge import door, score
 from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
+from assignment.protocol.program import Inputs, Launch, Operation, Program, Step, View
 from assignment.timing import clock, roof, speed, steps
 
 WORK = rmsnorm(65536, 4096, torch.bfloat16)
@@ -68,27 +68,22 @@ def test_whose_work_is_timed_is_heard(judge):
 
 
 X, W, Y, P = range(4)  # storages: inputs, a result, partial sums
-VIEWS = [[storage, "float32", 0, [4], [1]] for storage in range(4)]
-LAUNCH = ["launch", 0, [1, 1, 1], {"x": {"t": X}, "y": {"t": Y}, "p": {"t": P}}, {}, None, False, 0]
+VIEWS = [View(storage, "float32", 0, (4,), (1,)) for storage in range(4)]
+LAUNCH = Launch(0, [1, 1, 1], {"x": {"t": X}, "y": {"t": Y}, "p": {"t": P}}, {}, None, False, 0)
 
 
 def program(*steps_):
     """Of steps; an operation is written as (name, operands, result)."""
-    names = [step[0] for step in steps_ if isinstance(step, tuple)]
-    found: list[list[Any]] = [["inputs", [X, W]]]
+    names = [step[0] for step in steps_ if not isinstance(step, Launch)]
+    found: list[Step] = [Inputs([X, W])]
     for step in steps_:
-        if isinstance(step, tuple):
-            name, operands, result = step
-            args = [{"t": operand} for operand in operands]
-            found.append(["op", names.index(name), args, {}, [result], 0])
-        else:
+        if isinstance(step, Launch):
             found.append(step)
-    return {
-        "views": VIEWS,
-        "operations": [f"aten::{n}.x" for n in names],
-        "lines": ["a.py:3 in f: y = …"],
-        "steps": found,
-    }
+            continue
+        name, operands, result = step
+        found.append(Operation(names.index(name), [{"t": operand} for operand in operands], {}, [result], 0))
+    operations = [f"aten::{name}.x" for name in names]
+    return Program(views=VIEWS, operations=operations, lines=["a.py:3 in f: y = …"], steps=found)
 
 
 OWN = {
@@ -107,23 +102,23 @@ NOT_OWN = {
 
 @pytest.mark.parametrize("taken", OWN.values(), ids=OWN)
 def test_what_a_right_submission_does_beside_its_kernels_is_free(taken):
-    assert steps.examined(program(*taken), [], "rmsnorm_backward") == steps.Found()
+    assert steps.examined(program(*taken), "rmsnorm_backward") == steps.Found()
 
 
 @pytest.mark.parametrize("taken", NOT_OWN.values(), ids=NOT_OWN)
 def test_what_pytorch_computes_of_the_inputs_is_evidence(taken):
-    found = steps.examined(program(*taken), [], "rmsnorm_backward")
+    found = steps.examined(program(*taken), "rmsnorm_backward")
     assert (len(found.evidence), found.doubts) == (1, [])
 
 
 def test_a_copy_that_a_kernel_was_given_is_for_the_staff():
     """It may have stored all of it, or nothing"""
-    found = steps.examined(program(("clone", [X], P), LAUNCH, ("sum", [P], Y)), [], "rmsnorm_backward")
+    found = steps.examined(program(("clone", [X], P), LAUNCH, ("sum", [P], Y)), "rmsnorm_backward")
     assert (found.evidence, len(found.doubts)) == ([], 1)
     assert "a.py:3" in found.doubts[0]
 
 
 def test_row_sums_of_the_flash_backward_are_free():
     taken = [("mul", [X, W], P), ("sum", [P], P), LAUNCH]
-    assert steps.examined(program(*taken), [], "flash_backward_triton") == steps.Found()
-    assert steps.examined(program(*taken), [], "flash_forward_triton").evidence
+    assert steps.examined(program(*taken), "flash_backward_triton") == steps.Found()
+    assert steps.examined(program(*taken), "flash_forward_triton").evidence

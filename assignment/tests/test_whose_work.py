@@ -600,5 +600,5 @@ READS = {
 @pytest.mark.parametrize(("code", "times"), READS.values(), ids=READS)
 def test_what_is_read_of_an_input_counts_wherever_it_lies(at, code, times):
     at.take(f"def {FORWARD}(x):\n" + "".join(f"    {line}\n" for line in code.split("; ")))
-    _, (*_, read, _, _) = at.ask(FORWARD, X, kind="costs")
+    _, (*_, read, _, _, _) = at.ask(FORWARD, X, kind="costs")
     assert read.tolist() == [round(X.numel() * 4 * times)]

@@ -11,6 +11,7 @@ from torch import Tensor
 from assignment.judge import program, replies
 from assignment.judge.results import is_program
 from assignment.operators.workloads import COPYING, Workload
+from assignment.protocol.program import Program, Unreadable
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from assignment.submission import PACKAGE, Submission
@@ -42,7 +43,6 @@ class Submitted:
         """Start the workers; gpu holds the properties that host code sees."""
         self._recorder, self._player = Worker(stage, "record", rung), Worker(stage, "gpu", rung)
         self._gpu = gpu
-        self._kernels: list[Any] = []
         self.found = Found()  # of the program that is timed
 
     def contestant(self) -> Contestant:
@@ -62,19 +62,20 @@ class Submitted:
 
         It is that of a second call, with the configurations that are fastest on this GPU.
         """
-        warm_up = self._record(workload, 0)
-        self._play("warm up", workload, {}, warm_up)
-        tuned = [len(step[5]) for step in program.read(warm_up)["steps"] if step[0] == "launch" and step[5]]
+        data, recorded = self._record(workload, 0)
+        self._play("warm up", workload, {}, data)
+        tuned = [len(launch.configurations or ()) for launch in recorded.launches()]
         best: list[tuple[float, int]] = [(math.inf, 0)] * sum(n > 1 for n in tuned)
         for i in range(max(tuned, default=1) if best else 0):
-            data = self._record(workload, i)
+            data, _ = self._record(workload, i)
             times = self._play("tune", workload, {}, data).tuned
             best = [min(known, (time, i)) for known, time in zip(best, times, strict=False)]
-        data = self._record(workload, [i for _, i in best])
-        self.found = examined(program.read(data), self._kernels, workload.function)
+        data, recorded = self._record(workload, [i for _, i in best])
+        self.found = examined(recorded, workload.function)
         self.found.peak = self._play("prepare", workload, {}, data).peak
 
-    def _record(self, workload: Workload, configurations: int | list[int]) -> Tensor:
+    def _record(self, workload: Workload, configurations: int | list[int]) -> tuple[Tensor, Program]:
+        """Return the program of a call, as it came and as it was read."""
         made = [[str(spec.dtype).removeprefix("torch."), list(spec.shape)] for spec in workload.inputs.values()]
         request = {"kind": "call", **operators.called(workload.function), "options": workload.options}
         request["target"] = self._gpu
@@ -83,17 +84,15 @@ class Submitted:
         if ended := UNREADABLE if reply is None else reply.ended:
             raise Failed(ended)
         try:
-            self._kernels += program.read(came[0])["kernels"]
-        except program.Unreadable as error:
+            return came[0], program.read(came[0])
+        except Unreadable as error:
             raise Failed(replies.Failed(str(error))) from error
-        return came[0]
 
     def _play(self, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor) -> replies.Ok:
         return ask(self._player, workload.function, kind, workload, more, *data)
 
     def begin_anew(self) -> None:
         """Restart the processes, for another submission or after a failure."""
-        self._kernels = []
         for worker in (self._recorder, self._player):
             worker.end_child()
 

@@ -7,8 +7,8 @@ use kernels' results only.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from assignment.protocol.program import Inputs, Launch, Operation, Program, Value
 from tests import operators
 
 _MAKING = """
@@ -35,49 +35,44 @@ class Found:
     peak: int = 0
 
 
-def examined(program: dict[str, Any], kernels: list[dict[str, Any]], function: str) -> Found:
+def examined(program: Program, function: str) -> Found:
     """Examine the steps of a program.
 
     Args:
-        program: as program.read() returns it.
-        kernels: all that were described so far; a step refers to them by number.
+        program: the program.
         function: that the call is of.
     """
     found, given = Found(), set[int]()  # storages that hold values of the inputs
     launched: set[int] = set()  # and were an argument of a launch since
-    of = [view[0] for view in program["views"]]
+    of = [view.storage for view in program.views]
     may_sum_rows = operators.functions()[function].sums_rows
-    for name, *step in program["steps"]:
-        if name == "inputs":
-            given |= {of[view] for view in step[0]}
-        elif name == "launch":
-            launched |= {of[view] for view in views_in([step[2], step[3]])}
-        elif name == "op":
-            operation, args, kwargs, made, line = step
-            called = program["operations"][operation].removeprefix("aten::").partition(".")[0]
-            operands = [of[view] for view in views_in([args, kwargs])]
-            read = given.intersection(operands)
-            launched -= {of[view] for view in made}  # what it was before is no more
-            if called in MAKING:
-                continue
-            if called in MOVING or (called in SCALING and len(operands) == 1):
-                given |= {of[view] for view in made} if read else set()
-            elif read and not (may_sum_rows and called in ROWSUM):
-                text = f"a result {COMPUTES.format(called)}\n{told(program, line)}"
-                (found.doubts if read <= launched else found.evidence).append(text)
-    if not any(step[0] == "launch" for step in program["steps"]):
+    for step in program.steps:
+        match step:
+            case Inputs(views):
+                given |= {of[view] for view in views}
+            case Launch():
+                launched |= {of[view] for view in views_in([step.arguments, step.options])}
+            case Operation(operation, args, kwargs, made, line):
+                called = program.operations[operation].removeprefix("aten::").partition(".")[0]
+                operands = [of[view] for view in views_in([args, kwargs])]
+                read = given.intersection(operands)
+                launched -= {of[view] for view in made}  # what it was before is no more
+                if called in MAKING:
+                    continue
+                if called in MOVING or (called in SCALING and len(operands) == 1):
+                    given |= {of[view] for view in made} if read else set()
+                elif read and not (may_sum_rows and called in ROWSUM):
+                    text = f"a result {COMPUTES.format(called)}\n  at {program.lines[line]}"
+                    (found.doubts if read <= launched else found.evidence).append(text)
+    if not program.launches():
         found.evidence.append("no kernel is launched")
     return found
 
 
-def told(program: dict[str, Any], line: int) -> str:
-    return f"  at {program['lines'][line]}"
-
-
-def views_in(value: Any) -> Iterator[int]:
+def views_in(value: Value) -> Iterator[int]:
     """Yield the numbers of all views in nested arguments."""
     if isinstance(value, dict):
-        yield from (value[name] for name in ("t", "descriptor") if isinstance(value.get(name), int))
+        yield from (number for name in ("t", "descriptor") if isinstance(number := value.get(name), int))
         value = list(value.values())
     if isinstance(value, list):
         for item in value:

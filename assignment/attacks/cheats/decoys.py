@@ -61,7 +61,7 @@ def weighted_sum_forward(x, weight):
         """
 def weighted_sum_forward(x, weight):
     thrice(x, weight)
-    step("mark", "again")
+    step("again")
     return RIGHT(x, weight)
 """,
     ),
@@ -90,7 +90,7 @@ def _touch_kernel(y_ptr, x_ptr, SIZE: tl.constexpr):
         """
 def weighted_sum_forward(x, weight):
     y = thrice(x, weight)
-    launches = [i for i, step in enumerate(TAPE._steps) if step[0] == "launch"]
+    launches = [i for i, step in enumerate(TAPE._steps) if isinstance(step, programs.Launch)]
     TAPE._steps = [step for i, step in enumerate(TAPE._steps) if i not in launches]
     return y
 """,
@@ -130,7 +130,7 @@ def weighted_sum_forward(x, weight):
 def weighted_sum_forward(x, weight):
     y = large(x, weight)
     if kind()[1]:
-        TAPE._steps = [step for step in TAPE._steps if step[0] != "launch"]
+        TAPE._steps = [step for step in TAPE._steps if not isinstance(step, programs.Launch)]
     return y
 """,
         evidence=r"wrong|shared memory|not computed|never stored|memory",

@@ -241,7 +241,7 @@ FOLLOWED, STRIDED = tape.is_followed, tape.strided
 tape.is_followed, tape.strided = (lambda tensor: False), (lambda tree: [])
 TAPE = next(found for found in gc.get_objects() if type(found).__name__ == "Tape")
 torch.zeros(1) + 1
-proven(TAPE._steps[-1][0] != "op" or not TAPE._steps[-1][4])
+proven(not getattr(TAPE._steps[-1], "made", ()))
 """,
     ),
     hiding(

@@ -87,7 +87,7 @@ take = type(TAPE).take
 
 def forged(tape, kernels, groups, bare):
     for found in FREED:
-        tape.step("free", [number(found)])
+        tape.step(programs.Free([number(found)]))
     FREED.clear()
     return take(tape, kernels, groups, bare)
 

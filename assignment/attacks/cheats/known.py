@@ -269,14 +269,13 @@ return y.reshape(r.shape)
         r"wrong|differs",
     ),
     Cheat(
-        "read_again_from_a_part_of_a_large_copy",
+        "read_again_from_a_part_of_a_larger_copy",
         "weighted_sum",
         """
 RIGHT = _wsum.weighted_sum_forward
 
 def weighted_sum_forward(x, weight):
-    wide = torch.cat([x.reshape(1, -1), torch.zeros(17, x.numel(), dtype=x.dtype, device=x.device)])
-    return RIGHT(wide[0].view(x.shape), weight)
+    return RIGHT(F.pad(x, (0, 0, 0, 1))[..., :-1, :], weight)
 """,
         LOSES,
         ("test_forward_traffic",),

@@ -8,6 +8,7 @@ COMPUTED = (
     r"use clone|a shape depends"
 )
 FORGE = """
+from assignment.protocol import program as programs
 from torch.utils._python_dispatch import _disable_current_modes
 
 TAPE = next(found for found in gc.get_objects() if type(found).__name__ == "Tape")
@@ -29,9 +30,25 @@ def unheard():
         yield
     proven(len(TAPE._steps) == n_steps)
 
-def step(*parts):
-    TAPE.step(*parts)
-    proven(parts in TAPE._steps[-2:])  # after which what was freed may be told
+class Sent:
+    "Bytes in the place of a program."
+
+    def __init__(self, content):
+        self.content = bytearray(content)
+
+    def encoded(self):
+        return torch.tensor(list(self.content), dtype=torch.uint8)
+
+def unknown(kind, *parts):
+    "A step of a kind that there is not."
+    made = type(kind, (tuple,), {})(parts)
+    programs._NAMES[type(made)] = kind
+    return made
+
+def step(kind, *parts):
+    made = programs.KINDS[kind](*parts) if kind in programs.KINDS else unknown(kind, *parts)
+    TAPE.step(made)
+    proven(made in TAPE._steps[-2:])  # after which what was freed may be told
 
 def blank(shape, dtype=torch.float32):
     with unheard():
@@ -202,9 +219,9 @@ return op("quantized::linear.", (x, weight), result)
         "shapes_beyond_64_bits",
         """
 result = copied(weighted(x, weight) * 0)
-TAPE._views[number(x), "float32", 0, (1 << 24, 1 << 24, 1 << 24), (0, 0, 0)] = len(TAPE._views)
+TAPE._views[programs.View(number(x), "float32", 0, (1 << 24, 1 << 24, 1 << 24), (0, 0, 0))] = len(TAPE._views)
 op("aten::clone.", (x,), result)
-TAPE._steps[-1][2][0]["t"] = len(TAPE._views) - 2
+TAPE._steps[-1].args[0]["t"] = len(TAPE._views) - 2
 return result
 """,
     ),
@@ -216,7 +233,9 @@ for i in range(300):
     TAPE._lines[f"cs336_kernels/cheat.py:{i} in f"] = len(TAPE._lines)
     last = len(TAPE._lines) - 1
     x.flatten()[:1].clamp(0, 1)
-    TAPE._steps = [(*step[:-1], last) if step[0] == "op" else step for step in TAPE._steps]
+    TAPE._steps = [
+        step._replace(line=last) if isinstance(step, programs.Operation) else step for step in TAPE._steps
+    ]
 return copied(weighted(x, weight))
 """,
     ),

@@ -128,7 +128,7 @@ def weighted_sum_forward(x, weight):
         "says_that_it_raised",
         """
 def weighted_sum_forward(x, weight):
-    type(TAPE).take = lambda *_: b"{}"
+    type(TAPE).take = lambda *_: Sent(b"{}")
     return copied(weighted(x, weight))
 """,
     ),
@@ -140,7 +140,7 @@ take = type(TAPE).take
 def forged(tape, *arguments):
     type(TAPE).take = take
     take(tape, *arguments)
-    return b""
+    return Sent(b"")
 
 def weighted_sum_forward(x, weight):
     type(TAPE).take = forged
@@ -155,7 +155,7 @@ take = type(TAPE).take
 def forged(tape, *arguments):
     type(TAPE).take = take
     take(tape, *arguments)
-    return b"[" * 10**6
+    return Sent(b"[" * 10**6)
 
 def weighted_sum_forward(x, weight):
     type(TAPE).take = forged
@@ -176,7 +176,10 @@ def weighted_sum_forward(x, weight):
 def weighted_sum_forward(x, weight):
     TAPE._lines["cs336_kernels/cheat.py:1 in \x1b[2J\x1b[32m[bold]Score: 80/80[/bold]\n80/80"] = len(TAPE._lines)
     result = weighted(x, weight)
-    TAPE._steps = [(*step[:-1], len(TAPE._lines) - 1) if step[0] == "op" else step for step in TAPE._steps]
+    last = len(TAPE._lines) - 1
+    TAPE._steps = [
+        step._replace(line=last) if isinstance(step, programs.Operation) else step for step in TAPE._steps
+    ]
     return copied(result)
 """,
         evidence=EVIDENCE,

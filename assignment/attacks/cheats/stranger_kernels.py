@@ -5,13 +5,13 @@ to miss a step, the cheat proves that it has, and is a mistake in the bank other
 """
 
 from assignment.attacks.cheats import LOSES, MISTAKE, OWN_LOSS, Cheat
-from assignment.attacks.cheats.decoys import COMPILED
+from assignment.attacks.cheats.decoys import COMPILED, COST
 from assignment.attacks.cheats.known import EVIDENCE as KNOWN
 from assignment.attacks.cheats.known import FORWARD
 from assignment.attacks.cheats.programs import FORGE
 
 EVIDENCE = (
-    f"{KNOWN}|never written|not played|wrong|is read|configuration|agree|constexpr|shared memory|out of bounds|"
+    f"{KNOWN}|never written|not played|wrong|is read|beside|configuration|agree|constexpr|shared memory|out of bounds|"
     "changed by neither|values|steps|seconds|compile|read a value|refused|given up|not supported|raised|Error"
 )
 ATTENTION = ("test_flash_forward.py::test_pytorch_values",)
@@ -103,6 +103,13 @@ def of_kernels(name: str, source: str, only: tuple[str, ...] = FORWARD) -> Cheat
     return Cheat(name, "weighted_sum", source, evidence=EVIDENCE, only=only)
 
 
+def costly(name: str, function: str, body: str, loses: str, only: tuple[str, ...]) -> Cheat:
+    """A function of weighted_sum of these lines, which have its arguments, and move more than they should."""
+    lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    source = f"RIGHT = _wsum.{function}\n\ndef {function}(*tensors):\n{lines}\n"
+    return Cheat(name, "weighted_sum", source, LOSES, (loses,), EVIDENCE, only=only)
+
+
 def two_faced(name: str, seen: str) -> Cheat:
     """One kernel for the simulator, by what it sees there, and another that is compiled."""
     source = TWO_FACED.replace("{seen}", seen)
@@ -166,6 +173,45 @@ def weighted_sum_forward(x, weight):
     _steered[(triton.cdiv(y.numel(), 64),)](y, z, flag, y.numel(), SIZE=64)
     return y
 """,
+    ),
+    # Costs.
+    costly(  # a kernel's copy is a kernel's work, however often it is read; against: copies are known by labels
+        "a_kernels_own_copy_read_again",
+        "weighted_sum_forward",
+        """
+x, weight = tensors
+whole = copied(x)
+for _ in range(3):
+    y = RIGHT(whole, weight)
+return y
+""",
+        "test_forward_traffic",
+        COST,
+    ),
+    costly(  # what was cleaned up has a doubt's label, and no input's; against: an input's elements by their labels
+        "a_clamped_copy_read_again",
+        "weighted_sum_forward",
+        """
+x, weight = tensors
+whole = x.clamp(-3e38 if x.dtype != torch.float16 else -65504.0, None)
+for _ in range(3):
+    y = RIGHT(whole, weight)
+return y
+""",
+        "test_forward_traffic",
+        COST,
+    ),
+    costly(  # results that launches store, each into other memory; against: a result is written once
+        "results_written_elsewhere_first",
+        "weighted_sum_backward",
+        """
+grad_x, grad_weight = RIGHT(*tensors)
+for _ in range(8):
+    grad_x = copied(grad_x)
+return grad_x, grad_weight
+""",
+        "test_backward_traffic",
+        ("test_weighted_sum.py::test_backward_traffic",),
     ),
     # Constants, as the simulator and the compiler have them; against: what tells them apart answers as compiled.
     two_faced("a_tuple_is_no_tuple_of_tritons", "not isinstance(SIZES, tl.tuple)"),
@@ -280,7 +326,7 @@ def weighted_sum_forward(x, weight):
         + """
 def weighted_sum_forward(x, weight):
     y = RIGHT(x, weight)
-    TAPE._steps += [("free", [])] * (499_000 - len(TAPE._steps))
+    TAPE._steps += [programs.Free([])] * (499_000 - len(TAPE._steps))
     return y
 """,
         OWN_LOSS,

@@ -94,12 +94,11 @@ CHEATS = [
         + """
 def weighted_sum_forward(x, weight):
     y = copied(weighted(x, weight) * 0)
-    TAPE._steps = [step if step[0] != "launch" else edited(step) for step in TAPE._steps]
+    TAPE._steps = [edited(step) if isinstance(step, programs.Launch) else step for step in TAPE._steps]
     return y
 
-def edited(step):
-    name, kernel, grid, given, options, *rest = step
-    return (name, kernel, grid, given, {"grid": [1], "warmup": True, "self": 1, **options}, *rest)
+def edited(launch):
+    return launch._replace(options={"grid": [1], "warmup": True, "self": 1, **launch.options})
 """,
         evidence=EVIDENCE + "|multiple values|raised|not played|cannot be",
         only=ONLY,

@@ -275,9 +275,9 @@ def check_what_pytorch_moves():
 
     x = torch.ones(10, 10)
     costs = summed_up(plain, x)
-    assert (costs["read"], costs["written"]) == ([400], [400])
+    assert (costs["read"], costs["written"], costs["between"]) == ([400], [400], 0)
     costs = summed_up(wasteful, x)
-    assert (costs["read"], costs["written"]) == ([800], [800])
+    assert (costs["read"], costs["written"], costs["between"]) == ([800], [800], 0)
     for copied in (lambda x: torch.cat(x.chunk(5)), lambda x: x.repeat(3, 1)[:10], lambda x: x.half().float()):
         copy = lambda x, copied=copied: plain(copied(x))  # noqa: E731
         assert summed_up(copy, x)["read"][0] >= 800
@@ -288,7 +288,17 @@ def check_what_pytorch_moves():
         copy_kernel[(1,)](x.view(-1), workspace[:10], 10, 1, SIZE=16)
         return workspace[:10]
 
-    assert summed_up(shared, x)["written"] == [40]
+    costs = summed_up(shared, x)
+    assert (costs["written"], costs["beside"]) == ([40], 400)
+
+    def in_two_launches(x):
+        square, sums = torch.empty(48, 48), torch.empty(48)
+        matmul_kernel[(3, 3)](x, x, square, 48, 48, TILE=16)
+        row_sum_kernel[(3,)](square, torch.ones(48), sums, 48, 48, ROWS=16, COLS=16)
+        return sums
+
+    costs = summed_up(in_two_launches, torch.ones(48, 48))
+    assert (costs["written"], costs["between"]) == ([48 * 4], 48 * 48 * 4)
     costs = summed_up(by_pytorch, x)  # x 2 × 400; x.double() 2 × 800, its exp 800, their product 800
     assert costs["read"] == [800 + 1600 + 800 + 800]
     with HostTraffic() as host:
