@@ -11,6 +11,7 @@ from assignment.judge import door, replies, score
 from assignment.judge.door import Run, SubmissionError
 from assignment.protocol.program import Free, Launch, Program
 from assignment.sandbox.worker_client import WorkerDied
+from tests.door import Costs
 
 RIGHT = {"status": "ok", "groups": [1], "bare": True, "notes": []}
 FAULT = {"status": "fault", "message": "race: programs (0, 0, 0) and (1, 0, 0) of kernel both touch y[0]"}
@@ -132,6 +133,17 @@ def test_forged_remarks_are_refused(notes):
     worker = Scripted({**RIGHT, "notes": notes})
     with pytest.raises(SubmissionError, match="cannot be read"):
         run_on(worker)("rmsnorm", torch.ones(3))
+
+
+def test_what_a_call_moves_stands_beside_the_least():
+    tensors, y, rstd = (torch.ones(4, 8), torch.ones(8)), torch.ones(4, 8), torch.ones(4)
+    moved = door.moved_by("rmsnorm_forward", tensors, (y, rstd), Costs((y, rstd), [256, 128], [1, 1], [128, 16]))
+    assert [(one["tensor"], one["verb"], one["bytes"], one["least"]) for one in moved] == [
+        ("x", "read", 256, 128),
+        ("weight", "read", 128, 32),
+        ("y", "written", 128, 128),
+        ("rstd", "written", 16, 16),
+    ]
 
 
 @pytest.mark.parametrize("rows", [[[1], [1]], [[1], [1], [1, 2]], [[-1], [1], [1]], [[1], [1], [1], [1]]])
