@@ -82,7 +82,8 @@ class Run:
     def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
         """Return what the call moves, counted in the simulator."""
         reply, (results, figures) = self._ask("costs", function, tensors, options)
-        found = Costs(reply.returned(results), *(figure.tolist() for figure in figures))
+        counts: list[Any] = [figure.tolist() for figure in figures]
+        found = Costs(reply.returned(results), *counts)
         self.moved += moved_by(function, tensors, results, found)
         return found
 
