@@ -80,8 +80,7 @@ class Run:
     def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
         """Return what the call moves, counted in the simulator."""
         reply, (results, figures) = self._ask("costs", function, tensors, options)
-        read, tile_rows, written = (figure.tolist() for figure in figures[:3])
-        return Costs(reply.returned(results), read, tile_rows, written, between=int(figures[3]))
+        return Costs(reply.returned(results), *(figure.tolist() for figure in figures))
 
     def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Results, int]:
         """Return the results, and the number of elements of the largest tensor made during the call."""

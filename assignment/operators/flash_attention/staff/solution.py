@@ -28,29 +28,32 @@ PYTORCH_TILE_SIZE = 128  # queries and keys of a tile; large enough that PyTorch
 MAX_D = 256  # a tile holds whole rows
 ROW_ALIGNMENT = 16  # bytes: what a tensor descriptor asks of a matrix's base and of its strides
 LARGE_SHARED_MEMORY = {(9, 0), (10, 0)}  # H100 and B200: 227 KB a program; elsewhere as little as 99 KB
-# By the bits of an element and the widest d: queries and keys of a tile, warps, stages.
-FORWARD_SIZES = {
+# By the bits of an element and the widest d: queries and keys of a tile, warps, stages, at most so many registers.
+Table = dict[int, dict[int, tuple[int, ...]]]
+FORWARD_SIZES: Table = {
     16: {64: (128, 64, 8, 3), 128: (128, 64, 8, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
 }
-LARGE_FORWARD_SIZES = {  # where a program has large shared memory
+LARGE_FORWARD_SIZES: Table = {  # where a program has large shared memory
     16: {64: (64, 64, 4, 3), 128: (128, 128, 8, 3), 256: (128, 64, 8, 2)},
     32: FORWARD_SIZES[32],
 }
-MAX_SHORT = 1024  # keys: short walks leave a multiprocessor idle between programs, so small ones share it
-SHORT_FORWARD_SIZES = {  # 1.03 to 1.15 × as fast at d = 128 (H100)
-    16: LARGE_FORWARD_SIZES[16] | {128: (64, 64, 4, 3)},
+HOPPER = (9, 0)
+HOPPER_FORWARD_SIZES: Table = {  # five programs fit a multiprocessor: 1.01 to 1.13 × as fast at d = 64 (H100)
+    16: LARGE_FORWARD_SIZES[16] | {64: (64, 64, 4, 2, 96)},
     32: FORWARD_SIZES[32],
 }
-BACKWARD_SIZES = {  # with four warps no more than 64 × 64 at d = 128: more would spill
+MAX_SHORT = 1024  # keys on average: such walks leave a multiprocessor idle between programs, so small ones share it
+SHORT_FORWARD_SIZES: Table = {16: {128: (64, 64, 4, 3)}}  # for d from 65: 1.02 to 1.30 × as fast (H100)
+BACKWARD_SIZES: Table = {  # with four warps no more than 64 × 64 at d = 128: more would spill
     16: {128: (64, 64, 4, 2), 256: (64, 64, 8, 1)},
     32: {64: (64, 64, 4, 2), 128: (64, 64, 8, 1), 256: (32, 32, 8, 1)},
 }
-LARGE_BACKWARD_KV_SIZES = {  # 1.02 to 1.12 × as fast at d = 64 (H200)
+LARGE_BACKWARD_KV_SIZES: Table = {  # 1.02 to 1.12 × as fast at d = 64 (H200)
     16: {64: (128, 64, 4, 2), **BACKWARD_SIZES[16]},
     32: BACKWARD_SIZES[32],
 }
-LARGE_BACKWARD_Q_SIZES = {  # 1.05 to 1.13 × as fast at d = 128, 1.02 × at d = 64 (H200)
+LARGE_BACKWARD_Q_SIZES: Table = {  # 1.05 to 1.13 × as fast at d = 128, 1.02 × at d = 64 (H200)
     16: {128: (128, 64, 8, 3), 256: (64, 64, 8, 1)},
     32: BACKWARD_SIZES[32],
 }
@@ -189,15 +192,15 @@ def flash_forward_triton(
     o = q.new_empty(q_.shape)
     lse = q.new_empty(n_batches, n_queries, dtype=torch.float32)
     n_keys = k_.shape[1]
-    large_sizes = SHORT_FORWARD_SIZES if n_keys <= MAX_SHORT else LARGE_FORWARD_SIZES
-    sizes = _launch_sizes(large_sizes if _has_large_shared_memory(q) else FORWARD_SIZES, d, q.dtype)
+    table = _forward_table(q, n_keys // 2 if is_causal else n_keys)
+    sizes = _launch_sizes(table, d, q.dtype)
     if n_batches > 0:
         _flash_forward_kernel[(n_batches * triton.cdiv(n_queries, sizes["Q_TILE_SIZE"]),)](
             _tiled(q_, sizes["Q_TILE_SIZE"]), _tiled(k_, sizes["K_TILE_SIZE"]), _tiled(v_, sizes["K_TILE_SIZE"]),
             o, lse,
             *o.stride(), *lse.stride(),
             n_queries, n_keys, d, d**-0.5,
-            IS_CAUSAL=is_causal, **sizes,
+            IS_CAUSAL=is_causal, IS_SHORT=table is SHORT_FORWARD_SIZES, **sizes,
         )  # fmt: skip
     return o.reshape(q.shape), lse.reshape(q.shape[:-1])
     # END SOLUTION
@@ -362,15 +365,25 @@ def _has_large_shared_memory(x: Tensor) -> bool:
     return torch.cuda.get_device_capability(x.device) in LARGE_SHARED_MEMORY
 
 
-def _launch_sizes(sizes: dict[int, dict[int, tuple[int, int, int, int]]], d: int, dtype: torch.dtype) -> dict[str, int]:
+def _forward_table(q: Tensor, keys_per_query: int) -> Table:
+    capability = torch.cuda.get_device_capability(q.device)
+    if capability not in LARGE_SHARED_MEMORY:
+        return FORWARD_SIZES
+    if keys_per_query <= MAX_SHORT and 64 < q.shape[-1] <= 128 and q.itemsize == 2:
+        return SHORT_FORWARD_SIZES
+    return HOPPER_FORWARD_SIZES if capability == HOPPER else LARGE_FORWARD_SIZES
+
+
+def _launch_sizes(sizes: Table, d: int, dtype: torch.dtype) -> dict[str, int]:
     by_d = sizes[8 * dtype.itemsize]
-    queries, keys, num_warps, num_stages = by_d[min(widest for widest in by_d if d <= widest)]
+    queries, keys, num_warps, num_stages, *registers = by_d[min(widest for widest in by_d if d <= widest)]
     return {
         "Q_TILE_SIZE": queries,
         "K_TILE_SIZE": keys,
         "D_TILE_SIZE": _d_tile_size(d),
         "num_warps": num_warps,
         "num_stages": num_stages,
+        **({"maxnreg": registers[0]} if registers else {}),
     }
 
 
@@ -403,18 +416,20 @@ def _flash_forward_kernel(
     stride_ob, stride_on, stride_od,
     stride_lb, stride_ln,
     n_queries, n_keys, d, scale,
-    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+    IS_CAUSAL: tl.constexpr, IS_SHORT: tl.constexpr,
+    Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
     """One program a query tile of one batch, which walks along the keys (algorithm 1).
 
     q_desc, k_desc and v_desc are descriptors of q (n_batches, n_queries, d), k and v (n_batches, n_keys, d), with
     tiles of (1, Q_TILE_SIZE or K_TILE_SIZE, D_TILE_SIZE); o like q, lse (n_batches, n_queries) in float32; stride_ob is
-    o's stride along the batch. scale = 1/√d; D_TILE_SIZE >= d.
+    o's stride along the batch. scale = 1/√d; D_TILE_SIZE >= d. IS_SHORT: few keys, and small tiles.
     Grid: (n_batches · ⌈n_queries / Q_TILE_SIZE⌉,).
     """
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     if IS_CAUSAL:
-        batch, tile = _longest_first(n_query_tiles, n_keys * d * (o_ptr.dtype.element_ty.primitive_bitwidth // 4))
+        batch_bytes = n_keys * d * (o_ptr.dtype.element_ty.primitive_bitwidth // 4)
+        batch, tile = _longest_first(n_query_tiles, batch_bytes, 0 if IS_SHORT else GROUP_BYTES)
     else:
         batch, tile = tl.program_id(0) // n_query_tiles, tl.program_id(0) % n_query_tiles
     first_query = tile * Q_TILE_SIZE
@@ -424,19 +439,20 @@ def _flash_forward_kernel(
     # Keys before seen_by_all are visible to every query of the tile, keys from seen_by_some on to none.
     seen_by_all = tl.minimum(n_keys, first_query + 1) if IS_CAUSAL else n_keys
     seen_by_some = tl.minimum(n_keys, first_query + Q_TILE_SIZE) if IS_CAUSAL else n_keys
-    unmasked = seen_by_all // K_TILE_SIZE * K_TILE_SIZE
+    # In two loops; a short walk is one, for where a loop begins it waits for its first tiles.
+    unmasked = 0 if IS_CAUSAL and IS_SHORT else seen_by_all // K_TILE_SIZE * K_TILE_SIZE
 
     # Over the keys so far, with s_j = q·k_j · scale · log₂ e:
     row_max = tl.full((Q_TILE_SIZE,), float("-inf"), dtype=tl.float32)  # max_j s_j, m in the paper
     row_sum = tl.zeros((Q_TILE_SIZE,), dtype=tl.float32)  # Σ_j exp2(s_j − row_max), ℓ in the paper
     o = tl.zeros((Q_TILE_SIZE, D_TILE_SIZE), dtype=tl.float32)  # Σ_j exp2(s_j − row_max) v_j
     o, row_sum, row_max = _attend(
-        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, 0, unmasked, n_keys, scale,
-        IS_CAUSAL, False, K_TILE_SIZE, D_TILE_SIZE,
+        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, 0, unmasked, seen_by_all, n_keys, scale,
+        IS_CAUSAL, IS_SHORT, False, K_TILE_SIZE, D_TILE_SIZE,
     )  # fmt: skip
     o, row_sum, row_max = _attend(
-        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, unmasked, seen_by_some, n_keys, scale,
-        IS_CAUSAL, True, K_TILE_SIZE, D_TILE_SIZE,
+        o, row_sum, row_max, q, k_desc, v_desc, batch, queries, unmasked, seen_by_some, seen_by_all, n_keys, scale,
+        IS_CAUSAL, IS_SHORT, True, K_TILE_SIZE, D_TILE_SIZE,
     )  # fmt: skip
 
     batch, cols = batch.to(tl.int64), tl.arange(0, D_TILE_SIZE)
@@ -461,7 +477,8 @@ def _flash_backward_q_kernel(
     """
     n_query_tiles = tl.cdiv(n_queries, Q_TILE_SIZE)
     if IS_CAUSAL:
-        batch, tile = _longest_first(n_query_tiles, n_keys * d * (grad_q_ptr.dtype.element_ty.primitive_bitwidth // 4))
+        batch_bytes = n_keys * d * (grad_q_ptr.dtype.element_ty.primitive_bitwidth // 4)
+        batch, tile = _longest_first(n_query_tiles, batch_bytes, GROUP_BYTES)
     else:
         batch, tile = tl.program_id(0) // n_query_tiles, tl.program_id(0) % n_query_tiles
     first_query = tile * Q_TILE_SIZE
@@ -554,15 +571,16 @@ def _flash_backward_kv_kernel(
 
 @triton.jit
 def _attend(
-    o, row_sum, row_max, q, k_desc, v_desc, batch, queries, first, stop, n_keys, scale,
-    IS_CAUSAL: tl.constexpr, IS_MASKED: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
+    o, row_sum, row_max, q, k_desc, v_desc, batch, queries, first, stop, seen_by_all, n_keys, scale,
+    IS_CAUSAL: tl.constexpr, IS_SHORT: tl.constexpr, IS_MASKED: tl.constexpr,
+    K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
     """The three running values after the keys from `first` to `stop`; unmasked, every query sees all of them."""
     for first_key in range(first, stop, K_TILE_SIZE):
         k = k_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
         v = v_desc.load([batch, first_key, 0]).reshape(K_TILE_SIZE, D_TILE_SIZE)
         s = tl.dot(q, tl.trans(k))  # (Q, K)
-        if IS_MASKED:
+        if IS_MASKED and (not IS_SHORT or first_key + K_TILE_SIZE > seen_by_all):
             keys = first_key + tl.arange(0, K_TILE_SIZE)
             s = _hide(s, queries[:, None], keys[None, :], n_keys, IS_CAUSAL)
         # Every query sees key 0, which is in the first tile: new_max is finite, and −∞ − −∞ does not come up.
@@ -576,14 +594,15 @@ def _attend(
 
 
 @triton.jit
-def _longest_first(n_query_tiles, batch_bytes):
+def _longest_first(n_query_tiles, batch_bytes, group_bytes):
     """The batch and query tile of this program, where later tiles see more keys: short walks fill the gaps at the end.
 
-    Batches take turns in groups whose keys and values fit in the cache: 1.03 to 1.05 × as fast as one batch after the
-    other, at n = 4096 on an H200.
+    Batches take turns in groups whose keys and values fit in group_bytes of the cache: 1.03 to 1.05 × as fast as one
+    batch after the other, at n = 4096 on an H200. Not so where all walks are short: a group's batches would ask memory
+    for their keys all at once, and for little afterwards.
     """
     n_batches = tl.num_programs(0) // n_query_tiles
-    group = tl.minimum(tl.maximum(GROUP_BYTES // tl.maximum(batch_bytes, 1), 1), n_batches)
+    group = tl.minimum(tl.maximum(group_bytes // tl.maximum(batch_bytes, 1), 1), n_batches)
     first = tl.program_id(0) // (group * n_query_tiles) * group
     size = tl.minimum(group, n_batches - first)
     turn = tl.program_id(0) - first * n_query_tiles

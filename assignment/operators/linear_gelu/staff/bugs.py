@@ -92,7 +92,7 @@ z stored and loaded again | traffic | {RETURN} →     z, y = y, torch.empty_lik
     SIZE)⏎    z = tl.load(z_ptr + at, mask=at < size).to(tl.float32)⏎    if IS_TANH:⏎        share =
     1.0 / (1.0 + tl.exp(-1.5957691216057308 * (z + 0.044715 * z * z * z)))⏎    else:⏎        share =
     0.5 * (1.0 + tl.erf(z * 0.7071067811865476))⏎    tl.store(y_ptr + at, (z *
-    share).to(y_ptr.dtype.element_ty), mask=at < size) | {Y} → y = z | are written to tensors between
+    share).to(y_ptr.dtype.element_ty), mask=at < size) | {Y} → y = z | are moved of tensors between
 """,
     **PARTS,
 )
