@@ -162,6 +162,7 @@ def test_a_configuration_that_was_not_launched_is_seen():
     for size, warps, is_as_asked in ((32, 8, True), (16, 4, False), (32, 4, False)):
         launch = Launch(0, [1, 1, 1], {"SIZE": size}, {"num_warps": warps}, configurations, False, 0)
         assert door.configurations.is_as_asked([launch], 1) == is_as_asked
-    assert door.configurations.among([launch]) == 2
-    assert door.configurations.others(3, 1, "case") == [1, 2]
-    assert len(door.configurations.others(40, 1, "case")) == 15
+    assert len(door.configurations.among([launch])) == 2
+    assert door.configurations.others(["a"] * 3, 1, "case") == [1, 2]
+    assert len(door.configurations.others(["a"] * 40, 1, "case")) == 15
+    assert 33 in door.configurations.others(["b" if number == 33 else "a" for number in range(40)], 1, "case")
