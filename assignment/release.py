@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.commands import handout
+from assignment.handout import notebook
 from tests import operators
 
 ROOT = Path(__file__).parents[1]
@@ -191,6 +192,8 @@ def is_staff_only(path: str) -> bool:
 def student_tree(tree: Tree) -> Tree:
     kept = {path: file for path, file in tree.items() if not is_staff_only(path) and not path.startswith(STUBS)}
     kept = {path: File(without_staff_blocks(file.data, path), file.mode) for path, file in kept.items()}
+    if page := kept.get(notebook.PAGE):
+        kept[notebook.NOTEBOOK] = File(notebook.of_page(page.data.decode()))
     return dict(sorted((kept | stubs(tree)).items()))
 
 

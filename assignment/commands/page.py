@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from assignment.commands import handout, picture
+from assignment.commands import figures, handout, picture
 from assignment.commands import report as screen
 from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.judge import causes, score
@@ -43,6 +43,9 @@ def of_report(report: dict[str, Any], sources: Mapping[str, str], scores: Sequen
         graded=len(checked),
         lost=[_lost(group, sources, seen) for group in causes.grouped(entries)],
         notes=_notes(entries),
+        moved=figures.moved(entries),
+        compiled=figures.compiled(entries),
+        roofline=figures.roofline(entries),
         next=screen.next_step(report),
         chart=chart(scores, report["gradable"]) if len(scores) > 1 else None,
         scores=scores,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.commands.handout import anchor_of
-from assignment.handout import mathematics
+from assignment.handout import mathematics, notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "handout"
@@ -45,13 +45,15 @@ def copy(to: Path, root: Path = ROOT) -> None:
     shutil.copytree(root / FOLDER, to / FOLDER, dirs_exist_ok=True)
     for page in pages(root):
         (to / place(page, root)).write_text(for_mkdocs(page.read_text(encoding="utf-8")), encoding="utf-8")
+    (to / notebook.NOTEBOOK).write_bytes(notebook.of_page((root / notebook.PAGE).read_text(encoding="utf-8")))
     for name in OWN:
         shutil.copyfile(Path(__file__).with_name(name), to / name)
 
 
 def for_mkdocs(text: str) -> str:
-    """Return a page's text with mkdocs' links to the first page, and with languages that it knows."""
+    """Return a page's text with mkdocs' links to the first page and the notebook, and with languages that it knows."""
     text = text.replace("](../handout.md", "](../index.md")
+    text = text.replace(f"`{notebook.NOTEBOOK}`", f"[`{notebook.NOTEBOOK}`](../{notebook.NOTEBOOK})")
     return OTHER_FENCE.sub("```text", FENCE.sub(r'```\1 title="\2"', text))
 
 

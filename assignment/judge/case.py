@@ -28,6 +28,8 @@ class Case:
     rare: tuple[str, ...] = ()  # of these, what is told only where no other explains as much
     size: int = 0  # elements of its inputs
     map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
+    moved: tuple[dict[str, Any], ...] = ()  # bytes of its inputs and results: door.moved_by
+    compiled: tuple[dict[str, Any], ...] = ()  # its kernels on each GPU: compiled.figures
     steps: tuple[str, ...] = ()  # what host code did in its last call
     printed: tuple[str, ...] = ()  # by the submission where it is right: the first lines and the last
     n_printed: int = 0  # how many lines that were

@@ -67,6 +67,25 @@ def not_judged(reply: Compiled) -> list[str]:
     return advice.not_judged(reply.kernels)
 
 
+def figures(reply: Compiled) -> list[dict[str, Any]]:
+    """Return what each kernel takes of each GPU, for a table."""
+    return [
+        {
+            "kernel": one.name,
+            "constants": one.config or one.constants,
+            "gpu": one.on.title,
+            "fits": one.fits,
+            "error": one.error.partition("\n")[0],
+            "shared": one.shared,
+            "shared_limit": one.on.shared_limit,
+            "registers": one.registers,
+            "spills": one.spills,
+            "products": list(one.instructions),
+        }
+        for one in reply.kernels
+    ]
+
+
 def unknown(reply: Compiled, sources: dict[str, str]) -> list[str]:
     """Return what staff should look at: crashes that nothing is compared with, and kernels that ask for their GPU."""
     asking = [path for path, text in sources.items() if "target_info" in text]

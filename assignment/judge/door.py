@@ -41,10 +41,12 @@ class Run:
         self._call = ""
         self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
-        self.n_configurations = 1  # that the calls so far had the choice of
+        self.configurations = [""]  # that a call so far had the choice of: what each gives to kernels
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.nans: list[str] = []  # where kernels made a NaN of numbers
         self.reads: list[str] = []  # where host code read the value of a stand-in, or had what is not played
+        self.moved: list[dict[str, Any]] = []  # what calls moved of their inputs and results
+        self.kernels: list[dict[str, Any]] = []  # what was compiled, on each GPU
         self.doubts: list[str] = []  # what it leaves to the staff to judge
         self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
 
@@ -81,7 +83,9 @@ class Run:
         """Return what the call moves, counted in the simulator."""
         reply, (results, figures) = self._ask("costs", function, tensors, options)
         read, tile_rows, written = (figure.tolist() for figure in figures[:3])
-        return Costs(reply.returned(results), read, tile_rows, written, beside=int(figures[3]))
+        found = Costs(reply.returned(results), read, tile_rows, written, beside=int(figures[3]))
+        self.moved += moved_by(function, tensors, results, found)
+        return found
 
     def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Results, int]:
         """Return the results, and the number of elements of the largest tensor made during the call."""
@@ -113,6 +117,7 @@ class Run:
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
         if not isinstance(reply, Compiled):
             raise meant_by(reply)
+        self.kernels += compiled.figures(reply)
         add(self.notes, compiled.not_judged(reply))
         add(self.doubts, compiled.unknown(reply, self._pool.stage.sources))
         return compiled.problems(reply)
@@ -228,7 +233,7 @@ class Run:
         launches = self._program().launches()
         if not configurations.is_as_asked(launches, self.configuration):
             raise SubmissionError(score.FAIL, "an autotuned kernel was not launched in the configuration asked for")
-        self.n_configurations = max(self.n_configurations, configurations.among(launches))
+        self.configurations = max(self.configurations, configurations.among(launches), key=len)
         if not isinstance(reply, Ok | NoResult):
             raise meant_by(reply)
         if isinstance(reply, Ok):
@@ -267,6 +272,19 @@ class Run:
     def _accuse(self, function: str, evidence: Iterable[str]) -> None:
         """Remember what a call has shown; the check fails for it when its own assertions are through."""
         add(self.evidence.setdefault(function, [NOT_THE_WORK[operators.about(function)["in_triton"]]]), evidence)
+
+
+def moved_by(function: str, tensors: Sequence[Tensor], results: Sequence[Tensor], costs: Costs) -> list[dict[str, Any]]:
+    """Return the bytes that a call has moved of each input and result, and the least: those of its elements."""
+    sides = (
+        ("read", [*operators.named(function, tensors)], tensors, costs.read),
+        ("written", operators.about(function)["results"], results, costs.written),
+    )
+    return [
+        {"function": function, "tensor": name, "verb": verb, "bytes": nbytes, "least": tensor.nbytes}
+        for verb, names, those, moved in sides
+        for name, tensor, nbytes in zip(names, those, moved, strict=False)
+    ]
 
 
 def add(known: list[str], said: Iterable[str]) -> None:

@@ -24,6 +24,7 @@ LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
 MAX_NOTE_LINES = 6
 MAX_STAFF_NOTES = 20
+MAX_LISTED = 100  # figures of kernels, of a check
 
 
 @dataclass(frozen=True)
@@ -212,8 +213,30 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "notes": _notes(result),
         "printed": sum(case.n_printed for case in result.cases),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
+        "moved": _most_moved(result.cases),
+        "compiled": _compiled(result.cases),
         "timings": [{"case": text.line(case.name), **case.timing} for case in result.cases if case.timing],
     }
+
+
+def _most_moved(cases: Iterable[Case]) -> list[dict[str, Any]]:
+    """Return what was moved of each tensor, in the case in which that is most beside the least."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for case in cases:
+        for one in case.moved:
+            key, told = (one["function"], one["verb"], one["tensor"]), {**one, "case": text.line(case.name)}
+            if key not in found or one["bytes"] * found[key]["least"] > found[key]["bytes"] * one["least"]:
+                found[key] = told
+    return [*found.values()]
+
+
+def _compiled(cases: Iterable[Case]) -> list[dict[str, Any]]:
+    """Return the figures of kernels, with the first case that has them."""
+    found: dict[str, dict[str, Any]] = {}
+    for case in cases:
+        for one in case.compiled:
+            found.setdefault(str(one), {**one, "case": text.line(case.name)})
+    return [*found.values()][:MAX_LISTED]
 
 
 def mapped(result: CheckResult) -> Case | None:

@@ -52,6 +52,8 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         rare=rare_of(hints or []),
         size=sum(tensor.numel() for tensor in run.asked.get("tensors", ())) if run else 0,
         map=drawn,
+        moved=tuple(run.moved) if run else (),
+        compiled=tuple(run.kernels) if run else (),
         steps=tuple(steps),
         printed=tuple(text.line(line) for line in words.beginning_and_end(printed)),
         n_printed=len(printed),

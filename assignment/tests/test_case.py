@@ -25,6 +25,8 @@ WHOLE = case.Case(
     rare=("one of them",),
     size=4,
     map={"name": "o[0]", "cells": ["+"]},
+    moved=({"tensor": "x", "bytes": 4, "least": 4},),
+    compiled=({"kernel": "k", "gpu": "H100"},),
     steps=("1", "2"),
     printed=("x = 1",),
     n_printed=1,

@@ -11,6 +11,7 @@ from assignment.judge import door, replies, score
 from assignment.judge.door import Run, SubmissionError
 from assignment.protocol.program import Free, Launch, Program
 from assignment.sandbox.worker_client import WorkerDied
+from tests.door import Costs
 
 RIGHT = {"status": "ok", "groups": [1], "bare": True, "notes": []}
 FAULT = {"status": "fault", "message": "race: programs (0, 0, 0) and (1, 0, 0) of kernel both touch y[0]"}
@@ -134,6 +135,17 @@ def test_forged_remarks_are_refused(notes):
         run_on(worker)("rmsnorm", torch.ones(3))
 
 
+def test_what_a_call_moves_stands_beside_the_least():
+    tensors, y, rstd = (torch.ones(4, 8), torch.ones(8)), torch.ones(4, 8), torch.ones(4)
+    moved = door.moved_by("rmsnorm_forward", tensors, (y, rstd), Costs((y, rstd), [256, 128], [1, 1], [128, 16], 0, 0))
+    assert [(one["tensor"], one["verb"], one["bytes"], one["least"]) for one in moved] == [
+        ("x", "read", 256, 128),
+        ("weight", "read", 128, 32),
+        ("y", "written", 128, 128),
+        ("rstd", "written", 16, 16),
+    ]
+
+
 @pytest.mark.parametrize("rows", [[[1], [1]], [[1], [1], [1, 2]], [[-1], [1], [1]], [[1], [1], [1], [1]]])
 def test_forged_costs_are_refused(rows):
     """Figures have a length for each input and result"""
@@ -150,6 +162,7 @@ def test_a_configuration_that_was_not_launched_is_seen():
     for size, warps, is_as_asked in ((32, 8, True), (16, 4, False), (32, 4, False)):
         launch = Launch(0, [1, 1, 1], {"SIZE": size}, {"num_warps": warps}, configurations, False, 0)
         assert door.configurations.is_as_asked([launch], 1) == is_as_asked
-    assert door.configurations.among([launch]) == 2
-    assert door.configurations.others(3, 1, "case") == [1, 2]
-    assert len(door.configurations.others(40, 1, "case")) == 15
+    assert len(door.configurations.among([launch])) == 2
+    assert door.configurations.others(["a"] * 3, 1, "case") == [1, 2]
+    assert len(door.configurations.others(["a"] * 40, 1, "case")) == 15
+    assert 33 in door.configurations.others(["b" if number == 33 else "a" for number in range(40)], 1, "case")

@@ -12,7 +12,7 @@ from assignment.judge import checks, score
 from assignment.judge.case import Case
 from assignment.submission import UnusableSubmission
 from assignment.tests import chromium, class_made
-from assignment.tests.class_made import FLASH, MARKUP, VALUES
+from assignment.tests.class_made import FLASH, MARKUP, SPEED, TIMING, VALUES
 
 MAP = {
     "name": "o[1, 0]", "shape": [77, 64], "tile": [16, 32], "cells": ["..", "..", "#.", "N.", "++"],
@@ -96,6 +96,48 @@ def test_all_that_is_right_needs_no_mending():
 def test_the_scores_so_far_are_a_line():
     assert "polyline points" not in told(scores=(80.0,))
     assert 'points="6,30.0 18,0.0"' in told(scores=(40.0, 80.0))
+
+
+MOVED = {"function": "rmsnorm_forward", "tensor": "x", "verb": "read", "bytes": 300, "least": 100}
+KERNEL = {
+    "kernel": "row_kernel", "constants": "ROWS=4", "gpu": "H100", "fits": False, "error": "", "shared": 327_680,
+    "shared_limit": 232_448, "registers": 255, "spills": 8, "products": ["wgmma"],
+}  # fmt: skip
+
+
+def text_of(page):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.replace("<wbr>", "").partition("</style>")[2]))
+
+
+def test_bytes_stand_beside_the_least():
+    """Of a check's cases, the one that moves most"""
+    cases = [Case(name, score.OK, moved=({**MOVED, "bytes": moved},)) for name, moved in (("a", 100), ("b", 300))]
+    (entry,) = [score.check_entry(score.CheckResult(class_made.DECLARED[0], tuple(cases), 2), "")]
+    assert entry["moved"] == [{**MOVED, "case": "b"}]
+    assert "rmsnorm_forward x read 300 100 3 b" in text_of(told({VALUES: cases[1]}))
+    assert 'id="cost"' not in told()
+
+
+def test_kernels_are_shown_on_each_gpu():
+    refused = {**KERNEL, "gpu": "B200", "error": f"out of registers {MARKUP}"}
+    text = told({VALUES: Case("a", score.OK, compiled=(KERNEL, refused))})
+    assert "row_kernel ROWS=4; a H100 NO 320 / 227 255 8 wgmma" in text_of(text)
+    assert "B200 does not compile: out of registers &lt;script&gt;" in text_of(text)
+    assert 'id="compiled"' not in told()
+
+
+def test_the_roofline_has_what_was_timed():
+    """Without products at one operation a byte: 2e8 bytes in 140 µs of the 2 TB/s that this GPU moves"""
+    fast = Case("large", score.OK, measured="m", timing=TIMING)
+    text = told({SPEED: fast}, device="cuda: GPU")
+    (dot,) = elements(text, "circle")
+    (roof,) = [found["points"] for found in elements(text, "polyline") if found["points"].count(",") == 3]
+    x, y = float(dot["cx"]), float(dot["cy"])
+    (x0, y0), (x1, y1), _ = (map(float, point.split(",")) for point in roof.split())
+    assert y > y0 + (y1 - y0) * (x - x0) / (x1 - x0)  # under the line
+    assert x == pytest.approx(83.9, abs=0.1)  # one of 0.2 to 2000 operations a byte, on 480 units
+    assert "0.9 (0.8–1) 0.75" in text_of(text)
+    assert "<circle" not in told({SPEED: dataclasses.replace(fast, timing={**TIMING, "gpu_bytes_per_s": 0})})
 
 
 def test_it_loads_itself_again_where_it_is_watched():

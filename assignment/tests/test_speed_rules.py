@@ -39,6 +39,8 @@ def test_a_copy_stands_for_the_bytes_that_must_move(judge):
     assert judge.timing == {
         "against": "a copy", "ratio": pytest.approx(0.95, rel=1e-3), "low": judge.timing["ratio"],
         "high": judge.timing["ratio"], "full_points_from": 0.8, "us": 140.0, "share_of_gpu": 0.9589,
+        "bytes": work.nbytes, "operations": work.operations,
+        "gpu_bytes_per_s": ROOF.bytes_per_s, "gpu_operations_per_s": ROOF.operations_per_s,
     }  # fmt: skip
 
 

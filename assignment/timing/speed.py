@@ -204,6 +204,10 @@ class Speed:
             "full_points_from": reach,
             "us": round(timing.seconds * 1e6, 2),  # a call
             "share_of_gpu": round(share, 4),  # of what it reaches
+            "bytes": workload.nbytes,
+            "operations": workload.operations,
+            "gpu_bytes_per_s": roof_.bytes_per_s,
+            "gpu_operations_per_s": roof_.operations_per_s,
         }
         self.measured = (
             f"{middle:.2f} × {PEER_NAMES[against]} ({low:.2f}–{high:.2f}; full points from {reach:.2f}): "

@@ -298,7 +298,7 @@ def check_what_pytorch_moves():
         return sums
 
     costs = summed_up(in_two_launches, torch.ones(48, 48))
-    assert (costs["written"], costs["beside"]) == ([48 * 4], 2 * 48 * 48 * 4 + 48 * 4)
+    assert (costs["written"], costs["beside"]) == ([48 * 4], (48 * 48 + 48 * 16 + 3 * 16) * 4)
     costs = summed_up(by_pytorch, x)  # x 2 × 400; x.double() 2 × 800, its exp 800, their product 800
     assert costs["read"] == [800 + 1600 + 800 + 800]
     with HostTraffic() as host:
