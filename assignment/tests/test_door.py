@@ -137,7 +137,7 @@ def test_forged_remarks_are_refused(notes):
 
 def test_what_a_call_moves_stands_beside_the_least():
     tensors, y, rstd = (torch.ones(4, 8), torch.ones(8)), torch.ones(4, 8), torch.ones(4)
-    moved = door.moved_by("rmsnorm_forward", tensors, (y, rstd), Costs((y, rstd), [256, 128], [1, 1], [128, 16], 0, 0))
+    moved = door.moved_by("rmsnorm_forward", tensors, (y, rstd), Costs((y, rstd), [256, 128], [1, 1], [128, 16], 0))
     assert [(one["tensor"], one["verb"], one["bytes"], one["least"]) for one in moved] == [
         ("x", "read", 256, 128),
         ("weight", "read", 128, 32),
