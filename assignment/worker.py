@@ -82,24 +82,24 @@ def prepare(role: str) -> None:
 def session_of(role: str) -> Callable[[Path], Answer]:
     """Return a function that makes a role's conversation, given the folder of the submission."""
     if role == "record":
-        from assignment.recorder.session import Session as Recording
+        from assignment.recorder.session import RecorderSession
 
-        return lambda folder: Recording(folder).answer
+        return lambda folder: RecorderSession(folder).answer
     if role == "play":
-        from assignment.player.session import Session as Playing
+        from assignment.player.session import PlayerSession
 
-        return lambda folder: Playing().answer
+        return lambda folder: PlayerSession().answer
     if role == "compile":
         from assignment.player.compiled import answer as compiled
 
         return lambda folder: compiled
     if role == "gpu":
-        from assignment.player.gpu import Session as OnGpu
+        from assignment.player.gpu import GpuSession
 
-        return lambda folder: OnGpu().answer
+        return lambda folder: GpuSession().answer
     from assignment.host import direct
 
-    return lambda folder: direct.Session(folder, role).answer
+    return lambda folder: direct.DirectSession(folder, role).answer
 
 
 def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None:

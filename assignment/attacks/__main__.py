@@ -21,8 +21,8 @@ import triton
 from assignment.attacks import cheats_page, page, whole_runs, yardstick
 from assignment.attacks.cheats import CONFINED, quick
 from assignment.attacks.corpus import CHEAT, VARIANT, Entry, entries
-from assignment.attacks.judging import Job, Result, digest, judge_all, key
-from assignment.attacks.verdicts import Row, judge
+from assignment.attacks.judging import GradingJob, Result, digest, judge_all, key
+from assignment.attacks.verdicts import VerdictRow, judge
 from assignment.judge import checks
 from assignment.judge.pool import pick_device
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
@@ -104,12 +104,12 @@ def main() -> int:
     return 1 if findings else 0
 
 
-def shown(rows: list[Row], options: argparse.Namespace, declared: list[checks.Check]) -> str:
+def shown(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> str:
     is_yardstick = options.names == [yardstick.NAME]
     return page.yardstick(rows, declared) if is_yardstick else page.render(rows, declared)
 
 
-def write(rows: list[Row], options: argparse.Namespace, declared: list[checks.Check]) -> list[str]:
+def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> list[str]:
     """The pages that were run in full; returns findings."""
     if options.names == [yardstick.NAME] and not options.quick:
         page.write_yardstick(rows, declared)
@@ -141,7 +141,7 @@ def _is_practice(entry: Entry) -> bool:
     return all(map(checks.is_practice, problems))
 
 
-def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
+def run(chosen: list[Entry], options: argparse.Namespace) -> list[VerdictRow]:
     """All results of the chosen entries: kept ones, and those of the jobs that remain."""
     device = pick_device(options.device)
     judged_by = digest(device)
@@ -161,16 +161,16 @@ def run(chosen: list[Entry], options: argparse.Namespace) -> list[Row]:
     results = defaultdict(list)
     for name, job in jobs.items():
         results[job.entry.name].append(kept[name])
-    return [Row(entry, tuple(results[entry.name])) for entry in chosen]
+    return [VerdictRow(entry, tuple(results[entry.name])) for entry in chosen]
 
 
-def results_of(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
+def results_of(jobs: list[GradingJob], device: str, processes: int) -> Iterator[Result]:
     """Those of cheats from runs of grade.py, the others from warm judges."""
     yield from judge_all([job for job in jobs if job.entry.kind != CHEAT], device, processes)
     yield from whole_runs.judge_all([job for job in jobs if job.entry.kind == CHEAT], device, processes)
 
 
-def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
+def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
     """A job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
     cheat = entry.cheat
     assert cheat is not None
@@ -180,10 +180,12 @@ def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[Job]:
     rungs = options.sandbox or [""]
     rungs = rungs if cheat.group in CONFINED else rungs[:1]
     seeds = range(options.first, options.first + (1 if options.quick else options.seeds or SEEDS[CHEAT]))
-    return [Job(entry, seed, " ".join([*own, cheat.bystander]), sandbox=rung) for seed in seeds for rung in rungs]
+    return [
+        GradingJob(entry, seed, " ".join([*own, cheat.bystander]), sandbox=rung) for seed in seeds for rung in rungs
+    ]
 
 
-def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
+def jobs_of(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
     """All checks, for bugs on the first seed; on the others the one that must catch it."""
     if entry.kind == CHEAT:
         return cheat_jobs(entry, options)
@@ -191,14 +193,14 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[Job]:
         own = [check.name for check in checks.declared() if check.problem in entry.problems]
         asked = [name for name in own if any(word in name for word in options.checks)]
         seeds = range(options.first, options.first + (options.seeds or SEEDS[VARIANT]))
-        return [Job(entry, seed, only=name) for seed in seeds for name in asked]
+        return [GradingJob(entry, seed, only=name) for seed in seeds for name in asked]
     if options.quick:
-        return [Job(entry, options.first, only=entry.caught_by, without=options.without)]
+        return [GradingJob(entry, options.first, only=entry.caught_by, without=options.without)]
     count = max(1, options.seeds or SEEDS[entry.kind])
     first, *others = range(options.first, options.first + count)
     return [
-        Job(entry, first),
-        *(Job(entry, seed, only=entry.caught_by) for seed in others),
+        GradingJob(entry, first),
+        *(GradingJob(entry, seed, only=entry.caught_by) for seed in others),
     ]
 
 

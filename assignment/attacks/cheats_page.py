@@ -5,7 +5,7 @@ from pathlib import Path
 from assignment.attacks import held
 from assignment.attacks.cheats import CLASSES, CONFINED, Cheat
 from assignment.attacks.judging import Result
-from assignment.attacks.verdicts import Row
+from assignment.attacks.verdicts import VerdictRow
 from assignment.judge.checks import Check
 
 PAGE = Path(__file__).with_name("cheats.md")
@@ -17,24 +17,24 @@ author what the bank says: no point for a function that it replaces. *Open* is w
 `rlimits` hides nothing."""
 
 
-def write(rows: list[Row], checks: list[Check]) -> None:
+def write(rows: list[VerdictRow], checks: list[Check]) -> None:
     PAGE.write_text(render(rows, checks), encoding="utf-8")
 
 
-def render(rows: list[Row], checks: list[Check]) -> str:
+def render(rows: list[VerdictRow], checks: list[Check]) -> str:
     """Return the whole page in Markdown."""
     problem_of = {check.name: check.problem for check in checks}
     cheats = [(row.entry.cheat, row) for row in rows if row.entry.cheat]
     return "\n\n".join([HEAD, _classes(cheats, problem_of), _cheats(cheats, problem_of)]) + "\n"
 
 
-def summary(rows: list[Row], checks: list[Check]) -> str:
+def summary(rows: list[VerdictRow], checks: list[Check]) -> str:
     problem_of = {check.name: check.problem for check in checks}
     runs = [(row.entry.cheat, result) for row in rows if row.entry.cheat for result in row.results]
     return f"{_held(runs, problem_of)} runs of cheats held" if runs else ""
 
 
-def _classes(cheats: list[tuple[Cheat, Row]], problem_of: dict[str, str]) -> str:
+def _classes(cheats: list[tuple[Cheat, VerdictRow]], problem_of: dict[str, str]) -> str:
     """Return a table of class × rung: how many of how many runs were held."""
     runs = [(cheat, result) for cheat, row in cheats for result in row.results]
     rungs = sorted({result.rung for _, result in runs if result.rung})
@@ -55,7 +55,7 @@ def _held(runs: list[tuple[Cheat, Result]], problem_of: dict[str, str]) -> str:
     return f"{n_held} of {len(runs)}" + (f", {n_open} open" if n_open else "") if runs else ""
 
 
-def _cheats(cheats: list[tuple[Cheat, Row]], problem_of: dict[str, str]) -> str:
+def _cheats(cheats: list[tuple[Cheat, VerdictRow]], problem_of: dict[str, str]) -> str:
     lines = ["| cheat | attacks | must | came |", "|---|---|---|---|"]
     for cheat, row in cheats:
         came = "; ".join(dict.fromkeys(held.came(cheat, result, problem_of) for result in row.results))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assignment.attacks.__main__ import SEEDS, jobs_of, read, selected
 from assignment.attacks.corpus import CHEAT, entries
-from assignment.attacks.judging import Job, Result, Verdict, digest, key
+from assignment.attacks.judging import GradingJob, Result, Verdict, digest, key
 from assignment.judge import score
 
 DEVICES = ("cpu", "cuda")
@@ -35,7 +35,7 @@ def main() -> int:
     return 1 if differences else 0
 
 
-def different(job: Job, on_cpu: Result, on_gpu: Result) -> list[str]:
+def different(job: GradingJob, on_cpu: Result, on_gpu: Result) -> list[str]:
     """Return the checks of which one device keeps the points and the other does not."""
     pairs = {name: (verdict, on_gpu.verdicts[name]) for name, verdict in on_cpu.verdicts.items()}
     return [

@@ -75,14 +75,14 @@ class Strike:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FaultOutcome:
     hits: list[str]  # "judge SIGKILL"; a grade may be over before the last one
     seconds: float
     lost: int  # checks
     faults: list[str]  # what must not be
 
 
-def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[Outcome, dict[str, Any]]:
+def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[FaultOutcome, dict[str, Any]]:
     """Grade, and strike meanwhile; the report too."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "grade.py"), str(ROOT / "assignment/reference"), "--only", ONLY]
@@ -101,14 +101,14 @@ def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[Outcome, dict[str, A
                 status = grade.wait(LONGEST_S)
             except subprocess.TimeoutExpired:
                 grade.kill()
-                return Outcome(hits, LONGEST_S, 0, [f"no end within {LONGEST_S:.0f} s"]), {}
+                return FaultOutcome(hits, LONGEST_S, 0, [f"no end within {LONGEST_S:.0f} s"]), {}
         seconds = time.monotonic() - start
         faults = processes.left_behind(Path(folder), ("grade-",), seen)
         report = Path(folder) / "report.json"
         if status or not report.exists():
             said = Path(folder, "out").read_text()[-2000:]
-            return Outcome(hits, seconds, 0, [*faults, f"exit status {status}: {said}"]), {}
-        return Outcome(hits, seconds, 0, faults), json.loads(report.read_text())
+            return FaultOutcome(hits, seconds, 0, [*faults, f"exit status {status}: {said}"]), {}
+        return FaultOutcome(hits, seconds, 0, faults), json.loads(report.read_text())
 
 
 def struck(grade: subprocess.Popen, strike: Strike) -> list[Process]:
@@ -121,7 +121,7 @@ def struck(grade: subprocess.Popen, strike: Strike) -> list[Process]:
     return []
 
 
-def compared(outcome: Outcome, report: dict[str, Any], undisturbed: dict[str, Any]) -> Outcome:
+def compared(outcome: FaultOutcome, report: dict[str, Any], undisturbed: dict[str, Any]) -> FaultOutcome:
     """Return the outcome, with what is wrong about its report."""
     if not report:
         return outcome
@@ -135,7 +135,7 @@ def compared(outcome: Outcome, report: dict[str, Any], undisturbed: dict[str, An
             faults.append(f"{want['name']}: points for {got['status']}")
     if report["score"] != round(sum(check["score"] for _, check in checks(report)), 6):
         faults.append("the score is not the sum of the checks'")
-    return Outcome(outcome.hits, outcome.seconds, lost, faults)
+    return FaultOutcome(outcome.hits, outcome.seconds, lost, faults)
 
 
 def checks(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

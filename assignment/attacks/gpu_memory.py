@@ -31,7 +31,7 @@ def grade(total: int, arguments: list[str]) -> int:
     return cli.main()
 
 
-class Watch:
+class GpuWatch:
     """How much is taken, and was at the most."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def main() -> int:
     limit = min(total, round(options.of * GIB)) if options.of else total
     taken = torch.empty(max(0, free - limit), dtype=torch.uint8, device="cuda")
     command = [sys.executable, "-m", "assignment.attacks.gpu_memory", *sys.argv[1:], "--total", str(limit)]
-    watch = Watch()
+    watch = GpuWatch()
     with watching(watch.look, LOOK_EVERY_S):
         status = subprocess.run(command, cwd=ROOT).returncode
     print(f"at most {(watch.most - watch.before) / GIB:.1f} GiB of {limit / GIB:.1f} taken at a time")

@@ -29,7 +29,7 @@ CAUGHT = 2.0  # a bug that exceeds the bound by this much is caught for good
 
 
 @dataclass(frozen=True)
-class Job:
+class GradingJob:
     """One submission on one seed. With `only`, no other check is run; for a cheat these are several, with spaces."""
 
     entry: Entry
@@ -84,7 +84,7 @@ def digest(device: str) -> str:
     return hashlib.sha256(f"{device} {rules.digest()}".encode()).hexdigest()
 
 
-def key(job: Job, judged_by: str) -> str:
+def key(job: GradingJob, judged_by: str) -> str:
     """Return the name under which a result is kept: it is no longer found when the submission or a test has changed."""
     cheat = job.entry.name if job.entry.cheat else ""  # may be packed in a way of its own
     asked = f"{job.seed} {job.only} {job.without} {job.entry.problems} {job.sandbox}"
@@ -92,7 +92,7 @@ def key(job: Job, judged_by: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def judge_all(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
+def judge_all(jobs: list[GradingJob], device: str, processes: int) -> Iterator[Result]:
     """Yield the results of the jobs, as they come."""
     judged_by = digest(device)
     fork = multiprocessing.get_context("fork")
@@ -125,7 +125,7 @@ def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
         if chunk is None:
             return
         pool = Pool(chunk[0].entry.submission, device, chunk[0].seed, jobs=1)
-        loop = Loop(pool, chunk, queue, results, judged_by)
+        loop = GradingLoop(pool, chunk, queue, results, judged_by)
         status = run_pytest(checks.without_a_gpu(checks.declared()), [plugin.Starter(pool), loop])
         if status != pytest.ExitCode.OK:
             results.put(f"pytest ended with {status!r}: {loop.problems}")
@@ -134,10 +134,10 @@ def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
         raise
 
 
-class Loop:
+class GradingLoop:
     """A pytest plugin that runs the collected checks on one submission after the other."""
 
-    def __init__(self, pool: Pool, first: list[Job], queue: Any, results: Any, judged_by: str) -> None:
+    def __init__(self, pool: Pool, first: list[GradingJob], queue: Any, results: Any, judged_by: str) -> None:
         self._pool, self._first, self._queue, self._results = pool, first, queue, results
         self._judged_by = judged_by
         self.problems: list[str] = []
@@ -161,7 +161,7 @@ class Loop:
             chunk = self._queue.get()
         return True
 
-    def _run(self, job: Job, items: dict[str, list[pytest.Item]]) -> Result:
+    def _run(self, job: GradingJob, items: dict[str, list[pytest.Item]]) -> Result:
         start = time.monotonic()
         self._pool.replace(job.entry.submission, job.seed)
         plugin.forget_hints(next(iter(items.values()))[0].config)

@@ -41,7 +41,7 @@ RIGHT, WRONG = 0, 1
 
 
 @dataclass(frozen=True)
-class Class:
+class KilledClass:
     """A class, where its results go, and the temporary folder of its runs."""
 
     submissions: Path
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, nodes: Raylets | None) -> int:
     options.to.mkdir(parents=True)
     students = [one for one in made.drawn(4 * options.students, rng) if one.kind != made.CHEAT]
     made.write(rng.sample(students, options.students), options.to / "class", rng)
-    one = Class(options.to / "class" / "submissions", options.to, options.jobs, nodes)
+    one = KilledClass(options.to / "class" / "submissions", options.to, options.jobs, nodes)
     print(f"seed {seed}: {options.students} submissions, --only {ONLY}")
     start = time.monotonic()
     status = one.start(options.to / "undisturbed").wait(LONGEST_S)
@@ -126,7 +126,9 @@ def anew(folder: Path) -> Path:
     return to
 
 
-def disturbed(one: Class, to: Path, rng: random.Random, every_s: float, most: int, hits: Counter[str]) -> int | None:
+def disturbed(
+    one: KilledClass, to: Path, rng: random.Random, every_s: float, most: int, hits: Counter[str]
+) -> int | None:
     """Grade, and kill meanwhile; returns the exit status, None where the driver was killed."""
     process = one.start(to)
     until = time.monotonic() + LONGEST_S
@@ -145,7 +147,7 @@ def disturbed(one: Class, to: Path, rng: random.Random, every_s: float, most: in
     return process.wait(max(0.0, until - time.monotonic()))
 
 
-def _struck(role: str, one: Class, driver: int, rng: random.Random) -> bool:
+def _struck(role: str, one: KilledClass, driver: int, rng: random.Random) -> bool:
     """Kill a node, or a process that grades; returns whether there was one."""
     if role == NODE and one.nodes:
         one.nodes.kill(rng.choice(one.nodes.nodes))

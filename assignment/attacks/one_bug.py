@@ -23,7 +23,7 @@ CASES = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BugOutcome:
     """The first case that is not right, or a right one."""
 
     result: str
@@ -31,7 +31,7 @@ class Outcome:
     message: str = ""
 
 
-def run(files: dict[str, bytes], check: str, engine: str) -> Outcome:
+def run(files: dict[str, bytes], check: str, engine: str) -> BugOutcome:
     """Return what the check says of these files. To be called once in a process, before Triton is imported."""
     prepare(engine)
     from assignment import plugin
@@ -42,13 +42,13 @@ def run(files: dict[str, bytes], check: str, engine: str) -> Outcome:
     class Loop:
         """Runs the chosen cases up to the first that is not right."""
 
-        outcome = Outcome(ERROR, "", "no case was run")
+        outcome = BugOutcome(ERROR, "", "no case was run")
 
         def pytest_runtestloop(self, session: Any) -> bool:
             for item in session.items:
                 if item.name.partition("[")[2].removesuffix("]") in CASES:
                     verdict = judge_case(item)
-                    self.outcome = Outcome(result_of(verdict.message, engine), verdict.case, verdict.message)
+                    self.outcome = BugOutcome(result_of(verdict.message, engine), verdict.case, verdict.message)
                     if verdict.message:
                         break
             return True
@@ -113,9 +113,9 @@ class Here:
     """A worker's interface on this process."""
 
     def __init__(self, folder: Path, engine: str) -> None:
-        from assignment.host.direct import Session
+        from assignment.host.direct import DirectSession
 
-        self._session = Session(folder, "cuda" if engine == "cuda" else "cpu")
+        self._session = DirectSession(folder, "cuda" if engine == "cuda" else "cpu")
         self._guard = 0 if engine in ("interpreter", "cuda") else GUARD
 
     def ask(self, request: dict[str, Any], tensors: list) -> tuple[Any, list]:

@@ -6,7 +6,16 @@ from pathlib import Path
 from assignment.attacks.bugs import gathered
 from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
-from assignment.attacks.verdicts import HONEST, Row, costs, honest_margin, misnamed, naming, only_killer, weakest_bug
+from assignment.attacks.verdicts import (
+    HONEST,
+    VerdictRow,
+    costs,
+    honest_margin,
+    misnamed,
+    naming,
+    only_killer,
+    weakest_bug,
+)
 from assignment.judge.checks import Check, problems
 from tests import operators
 
@@ -23,7 +32,7 @@ REASONS = {
 }
 
 
-def render(rows: list[Row], checks: list[Check]) -> str:
+def render(rows: list[VerdictRow], checks: list[Check]) -> str:
     """Return the whole page in Markdown."""
     parts = [_head(rows), _checks(rows, checks), yardstick(rows, checks), _variants(rows)]
     with_bugs = {row.entry.problem for row in rows if row.entry.kind == BUG}
@@ -31,7 +40,7 @@ def render(rows: list[Row], checks: list[Check]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def yardstick(rows: list[Row], checks: list[Check]) -> str:
+def yardstick(rows: list[VerdictRow], checks: list[Check]) -> str:
     """Return what single defects cost; nothing where none was graded by all checks."""
     found = costs(rows, checks)
     if not found:
@@ -59,14 +68,14 @@ def _direction(problem: str) -> str:
     return "backward" if "backward" in problem else "forward"
 
 
-def write_yardstick(rows: list[Row], checks: list[Check]) -> None:
+def write_yardstick(rows: list[VerdictRow], checks: list[Check]) -> None:
     """Write the yardstick's section of the page alone."""
     before, _, after = PAGE.read_text(encoding="utf-8").partition(f"{VARIANTS}\n")
     before = before.partition(f"{YARDSTICK}\n")[0]
     PAGE.write_text(f"{before}{yardstick(rows, checks)}\n\n{VARIANTS}\n{after}", encoding="utf-8")
 
 
-def write(rows: list[Row], checks: list[Check]) -> list[str]:
+def write(rows: list[VerdictRow], checks: list[Check]) -> list[str]:
     """Write the page; checks that neither kill a bug alone nor have a reason are findings."""
     PAGE.write_text(render(rows, checks), encoding="utf-8")
     if not _is_whole(rows):
@@ -76,7 +85,7 @@ def write(rows: list[Row], checks: list[Check]) -> list[str]:
     return [f"{name}: catches no bug that no other check catches, and REASONS has no reason" for name in useless]
 
 
-def _is_whole(rows: list[Row]) -> bool:
+def _is_whole(rows: list[VerdictRow]) -> bool:
     """Return whether bugs were graded by more than the check that must catch them."""
     return any(len(result.verdicts) > 1 for row in rows if row.entry.kind == BUG for result in row.results)
 
@@ -85,7 +94,7 @@ def _reason(check: str) -> str:
     return next((reason for end, reason in REASONS.items() if check.endswith(end)), "")
 
 
-def summary(rows: list[Row]) -> str:
+def summary(rows: list[VerdictRow]) -> str:
     bugs = [row for row in rows if row.entry.kind == BUG]
     variants = [row for row in rows if row.entry.kind == VARIANT]
     lines = []
@@ -107,7 +116,7 @@ def summary(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def _over_all_checks(bugs: list[Row]) -> list[str]:
+def _over_all_checks(bugs: list[VerdictRow]) -> list[str]:
     """Return the wrong names of the checks that a bug fails, its own and others; each pair of bug and check once."""
     failures = {(row.entry.name, check) for row in bugs for check in row.kills}
     wrong = {(bug, check): hint for bug, check, hint in misnamed(bugs)}
@@ -115,7 +124,7 @@ def _over_all_checks(bugs: list[Row]) -> list[str]:
     return [f"{line}, of {len({bug for bug, _ in wrong})} bugs"]
 
 
-def _head(rows: list[Row]) -> str:
+def _head(rows: list[VerdictRow]) -> str:
     def seeds(kind: str) -> int:
         return max((len(row.results) for row in rows if row.entry.kind == kind), default=0)
 
@@ -134,7 +143,7 @@ measured, such as a NaN, a wrong shape or an exception.
 {summary(rows)}"""
 
 
-def _checks(rows: list[Row], checks: list[Check]) -> str:
+def _checks(rows: list[VerdictRow], checks: list[Check]) -> str:
     alone = only_killer(rows) if (is_whole := _is_whole(rows)) else {}
     lines = [
         "## Checks",
@@ -155,7 +164,7 @@ def _checks(rows: list[Row], checks: list[Check]) -> str:
     return "\n".join(lines)
 
 
-def _variants(rows: list[Row]) -> str:
+def _variants(rows: list[VerdictRow]) -> str:
     lines = [VARIANTS, "", "| submission | graded on | largest margin | check | pays |"]
     lines.append("|---|---|---|---|---|")
     for row in rows:
@@ -167,7 +176,7 @@ def _variants(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def _matrix(problem: str, rows: list[Row], checks: list[Check]) -> str:
+def _matrix(problem: str, rows: list[VerdictRow], checks: list[Check]) -> str:
     """Return a table of bug × check: the least margin by which a check caught the bug; bold for the one that must."""
     rows = [row for row in rows if row.entry.kind == BUG and row.entry.problem == problem]
     columns = [c.name for c in checks if c.problem == problem]
@@ -182,7 +191,7 @@ def _matrix(problem: str, rows: list[Row], checks: list[Check]) -> str:
     return "\n".join(lines)
 
 
-def _cell(row: Row, check: str) -> str:
+def _cell(row: VerdictRow, check: str) -> str:
     if check not in row.kills:
         return ""
     seeds, margin = row.kills[check]

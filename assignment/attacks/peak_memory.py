@@ -23,7 +23,7 @@ DEFAULTS = ("assignment/reference", "--jobs", "2", "--device", "cpu")
 WORKERS = ("nursery.py", "worker.py")  # in command lines: those that hold a submission, or are forked to
 
 
-class Watch:
+class PeakWatch:
     """Looks at the memory of a process and of all that come from it, on the side."""
 
     def __init__(self, pid: int) -> None:
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     options, given = parse_arguments(arguments)
     command = [sys.executable, "grade.py", *(given or DEFAULTS)]
     with subprocess.Popen(command, cwd=ROOT) as process:
-        watch = Watch(process.pid)
+        watch = PeakWatch(process.pid)
         with watching(watch.look, LOOK_EVERY_S):
             status = process.wait()
     parts = ", ".join(f"{name} {size / MIB:.0f} MiB" for name, size in watch.then.most_common())

@@ -28,7 +28,7 @@ from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.submission import PACKAGE, REFERENCE, Submission, read
 from assignment.timing.clock import Track
-from assignment.timing.speed import Session, Speed
+from assignment.timing.speed import Speed, SpeedSession
 
 EVENTS, TURNS = 0.02, 5  # so far apart may the two clocks be; timings by each
 GAIN = 0.05  # of the honest ratio: twice what two timings of one submission differ by
@@ -36,10 +36,10 @@ CASES = gathered("races", "CASES")  # by function
 
 
 @contextmanager
-def opened(submission: Submission) -> Iterator[Session]:
+def opened(submission: Submission) -> Iterator[SpeedSession]:
     stage = Stage(submission, "cuda")
     stage.is_endless = True
-    session = Session(stage, rungs.choose(rungs.AUTO, "cuda"))
+    session = SpeedSession(stage, rungs.choose(rungs.AUTO, "cuda"))
     try:
         yield session
     finally:
@@ -47,7 +47,7 @@ def opened(submission: Submission) -> Iterator[Session]:
         stage.close()
 
 
-def raced(session: Session, function: str) -> tuple[float, bool, str]:
+def raced(session: SpeedSession, function: str) -> tuple[float, bool, str]:
     """Return the ratio to the peer, 0 for what gets no points; whether the staff will look at it; and what was said."""
     shape, peer, _, options = CASES[function]
     speed = Speed(session)
@@ -123,7 +123,7 @@ def beside_events(names: list[str]) -> int:
     return 1 if worst > EVENTS else 0
 
 
-def played(session: Session, function: str) -> float:
+def played(session: SpeedSession, function: str) -> float:
     """Return the seconds a call by the grader's clock."""
     shape, peer, _, options = CASES[function]
     speed = Speed(session)
@@ -131,7 +131,7 @@ def played(session: Session, function: str) -> float:
     return speed.seconds
 
 
-def called(session: Session, function: str) -> float:
+def called(session: SpeedSession, function: str) -> float:
     """Return the seconds a call by CUDA events around a row of plain calls, each on inputs of its own."""
     shape, _, _, options = CASES[function]
     workload = built(function, shape, torch.bfloat16, options)

@@ -22,7 +22,7 @@ SHARED = gathered("bugs", "SHARED")
 
 
 @dataclass(frozen=True)
-class Row:
+class VerdictRow:
     """One entry with its results on all seeds."""
 
     entry: Entry
@@ -61,18 +61,18 @@ class Row:
 
 
 @dataclass
-class Findings:
+class Complaints:
     """What is not as it must be, a line each."""
 
     lines: list[str] = field(default_factory=list)
 
-    def add(self, row: Row, text: str) -> None:
+    def add(self, row: VerdictRow, text: str) -> None:
         self.lines.append(f"{row.entry.name}: {text}")
 
 
-def judge(rows: Iterable[Row], declared: list[Check]) -> list[str]:
+def judge(rows: Iterable[VerdictRow], declared: list[Check]) -> list[str]:
     """Return everything that is not as the corpus says."""
-    rows, findings = list(rows), Findings()
+    rows, findings = list(rows), Complaints()
     problem_of = {check.name: check.problem for check in declared}
     for row in rows:
         if row.entry.kind == BUG:
@@ -90,7 +90,7 @@ def judge(rows: Iterable[Row], declared: list[Check]) -> list[str]:
 class Cost:
     """What a defect of the yardstick costs in its problem, on one seed."""
 
-    row: Row
+    row: VerdictRow
     failed: tuple[str, ...]  # checks of its problem
     lost: float  # points
     points: float  # that the problem has
@@ -104,7 +104,7 @@ class Cost:
         return bool(naming([self.row])[0])
 
 
-def costs(rows: Iterable[Row], declared: list[Check]) -> list[Cost]:
+def costs(rows: Iterable[VerdictRow], declared: list[Check]) -> list[Cost]:
     """Return the costs of the defects among the rows that were graded by all checks."""
     points = {check.name: (check.problem, check.points) for check in declared}
     found = []
@@ -116,7 +116,7 @@ def costs(rows: Iterable[Row], declared: list[Check]) -> list[Cost]:
     return found
 
 
-def _judge_yardstick(found: list[Cost], findings: Findings) -> None:
+def _judge_yardstick(found: list[Cost], findings: Complaints) -> None:
     for cost in found:
         if cost.lost > yardstick.SHARE * cost.points:
             checks = ", ".join(cost.failed)
@@ -131,14 +131,14 @@ def _judge_yardstick(found: list[Cost], findings: Findings) -> None:
         )
 
 
-def _judge_cheat(row: Row, problem_of: dict[str, str], findings: Findings) -> None:
+def _judge_cheat(row: VerdictRow, problem_of: dict[str, str], findings: Complaints) -> None:
     assert row.entry.cheat is not None
     for result in row.results:
         for text in held.wrong(row.entry.cheat, result, problem_of):
             findings.add(row, f"{text} (seed {result.seed}, {result.rung or 'no sandbox'})")
 
 
-def _judge_variant(row: Row, findings: Findings) -> None:
+def _judge_variant(row: VerdictRow, findings: Complaints) -> None:
     for result in row.results:
         for name in result.failed:
             verdict = result.verdicts[name]
@@ -167,7 +167,7 @@ def _judge_variant(row: Row, findings: Findings) -> None:
         findings.add(row, f"margin {margin:.3f} on {name} [{case}], seed {seed}; at most {HONEST} is honest")
 
 
-def _judge_bug(row: Row, problem_of: dict[str, str], findings: Findings) -> None:
+def _judge_bug(row: VerdictRow, problem_of: dict[str, str], findings: Complaints) -> None:
     entry = row.entry
     if entry.caught_by not in problem_of:
         findings.add(row, f"there is no check {entry.caught_by}")
@@ -199,7 +199,7 @@ def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
     return is_right, bool(hint) and not is_right
 
 
-def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
+def naming(rows: Iterable[VerdictRow]) -> tuple[list[str], list[str]]:
     """Return the bugs that are told on every seed, and those that get a wrong name on one."""
     right, wrong = [], []
     for row in rows:
@@ -213,7 +213,7 @@ def naming(rows: Iterable[Row]) -> tuple[list[str], list[str]]:
     return right, wrong
 
 
-def misnamed(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
+def misnamed(rows: Iterable[VerdictRow]) -> list[tuple[str, str, str]]:
     """Yield every bug, failed check and hint that names another bug, be it the check that must catch the bug or not."""
     found = {
         (row.entry.name, check, "".join(result.verdicts[check].hints or ())): None
@@ -226,7 +226,7 @@ def misnamed(rows: Iterable[Row]) -> list[tuple[str, str, str]]:
     return list(found)
 
 
-def _judge_naming(rows: list[Row], findings: list[str]) -> None:
+def _judge_naming(rows: list[VerdictRow], findings: list[str]) -> None:
     n_bugs, (right, wrong) = sum(row.entry.kind == BUG for row in rows), naming(rows)
     if n_bugs < MANY:
         return
@@ -238,7 +238,7 @@ def _judge_naming(rows: list[Row], findings: list[str]) -> None:
         )
 
 
-def _judge_line(row: Row, findings: Findings) -> None:
+def _judge_line(row: VerdictRow, findings: Complaints) -> None:
     """Note where misused memory is told by wrong values somewhere else, and not by the line at fault."""
     check, line = row.entry.caught_by, row.entry.line
     for result in row.results:
@@ -246,7 +246,7 @@ def _judge_line(row: Row, findings: Findings) -> None:
             findings.add(row, f"{check} does not quote {line!r} on seed {result.seed}: {message}")
 
 
-def only_killer(rows: Iterable[Row]) -> dict[str, list[str]]:
+def only_killer(rows: Iterable[VerdictRow]) -> dict[str, list[str]]:
     """Check → the bugs that no other check of any problem catches."""
     unique: dict[str, list[str]] = {}
     for row in rows:
@@ -255,7 +255,7 @@ def only_killer(rows: Iterable[Row]) -> dict[str, list[str]]:
     return unique
 
 
-def honest_margin(rows: Iterable[Row], check: str) -> tuple[float, str]:
+def honest_margin(rows: Iterable[VerdictRow], check: str) -> tuple[float, str]:
     """Return the largest margin of a check over all right submissions, and the submission."""
     seen = [
         (row.margins[check][0], row.entry.name) for row in rows if row.entry.kind == VARIANT and check in row.margins
@@ -263,7 +263,7 @@ def honest_margin(rows: Iterable[Row], check: str) -> tuple[float, str]:
     return max(seen, default=(0.0, ""))
 
 
-def weakest_bug(rows: Iterable[Row], check: str) -> tuple[float, str]:
+def weakest_bug(rows: Iterable[VerdictRow], check: str) -> tuple[float, str]:
     """Return the bug that exceeds this check's bound by the least, among those that it must catch."""
     own = [row for row in rows if row.entry.caught_by == check]
     return min(((row.kills.get(check, (0, 0.0))[1], row.entry.name) for row in own), default=(math.inf, ""))

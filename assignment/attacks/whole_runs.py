@@ -21,7 +21,7 @@ from typing import Any, AnyStr
 
 from assignment import failure
 from assignment.attacks.cheats import Cheat
-from assignment.attacks.judging import ROOT, Job, Result, Verdict, digest, key
+from assignment.attacks.judging import ROOT, GradingJob, Result, Verdict, digest, key
 from assignment.commands.report import total
 from assignment.judge import checks, score
 
@@ -30,17 +30,17 @@ GRACE_S = 2.0  # for killed processes to go
 SHARED_FOLDERS = tuple(map(Path, ("/tmp", "/var/tmp", "/dev/shm")))  # where anyone may write
 
 
-def judge_all(jobs: list[Job], device: str, processes: int) -> Iterator[Result]:
+def judge_all(jobs: list[GradingJob], device: str, processes: int) -> Iterator[Result]:
     """Yield the results of the jobs, as they come."""
     grade_one = functools.partial(grade_number, device=device, judged_by=digest(device))
     with multiprocessing.get_context("fork").Pool(processes, become_grader, (jobs,)) as pool:
         yield from pool.imap_unordered(grade_one, range(len(jobs)))
 
 
-_jobs: list[Job]  # of a grading process; forked with it, for not all of them can be pickled
+_jobs: list[GradingJob]  # of a grading process; forked with it, for not all of them can be pickled
 
 
-def become_grader(jobs: list[Job]) -> None:
+def become_grader(jobs: list[GradingJob]) -> None:
     global _jobs
     _jobs = jobs
     adopt_orphans()
@@ -57,7 +57,7 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
-def grade(job: Job, device: str, judged_by: str) -> Result:
+def grade(job: GradingJob, device: str, judged_by: str) -> Result:
     """Run grade.py once; what is wrong with the run, whatever the score, is in the result's trouble."""
     cheat = job.entry.cheat
     assert cheat is not None
@@ -120,7 +120,7 @@ class Bait:
             return cheat.archive(self.root, filled, self.token)
         return self.root / "submission"
 
-    def grade(self, path: Path, job: Job, device: str) -> int | None:
+    def grade(self, path: Path, job: GradingJob, device: str) -> int | None:
         """Return the exit status of grade.py, None if it had to be stopped."""
         assert job.entry.cheat is not None
         command = [sys.executable, str(ROOT / "grade.py"), str(path), "--seed", str(job.seed), "--device", device]
@@ -212,7 +212,7 @@ def descendants() -> list[int]:
     return sorted(found - {os.getpid()})
 
 
-def read_report(root: Path, job: Job) -> tuple[dict[str, Any], list[str]]:
+def read_report(root: Path, job: GradingJob) -> tuple[dict[str, Any], list[str]]:
     """Return the JSON report, and what is wrong with it, with JUnit's or with what was printed."""
     printed = (root / "stdout").read_text(encoding="utf-8", errors="replace")
     text = (root / "report.json").read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ MOST_PAIRS, MOST_PASSAGES = 200, 12  # on the page; passages of a pair
 
 
 @dataclass(frozen=True)
-class Work:
+class SubmittedWork:
     """One submission.
 
     Attributes:
@@ -48,7 +48,7 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Pair:
+class AlikePair:
     """Two submissions, and how alike they are: 1 where all that one has is in the other."""
 
     alike: float
@@ -59,10 +59,10 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Findings:
+class AlikePairs:
     """The pairs above the threshold, the most alike first, and what the class is like."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[AlikePair, ...]
     threshold: float
     median: float
     highest_below: float
@@ -75,7 +75,7 @@ class Cluster:
     """Submissions that are alike, each with another: their names, and the strongest pairs that join all of them."""
 
     names: tuple[str, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[AlikePair, ...]
 
     @property
     def alike(self) -> float:
@@ -92,10 +92,10 @@ class Same:
     lines: int
 
 
-def clusters(pairs: Iterable[Pair]) -> list[Cluster]:
+def clusters(pairs: Iterable[AlikePair]) -> list[Cluster]:
     """Return what pairs have in common: of n submissions n - 1 pairs, the most alike ones; larger clusters later."""
     of: dict[str, int] = {}
-    made: dict[int, list[Pair]] = {}
+    made: dict[int, list[AlikePair]] = {}
     for number, pair in enumerate(sorted(pairs, key=lambda pair: -pair.alike)):
         left, right = of.get(pair.left), of.get(pair.right)
         if left is not None and left == right:
@@ -109,9 +109,9 @@ def clusters(pairs: Iterable[Pair]) -> list[Cluster]:
     return sorted(found, key=lambda one: (-one.alike, one.names))
 
 
-def identical(works: Iterable[Work], known: set[str]) -> list[Same]:
+def identical(works: Iterable[SubmittedWork], known: set[str]) -> list[Same]:
     """Return the files that students of different owners share, but those whose text all have been given."""
-    holders: defaultdict[str, list[tuple[Work, str]]] = defaultdict(list)
+    holders: defaultdict[str, list[tuple[SubmittedWork, str]]] = defaultdict(list)
     for work in works:
         for file, text in work.sources.items():
             if text.strip() and text not in known:
@@ -124,7 +124,7 @@ def identical(works: Iterable[Work], known: set[str]) -> list[Same]:
     return sorted(found, key=lambda one: (-one.lines, one.files, one.names))
 
 
-def compared(works: list[Work], known: set[int]) -> Findings:
+def compared(works: list[SubmittedWork], known: set[int]) -> AlikePairs:
     """Return the pairs of works that are more alike than the class explains."""
     prints = {work.name: prints_of(work.sources) for work in works}
     own = {name: {key for key in found.places if key not in known} for name, found in prints.items()}
@@ -142,12 +142,12 @@ def compared(works: list[Work], known: set[int]) -> Findings:
             (sum(weights[key] for key in files[name][file] & shared) / total[name][file], file) for name, file in sides
         ]
         if parts:
-            scored.append(Pair(*_most(parts, left, right)))
+            scored.append(AlikePair(*_most(parts, left, right)))
     scored.sort(key=lambda pair: (-pair.alike, pair.left, pair.right))
     threshold = threshold_of([pair.alike for pair in scored])
     above = [pair for pair in scored if pair.alike >= threshold]
     shown = [_with_passages(pair, prints, own, weights) for pair in above[:MOST_PAIRS]]
-    return Findings(
+    return AlikePairs(
         (*shown, *above[MOST_PAIRS:]),
         threshold,
         statistics.median(pair.alike for pair in scored) if scored else 0.0,
@@ -162,7 +162,7 @@ def _most(parts: list[tuple[float, str]], left: str, right: str) -> tuple[float,
     return alike, left, right, file
 
 
-def _weights(works: list[Work], own: Mapping[str, set[int]]) -> dict[int, float]:
+def _weights(works: list[SubmittedWork], own: Mapping[str, set[int]]) -> dict[int, float]:
     """Return what each fingerprint weighs; several submissions of one student are one."""
     holders: defaultdict[int, set[frozenset[str]]] = defaultdict(set)
     for work in works:
@@ -203,8 +203,8 @@ def threshold_of(alike: list[float]) -> float:
 
 
 def _with_passages(
-    pair: Pair, prints: Mapping[str, Prints], own: Mapping[str, set[int]], weights: Mapping[int, float]
-) -> Pair:
+    pair: AlikePair, prints: Mapping[str, Prints], own: Mapping[str, set[int]], weights: Mapping[int, float]
+) -> AlikePair:
     left, right = prints[pair.left], prints[pair.right]
     places = sorted((place, key) for key in own[pair.left] & own[pair.right] for place in left.places[key])
     runs: list[list[tuple[tuple[int, int], int]]] = []
@@ -222,7 +222,7 @@ def _with_passages(
         for run in runs
     ]
     passages.sort(key=lambda passage: -passage.weight)
-    return Pair(pair.alike, pair.left, pair.right, pair.where, tuple(passages[:MOST_PASSAGES]))
+    return AlikePair(pair.alike, pair.left, pair.right, pair.where, tuple(passages[:MOST_PASSAGES]))
 
 
 def _is_near(prints: Prints, before: tuple[int, int], place: tuple[int, int]) -> bool:

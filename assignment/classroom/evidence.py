@@ -16,7 +16,7 @@ NO_GRADE, SANDBOX = "not graded", "sandbox"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Evidence:
     """Something about a submission that needs a person.
 
     Attributes:
@@ -69,7 +69,7 @@ def findings(
     decided: dict[str, Decision],
     files: dict[str, str],
     asked: str = rungs.AUTO,
-) -> list[Finding]:
+) -> list[Evidence]:
     """Return what needs a person, problem by problem, and last what is of the whole.
 
     Args:
@@ -89,11 +89,11 @@ def findings(
             points, why = (problem["score"], problem["max_score"]), group[0]["status"]
             here = excerpts(message, files)
             of = problem["name"]
-            found.append(Finding(name, of, why, message, names, *points, here, decision))
+            found.append(Evidence(name, of, why, message, names, *points, here, decision))
     points = (report["score"] or 0.0, report["max_score"] or decisions.largest(decisions.TOTAL))
     for why, message in _of_all(report, asked):
         here = excerpts(message, files)
-        found.append(Finding(name, decisions.TOTAL, why, message, (), *points, here, settled))
+        found.append(Evidence(name, decisions.TOTAL, why, message, (), *points, here, settled))
     return found
 
 

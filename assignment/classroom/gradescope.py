@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from assignment import release
-from assignment.classroom.autograder.harness import Settings
+from assignment.classroom.autograder.harness import HarnessSettings
 from assignment.commands.files import replace
 from assignment.submission import UnusableSubmission
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     try:
         commit = release.head_commit(release.ROOT)
         tree = release.read_commit(release.ROOT, commit)
-        files = packed(tree, Settings(commit, options.seed, options.visibility, options.minutes))
+        files = packed(tree, HarnessSettings(commit, options.seed, options.visibility, options.minutes))
         replace(options.to, zipped(files))
     except (release.ReleaseError, OSError) as error:
         raise UnusableSubmission(str(error)) from error
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def packed(tree: release.Tree, settings: Settings) -> release.Tree:
+def packed(tree: release.Tree, settings: HarnessSettings) -> release.Tree:
     """Return the files of an autograder, of a commit's."""
     graded = release.student_tree(tree)
     graded |= {path: tree[path] for path in ("assignment/classroom/__init__.py", *_modules(tree))}

@@ -52,7 +52,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class LeaderboardRow:
     """A submission: its name on the board, its day, its ratios by function, and their mean."""
 
     name: str
@@ -168,7 +168,7 @@ def columns(reports: Iterable[dict[str, Any]]) -> list[Column]:
     return list(found.values())
 
 
-def rows(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[Row]:
+def rows(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[LeaderboardRow]:
     """Return a row for each submission, those first that are faster over all functions."""
     wanted = [column.function for column in columns(reports.values())]
     found = []
@@ -176,7 +176,7 @@ def rows(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[Row]
         ratios = ratios_of(one)
         is_whole = all(function in ratios for function in wanted)
         overall = _mean(ratio.middle for ratio in ratios.values()) if is_whole else None
-        found.append(Row(names[name], one["classroom"]["graded"][:10], ratios, overall))
+        found.append(LeaderboardRow(names[name], one["classroom"]["graded"][:10], ratios, overall))
     return sorted(found, key=lambda row: (-(row.overall or -math.inf), row.name))
 
 

@@ -21,7 +21,7 @@ LIMIT = 768 << 20  # bytes; a whole grade fills 0.6 GiB
 Kept = tuple[Any, list[tuple[Tensor, int]]]  # a result, and its tensors with their versions
 
 
-class Memory:
+class RunMemory:
     """Results by key; once it is full no more are kept, for a class comes by in the same order again and again."""
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -78,7 +78,7 @@ def _tensors_of(result: Any) -> Iterator[Tensor]:
             yield from _tensors_of(part)
 
 
-def install(memory: Memory) -> None:
+def install(memory: RunMemory) -> None:
     """Have every operator's oracle and models remember; before the checks are imported, which hold on to them."""
     for function in operators.functions().values():
         folder = operators.operator_of(function.name).name

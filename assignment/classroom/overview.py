@@ -62,7 +62,7 @@ class CheckRate:
 
 
 @dataclass(frozen=True)
-class Cause:
+class CommonCause:
     """A misconception, or another reason for failed checks, and the submissions that have it."""
 
     says: str
@@ -141,7 +141,7 @@ def sentences(check: dict[str, Any]) -> list[str]:
     return told.split(score.OR) if told else []
 
 
-def misconceptions(reports: Reports, names: Mapping[str, str] | None = None) -> list[Cause]:
+def misconceptions(reports: Reports, names: Mapping[str, str] | None = None) -> list[CommonCause]:
     """Return the likely causes that the reports name, the commonest first.
 
     Args:
@@ -159,7 +159,7 @@ def misconceptions(reports: Reports, names: Mapping[str, str] | None = None) -> 
                 who[key].append(name)
     known = names or {}
     found = ((first[key], tuple(whose)) for key, whose in who.items())
-    return _commonest(Cause(*_parts(said), known.get(said, ""), whose) for said, whose in found)
+    return _commonest(CommonCause(*_parts(said), known.get(said, ""), whose) for said, whose in found)
 
 
 def _parts(sentence: str) -> tuple[str, str]:
@@ -168,7 +168,7 @@ def _parts(sentence: str) -> tuple[str, str]:
     return says, f"handout/{more.replace('). ', ': ', 1)}" if mark else ""
 
 
-def others(reports: Reports) -> list[Cause]:
+def others(reports: Reports) -> list[CommonCause]:
     """Return other kinds of failure, each once a submission, the commonest first."""
     who: dict[str, list[str]] = {}
     for name, report in reports.items():
@@ -176,7 +176,7 @@ def others(reports: Reports) -> list[Cause]:
         kinds = {kind(group[0]) for group in groups if not any(check["hint"] for check in group)}
         for one in sorted(kinds - {""}):
             who.setdefault(one, []).append(name)
-    return _commonest(Cause(says, "", "", tuple(whose)) for says, whose in who.items())
+    return _commonest(CommonCause(says, "", "", tuple(whose)) for says, whose in who.items())
 
 
 def kind(check: dict[str, Any]) -> str:
@@ -188,5 +188,5 @@ def kind(check: dict[str, Any]) -> str:
     return next((says for part, says in KINDS if part in check["message"]), OTHER)
 
 
-def _commonest(found: Iterable[Cause]) -> list[Cause]:
+def _commonest(found: Iterable[CommonCause]) -> list[CommonCause]:
     return sorted(found, key=lambda one: (-len(one.who), one.says))

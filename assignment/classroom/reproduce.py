@@ -35,7 +35,7 @@ DONE = "reproduced.json"  # beside the reports of a class: what came of each
 
 
 @dataclass(frozen=True)
-class Again:
+class Repetition:
     """What came of a repetition: what is not the same, and what both took."""
 
     name: str
@@ -142,7 +142,7 @@ def _submission_of(report: dict[str, Any], path: Path, given: Path | None) -> Su
     raise UnusableSubmission(f"{path}: the submission {wanted[:12]}… is not in {looked}; give it with --submission")
 
 
-def repeated(name: str, report: dict[str, Any], submission: Submission) -> Again:
+def repeated(name: str, report: dict[str, Any], submission: Submission) -> Repetition:
     """Grade a submission in a process of its own, as its report says."""
     notes = differing_versions(report)
     with _grader_of(report, notes) as root, scratch.folder(FOLDER) as folder:
@@ -161,8 +161,8 @@ def repeated(name: str, report: dict[str, Any], submission: Submission) -> Again
             process.terminate()
         if not to.exists():
             said = f"the grader ended with exit status {process.returncode}"
-            return Again(name, [said], cpu_s, report.get("cpu_s"), notes)
-        return Again(name, differences(report, _read(to)), cpu_s, report.get("cpu_s"), notes)
+            return Repetition(name, [said], cpu_s, report.get("cpu_s"), notes)
+        return Repetition(name, differences(report, _read(to)), cpu_s, report.get("cpu_s"), notes)
 
 
 def explained(report: dict[str, Any], submission: Submission, check: str) -> str:
@@ -263,7 +263,7 @@ def _short(value: Any) -> str:
     return repr(value) if len(repr(value)) <= MAX_SHOWN else f"{repr(value)[:MAX_SHOWN]}…"
 
 
-def _tell(again: Again, report: dict[str, Any], console: Console) -> None:
+def _tell(again: Repetition, report: dict[str, Any], console: Console) -> None:
     n_checks = len(_checks(report))
     said = "different" if again.differences else f"the same in {n_checks} checks, {report['score']:g} points"
     then = "" if again.cpu_then_s is None else f", {again.cpu_then_s:.0f} s in the class"

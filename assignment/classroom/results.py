@@ -32,7 +32,7 @@ FOLDERS = ("reports", "logs", "sources")
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClassSettings:
     """What a class is graded with: a seed that is drawn once and published nowhere, and options of grade.py."""
 
     seed: int
@@ -56,12 +56,12 @@ class Settings:
         )
 
 
-def known(folder: Path) -> Settings:
+def known(folder: Path) -> ClassSettings:
     """Return the settings of a folder of results; raises UnusableSubmission."""
     path = folder / SETTINGS
     try:
         kept = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Settings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
+        return ClassSettings(int(kept["seed"]), str(kept["device"]), str(kept["sandbox"]), tuple(kept["only"]))
     except FileNotFoundError:
         wanted = f"expected a folder that `{COMMAND} grade` has made"
         raise UnusableSubmission(f"{folder}: holds no {SETTINGS}; {wanted}") from None
@@ -70,14 +70,14 @@ def known(folder: Path) -> Settings:
         raise UnusableSubmission(told) from error
 
 
-def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> Settings:
+def opened(folder: Path, device: str, sandbox: str, only: tuple[str, ...]) -> ClassSettings:
     """Return the settings of a folder of results, which is made where there is none.
 
     Raises:
         UnusableSubmission: the folder holds other things, or results of other options.
     """
     path = folder / SETTINGS
-    asked = Settings(streams.new_seed(), device, sandbox, only)
+    asked = ClassSettings(streams.new_seed(), device, sandbox, only)
     if not path.exists():
         if folder.exists() and any(folder.iterdir()):
             raise UnusableSubmission(f"{folder}: not empty, and no results; expected a new folder")
@@ -101,7 +101,7 @@ def commit() -> str:
         return ""
 
 
-def key(submission: Submission, settings: Settings) -> str:
+def key(submission: Submission, settings: ClassSettings) -> str:
     """Return what a report is of: it is graded anew where the submission, the grader or the settings have changed."""
     return hashlib.sha256(" ".join([submission.sha256, rules.digest(), *settings.arguments]).encode()).hexdigest()[:32]
 
@@ -109,7 +109,7 @@ def key(submission: Submission, settings: Settings) -> str:
 class Results:
     """The reports of a class."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: ClassSettings) -> None:
         self.folder, self.settings = folder, settings
 
     @functools.cached_property

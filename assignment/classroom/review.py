@@ -10,7 +10,7 @@ from rich.text import Text
 
 from assignment import text
 from assignment.classroom import COMMAND, decisions, evidence, grades, results, tables
-from assignment.classroom.evidence import Excerpt, Finding
+from assignment.classroom.evidence import Evidence, Excerpt
 from assignment.submission import UnusableSubmission
 
 SETTLED, OPEN = 0, 1
@@ -75,7 +75,7 @@ def _decide(options: argparse.Namespace, reports: dict[str, dict[str, Any]]) -> 
     return decision
 
 
-def of_class(folder: Path, form: tables.Form) -> list[Finding]:
+def of_class(folder: Path, form: tables.Form) -> list[Evidence]:
     """Return what needs a person, of the submissions that count; raises UnusableSubmission."""
     reports, made = tables.reports(folder, form), decisions.read(folder)
     shown = tables.decided(reports, made)
@@ -90,7 +90,7 @@ def of_class(folder: Path, form: tables.Form) -> list[Finding]:
     return found
 
 
-def _show(finding: Finding, folder: Path, console: Console) -> None:
+def _show(finding: Evidence, folder: Path, console: Console) -> None:
     earned = f"{finding.earned:g} of {finding.most:g} points"
     title = f"{finding.name}: {finding.problem}, {earned}: {finding.why}"
     console.print(Text(title, "bold"))

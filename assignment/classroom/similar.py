@@ -14,7 +14,16 @@ from typing import Any
 from rich.console import Console
 
 from assignment.classroom import pages, tables
-from assignment.classroom.alike import MOST_PAIRS, Findings, Pair, Same, Work, clusters, compared, identical
+from assignment.classroom.alike import (
+    MOST_PAIRS,
+    AlikePair,
+    AlikePairs,
+    Same,
+    SubmittedWork,
+    clusters,
+    compared,
+    identical,
+)
 from assignment.classroom.prints import prints_of
 from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
 
@@ -56,7 +65,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def submissions_of(results: Path) -> list[Work]:
+def submissions_of(results: Path) -> list[SubmittedWork]:
     """Return the submissions of a folder of results, those without a grade too; raises UnusableSubmission."""
     works, known = [], tables.names(results)
     for path in sorted((results / "reports").glob("*.json")):
@@ -65,7 +74,7 @@ def submissions_of(results: Path) -> list[Work]:
         if kept.is_file() and (known is None or path.stem in known):
             people = [person.get("email") or person.get("sid") for person in about.get("people", ())]
             owners = frozenset([str(about.get("student", path.stem)), *filter(None, people)])
-            works.append(Work(path.stem, owners, read(kept).sources))
+            works.append(SubmittedWork(path.stem, owners, read(kept).sources))
     return works
 
 
@@ -83,7 +92,7 @@ def texts_of(paths: Iterable[Path]) -> dict[str, str]:
     return texts
 
 
-def shown(found: Findings, same: list[Same], works: Mapping[str, Work]) -> dict[str, Any]:
+def shown(found: AlikePairs, same: list[Same], works: Mapping[str, SubmittedWork]) -> dict[str, Any]:
     """Return what the page shows: clusters with passages side by side, and files that are the same."""
     groups = clusters(found.pairs[:MOST_PAIRS])
     return {
@@ -95,7 +104,7 @@ def shown(found: Findings, same: list[Same], works: Mapping[str, Work]) -> dict[
     }
 
 
-def _side_by_side(pair: Pair, works: Mapping[str, Work]) -> dict[str, Any]:
+def _side_by_side(pair: AlikePair, works: Mapping[str, SubmittedWork]) -> dict[str, Any]:
     sides = [
         {"left": _excerpt(works[pair.left], passage.left), "right": _excerpt(works[pair.right], passage.right)}
         for passage in pair.passages
@@ -103,7 +112,7 @@ def _side_by_side(pair: Pair, works: Mapping[str, Work]) -> dict[str, Any]:
     return {"pair": pair, "passages": sides}
 
 
-def _excerpt(work: Work, place: tuple[str, int, int]) -> dict[str, Any]:
+def _excerpt(work: SubmittedWork, place: tuple[str, int, int]) -> dict[str, Any]:
     file, first, last = place
     lines = work.sources[file].splitlines()[first - 1 : last]
     left_out = max(0, len(lines) - MOST_LINES)

@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> int:
     end_with_parent()
     pool = run.new_pool(options, Submission({f"{PACKAGE}/__init__.py": b""}))
     try:
-        memory.install(memory.Memory())
+        memory.install(memory.RunMemory())
         selected = run.runnable(options, declared, pool)
         serve = Serve(options, selected, pool, out)
         status = run.run_pytest(selected, [plugin.Starter(pool), serve])

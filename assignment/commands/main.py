@@ -124,7 +124,7 @@ def bench(options: argparse.Namespace, submission: Submission, console: Console)
     console.print(Text(text.line(f"Timing {options.path.absolute()} on {device_name('cuda')}")))
     stage = Stage(submission, "cuda")
     stage.is_endless = True
-    session = speed.Session(stage, rungs.choose(options.sandbox, "cuda"))
+    session = speed.SpeedSession(stage, rungs.choose(options.sandbox, "cuda"))
     try:
         speed.bench(session, console, options.only, options.csv, options.plot)
     finally:

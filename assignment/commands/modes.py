@@ -53,7 +53,7 @@ def start(
     try:
         with contextlib.closing(run.new_pool(options, submission)) as pool:
             if options.watch:
-                return watch.Watch(options, mode, selected, pool, console).run()
+                return watch.SaveWatch(options, mode, selected, pool, console).run()
             return mode(options, selected, pool, console)
     except UnusableSubmission:
         raise

@@ -126,8 +126,8 @@ def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console:
 
 def session_of(
     options: argparse.Namespace, only: list[str], submission: Submission, seed: int, device: str, rung: str
-) -> score.Session:
-    return score.Session(
+) -> score.Circumstances:
+    return score.Circumstances(
         command=command_for(options, seed),
         seed=seed,
         device=device,

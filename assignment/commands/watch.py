@@ -76,7 +76,7 @@ def settled(path: Path, before: Seen) -> Seen:
     return now
 
 
-class Watch:
+class SaveWatch:
     def __init__(
         self, options: argparse.Namespace, mode: run.Mode, selected: list[Check], pool: Pool, console: Console
     ) -> None:

@@ -16,7 +16,7 @@ from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, g
 
 from . import errors, machine_code, parallel, products
 from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
-from .launches import Launch, stand_for
+from .launches import CompiledLaunch, stand_for
 
 HERE = Path(__file__).parent
 # not SIGKILL, which want of memory ends in
@@ -25,7 +25,7 @@ _known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
 _kept: list[Any] = []  # kernels whose ids are in the keys
 
 
-def kernels(launches: Sequence[Launch], is_brief: bool = False, processes: int | None = None) -> list[Kernel]:
+def kernels(launches: Sequence[CompiledLaunch], is_brief: bool = False, processes: int | None = None) -> list[Kernel]:
     """Return the compiled kernels of the launches, each distinct one once, in their order.
 
     If brief, an autotuned kernel is compiled until a configuration fits, and the line that spills
@@ -43,9 +43,9 @@ def kernels(launches: Sequence[Launch], is_brief: bool = False, processes: int |
     return found
 
 
-def _rounds(launches: list[Launch]) -> Iterator[list[Launch]]:
+def _rounds(launches: list[CompiledLaunch]) -> Iterator[list[CompiledLaunch]]:
     """Yield untuned launches with the first configuration of tuned ones, then each next one."""
-    turns: dict[int, list[Launch]] = {}
+    turns: dict[int, list[CompiledLaunch]] = {}
     counts: dict[tuple, int] = {}
     for launch in launches:
         tuned = (launch.target.name, launch.tuning, id(launch.kernel))
@@ -55,7 +55,7 @@ def _rounds(launches: list[Launch]) -> Iterator[list[Launch]]:
     yield from (turns[turn] for turn in sorted(turns))
 
 
-def _compiled(launches: list[Launch], is_brief: bool, n: int) -> list[Kernel]:
+def _compiled(launches: list[CompiledLaunch], is_brief: bool, n: int) -> list[Kernel]:
     new = list({launch.key: launch for launch in launches if launch.key not in _known}.values())
     compile_one = functools.partial(_one, is_brief)
     for launch, result in zip(new, parallel.results(compile_one, new, _lost, n), strict=True):
@@ -65,17 +65,17 @@ def _compiled(launches: list[Launch], is_brief: bool, n: int) -> list[Kernel]:
     return [kernel for kernel in found if kernel]
 
 
-def _lost(launch: Launch, how: str) -> dict[str, Any]:
+def _lost(launch: CompiledLaunch, how: str) -> dict[str, Any]:
     is_crash = how in CRASHES and not has_assembly(launch)
     return {**_nothing(launch), "error": f"the compiler itself crashed ({how})", "is_crash": is_crash}
 
 
-def has_assembly(launch: Launch) -> bool:
+def has_assembly(launch: CompiledLaunch) -> bool:
     """Return whether the kernel's file has inline assembly: errors there are its author's."""
     return any("inline_asm" in line for line in linecache.getlines(launch.kernel.fn.__code__.co_filename))
 
 
-def _nothing(launch: Launch) -> dict[str, Any]:
+def _nothing(launch: CompiledLaunch) -> dict[str, Any]:
     place = f"{launch.kernel.fn.__code__.co_filename}:{errors.first_line(launch.kernel)}"
     return Kernel(
         launch.kernel.__name__,
@@ -88,7 +88,7 @@ def _nothing(launch: Launch) -> dict[str, Any]:
     ).as_json()
 
 
-def constants(launch: Launch) -> str:
+def constants(launch: CompiledLaunch) -> str:
     """Return "IS_CAUSAL=True, Q_TILE_SIZE=64"."""
     values = {path[0]: value for path, value in launch.constants.items() if len(path) == 1}
     own = [
@@ -97,7 +97,7 @@ def constants(launch: Launch) -> str:
     return ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in own)
 
 
-def _one(is_brief: bool, launch: Launch) -> dict[str, Any]:
+def _one(is_brief: bool, launch: CompiledLaunch) -> dict[str, Any]:
     """Compile a launch, in a process where no other compilation runs."""
     if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
         return _nothing(launch)
@@ -134,14 +134,14 @@ def _quiet(errors_to: int) -> Iterator[None]:
         os.close(nowhere)
 
 
-def assembled(launch: Launch) -> Any:
+def assembled(launch: CompiledLaunch) -> Any:
     """Return Triton's CompiledKernel."""
     source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
     target = GPUTarget("cuda", launch.target.capability, 32)
     return compile(source, target=target, options=launch.options.__dict__)
 
 
-def figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
+def figures(launch: CompiledLaunch, compiled: Any, is_brief: bool) -> dict[str, Any]:
     """Return the resources and instructions of a compiled kernel, cached beside Triton's files."""
     cache, name = (get_cache_manager(compiled.hash), f"{_version()}{'-brief' if is_brief else ''}.json")
     if path := cache.get_file(name):
@@ -159,7 +159,7 @@ def _version() -> str:
     return hashlib.sha256(code).hexdigest()[:16]
 
 
-def _figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
+def _figures(launch: CompiledLaunch, compiled: Any, is_brief: bool) -> dict[str, Any]:
     asm, metadata = compiled.asm, compiled.metadata
     registers, spills = machine_code.registers_and_spills(asm["cubin"])
     by_place = products.chosen(asm["ttgir"])
@@ -177,13 +177,13 @@ def _figures(launch: Launch, compiled: Any, is_brief: bool) -> dict[str, Any]:
     }
 
 
-def _spilled_at(launch: Launch, cubin: bytes) -> str:
+def _spilled_at(launch: CompiledLaunch, cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         place = machine_code.most_spilled(machine_code.disassembled(cubin, Path(folder)))
     return _at(launch, place).strip() if place else ""
 
 
-def _at(launch: Launch, place: tuple[str, int]) -> str:
+def _at(launch: CompiledLaunch, place: tuple[str, int]) -> str:
     """Return the line in errors.at()'s form, in the kernel's folder.
 
     Triton's cache may name the file of an identical kernel elsewhere.

@@ -23,7 +23,7 @@ class LaunchRefused(Exception):
 
 
 @dataclass(frozen=True)
-class Launch:
+class CompiledLaunch:
     """A kernel as one launch needs it, with all that the compiler asks for."""
 
     kernel: Any  # JITFunction
@@ -55,7 +55,7 @@ class Notes:
     """The launches so far, for one target."""
 
     target: Target
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[CompiledLaunch] = field(default_factory=list)
     config: str = ""
     tuning: int = -1
 
@@ -78,7 +78,7 @@ def stand_for(target: Target) -> None:
 
 
 @contextlib.contextmanager
-def recorded(target: Target) -> Iterator[list[Launch]]:
+def recorded(target: Target) -> Iterator[list[CompiledLaunch]]:
     """Record launches inside, for this GPU, in the list."""
     global _notes
     stand_for(target)
@@ -101,7 +101,7 @@ def tuned(config: str, tuning: int) -> Iterator[None]:
 
 
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-    """Launch: `kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
+    """CompiledLaunch: `kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
     if _notes is None:
         raise RuntimeError(f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?")
     kwargs["debug"] = kwargs.get("debug", self.debug) or knobs.runtime.debug
@@ -115,7 +115,7 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     except Exception as error:
         raise LaunchRefused(f"{type(error).__name__}: {error}") from error
     _notes.launches.append(
-        Launch(self, _notes.target, signature, constants, attributes, options, _notes.config, _notes.tuning)
+        CompiledLaunch(self, _notes.target, signature, constants, attributes, options, _notes.config, _notes.tuning)
     )
 
 

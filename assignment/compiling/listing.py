@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from . import build, errors, machine_code
-from .launches import Launch
+from .launches import CompiledLaunch
 
 FILE = re.compile(r'\s*\.file\s+(\d+) "([^"]*)"(?: "([^"]*)")?')
 LOC = re.compile(r"\s*\.loc\s+(\d+) (\d+) ")
 
 
-def write(launches: Sequence[Launch], folder: Path) -> list[Path]:
+def write(launches: Sequence[CompiledLaunch], folder: Path) -> list[Path]:
     """Write two files for each compiled kernel and target, named by kernel, target and number."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -11,7 +11,7 @@ from assignment.simulator import cuda
 
 from . import launches
 from .targets import Target
-from .workload_calls import Call, Noted
+from .workload_calls import Noted, WorkloadCall
 
 
 def run(path: str, arguments: list[str], targets: Iterable[Target]) -> list[Noted]:
@@ -31,7 +31,7 @@ def run(path: str, arguments: list[str], targets: Iterable[Target]) -> list[Note
 
 
 def _run(path: str, target: Target) -> Noted:
-    call = Call(path, "")
+    call = WorkloadCall(path, "")
     with cuda.CudaOnCpu(), launches.recorded(target) as seen:
         try:
             runpy.run_path(path, run_name="__main__")

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from . import launches
-from .launches import Launch
+from .launches import CompiledLaunch
 from .targets import Target
 
 PACKAGE = "cs336_kernels"
 
 
 @dataclass(frozen=True)
-class Call:
+class WorkloadCall:
     """A call of a function of the submission."""
 
     function: str
@@ -36,13 +36,13 @@ class Call:
 class Noted:
     """The results of a call on one target: its launches, and what stopped it."""
 
-    call: Call
+    call: WorkloadCall
     target: Target
-    launches: list[Launch]
+    launches: list[CompiledLaunch]
     stopped: BaseException | None = None
 
 
-def of_submission() -> Iterator[Call]:
+def of_submission() -> Iterator[WorkloadCall]:
     """Yield every call that a whole submission is compiled for."""
     # which build on this package, as the process that compiles does
     from assignment import operators
@@ -57,7 +57,7 @@ def of_submission() -> Iterator[Call]:
             tensors = tuple(normal(*spec.shape, dtype=spec.dtype) for spec in work.inputs.values())
             switches = [name.removeprefix("is_") for name, value in work.options.items() if value is True]
             label = ", ".join([named(work.largest.dtype), f"d {work.largest.shape[-1]}", *switches])
-            yield Call(work.function, label, tensors, work.options, is_graded)
+            yield WorkloadCall(work.function, label, tensors, work.options, is_graded)
 
 
 def named(dtype: torch.dtype) -> str:
@@ -70,7 +70,7 @@ def load(folder: Path) -> Any:
     return importlib.import_module(PACKAGE)
 
 
-def noted(call: Call, function: Callable, target: Target) -> Noted:
+def noted(call: WorkloadCall, function: Callable, target: Target) -> Noted:
     """Make the call with its launches recorded; its exception is kept in the result."""
     with launches.recorded(target) as found:
         try:

@@ -48,7 +48,7 @@ class Supervisor:
         prctl(4, 0)  # not dumpable: other processes of this user cannot trace or read it
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handlers: dict[str, Callable[..., dict[str, Any]]]
-        handlers = {"fork": self._fork, "bury": self._bury, "interrupt": self._interrupt, "strays": self._strays}
+        handlers = {"fork": self._fork, "end": self._end, "interrupt": self._interrupt, "strays": self._strays}
         handlers |= {"wipe": self._wipe, "used": self._used, "hold": self._hold, "release": self._release}
         while received := self._next():
             message, descriptors = received
@@ -103,7 +103,7 @@ class Supervisor:
             os.kill(self._child, number)
         return {}
 
-    def _bury(self, patience_s: float) -> dict[str, Any]:
+    def _end(self, patience_s: float) -> dict[str, Any]:
         """End the child and all that it started; it has patience_s to end by itself."""
         until = time.monotonic() + patience_s
         while self._status is None and time.monotonic() < until:

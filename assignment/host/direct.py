@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from assignment.host.submitted import MAX_MESSAGE, Missing, Submission, describe
+from assignment.host.submitted import MAX_MESSAGE, ImportedSubmission, Missing, describe
 from assignment.protocol import requests
 
 
-class Session:
+class DirectSession:
     """One submission's calls."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self._submission, self._device = Submission(folder), device
+        self._submission, self._device = ImportedSubmission(folder), device
 
     @property
     def import_error(self) -> str:

@@ -20,7 +20,7 @@ class Missing(Exception):
     """The submission has no such function, or the file that should hold it cannot be imported."""
 
 
-class Submission:
+class ImportedSubmission:
     """The functions of a staged submission, imported when first asked for."""
 
     def __init__(self, folder: Path) -> None:

@@ -37,7 +37,7 @@ class InlineWorker:
             control.let_stop()
             cuda.patch()
             self._gpu = _gpu_on_cpu
-        self._session = direct.Session(folder, device)
+        self._session = direct.DirectSession(folder, device)
         self._decode = functools.partial(wire.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
 
     def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:

@@ -34,7 +34,7 @@ Answer = tuple[Reply | None, list["Tensor"]]  # None where what came cannot be r
 Judgement = Callable[[Ok, list["Tensor"]], None]
 
 
-class Pair:
+class RecorderAndPlayer:
     """They are born and die together: a player has the memory of what its recorder has done since its import."""
 
     def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, Any] | None = None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.judge import checks, score
-from assignment.judge.pair import Pair
+from assignment.judge.pair import RecorderAndPlayer
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Stage, Worker
@@ -51,7 +51,7 @@ class Pool:
         self._compiler: Any = None  # this process's worker that compiles
         self.stage = Stage(submission, device)
         self.stage.turn = self._turn
-        self.workers: list[Any] = []  # Pair or InlineWorker
+        self.workers: list[Any] = []  # RecorderAndPlayer or InlineWorker
         try:
             self._employ(inline)
         except BaseException:
@@ -68,9 +68,9 @@ class Pool:
             for _ in range(self.jobs):
                 self.workers.append(self._new_pair())
 
-    def _new_pair(self) -> Pair:
+    def _new_pair(self) -> RecorderAndPlayer:
         """Return what answers the requests of one judging process."""
-        pair = Pair(self.stage, self._sandbox, self._gpu)
+        pair = RecorderAndPlayer(self.stage, self._sandbox, self._gpu)
         pair.compiler = self.compiler
         return pair
 
@@ -78,9 +78,9 @@ class Pool:
     def _sandbox(self) -> str | None:
         return None if self.rung == NO_RUNG else self.rung
 
-    def pair(self) -> Pair:
+    def pair(self) -> RecorderAndPlayer:
         """Return this process's recorder and player, started at their first use."""
-        if isinstance(self.workers[self.mine], Pair):
+        if isinstance(self.workers[self.mine], RecorderAndPlayer):
             return self.workers[self.mine]
         if self._pair is None:
             self._pair = self._new_pair()

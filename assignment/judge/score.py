@@ -91,7 +91,7 @@ def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> Chec
 
 
 @dataclass(frozen=True)
-class Session:
+class Circumstances:
     """Under which circumstances a grade was made."""
 
     command: str  # that repeats it, up to the names of checks: "uv run grade.py --seed 7 --only"
@@ -109,7 +109,7 @@ class Session:
     )
 
 
-def report(session: Session, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> dict[str, Any]:
+def report(session: Circumstances, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> dict[str, Any]:
     """Return the report as it is written to --json: plain data; failures are those of the grader itself."""
     results = list(results)
     graded, practice = [], []
@@ -151,7 +151,7 @@ def _notes_to_staff(results: list[CheckResult]) -> list[str]:
 
 
 def _problem(
-    problem: operators.Problem, results: list[CheckResult], session: Session, is_whole: bool = True
+    problem: operators.Problem, results: list[CheckResult], session: Circumstances, is_whole: bool = True
 ) -> dict[str, Any]:
     """Return the entry of a problem; of a whole one, points that no check of these carries are shown too."""
     entries = [check_entry(result, session.command, session.debug) for result in results]

@@ -111,7 +111,7 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True)
-class Operation:
+class OperationCall:
     """A call of an operation: its name and its arguments by name.
 
     The name is without "aten::" and the "_" of an in-place form.
@@ -160,7 +160,7 @@ class Operation:
 
 
 def derive(
-    operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any
+    operation: OperationCall, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Labels | list[Labels] | int | Computed:
     """Return the labels of an operation's result, or of each of several.
 
@@ -179,7 +179,7 @@ def derive(
 
 
 def _derived(
-    operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any
+    operation: OperationCall, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Labels | list[Labels] | int | Computed:
     name = operation.name
     if name in _SAME_SHAPE:
@@ -195,7 +195,7 @@ def _derived(
     return _cleaned(operation) if name in (*_CLEANING, *_COMPARING) else Computed()
 
 
-def _doubted(operation: Operation, found: Labels | list[Labels] | int | Computed) -> int | Computed:
+def _doubted(operation: OperationCall, found: Labels | list[Labels] | int | Computed) -> int | Computed:
     """Return a doubt about results with these labels."""
     if isinstance(found, int):
         return _doubt({found}, operation.depth() + 1)
@@ -211,7 +211,9 @@ def _doubt(under: set[int], depth: int) -> int | Computed:
     return Computed(frozenset(under), depth) if depth <= MAX_DEPTH else Computed()
 
 
-def of_unwritten(operation: Operation, call: Any, args: Any, kwargs: Any, label: int | Computed) -> torch.Tensor | None:
+def of_unwritten(
+    operation: OperationCall, call: Any, args: Any, kwargs: Any, label: int | Computed
+) -> torch.Tensor | None:
     """Return which elements of a result with this label depend on unwritten memory.
 
     None if there are none, or if the label says so, or is evidence anyway.
@@ -228,7 +230,7 @@ def of_unwritten(operation: Operation, call: Any, args: Any, kwargs: Any, label:
     return found.expand(operation.result.shape)
 
 
-def _unwritten_operands(operation: Operation) -> list[torch.Tensor]:
+def _unwritten_operands(operation: OperationCall) -> list[torch.Tensor]:
     """Return which elements of the operands depend on unwritten memory; of what is chosen from, the chosen."""
     arguments = operation.arguments
     masks = {
@@ -241,7 +243,7 @@ def _unwritten_operands(operation: Operation) -> list[torch.Tensor]:
     return list(masks.values())
 
 
-def _as_numbers(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> torch.Tensor:
+def _as_numbers(operation: OperationCall, call: Callable[..., Any], args: Any, kwargs: Any) -> torch.Tensor:
     """Return a sum of ones, with an infinity for each element that depends on unwritten memory."""
 
     def twin(value: Any) -> Any:
@@ -252,7 +254,7 @@ def _as_numbers(operation: Operation, call: Callable[..., Any], args: Any, kwarg
     return call(*tree_map(twin, args), **tree_map(twin, kwargs))
 
 
-def _cleaned(operation: Operation) -> int | Computed:
+def _cleaned(operation: OperationCall) -> int | Computed:
     """Return a doubt, which stands for all that is under it; or what was computed before, which it stays."""
     present = operation.of(operation.arguments)
     if computed := present - _MAY_BE_CLEANED:
@@ -274,7 +276,7 @@ def kind_of(dtype: torch.dtype) -> str:
     return "bool" if dtype == torch.bool else "integer"
 
 
-def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | list[Labels] | None:
+def _moved(operation: OperationCall, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | list[Labels] | None:
     choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
     if operation.of(choosing) - {CONSTANT} or any(operation.arguments.get(key) for key in _ADDING):
         return None
@@ -305,7 +307,7 @@ def _moved(operation: Operation, call: Callable[..., Any], args: Any, kwargs: An
     return list(result) if isinstance(result, list | tuple) else result
 
 
-def _puts_twice(operation: Operation) -> bool:
+def _puts_twice(operation: OperationCall) -> bool:
     """Return whether values of different labels go to one place: which of them stays is not known."""
     arguments = operation.arguments
     values = [arguments[name] for name in ("values", "source", "src") if name in arguments]
@@ -328,7 +330,7 @@ def _is_number(name: str, value: Any) -> bool:
     return name in NUMBERS and isinstance(value, (bool, int, float))
 
 
-def _scaled(operation: Operation, *_: Any) -> Labels | int | None:
+def _scaled(operation: OperationCall, *_: Any) -> Labels | int | None:
     if operation.arguments.get("rounding_mode") or not operation.is_of_floats():
         return None
     operands = [value for key, value in operation.arguments.items() if key in ("self", "other")]
@@ -345,7 +347,7 @@ def _scaled(operation: Operation, *_: Any) -> Labels | int | None:
     return labels.expand(operation.result.shape) if operation.of(varying) <= kept else None
 
 
-def _summed(operation: Operation, *_: Any) -> Labels | int | None:
+def _summed(operation: OperationCall, *_: Any) -> Labels | int | None:
     """Return SUM for a sum of what launches stored; DELTA for one of rows of a product."""
     if operation.name in ("add", "sub", "rsub") and (same := _plus_zero(operation)) is not None:
         return same
@@ -360,14 +362,14 @@ def _summed(operation: Operation, *_: Any) -> Labels | int | None:
     return DELTA if is_of_rows and present - {CONSTANT} <= {PRODUCT, DELTA} else None
 
 
-def _plus_zero(operation: Operation) -> Labels | None:
+def _plus_zero(operation: OperationCall) -> Labels | None:
     operands = [operation.arguments[key] for key in ("self", "other")]
     if any(isinstance(value, int | float) and value == 0 for value in operands):
         return next(operation.labels(value) for value in operands if isinstance(value, torch.Tensor))
     return None
 
 
-def _is_linear(operation: Operation) -> bool:
+def _is_linear(operation: OperationCall) -> bool:
     """Return whether each term has at most one factor that varies, and what chooses is constant."""
     varying = {key for key, value in operation.arguments.items() if operation.of(value) - {CONSTANT}}
     terms = _SUMS[operation.name]
@@ -376,7 +378,7 @@ def _is_linear(operation: Operation) -> bool:
     return is_listed and not is_divided and all(len(varying.intersection(term)) < 2 for term in terms)
 
 
-def _multiplied(operation: Operation, *_: Any) -> int | None:
+def _multiplied(operation: OperationCall, *_: Any) -> int | None:
     """Return DELTA for products of matrices that are rowsum(A ∘ B)."""
     *added, left, right = tensors_in(operation.arguments)
     factors, bias = [left, right], operation.of(added)
@@ -389,5 +391,5 @@ def _multiplied(operation: Operation, *_: Any) -> int | None:
     return DELTA if is_row_by_row and operation.of(factors) <= _FACTORS else None
 
 
-def _has_constant(operation: Operation, factors: list[torch.Tensor]) -> bool:
+def _has_constant(operation: OperationCall, factors: list[torch.Tensor]) -> bool:
     return any(operation.of(factor) <= {CONSTANT} for factor in factors)

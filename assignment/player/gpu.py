@@ -32,11 +32,11 @@ TRIALS = 4
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
-class Session:
+class GpuSession:
     """One submission's programs, in order."""
 
     def __init__(self) -> None:
-        self._player: OnGpu | None = None
+        self._player: GpuPlayer | None = None
         self._function: Any = None  # what is timed
 
     def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
@@ -46,7 +46,7 @@ class Session:
         for the call.
         """
         if header["kind"] == "load":
-            self._player = OnGpu(header["sources"])
+            self._player = GpuPlayer(header["sources"])
             return {"status": "ok"}, []
         assert self._player is not None
         try:
@@ -61,7 +61,7 @@ class Session:
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results
 
-    def _done(self, player: "OnGpu", header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+    def _done(self, player: "GpuPlayer", header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
         if header["kind"] in timed.HANDLERS:
             return timed.answer(self._function, header)
         *inputs, data = tensors
@@ -72,13 +72,13 @@ class Session:
         results = moved([tensor for group in groups for tensor in group], "cpu")
         return {"status": "ok", "groups": [len(group) for group in groups], "bare": program.bare}, results
 
-    def _warm_up(self, player: "OnGpu", program: Program) -> dict[str, Any]:
+    def _warm_up(self, player: "GpuPlayer", program: Program) -> dict[str, Any]:
         """Play a program on the first slot, so that its one-time allocations are made."""
         torch.cuda.reset_peak_memory_stats()
         player.play(program, timed.slots[0])
         return {}
 
-    def _prepare(self, player: "OnGpu", program: Program) -> dict[str, Any]:
+    def _prepare(self, player: "GpuPlayer", program: Program) -> dict[str, Any]:
         """Play a program on the first slot, and make it the one that is timed.
 
         "peak" is this process's peak memory in bytes since the warm-up, lasting allocations
@@ -88,7 +88,7 @@ class Session:
         self._function = Prepared(player, program)
         return {"peak": torch.cuda.max_memory_allocated()}
 
-    def _tune(self, player: "OnGpu", program: Program) -> dict[str, Any]:
+    def _tune(self, player: "GpuPlayer", program: Program) -> dict[str, Any]:
         """Play a program on the first slot; "tuned" times its launches with alternatives."""
         turn = player.turn(program, timed.slots[0])
         turn.tuned = []
@@ -98,7 +98,7 @@ class Session:
 
 
 # kinds of requests
-ON_SLOTS = {"warm up": Session._warm_up, "prepare": Session._prepare, "tune": Session._tune}
+ON_SLOTS = {"warm up": GpuSession._warm_up, "prepare": GpuSession._prepare, "tune": GpuSession._tune}
 
 
 def failed(error: Exception) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def failed(error: Exception) -> dict[str, Any]:
     return {"status": "broken", "message": whose.told(cause)}
 
 
-class OnGpu:
+class GpuPlayer:
     """One session: the memory and the kernels of all calls so far."""
 
     def __init__(self, sources: dict[str, str]) -> None:

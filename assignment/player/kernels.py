@@ -20,9 +20,9 @@ from assignment.simulator.triton_private import JITCallable
 
 from . import bounds, functions
 from .facades import attributes
-from .source import Definition, Refused, Source
+from .source import Definition, Refused, SourceFile
 from .syntax import check, name_refused
-from .table import Table, options
+from .table import KernelTable, options
 from .values import Unknown, Values, attributes_in, kernels_in
 
 _KNOWN = """len list float int isinstance hasattr range getattr print min max abs bool str tuple sum any all zip
@@ -38,9 +38,9 @@ class Kernels:
 
     def __init__(self, sources: dict[str, str], jit: Callable[..., Any]) -> None:
         bounds.install()
-        self._sources = {path: Source(path, text) for path, text in sources.items()}
+        self._sources = {path: SourceFile(path, text) for path, text in sources.items()}
         self._jit = jit
-        self._table = Table()
+        self._table = KernelTable()
         self._built: dict[int, Any] = {}
         self._being_built: dict[int, Any] = {}
         self._values = Values(self._known)

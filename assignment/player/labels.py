@@ -29,7 +29,7 @@ _NEXT_CALL_STORED = np.concatenate([[0], NEXT_CALL[:-1] + 1]).astype(np.uint8)
 
 
 @dataclass(frozen=True)
-class Source:
+class HostOperation:
     """An operation outside of kernels that computed values."""
 
     what: str  # "aten::_softmax"

@@ -7,7 +7,7 @@ import torch
 
 from assignment.protocol import program as programs
 from assignment.protocol import whose
-from assignment.protocol.probes import Inputs
+from assignment.protocol.probes import InputsBefore
 from assignment.protocol.program import Program
 from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
@@ -22,7 +22,7 @@ GROUPS = {"again": slice(0, None, 2), "gradients": slice(None)}  # of results; o
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
-class Session:
+class PlayerSession:
     """One submission's programs, in order."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Session:
         return self._play(self._player, programs.read(data), header, inputs)
 
     def _play(self, player: Player, program: Program, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
-        before = Inputs(inputs)
+        before = InputsBefore(inputs)
         try:
             played, seen = player.play(program, header, inputs)
         except MemoryFault as fault:
@@ -89,7 +89,7 @@ class Session:
         }
         return reply, [tensor for group in groups for tensor in group]
 
-    def _misuse(self, player: Player, program: Program, before: Inputs, played: Played) -> str:
+    def _misuse(self, player: Player, program: Program, before: InputsBefore, played: Played) -> str:
         """Return what a call did to its inputs, or returned that is not a new tensor."""
         results = program.result_storages()
         first = played.groups[0] if played.groups else []

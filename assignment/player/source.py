@@ -27,7 +27,7 @@ class Refused(Exception):
     """A kernel that is not built: what to write instead, and in a second line the place."""
 
 
-class Source:
+class SourceFile:
     """The text of one file."""
 
     def __init__(self, path: str, text: str) -> None:
@@ -106,7 +106,7 @@ class Source:
 class Definition:
     """A function of a file, without its decorators."""
 
-    source: Source
+    source: SourceFile
     name: str  # qualified
     tree: ast.FunctionDef
     postpones_annotations: bool

@@ -26,7 +26,7 @@ _ENTRY = {
 
 
 @dataclass
-class Table:
+class KernelTable:
     """Entries by number, none of them trusted."""
 
     entries: list[Any] = field(default_factory=list)

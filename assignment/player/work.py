@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from assignment.simulator.faults import at, place
 
-from .derivations import Computed, Operation, derive, of_unwritten
+from .derivations import Computed, OperationCall, derive, of_unwritten
 from .labels import (
     CHOICE,
     CONSTANT,
@@ -34,8 +34,8 @@ from .labels import (
     PRODUCT,
     STALE,
     SUM,
+    HostOperation,
     Memory,
-    Source,
     worst,
 )
 from .operations import outputs_of
@@ -66,7 +66,7 @@ class Work:
 
     def __init__(self) -> None:
         self._memories: dict[int, Memory] = {}  # by address of the storage's implementation
-        self.sources: list[Source] = []
+        self.sources: list[HostOperation] = []
         self.evidence: dict[str, None] = {}
         self.doubts: dict[str, None] = {}
         self._blamed: set[Any] = set()
@@ -161,7 +161,7 @@ class Work:
         """Return whether the table is true for what a label stands for."""
         return bool(wrong[list(self.stands_for(label))].any())
 
-    def label_for(self, source: Source) -> int:
+    def label_for(self, source: HostOperation) -> int:
         """Return the label for what this source computes; if there are too many, the last one."""
         if source not in self.sources:
             if len(self.sources) == LAST_SOURCE - FIRST_SOURCE:
@@ -177,7 +177,7 @@ class Work:
 
     def computed(self, name: str, line: str, targets: Iterable[torch.Tensor]) -> None:
         """Record that an operation that is not played has computed these."""
-        label = self.label_for(Source(name, line))
+        label = self.label_for(HostOperation(name, line))
         for target in targets:
             self._write(target, label, line)
 
@@ -193,7 +193,7 @@ class Work:
         arguments = {key: value for key, value in arguments.items() if key not in outputs_of(func)}
         if name == "copy" and func._schema.is_mutable:
             arguments = {"src": arguments["src"]}
-        operation = Operation(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
+        operation = OperationCall(name, arguments, self, targets[0], self._max_delta, self._has_short_rows)
         labels = derive(operation, func, args, kwargs)
         if isinstance(labels, list) and len(labels) != len(targets):
             labels = Computed()
@@ -215,13 +215,13 @@ class Work:
         """Return the label of what an operation computes."""
         if isinstance(found, int):
             return found
-        return self.label_for(Source(func._schema.name, line, found.stands_for, found.depth))
+        return self.label_for(HostOperation(func._schema.name, line, found.stands_for, found.depth))
 
     def _outline(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
         """Label PyTorch's work in its own problem, as far as kernel problems may ask later."""
         memories = [self.memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         is_constant = all(memory is None or memory.is_constant() for memory in memories)
-        label = CONSTANT if is_constant else self.label_for(Source(func._schema.name, line))
+        label = CONSTANT if is_constant else self.label_for(HostOperation(func._schema.name, line))
         for target in targets:
             self.made(target, label).place = line
 
@@ -317,7 +317,7 @@ class Work:
         self.doubts[text] = None
 
 
-def _aged(source: Source) -> Source:
+def _aged(source: HostOperation) -> HostOperation:
     """Return what an earlier call computed."""
     return replace(source, stands_for=frozenset(int(NEXT_CALL[label]) for label in source.stands_for))
 

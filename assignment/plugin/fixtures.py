@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from assignment.diagnosis import Search
     from assignment.judge import door as judged
-    from assignment.timing.speed import Session
+    from assignment.timing.speed import SpeedSession
     from tests import door
 
 POOL = pytest.StashKey[Pool]()
 EVERY = pytest.StashKey[bool]()  # of the case of each check that is played in every configuration
-SPEED: "pytest.StashKey[Session]" = pytest.StashKey()
+SPEED: "pytest.StashKey[SpeedSession]" = pytest.StashKey()
 SEARCH: "pytest.StashKey[Search]" = pytest.StashKey()  # for what wrong results may come from
 
 

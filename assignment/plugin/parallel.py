@@ -56,7 +56,7 @@ def prepare_for_speed(session: pytest.Session) -> None:
 
     pool = pool_of(session.config)
     if not speed.needs_a_gpu(pool):
-        session.config.stash[SPEED] = speed.Session(pool.stage, pool.rung)
+        session.config.stash[SPEED] = speed.SpeedSession(pool.stage, pool.rung)
 
 
 def stop_if_asked(session: pytest.Session) -> None:

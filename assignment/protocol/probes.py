@@ -11,7 +11,7 @@ COMPARED_UP_TO = 64 << 20
 REMEMBERED = 256  # results of earlier calls
 
 
-class Inputs:
+class InputsBefore:
     """The tensors of a call as they were before it."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:

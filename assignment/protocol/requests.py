@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from assignment.protocol import wire
-from assignment.protocol.probes import Inputs, Returned
+from assignment.protocol.probes import InputsBefore, Returned
 
 MAX_NOTES = 4  # warnings in a reply
 MAX_NOTE = 1_000  # characters
@@ -35,7 +35,7 @@ def answer(
     "fault", whatever became of the exception.
     """
     tensors = moved(tensors, device)
-    before = Inputs(list(tensors))
+    before = InputsBefore(list(tensors))
     with watched(tensors, header, device) as seen:
         try:
             groups, bare = HANDLERS[header["kind"]](function, header, tensors, seen)
@@ -58,7 +58,7 @@ def answer(
 _returned = Returned()
 
 
-def refuse_shared_memory(inputs: Inputs, results: list) -> None:
+def refuse_shared_memory(inputs: InputsBefore, results: list) -> None:
     """Raise WrongReturn if a call wrote to its inputs, or returned memory that is not new."""
     if (position := inputs.written_to()) is not None:
         raise WrongReturn(f"argument {position} was written to: inputs must stay as they are")

@@ -27,7 +27,7 @@ from assignment.simulator.triton_private import (
 from .faults import noted
 from .kernels import Described, advice, kind_of
 from .tape import Tape
-from .wanted import Compiled, Wanted
+from .wanted import CompiledStandIn, Wanted
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # of an argument
@@ -102,7 +102,7 @@ class Launcher:
             if described and not warmup:
                 self._note(kernel, grid_sizes(grid, values), *described)
         wanted = Wanted(self, kernel, described)
-        return Compiled(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
+        return CompiledStandIn(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
 
     def _later(self, kernel: Any, grid: Any, args: tuple, options: dict[str, Any]) -> None:
         left = {name: value for name, value in options.items() if name not in kernel.arg_names[: len(args)]}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from assignment.compiling.targets import TARGETS
-from assignment.host.submitted import Missing, Submission, describe
+from assignment.host.submitted import ImportedSubmission, Missing, describe
 from assignment.protocol import requests
 from assignment.protocol.wire import DTYPES
 from assignment.simulator.triton_private import GPUTarget
@@ -24,11 +24,11 @@ MAX_MESSAGE = 2_000  # characters
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
-class Session:
+class RecorderSession:
     """One submission, from its import on."""
 
     def __init__(self, folder: Path) -> None:
-        self._submission = Submission(folder)
+        self._submission = ImportedSubmission(folder)
         self._folder = folder
         self._tape = Tape(f"{folder}/")
         self._tape.modes.append(device.OnGpu(self._tape))
@@ -124,7 +124,7 @@ def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:
 
 
 def forward(
-    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: Session
+    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: RecorderSession
 ) -> tuple[list[list[torch.Tensor]], bool]:
     """Make a differentiable call, and keep its graph for the next request."""
     inputs = [tensor.requires_grad_() for tensor in tensors]
@@ -135,7 +135,7 @@ def forward(
 
 
 def backward(
-    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: Session
+    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: RecorderSession
 ) -> tuple[list[list[torch.Tensor]], bool]:
     """Return the gradients of the sum of what was returned last."""
     output, inputs = session.graph

@@ -55,7 +55,7 @@ class Wanted:
 USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}
 
 
-class Compiled:
+class CompiledStandIn:
     """The result of a launch or a warm-up: launchable, with the compiled kernel's figures."""
 
     n_max_threads = 1024

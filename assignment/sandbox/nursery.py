@@ -93,7 +93,7 @@ class Nursery:
         self._line: socket.socket | None = None
         self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten
 
-    def bear(
+    def fork_worker(
         self, setup: dict[str, Any], environment: dict[str, str], folder: Path, descriptors: Sequence[int]
     ) -> None:
         """Start a worker; its first message on the control socket is its pid."""

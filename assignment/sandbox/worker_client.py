@@ -110,7 +110,7 @@ class Worker:
         if self._rung != rungs.BUBBLEWRAP and self._device not in ON_GPU:
             self._pid.value = 0  # until it tells
             setup = rungs.setup(self._rung, self._device, folders)
-            _nursery.bear(setup, env, self._scratch, [control, output, self._stage.living])
+            _nursery.fork_worker(setup, env, self._scratch, [control, output, self._stage.living])
             return
         process = subprocess.Popen(
             rungs.command(self._rung, self._device, folders, control, env),
@@ -172,12 +172,12 @@ class Worker:
             header, results = wire.answer_to(number, self._channel, until)
         except wire.DeadlineExceeded:
             where = self._interrupt()
-            self._bury(patience_s=0)
+            self._reap(patience_s=0)
             raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
         except wire.ConnectionLost:
-            raise WorkerDied("crashed", self._bury() + self._place()) from None
+            raise WorkerDied("crashed", self._reap() + self._place()) from None
         except wire.ProtocolError as error:
-            self._bury(patience_s=0)
+            self._reap(patience_s=0)
             raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
         finally:
             self._stage.spend(self._spent_s or time.monotonic() - began)
@@ -236,7 +236,7 @@ class Worker:
             self._supervisor("release")
         if turn == GIVE_UP:
             self._idle_s = 0.0
-            self._bury(patience_s=0)
+            self._reap(patience_s=0)
             raise WorkerDied("timeout", "not run to its end: nobody needs its answer any more", ran=False)
         return is_held
 
@@ -247,7 +247,7 @@ class Worker:
         strays = self._supervisor("strays").get("strays", ["the worker's own, which was killed"])
         if not strays:
             return
-        self._bury(patience_s=0)
+        self._reap(patience_s=0)
         left = f"left a process running: {str(strays[0])[:80]}"
         raise WorkerDied("crashed", f"{left}; end every process before the function returns")
 
@@ -324,12 +324,12 @@ class Worker:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGCONT)
 
-    def _bury(self, patience_s: float = PATIENCE_S) -> str:
+    def _reap(self, patience_s: float = PATIENCE_S) -> str:
         """End the current child, and return how it had ended."""
         assert self._channel is not None
         self._channel.close()
         self._channel = None
-        end = self._supervisor("bury", patience_s=patience_s)
+        end = self._supervisor("end", patience_s=patience_s)
         if end.get("status") is None:
             return "the worker process was killed"
         return end["why"] or describe_end(end["status"])
@@ -396,7 +396,7 @@ class Worker:
     def end_child(self) -> None:
         """End the child; the next call forks a new one that shares nothing with it."""
         if self._channel is not None:
-            self._bury(patience_s=0)
+            self._reap(patience_s=0)
 
     def close(self) -> None:
         if self._channel is not None:

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from . import numerics
 from .numerics import convert, flush_subnormals, numpy_type
-from .triton_private import Builder, ir
+from .triton_private import AnyVersionBuilder, ir
 
 
 class Handle:
@@ -101,7 +101,7 @@ def _shift_right_logical(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.right_shift(a.view(bits), b.view(bits)).view(a.dtype)
 
 
-class Elementwise(Builder):
+class Elementwise(AnyVersionBuilder):
     """The part of the builder that works element by element."""
 
     # constants

@@ -24,7 +24,7 @@ Lanes = Callable[[], np.ndarray]  # their numbers in the block
 _REMEMBERED = 256  # stores of a program
 
 
-class Event(NamedTuple):
+class RaceEvent(NamedTuple):
     """An access that is recorded in a shadow."""
 
     program: Program
@@ -38,7 +38,7 @@ class Races:
     def __init__(self, kernel: str, waits: bool, warn: Callable[[str, Any], None]) -> None:
         """Set up; `waits` is whether the kernel has a loop in which it can wait for others."""
         self._kernel, self._waits, self._warn = kernel, waits, warn
-        self._events = [Event((0, 0, 0), "", ())]
+        self._events = [RaceEvent((0, 0, 0), "", ())]
         # address of a lock → program → its last event before
         self._released: dict[int, dict[Program, int]] = {}
         # what atomics of this program acquired, whether it looked or not
@@ -124,7 +124,7 @@ class Races:
         return lanes == 1 and scope != "cta" and (self._waits or not is_exchange_if_equal)
 
     def _event(self, action: str) -> int:
-        self._events.append(Event(self._program, action, place()))
+        self._events.append(RaceEvent(self._program, action, place()))
         return len(self._events) - 1
 
     def _check(

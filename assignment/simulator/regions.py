@@ -219,7 +219,7 @@ class Regions:
         others = [(other.name, other.layout) for other in self if other is not region and other.layout.numel]
         elements = offsets // region.itemsize
         line = source_line(where)
-        access = suspects.Access(region.name, region.layout, elements, others, self.program, self._grid, line)
+        access = suspects.SuspectAccess(region.name, region.layout, elements, others, self.program, self._grid, line)
         return suspects.likely(access)
 
 

@@ -1,4 +1,4 @@
-"""Run a script in the simulator and report what its launches did wrong."""
+"""ScriptRun a script in the simulator and report what its launches did wrong."""
 
 import contextlib
 import runpy
@@ -16,7 +16,7 @@ from .unstored import UnstoredReads
 
 
 @dataclass
-class Run:
+class ScriptRun:
     """A script that ran, to its end or not."""
 
     call: Call
@@ -33,8 +33,8 @@ def run(
     is_traced: bool,
     keeps_accesses: bool = False,
     recording: Recording | None = None,
-) -> Run:
-    """Run the script as `python path arguments` would; exceptions that it raises are caught."""
+) -> ScriptRun:
+    """ScriptRun the script as `python path arguments` would; exceptions that it raises are caught."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
     cuda.patch()
@@ -52,7 +52,7 @@ def run(
             status = _status(request)
         except BaseException as error:  # Ctrl-C too: what was seen until then is told
             ended_by, status = error, 130 if isinstance(error, KeyboardInterrupt) else 1
-    return Run(call, host, unstored.found, ended_by, status)
+    return ScriptRun(call, host, unstored.found, ended_by, status)
 
 
 def _status(request: SystemExit) -> int:
@@ -63,7 +63,7 @@ def _status(request: SystemExit) -> int:
     return 1
 
 
-def tell(path: str, done: Run) -> int:
+def tell(path: str, done: ScriptRun) -> int:
     """Print the findings on stderr; returns the exit status."""
     sys.stdout.flush()
     is_fault = isinstance(done.error, MemoryFault)

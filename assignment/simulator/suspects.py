@@ -21,7 +21,7 @@ Strides = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Access:
+class SuspectAccess:
     """A load or a store that reaches outside its tensor."""
 
     name: str  # of the tensor
@@ -33,7 +33,7 @@ class Access:
     line: str  # the source
 
 
-def likely(access: Access) -> str:
+def likely(access: SuspectAccess) -> str:
     """Return the likeliest cause on its own line, or ""; "" for tensors that cannot be confused."""
     layouts = [access.layout, *(layout for _, layout in access.others)]
     if any(len(layout.shape) > _MOST_DIMENSIONS or math.prod(layout.shape) > _MOST_ELEMENTS for layout in layouts):
@@ -42,7 +42,7 @@ def likely(access: Access) -> str:
     return f"\n  {said}" if said else ""
 
 
-def _swapped_axes(access: Access) -> str:
+def _swapped_axes(access: SuspectAccess) -> str:
     """Return the hint that a program id exceeds the batches, which another grid axis counts."""
     layout, program, grid = access.layout, access.program, access.grid
     if len(layout.shape) < 2 or not _is_widest_first(layout):
@@ -65,7 +65,7 @@ def _is_widest_first(layout: Layout) -> bool:
     return layout.strides[0] > 0 and layout.strides[0] >= max(layout.strides)
 
 
-def _boundary_check(access: Access) -> str:
+def _boundary_check(access: SuspectAccess) -> str:
     """Return the hint that a block pointer's other axis ends within a tile."""
     found, shape = _BOUNDARY.search(access.line), access.layout.shape
     if not found or len(shape) < 2 or len(set(access.offsets // (access.layout.strides[-2] or 1))) < _ROWS:
@@ -80,7 +80,7 @@ def _boundary_check(access: Access) -> str:
     )
 
 
-def _no_mask_along_rows(access: Access) -> str:
+def _no_mask_along_rows(access: SuspectAccess) -> str:
     """Return the hint that the lanes of each row go on where it ends, over the rows that follow."""
     shape, strides = access.layout.shape, access.layout.strides
     if len(shape) < 2 or not strides[-1] or access.offsets.size < _ENOUGH:
@@ -103,7 +103,7 @@ def _no_mask_along_rows(access: Access) -> str:
     )
 
 
-def _strides(access: Access) -> str:
+def _strides(access: SuspectAccess) -> str:
     """Return the hint that strides of another tensor, or in another order, put all lanes inside."""
     if access.offsets.size < _ENOUGH or _is_mere_overrun(access):
         return ""
@@ -121,7 +121,7 @@ def _strides(access: Access) -> str:
     return f"all of it lies inside with strides {used}{whose} in place of {right}"
 
 
-def _owners(access: Access, instead: Sequence[tuple[int, int]]) -> list[str]:
+def _owners(access: SuspectAccess, instead: Sequence[tuple[int, int]]) -> list[str]:
     """Return whose strides these are; a tensor is mostly taken for a contiguous one."""
     shape = access.layout.shape
     if all(_contiguous(shape)[axis] == stride for axis, stride in instead):
@@ -130,7 +130,7 @@ def _owners(access: Access, instead: Sequence[tuple[int, int]]) -> list[str]:
     return [name for name, strides in alike if all(strides[axis] == stride for axis, stride in instead)]
 
 
-def _candidates(access: Access) -> Iterator[Strides]:
+def _candidates(access: SuspectAccess) -> Iterator[Strides]:
     """Yield strides that may have been used by mistake."""
     own, n_dims = access.layout.strides, len(access.layout.shape)
     others = [other.strides for _, other in access.others if len(other.shape) == n_dims]
@@ -166,7 +166,7 @@ def _indices(offsets: np.ndarray, shape: Sequence[int], strides: Strides) -> np.
     return None if rest.any() else indices
 
 
-def _is_of_program(indices: np.ndarray, access: Access) -> bool:
+def _is_of_program(indices: np.ndarray, access: SuspectAccess) -> bool:
     """Return whether the batch, where there are several, is one that the program's id names."""
     if indices.shape[1] < 3 or access.layout.shape[0] == 1:
         return True
@@ -174,7 +174,7 @@ def _is_of_program(indices: np.ndarray, access: Access) -> bool:
     return len(batches) == 1 and (batches <= set(access.program) or indices.shape[1] > 3)
 
 
-def _is_mere_overrun(access: Access) -> bool:
+def _is_mere_overrun(access: SuspectAccess) -> bool:
     """Return whether consecutive rows of the batch run past the last one: a mask is missing."""
     shape, strides = access.layout.shape, access.layout.strides
     if len(shape) < 2:

@@ -199,7 +199,7 @@ def allocator() -> Any:
     return _allocator.get()
 
 
-class Builder(InterpreterBuilder):
+class AnyVersionBuilder(InterpreterBuilder):
     """Triton's interpreter, whose memory operations are those of every version.
 
     What a launch says of caches is dropped. A subclass defines load() and store().

@@ -40,7 +40,7 @@ def report(
     run = checks.without_a_gpu(DECLARED) if device == "cpu-simulated" else DECLARED
     good = Case("", score.OK)
     made = [score.CheckResult(check, ((cases or {}).get(check.name, good),), 1) for check in run]
-    session = score.Session(
+    session = score.Circumstances(
         command=f"uv run grade.py /class/ada --seed {seed} --only", seed=seed, device=device,
         sandbox="landlock", submission_sha256=of.sha256, seconds=60.0,
     )  # fmt: skip

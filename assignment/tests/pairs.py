@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assignment.judge import program
-from assignment.judge.pair import Pair
+from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Ok, Recorded
 from assignment.protocol.program import Launch, Operation, Program, Step
 from assignment.sandbox.stage import Stage
@@ -44,7 +44,7 @@ class Desk:
     """One warm pair, for one submission after the other."""
 
     stage: Stage
-    pair: Pair
+    pair: RecorderAndPlayer
 
     def take(self, code: str) -> None:
         """Hold a submission of one file; `copied(x)` is there, a launch that copies."""
@@ -121,7 +121,7 @@ def result_of(at: Desk, x: Tensor = X, kind: str = "call", **more: Any) -> Tenso
 @contextlib.contextmanager
 def desk() -> Iterator[Desk]:
     held = Stage(Submission({FILE: b""}))
-    pair = Pair(held, None)
+    pair = RecorderAndPlayer(held, None)
     try:
         yield Desk(held, pair)
     finally:

@@ -12,8 +12,8 @@ import pytest
 from assignment.attacks import __main__ as attacks
 from assignment.attacks import bugs, memory, one_bug, page, yardstick
 from assignment.attacks.corpus import BUG, CHEAT, GRADED, VARIANT, Entry, defined, entries
-from assignment.attacks.judging import Job, Result, Verdict, judge_all, key
-from assignment.attacks.verdicts import Row, judge, misnamed, naming, only_killer
+from assignment.attacks.judging import GradingJob, Result, Verdict, judge_all, key
+from assignment.attacks.verdicts import VerdictRow, judge, misnamed, naming, only_killer
 from assignment.diagnosis import matching
 from assignment.judge import checks, score
 from assignment.judge.pool import FUNCTIONS
@@ -77,9 +77,9 @@ def entry(kind: str, name: str) -> Entry:
     return next(entry for entry in ENTRIES if entry.kind == kind and name in entry.name)
 
 
-def row(entry: Entry, *verdicts: dict[str, Verdict]) -> Row:
+def row(entry: Entry, *verdicts: dict[str, Verdict]) -> VerdictRow:
     results = [Result(entry.name, seed, "", f"{seed}", 1.0, seen) for seed, seen in enumerate(verdicts)]
-    return Row(entry, tuple(results))
+    return VerdictRow(entry, tuple(results))
 
 
 GOOD = Verdict("ok", 0.4)
@@ -182,7 +182,7 @@ def test_a_variant_within_half_the_bound_is_no_finding():
     assert judge([row(A_VARIANT, {VALUES: GOOD})], DECLARED) == []
 
 
-def defect(verdicts: dict[str, Verdict]) -> Row:
+def defect(verdicts: dict[str, Verdict]) -> VerdictRow:
     return row(entry(BUG, "flash_forward_triton/n-queries-and-n-keys-must-be-equal"), verdicts)
 
 
@@ -250,7 +250,7 @@ def test_kept_results_are_found_again_unless_cut_short(tmp_path):
 
 def test_a_changed_submission_is_judged_again():
     other = Entry(A_BUG.name, BUG, Submission({"a": b""}), ("rmsnorm",))
-    jobs = [Job(A_BUG, 0), Job(A_BUG, 1), Job(other, 0)]
+    jobs = [GradingJob(A_BUG, 0), GradingJob(A_BUG, 1), GradingJob(other, 0)]
     assert len({key(job, "tests") for job in jobs}) == 3
     assert key(jobs[0], "tests") != key(jobs[0], "other tests")
 
@@ -260,7 +260,7 @@ def test_warm_judges_tell_one_submission_from_the_next():
     only = "test_rmsnorm.py::test_eps"
     wrong = next(entry for entry in ENTRIES if entry.caught_by == only)
     right = next(entry for entry in ENTRIES if entry.name == "variants/base")
-    jobs = [Job(submission, 0, only) for submission in (wrong, right, wrong)]
+    jobs = [GradingJob(submission, 0, only) for submission in (wrong, right, wrong)]
     results = list(judge_all(jobs, "cpu", processes=1))
     assert [bool(result.failed) for result in results] == [True, False, True]
     assert results[0].verdicts[only].margin > 2

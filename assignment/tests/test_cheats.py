@@ -17,8 +17,8 @@ from assignment.attacks import __main__ as attacks
 from assignment.attacks import cheats, cheats_page, held, whole_runs
 from assignment.attacks.cheats import CLASSES, HARMLESS, LOSES, QUICK, REFUSED, ZERO, Cheat
 from assignment.attacks.corpus import entries
-from assignment.attacks.judging import Job, Result, Verdict
-from assignment.attacks.verdicts import Row, judge
+from assignment.attacks.judging import GradingJob, Result, Verdict
+from assignment.attacks.verdicts import VerdictRow, judge
 from assignment.judge import checks
 
 ENTRIES = {entry.name: entry for entry in entries() if entry.cheat}
@@ -108,7 +108,7 @@ def test_what_is_expected_is_no_finding():
 )
 def test_what_is_not_expected_is_a_finding(expected, result, finding):
     assert any(finding in line for line in held.wrong(expected, result, PROBLEM_OF))
-    row = Row(replace(ENTRIES["cheats/no_kernel/sdpa"], cheat=expected), (result,))
+    row = VerdictRow(replace(ENTRIES["cheats/no_kernel/sdpa"], cheat=expected), (result,))
     assert any(finding in line for line in judge([row], DECLARED))
 
 
@@ -152,7 +152,7 @@ def test_the_page_counts_what_was_held_on_each_rung():
         run(KEPT, KEPT, KEPT, rung="landlock"),
         run(KEPT, KEPT, KEPT, rung="rlimits"),
     ]
-    text = cheats_page.render([Row(entry, tuple(results))], DECLARED)
+    text = cheats_page.render([VerdictRow(entry, tuple(results))], DECLARED)
     assert "| harness | 1 of 1 | 0 of 1 | 0 of 1, 1 open |" in text
     assert "| harness/x | weighted_sum | scores 0 | loses 2 of 2 checks: FAIL; keeps every point |" in text
 
@@ -174,7 +174,7 @@ def report(
     (tmp_path / "report.json").write_text(json.dumps(data))
     (tmp_path / "report.xml").write_text(junit)
     (tmp_path / "stdout").write_text(printed)
-    return whole_runs.read_report(tmp_path, Job(ENTRIES["cheats/harness/exit_0"], 0, FORWARD))
+    return whole_runs.read_report(tmp_path, GradingJob(ENTRIES["cheats/harness/exit_0"], 0, FORWARD))
 
 
 def test_an_honest_report_is_read(tmp_path):

@@ -111,7 +111,7 @@ def test_only_a_changed_verdict_is_a_change(folders, capsys):
     """Not somebody who has handed in since, nor a report that an earlier run has left"""
     old = folders("old", ada=report(check()), gone=report(check()))
     new = folders("new", ada=report(check()), late=report(check()))
-    (new / results.SETTINGS).write_text(results.Settings(7).text())
+    (new / results.SETTINGS).write_text(results.ClassSettings(7).text())
     tables.write(new, tables.Form((Handed("ada", Path("ada")),)))
     status, out = told(capsys, new, old)
     assert status == compare.ALIKE

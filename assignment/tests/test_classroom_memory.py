@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from assignment.classroom.memory import Memory, key_of
+from assignment.classroom.memory import RunMemory, key_of
 from tests.compare import expect
 from tests.flash_attention import models
 
@@ -20,7 +20,7 @@ def counted(memory):
 
 
 def test_the_same_inputs_are_computed_once():
-    model, calls = counted(Memory())
+    model, calls = counted(RunMemory())
     x = torch.arange(6.0).reshape(2, 3)
     first, again = model(x), model(x.clone())
     assert calls == [1.0]
@@ -48,7 +48,7 @@ def test_other_inputs_have_another_key(other):
 
 
 def test_a_remembered_result_that_was_changed_is_computed_anew():
-    model, calls = counted(Memory())
+    model, calls = counted(RunMemory())
     x = torch.ones(3)
     model(x)["y"].allowed.zero_()
     assert model(x)["y"].allowed.all()
@@ -56,7 +56,7 @@ def test_a_remembered_result_that_was_changed_is_computed_anew():
 
 
 def test_memory_is_bounded():
-    memory = Memory(limit=100)
+    memory = RunMemory(limit=100)
     model, calls = counted(memory)
     for size in (3, 300, 3, 300):
         model(torch.ones(size))
@@ -66,7 +66,7 @@ def test_memory_is_bounded():
 
 def test_a_model_says_the_same_with_and_without():
     q, k, v = (torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(i)) for i in range(3))
-    remembering = Memory().remembering(models.attention_forward)
+    remembering = RunMemory().remembering(models.attention_forward)
     for _ in range(2):
         for name, want in models.attention_forward(q, k, v, is_causal=True).items():
             got = remembering(q, k, v, is_causal=True)[name]

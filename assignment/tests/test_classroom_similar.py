@@ -12,7 +12,7 @@ from assignment.attacks import bugs, corpus, made
 from assignment.attacks.disguise import disguised
 from assignment.classroom import __main__ as classroom
 from assignment.classroom import alike, pages, prints, similar
-from assignment.classroom.alike import Work
+from assignment.classroom.alike import SubmittedWork
 from assignment.classroom.similar import ROOT
 from assignment.submission import PACKAGE, Submission, pack
 
@@ -54,7 +54,7 @@ def known():
 
 
 def works(submissions):
-    return [Work(name, frozenset([name]), one.sources) for name, one in submissions.items()]
+    return [SubmittedWork(name, frozenset([name]), one.sources) for name, one in submissions.items()]
 
 
 # a disguise
@@ -150,7 +150,7 @@ def long(seed, n=60):
 
 def class_of(*texts, owners=None):
     return [
-        Work(f"s{i}", frozenset([owners[i] if owners else f"s{i}"]), {f"{PACKAGE}/a.py": text})
+        SubmittedWork(f"s{i}", frozenset([owners[i] if owners else f"s{i}"]), {f"{PACKAGE}/a.py": text})
         for i, text in enumerate(texts)
     ]
 
@@ -177,7 +177,9 @@ def test_a_small_class(n):
 def test_one_file_of_several_is_enough():
     mine, other = ({f"{PACKAGE}/{name}.py": long(seed) for name, seed in files} for files in
                    ([("a", 1), ("b", 2), ("c", 3)], [("d", 1), ("e", 4), ("f", 5)]))  # fmt: skip
-    (pair,) = alike.compared([Work("x", frozenset("x"), mine), Work("y", frozenset("y"), other)], set()).pairs
+    (pair,) = alike.compared(
+        [SubmittedWork("x", frozenset("x"), mine), SubmittedWork("y", frozenset("y"), other)], set()
+    ).pairs
     assert pair.where.endswith(("a.py", "d.py"))
     assert pair.passages[0].left == (f"{PACKAGE}/a.py", 1, 61)
     assert pair.passages[0].right == (f"{PACKAGE}/d.py", 1, 61)
@@ -212,7 +214,7 @@ def test_a_ring_is_one_cluster():
 
 
 def test_a_chain_is_joined_by_its_strongest_pairs():
-    made = [alike.Pair(x, ends[0], ends[1], "all files") for x, ends in
+    made = [alike.AlikePair(x, ends[0], ends[1], "all files") for x, ends in
             [(0.9, "ab"), (0.6, "bc"), (0.8, "cd"), (0.7, "ac"), (0.5, "ad"), (0.95, "xy")]]  # fmt: skip
     first, second = alike.clusters(made)
     assert (first.names, second.names) == (("x", "y"), ("a", "b", "c", "d"))
@@ -223,7 +225,7 @@ def test_the_same_file_is_shown_whatever_the_class_shares(tmp_path):
     """Byte for byte, also where all have it, but not what all have been given, nor one student's own"""
     class_ = class_of(*["x = 1\n"] * 3, long(1), long(1), owners=["ada", "bo", "cy", "di", "di"])
     class_ += class_of(long(5), long(5), owners=["eve", "flo"])
-    class_ = [Work(f"w{i}", one.owners, one.sources) for i, one in enumerate(class_)]
+    class_ = [SubmittedWork(f"w{i}", one.owners, one.sources) for i, one in enumerate(class_)]
     assert [one.names for one in alike.identical(class_, {long(5)})] == [("w0", "w1", "w2")]
     assert [one.lines for one in alike.identical(class_, set())] == [61, 1]
     page = page_of(tmp_path, class_, known={long(5)})
@@ -234,7 +236,7 @@ def test_the_same_file_is_shown_whatever_the_class_shares(tmp_path):
 def test_the_page_holds_what_students_wrote_as_text(tmp_path):
     evil = long(1).replace("b, c", "b, c, d='</pre><script>alert(1)</script>'")
     class_ = class_of(evil, evil, long(2))
-    class_[0] = Work("<img src=x onerror=alert(1)>", frozenset("x"), class_[0].sources)
+    class_[0] = SubmittedWork("<img src=x onerror=alert(1)>", frozenset("x"), class_[0].sources)
     found = alike.compared(class_, set())
     page = page_of(tmp_path, class_, found)
     assert "&lt;img src=x" in page

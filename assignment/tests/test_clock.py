@@ -25,7 +25,7 @@ from tests import compare
 WORK = rmsnorm(48, 64, torch.float32)
 
 
-class FakeMemory(gpu_buffer.Memory):
+class FakeMemory(gpu_buffer.BufferMemory):
     """Without a GPU."""
 
     def __init__(self) -> None:
@@ -280,5 +280,9 @@ def test_what_is_measured_must_be_told(kind, told):
     ok = {"status": "ok", "groups": [], "bare": False}
     for more, is_whole in ((told, True), ({}, False)):
         worker: Any = types.SimpleNamespace(ask=lambda *_, more=more: ({**ok, **more}, []))
-        with contextlib.nullcontext() if is_whole else pytest.raises(contestants.Failed, match="cannot be read"):
+        with (
+            contextlib.nullcontext()
+            if is_whole
+            else pytest.raises(contestants.ContestantFailed, match="cannot be read")
+        ):
             contestants.ask(worker, "rmsnorm_forward", kind, rmsnorm(8, 8, torch.float32), {})

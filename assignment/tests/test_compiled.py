@@ -14,7 +14,7 @@ from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
 from assignment.judge import compiled, score
 from assignment.judge.door import Run, SubmissionError
-from assignment.judge.pair import Pair
+from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Compiled
 from assignment.protocol.program import Program
 from assignment.sandbox.worker_client import WorkerDied
@@ -49,7 +49,7 @@ class Scripted:
         return len(self.requests)
 
 
-class ScriptedPair(Pair):
+class ScriptedPair(RecorderAndPlayer):
     """Of a recorder that says so, with the same program for every target, and of a player that plays it."""
 
     def __init__(self, said):

@@ -14,7 +14,7 @@ import pytest
 
 from assignment.commands import cli, doctor
 from assignment.commands.doctor import FAIL, OK, environment, gpu, machine, processes
-from assignment.commands.doctor.finding import WARN, Finding
+from assignment.commands.doctor.finding import WARN, MachineFinding
 from assignment.judge import pool
 from assignment.sandbox import rungs
 
@@ -23,7 +23,7 @@ GB = machine.GB
 IN_PACKAGES = Path(sys.prefix, "lib/python3.11/site-packages")
 
 
-def assert_says(finding: Finding, status: str, words: str) -> None:
+def assert_says(finding: MachineFinding, status: str, words: str) -> None:
     """What is not ok comes with advice, and only that."""
     assert finding.status == status
     assert bool(finding.advice) == (status != OK)
@@ -247,22 +247,22 @@ def test_what_a_gpus_launcher_is_built_with_may_be_missing(monkeypatch, tmp_path
 # What is said of it all.
 
 
-GOOD = Finding(OK, "memory", "8 GB free")
-WORKS = Finding(OK, gpu.ITEM, "NVIDIA H100")
+GOOD = MachineFinding(OK, "memory", "8 GB free")
+WORKS = MachineFinding(OK, gpu.ITEM, "NVIDIA H100")
 SENTENCES = {
     "no GPU": ([GOOD, gpu.NONE], "80 of 100 points can be graded here; the last 20 need a GPU."),
     "a GPU": ([GOOD, WORKS], "100 of 100 points can be graded here, on the GPU."),
     "a GPU that is not used": (
-        [Finding(WARN, "memory", "little", "x"), Finding(WARN, gpu.ITEM, "an old driver", "x")],
+        [MachineFinding(WARN, "memory", "little", "x"), MachineFinding(WARN, gpu.ITEM, "an old driver", "x")],
         "80 of 100 points can be graded here; the last 20 need a GPU that works.",
     ),
     "a GPU that fails": (
-        [GOOD, Finding(FAIL, gpu.ITEM, "a kernel fails", "x")],
+        [GOOD, MachineFinding(FAIL, gpu.ITEM, "a kernel fails", "x")],
         "80 of 100 points can be graded here, with --device cpu; for the GPU do what stands under GPU, then run this "
         "again.",
     ),
     "something missing": (
-        [GOOD, Finding(FAIL, "simulator", "x", "x"), Finding(FAIL, "compiler", "x", "x"), gpu.NONE],
+        [GOOD, MachineFinding(FAIL, "simulator", "x", "x"), MachineFinding(FAIL, "compiler", "x", "x"), gpu.NONE],
         "Nothing can be graded here yet: do what stands under simulator, compiler, then run this again.",
     ),
 }
@@ -276,7 +276,7 @@ def test_the_last_line_and_the_exit_status_say_what_can_be_done(monkeypatch, cap
 
 
 def test_what_others_programs_said_stays_in_its_line():
-    odd = Finding(WARN, "sandbox", "odd\x1b[31m\nwords", "do this")
+    odd = MachineFinding(WARN, "sandbox", "odd\x1b[31m\nwords", "do this")
     assert list(doctor.rows(odd)) == ["  warn  sandbox     odd�[31m�words", "        do this"]
 
 

@@ -154,6 +154,6 @@ def test_a_file_whose_making_fails_does_not_cost_the_other(tmp_path, monkeypatch
 
     paths = {"json": tmp_path / "report.json", "junit": tmp_path / "report.xml", "markdown": None, "html": None}
     options = type("Options", (), paths)()
-    session = score.Session("", 1, "cpu-simulated", "rlimits", "")
+    session = score.Circumstances("", 1, "cpu-simulated", "rlimits", "")
     assert len(files.write(options, score.report(session, []))) == 1
     assert (tmp_path / "report.xml").exists()

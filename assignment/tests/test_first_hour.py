@@ -17,12 +17,12 @@ from assignment.compiling import cache
 from assignment.judge import checks, score, where
 from assignment.judge.checks import Check
 from assignment.judge.pool import FUNCTIONS
-from assignment.judge.score import Case, CheckResult, Session
+from assignment.judge.score import Case, CheckResult, Circumstances
 from assignment.submission import Submission
 from assignment.tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
-SESSION = Session("uv run grade.py --seed 1 --only", 1, "cpu-simulated", "none", "00", seconds=15.3)
+SESSION = Circumstances("uv run grade.py --seed 1 --only", 1, "cpu-simulated", "none", "00", seconds=15.3)
 
 
 def grade(folder: Path, *arguments: str) -> str:

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from assignment import release
 from assignment.classroom import gradescope
 from assignment.classroom.autograder import harness, results
-from assignment.classroom.autograder.harness import Settings
+from assignment.classroom.autograder.harness import HarnessSettings
 from assignment.submission import Submission, UnusableSubmission, uploaded
 from assignment.tests.test_report import FORGED, TEXTS, report_of
 
@@ -38,7 +38,7 @@ def tree():
 
 
 def test_it_holds_the_grader_and_nothing_of_the_solution(tree):
-    files = gradescope.packed(tree, Settings("abc", seed=2**63 + 1, minutes=9.0))
+    files = gradescope.packed(tree, HarnessSettings("abc", seed=2**63 + 1, minutes=9.0))
     paths = set(files)
     assert {"setup.sh", "run_autograder", "settings.json", "grader/grade.py", "grader/pyproject.toml"} < paths
     assert {"grader/assignment/classroom/__init__.py", "grader/assignment/classroom/autograder/harness.py"} < paths
@@ -49,12 +49,14 @@ def test_it_holds_the_grader_and_nothing_of_the_solution(tree):
     }
     stub = files["grader/cs336_kernels/rmsnorm.py"].data
     assert b"raise NotImplementedError" in stub
-    assert Settings(**json.loads(files["settings.json"].data)) == Settings("abc", seed=2**63 + 1, minutes=9.0)
+    assert HarnessSettings(**json.loads(files["settings.json"].data)) == HarnessSettings(
+        "abc", seed=2**63 + 1, minutes=9.0
+    )
 
 
 def test_its_scripts_can_be_executed_and_the_same_commit_gives_the_same_bytes(tree):
-    packed = gradescope.zipped(gradescope.packed(tree, Settings("abc")))
-    assert packed == gradescope.zipped(gradescope.packed(tree, Settings("abc")))
+    packed = gradescope.zipped(gradescope.packed(tree, HarnessSettings("abc")))
+    assert packed == gradescope.zipped(gradescope.packed(tree, HarnessSettings("abc")))
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         for script in gradescope.SCRIPTS:
             assert archive.getinfo(script).external_attr >> 16 & 0o111
@@ -213,7 +215,7 @@ def test_no_grade_has_no_score(autograder, monkeypatch, capsys):
     """And is told apart from 0 points: by Gradescope, by staff, by students; whatever was in its place"""
 
     def failing(*arguments):
-        raise harness.Failed("grade.py ended with exit status 3")
+        raise harness.HarnessFailed("grade.py ended with exit status 3")
 
     monkeypatch.setattr(harness, "grade", failing)
     (autograder / "results" / "results.json").write_text('{"score": 80}')
@@ -254,8 +256,8 @@ def test_a_grader_that_fails_is_no_grade(tmp_path, monkeypatch, script, words):
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(harness, "ROOT", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    settings = Settings("abc", minutes=0.05 if "sleep" in script else 1.0)
-    with pytest.raises(harness.Failed, match=words):
+    settings = HarnessSettings("abc", minutes=0.05 if "sleep" in script else 1.0)
+    with pytest.raises(harness.HarnessFailed, match=words):
         harness.grade(Submission({"cs336_kernels/a.py": b""}), settings, 1, tmp_path / "scratch")
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from assignment.commands import collector
 from assignment.judge import checks
-from assignment.judge.pair import Pair
+from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Raised
 from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
@@ -103,7 +103,7 @@ def test_what_it_was(init, said):
     files = {"weighted_sum.py": b"def weighted_sum(x, weight):\n    return x * 2\n", "rmsnorm.py": b"def (\n"}
     files |= {} if init is None else {"__init__.py": init.encode()}
     staged = Stage(Submission({f"cs336_kernels/{name}": content for name, content in files.items()}))
-    asked = Pair(staged, None)
+    asked = RecorderAndPlayer(staged, None)
     try:
         reply, _ = asked.ask({"kind": "call", **called("weighted_sum"), "options": {}, "order": 1}, [])
         assert isinstance(reply, Raised)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assignment.judge.pair import Pair
+from assignment.judge.pair import RecorderAndPlayer
 from assignment.sandbox import nursery, rungs, worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
@@ -64,7 +64,7 @@ def parent_of(worker):
 
 
 def test_all_workers_have_one_parent(stage):
-    pair = Pair(stage, None)
+    pair = RecorderAndPlayer(stage, None)
     try:
         assert recorded(pair) == "ok"
         assert parent_of(pair.recorder) == parent_of(pair._player) != os.getpid()
@@ -74,12 +74,12 @@ def test_all_workers_have_one_parent(stage):
 
 def test_one_that_was_killed_is_replaced(stage):
     """Its workers go on; the next one comes from another"""
-    pair, other = Pair(stage, None), None
+    pair, other = RecorderAndPlayer(stage, None), None
     try:
         assert recorded(pair) == "ok"
         os.kill(parent_of(pair.recorder), signal.SIGKILL)
         assert recorded(pair) == "ok"
-        other = Pair(stage, None)
+        other = RecorderAndPlayer(stage, None)
         assert recorded(other) == "ok"
     finally:
         pair.close()
@@ -91,11 +91,11 @@ def test_one_that_hangs_is_replaced(stage, monkeypatch):
     """As where PyTorch lies on a disk that does not answer"""
     monkeypatch.setattr(worker_client, "START_TIMEOUT_S", 4.0)
     monkeypatch.setattr(nursery.Nursery, "wake", lambda self: None)
-    pair, other = Pair(stage, None), None
+    pair, other = RecorderAndPlayer(stage, None), None
     try:
         assert recorded(pair) == "ok"
         os.kill(parent_of(pair.recorder), signal.SIGSTOP)
-        other = Pair(stage, None)
+        other = RecorderAndPlayer(stage, None)
         monkeypatch.setattr(worker_client, "SUPERVISOR_TIMEOUT_S", 4.0)
         assert recorded(other) == "ok"
     finally:
@@ -106,7 +106,7 @@ def test_one_that_hangs_is_replaced(stage, monkeypatch):
 
 def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
     """The grader asks it what the call has used just then"""
-    pair = Pair(stage, None)
+    pair = RecorderAndPlayer(stage, None)
     try:
         assert recorded(pair) == "ok"
         supervisor = pair.recorder._pid.value
@@ -124,7 +124,7 @@ def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
 def test_why_it_does_not_start_is_told(stage, monkeypatch):
     monkeypatch.setattr(nursery, "__file__", "/nowhere/nursery.py")
     monkeypatch.setattr(worker_client, "MAX_STARTS", 2)
-    pair = Pair(stage, None)
+    pair = RecorderAndPlayer(stage, None)
     try:
         with pytest.raises(worker_client.WorkerUnavailable, match="nowhere"):
             recorded(pair)
@@ -133,10 +133,10 @@ def test_why_it_does_not_start_is_told(stage, monkeypatch):
 
 
 GRADER = """
-from assignment.judge.pair import Pair
+from assignment.judge.pair import RecorderAndPlayer
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
-pair = Pair(Stage(Submission({"cs336_kernels/__init__.py": b""})), None)
+pair = RecorderAndPlayer(Stage(Submission({"cs336_kernels/__init__.py": b""})), None)
 pair.recorder._supervisor("strays")
 import os, signal
 from pathlib import Path

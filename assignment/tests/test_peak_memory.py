@@ -26,7 +26,7 @@ def test_all_processes_are_measured_and_shared_pages_once():
         process.stdout.readline()
         family = list(peak_memory.family(process.pid))
         wanted, found = (64 + 3 * 32) * MIB, 0
-        watch = peak_memory.Watch(process.pid)
+        watch = peak_memory.PeakWatch(process.pid)
         with watching(watch.look, peak_memory.LOOK_EVERY_S):
             for _ in range(100):  # until the last of them holds its own
                 if (found := watch.most) >= wanted:

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from assignment.judge.pair import Pair
+from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Ok
 from assignment.operators.workloads import COPYING
 from assignment.sandbox import rungs
@@ -22,7 +22,7 @@ from tests.operators import called
 def call():
     """A function of a peer, recorded and played."""
     stage = Stage(contestants.peers())
-    pair = Pair(stage, None)
+    pair = RecorderAndPlayer(stage, None)
 
     def call(peer, function, *tensors, **options):
         request = {"kind": "call", **called(f"{peer}__{function}"), "options": options}

@@ -17,7 +17,7 @@ X = torch.arange(6.0).view(2, 3)
 @pytest.fixture
 def player(monkeypatch):
     monkeypatch.setattr(gpu, "DEVICE", "cpu")
-    return gpu.OnGpu({})
+    return gpu.GpuPlayer({})
 
 
 def program(operation, args, result, **kwargs):

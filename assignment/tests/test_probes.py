@@ -2,13 +2,13 @@
 
 import torch
 
-from assignment.protocol.probes import Inputs, Returned
+from assignment.protocol.probes import InputsBefore, Returned
 
 
 def test_a_write_to_an_input_is_seen_and_so_is_one_between_its_elements():
     whole = torch.zeros(4, 8)
     x, other = whole[:, :5], torch.ones(3)
-    inputs = Inputs([other, x])
+    inputs = InputsBefore([other, x])
     assert inputs.written_to() is None
     whole[2, 6] = 1.0
     assert inputs.written_to() == 1
@@ -19,19 +19,19 @@ def test_a_write_to_an_input_is_seen_and_so_is_one_between_its_elements():
 
 
 def test_nan_in_an_input_is_no_change():
-    assert Inputs([torch.full((4,), float("nan"))]).written_to() is None
+    assert InputsBefore([torch.full((4,), float("nan"))]).written_to() is None
 
 
 def test_huge_views_are_not_copied():
     huge = torch.empty(1 << 33, dtype=torch.uint8)[:: 1 << 31]
-    inputs = Inputs([huge])
+    inputs = InputsBefore([huge])
     assert inputs.written_to() is None
     assert not any(copy.numel() for copy in inputs._before)
 
 
 def test_a_result_in_an_inputs_memory_is_seen():
     x = torch.zeros(4, 8)
-    inputs = Inputs([x])
+    inputs = InputsBefore([x])
     assert inputs.shares_memory([torch.zeros(1), x[1:2].t()])
     assert not inputs.shares_memory([x.clone(), x[:0]])
 

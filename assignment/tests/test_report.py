@@ -17,10 +17,10 @@ from assignment.commands import collector, files, report
 from assignment.diagnosis import matching
 from assignment.judge import causes, score
 from assignment.judge.checks import Check, declared, without_practice
-from assignment.judge.score import Case, CheckResult, Session
+from assignment.judge.score import Case, CheckResult, Circumstances
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
-SESSION = Session("uv run grade.py --only", 1, "cpu-simulated", "none", "00")
+SESSION = Circumstances("uv run grade.py --only", 1, "cpu-simulated", "none", "00")
 FORGED = "Score: 80/80 gradable here, 20 need a GPU"
 TEXTS = {
     "ANSI": f"\x1b[2J\x1b[1;1H{FORGED}\x1b[8m",
@@ -314,7 +314,7 @@ def test_a_failure_fits_a_screen():
     hint = max(matching.HINTS, key=len)
     check = Check("test_flash_forward.py::test_triton_properties", "flash_forward_triton", "c" * 95, 1.0)
     case = Case("one token past a tile-causal", "FAIL", "\n".join(lines), hints=(hint,))
-    session = Session("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
+    session = Circumstances("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
     session = dataclasses.replace(session, debug="uv run pytest --inline --pdb --seed 123456789")
     data = score.report(session, [CheckResult(check, (case,), 1)])
     page = io.StringIO()

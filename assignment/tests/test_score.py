@@ -6,11 +6,11 @@ import pytest
 
 from assignment.judge import score
 from assignment.judge.checks import Check
-from assignment.judge.score import Case, CheckResult, Session
+from assignment.judge.score import Case, CheckResult, Circumstances
 
 CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
 COMMAND = "uv run grade.py --seed 5 --only"
-SESSION = Session(COMMAND, seed=5, device="cpu-simulated", sandbox="none", submission_sha256="00")
+SESSION = Circumstances(COMMAND, seed=5, device="cpu-simulated", sandbox="none", submission_sha256="00")
 
 
 def result(*statuses, expected=None):

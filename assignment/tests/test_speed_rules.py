@@ -26,7 +26,7 @@ def judge():
 
 def raced(seconds, against, ratio):
     timing = clock.Timing(seconds, seconds, seconds, 0.1)
-    return clock.Race({"submission": timing}, {against: (ratio, ratio, ratio)})
+    return clock.RaceTimes({"submission": timing}, {against: (ratio, ratio, ratio)})
 
 
 def test_a_copy_stands_for_the_bytes_that_must_move(judge):

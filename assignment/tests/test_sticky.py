@@ -61,7 +61,7 @@ def test_a_gpu_that_was_never_used_is_not_asked(monkeypatch):
 
 
 def settled(monkeypatch, reply):
-    session = direct.Session(Path("/nowhere"), "cuda")
+    session = direct.DirectSession(Path("/nowhere"), "cuda")
     monkeypatch.setattr(session, "_described", lambda *_: (reply, [torch.ones(1)]))
     return session.answer({}, [])
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from assignment.simulator.layout import Layout
-from assignment.simulator.suspects import Access, likely
+from assignment.simulator.suspects import SuspectAccess, likely
 
 Q, K = Layout((3, 50, 64), (50 * 64, 64, 1), 4), Layout((3, 77, 64), (77 * 64, 64, 1), 4)
 PADDED = Layout((3, 77, 64), (80 * 72, 72, 1), 4)
@@ -18,7 +18,7 @@ def block(strides, batch, rows, cols=64):
 
 
 def access(offsets, layout=K, others=(("q_ptr", Q),), program=(1, 2, 0), grid=(3, 5, 1), line=LOAD):
-    return Access("k_ptr", layout, offsets, others, program, grid, line)
+    return SuspectAccess("k_ptr", layout, offsets, others, program, grid, line)
 
 
 def test_strides_of_another_tensor():

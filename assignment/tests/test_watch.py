@@ -64,7 +64,7 @@ def test_what_cannot_be_staged_is_said_and_watched_on(capsys, pool, monkeypatch)
 
     monkeypatch.setattr(pool, "replace", full)
     pool.submission = None
-    watching = watch.Watch(argparse.Namespace(seed=None), next_check.Following(), [], pool, Console())
+    watching = watch.SaveWatch(argparse.Namespace(seed=None), next_check.Following(), [], pool, Console())
     watching._start(watch.Seen(Submission({})), set())
     assert capsys.readouterr().out == "no room\n"
     assert watching._process is None
@@ -74,7 +74,7 @@ def test_a_run_in_which_the_grader_fails_says_so(capfd, pool):
     def broken(*arguments):
         raise IndexError("planted")
 
-    watching = watch.Watch(argparse.Namespace(), broken, [], pool, Console())
+    watching = watch.SaveWatch(argparse.Namespace(), broken, [], pool, Console())
     process = multiprocessing.get_context("fork").Process(target=watching._run_once, args=(set(),))
     process.start()
     process.join()

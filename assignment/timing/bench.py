@@ -15,8 +15,8 @@ from assignment.judge import words
 from assignment.operators.workloads import COPYING, Workload
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.timing import clock
-from assignment.timing.contestants import Failed, PeerFailed, Peers, Submitted
-from assignment.timing.gpu_buffer import Memory
+from assignment.timing.contestants import ContestantFailed, PeerFailed, Peers, Submitted
+from assignment.timing.gpu_buffer import BufferMemory
 from assignment.timing.roof import Roof
 from tests.compare import Mismatch
 
@@ -38,7 +38,7 @@ ENOUGH = 3.0  # times as slow as the best: such a peer is left out of larger siz
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One contestant at one size."""
 
     function: str
@@ -70,12 +70,12 @@ def sweep(only: Sequence[str]) -> list[Workload]:
 class Bench:
     """The contestants of one session."""
 
-    def __init__(self, submitted: Submitted, peers: Peers, memory: Memory, roof: Roof) -> None:
+    def __init__(self, submitted: Submitted, peers: Peers, memory: BufferMemory, roof: Roof) -> None:
         self._submission, self._peers, self._memory, self._roof = (submitted.contestant(), peers, memory, roof)
         # contestant and function: why it is not there
         self.missing: dict[tuple[str, str], str] = {}
 
-    def rows(self, work: Workload) -> Iterator[Row]:
+    def rows(self, work: Workload) -> Iterator[BenchRow]:
         """Yield a row per contestant that can do the work, timed in turns."""
         try:
             race = self._race(clock.Track(work, self._memory), work)
@@ -92,7 +92,7 @@ class Bench:
                     f"over {ENOUGH:g} times as slow as the best: not run at larger sizes"
                 )
 
-    def _race(self, track: clock.Track, work: Workload) -> clock.Race | None:
+    def _race(self, track: clock.Track, work: Workload) -> clock.RaceTimes | None:
         """Race all contestants, without those that fail at the work; None if none is left."""
         while present := self._contestants(work):
             try:
@@ -102,7 +102,7 @@ class Bench:
             except PeerFailed as error:
                 name, why = error.args
                 self.missing[name, work.function] = why
-            except (Failed, WorkerDied, Mismatch) as error:
+            except (ContestantFailed, WorkerDied, Mismatch) as error:
                 self.missing[SUBMISSION, work.function] = first_line(error)
         return None
 
@@ -111,11 +111,11 @@ class Bench:
         everyone = [self._submission, *map(self._peers.contestant, peers)]
         return [one for one in everyone if (one.name, work.function) not in self.missing]
 
-    def _row(self, work: Workload, name: str, timing: clock.Timing) -> Row:
+    def _row(self, work: Workload, name: str, timing: clock.Timing) -> BenchRow:
         spec = work.largest
         nbytes = 2 * spec.nbytes if name == COPYING else work.nbytes
         operations = 0.0 if name == COPYING else work.operations
-        return Row(
+        return BenchRow(
             work.function,
             str(spec.dtype).removeprefix("torch."),
             spec.shape[-2],
@@ -137,11 +137,11 @@ def first_line(error: BaseException) -> str:
 
 
 def run(
-    console: Console, submitted: Submitted, peers: Peers, memory: Memory, roof: Roof, only: Sequence[str]
-) -> Iterator[list[Row]]:
+    console: Console, submitted: Submitted, peers: Peers, memory: BufferMemory, roof: Roof, only: Sequence[str]
+) -> Iterator[list[BenchRow]]:
     """Time the whole sweep: a line for each size as soon as it is timed, a table for each function when it is done."""
     bench = Bench(submitted, peers, memory, roof)
-    found: list[Row] = []  # of the function that is at it
+    found: list[BenchRow] = []  # of the function that is at it
     works = sweep(only)
     bar = (TextColumn("  timing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
@@ -165,7 +165,7 @@ def run(
             console.print(f"  {TITLES[name]}, {function}: {why}", style="dim", markup=False)
 
 
-def line(rows: list[Row]) -> str:
+def line(rows: list[BenchRow]) -> str:
     """Return one size in a line: "rmsnorm_forward 4,096 × 80: this submission 2.10 TB/s 53%, copy 2.90 TB/s 73%"."""
     is_product = any(row.tflops for row in rows)
     unit = "TFLOP/s" if is_product else "TB/s"
@@ -173,7 +173,7 @@ def line(rows: list[Row]) -> str:
     return f"{rows[0].function} {rows[0].size}: {', '.join(cells)}"
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[BenchRow]) -> Table:
     """Return a table: sizes down, contestants across, with the share of the roofline."""
     names = [name for name in TITLES if any(row.contestant == name for row in rows)]
     is_product = any(row.tflops for row in rows)
@@ -188,14 +188,14 @@ def table(rows: list[Row]) -> Table:
     return made
 
 
-def _cell(row: Row | None, is_product: bool) -> str:
+def _cell(row: BenchRow | None, is_product: bool) -> str:
     if row is None:
         return "–"
     return f"{row.tflops:.0f} {row.roof:.0%}" if is_product else f"{row.tb_per_s:.2f} {row.roof:.0%}"
 
 
-def write_csv(path: Path, rows: list[Row]) -> None:
+def write_csv(path: Path, rows: list[BenchRow]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer = csv.DictWriter(file, [field.name for field in fields(BenchRow)])
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from assignment.judge.replies import Ok
 from assignment.operators.workloads import Workload
-from assignment.timing.gpu_buffer import Memory, aligned
+from assignment.timing.gpu_buffer import BufferMemory, aligned
 from assignment.timing.roof import Roof
 
 # a request of a kind about a workload, with more in its header; the reply
@@ -62,13 +62,13 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Race:
+class RaceTimes:
     timings: dict[str, Timing]
     # seconds over those of the first contestant: median, quartiles
     ratios: dict[str, tuple[float, float, float]]
 
 
-def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, rounds: int) -> Race:
+def race(workload: Workload, contestants: Sequence[Contestant], memory: BufferMemory, rounds: int) -> RaceTimes:
     """Time the contestants in turns.
 
     Raises:
@@ -80,7 +80,7 @@ def race(workload: Workload, contestants: Sequence[Contestant], memory: Memory, 
     return race_on(track, contestants, rounds if longest_s < SLOW_S else 3)
 
 
-def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> Race:
+def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> RaceTimes:
     """Time contestants in turns that are warm already, in more turns where their ratios are not steady.
 
     Whether there are more depends on the spread alone, and all rounds count.
@@ -94,12 +94,12 @@ def race_on(track: "Track", contestants: Sequence[Contestant], rounds: int) -> R
     return judged(records)
 
 
-def is_steady(race: Race) -> bool:
+def is_steady(race: RaceTimes) -> bool:
     """Return whether the quartiles of all ratios are close together."""
     return all(high - low <= STEADY * middle for middle, low, high in race.ratios.values())
 
 
-def judged(records: dict[str, Record]) -> Race:
+def judged(records: dict[str, Record]) -> RaceTimes:
     """Return the result of a race from its records."""
     timings = {}
     for name, record in records.items():
@@ -110,13 +110,13 @@ def judged(records: dict[str, Record]) -> Race:
     for name, record in records.items():
         low, middle, high = statistics.quantiles([b / a for a, b in zip(first, record.calls, strict=True)], n=4)
         ratios[name] = (middle, low, high)
-    return Race(timings, ratios)
+    return RaceTimes(timings, ratios)
 
 
 class Track:
     """The slots of one workload in the grader's memory."""
 
-    def __init__(self, workload: Workload, memory: Memory, n_slots: int | None = None) -> None:
+    def __init__(self, workload: Workload, memory: BufferMemory, n_slots: int | None = None) -> None:
         """Lay out n_slots slots, by default as many as timing asks for."""
         self._workload, self._memory = workload, memory
         self._chance = random.Random(secrets.randbits(128))

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = replies.Failed(replies.UNREADABLE)
 
 
-class Failed(Exception):
+class ContestantFailed(Exception):
     """A worker did not do what it was asked; `reply` says why."""
 
     def __init__(self, reply: replies.NoResult) -> None:
@@ -49,7 +49,7 @@ class Submitted:
         return Contestant("submission", self.ask)
 
     def ask(self, kind: str, workload: Workload, more: dict[str, Any] | None = None) -> replies.Ok:
-        """Send a request about a workload; raises Failed and WorkerDied."""
+        """Send a request about a workload; raises ContestantFailed and WorkerDied."""
         if not (self._recorder.is_connected and self._player.is_connected):
             self.begin_anew()
         reply = self._play(kind, workload, more or {})
@@ -82,11 +82,11 @@ class Submitted:
         said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
         reply = replies.recorded(said) if is_program(came) else None
         if ended := UNREADABLE if reply is None else reply.ended:
-            raise Failed(ended)
+            raise ContestantFailed(ended)
         try:
             return came[0], program.read(came[0])
         except Unreadable as error:
-            raise Failed(replies.Failed(str(error))) from error
+            raise ContestantFailed(replies.Failed(str(error))) from error
 
     def _play(self, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor) -> replies.Ok:
         return ask(self._player, workload.function, kind, workload, more, *data)
@@ -140,7 +140,7 @@ class Peers:
         def ask_peer(kind: str, workload: Workload, more: dict[str, Any] | None = None) -> replies.Ok:
             try:
                 return ask(self._worker, f"{name}__{workload.function}", kind, workload, more or {})
-            except (Failed, WorkerDied) as error:
+            except (ContestantFailed, WorkerDied) as error:
                 raise PeerFailed(name, (str(error) or type(error).__name__).splitlines()[0][:100]) from error
 
         return Contestant(name, ask_peer, is_trusted=True)
@@ -157,10 +157,10 @@ class Peers:
 def ask(
     worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor
 ) -> replies.Ok:
-    """Send a request and return the reply; raises Failed and WorkerDied."""
+    """Send a request and return the reply; raises ContestantFailed and WorkerDied."""
     request = {"kind": kind, **operators.called(function), "options": workload.options, **more}
     came, results = worker.ask(request, list(data))
     reply = replies.read(came, len(results))
     if isinstance(reply, replies.Ok) and {"run": reply.events_s, "prepare": reply.peak}.get(kind, True):
         return reply
-    raise Failed(reply if isinstance(reply, replies.NoResult) else UNREADABLE)
+    raise ContestantFailed(reply if isinstance(reply, replies.NoResult) else UNREADABLE)

@@ -16,7 +16,7 @@ POOL_ELEMENTS = 1 << 26
 FLUSHED = 1 << 28  # bytes written before a run: several times the cache of any GPU
 
 
-class Memory:
+class BufferMemory:
     """One allocation, of which each workload takes what it needs."""
 
     _used = 0  # bytes that were laid out last

@@ -13,14 +13,14 @@ from matplotlib.axes import Axes
 
 from assignment import operators
 from assignment.operators.workloads import Panel
-from assignment.timing.bench import SUBMISSION, TITLES, Row
+from assignment.timing.bench import SUBMISSION, TITLES, BenchRow
 from assignment.timing.roof import Roof
 
 COLOURS = dict(zip(TITLES, itertools.cycle(pyplot.get_cmap("tab10").colors)))  # type: ignore[attr-defined]
 MARKERS = dict(zip(TITLES, itertools.cycle("os^vDP*X<>")))
 
 
-def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:
+def draw(path: Path, rows: list[BenchRow], roof: Roof, gpu: str) -> None:
     """Draw a panel for all that was timed, and one for each kind of it."""
     panels: list[Callable[[Axes], None]] = [lambda axis: roofline(axis, rows, roof)]
     for workload in operators.parts("workload"):
@@ -48,7 +48,7 @@ def draw(path: Path, rows: list[Row], roof: Roof, gpu: str) -> None:
     pyplot.close(figure)
 
 
-def roofline(axis: Axes, rows: list[Row], roof: Roof) -> None:
+def roofline(axis: Axes, rows: list[BenchRow], roof: Roof) -> None:
     """Draw each function's largest size under the limits of memory and tensor cores."""
     ridge = roof.operations_per_s / roof.bytes_per_s
     reach = [0.2, ridge, 2e4]
@@ -70,12 +70,12 @@ def roofline(axis: Axes, rows: list[Row], roof: Roof) -> None:
     axis.grid(alpha=0.3)
 
 
-def is_in(row: Row, panel: Panel) -> bool:
+def is_in(row: BenchRow, panel: Panel) -> bool:
     """Return whether a panel draws the row."""
     return row.function in panel.functions and row.dtype == "bfloat16" and panel.d in (None, row.d)
 
 
-def against_size(axis: Axes, rows: list[Row], panel: Panel) -> None:
+def against_size(axis: Axes, rows: list[BenchRow], panel: Panel) -> None:
     """Draw a line per contestant: dashed for the second function, and where an option is on."""
     for name in TITLES:
         for is_second, style in ((False, "-"), (True, "--")):

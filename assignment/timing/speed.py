@@ -22,7 +22,7 @@ from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.submission import Submission
 from assignment.timing import clock, contestants, roof
-from assignment.timing.gpu_buffer import Memory
+from assignment.timing.gpu_buffer import BufferMemory
 
 ROUNDS = 5
 MAX_DEATHS = 2  # of one function's processes; its remaining cases fail without running
@@ -46,7 +46,7 @@ class TooSlow(AssertionError):
         self.share = share  # of the points
 
 
-class Session:
+class SpeedSession:
     """What the speed tests of one run share: processes, the judge's memory, the GPU's limits.
 
     The processes load while other tests are judged.
@@ -70,8 +70,8 @@ class Session:
         self.deaths.clear()
 
     @functools.cached_property
-    def memory(self) -> Memory:
-        return Memory(min(MAX_MEMORY, int(MEMORY_SHARE * self.total)))
+    def memory(self) -> BufferMemory:
+        return BufferMemory(min(MAX_MEMORY, int(MEMORY_SHARE * self.total)))
 
     def roof(self, dtype: torch.dtype) -> roof.Roof:
         if dtype not in self._roofs:
@@ -83,12 +83,17 @@ class Session:
         self.peers.close()
 
 
-def bench(session: Session, console: Console, only: Sequence[str], table: Path | None, picture: Path | None) -> None:
+def bench(
+    session: SpeedSession, console: Console, only: Sequence[str], table: Path | None, picture: Path | None
+) -> None:
     """Time a sweep, and write the files that were asked for."""
     from assignment.timing import bench, plots
 
-    memory, roof = (Memory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))), session.roof(torch.bfloat16))
-    rows: list[bench.Row] = []
+    memory, roof = (
+        BufferMemory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))),
+        session.roof(torch.bfloat16),
+    )
+    rows: list[bench.BenchRow] = []
     try:
         for more in bench.run(console, session.submitted, session.peers, memory, roof, only):
             rows += more
@@ -102,7 +107,7 @@ def bench(session: Session, console: Console, only: Sequence[str], table: Path |
 class Speed:
     """The `speed` fixture of one test."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SpeedSession) -> None:
         self._session = session
         self._call = ""
         self.notes: list[str] = []
@@ -156,7 +161,7 @@ class Speed:
         except contestants.PeerFailed as error:
             name, why = error.args
             told: BaseException = SubmissionError(score.NOT_GRADED, f"{PEER_NAMES[name]} does not run here: {why}")
-        except contestants.Failed as error:
+        except contestants.ContestantFailed as error:
             told = meant_by(error.reply)
         except WorkerDied as error:
             self._session.deaths[function] += 1
@@ -178,7 +183,9 @@ class Speed:
                 "to move or multiply what the function has to",
             )
 
-    def _judge(self, raced: clock.Race, workload: Workload, dtype: torch.dtype, against: str, reach: float) -> None:
+    def _judge(
+        self, raced: clock.RaceTimes, workload: Workload, dtype: torch.dtype, against: str, reach: float
+    ) -> None:
         """Raise TooSlow below `reach` times the peer's speed.
 
         Bytes are compared where the peer only stands in for them.

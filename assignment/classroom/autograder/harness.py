@@ -26,11 +26,11 @@ from assignment.submission import Submission, UnusableSubmission, uploaded
 ROOT = Path(__file__).resolve().parents[3]
 USER = "grader"
 GRADED = 0
-LIMITS = "Settings, Autograder, Container Specifications"
+LIMITS = "HarnessSettings, Autograder, Container Specifications"
 
 
 @dataclass(frozen=True)
-class Settings:
+class HarnessSettings:
     """What staff have chosen when they packed the autograder."""
 
     commit: str
@@ -39,7 +39,7 @@ class Settings:
     minutes: float = 38.0  # for one submission; Gradescope's own limit must be longer
 
 
-class Failed(Exception):
+class HarnessFailed(Exception):
     """There is no grade, and it is not the student's fault; the message is for staff."""
 
 
@@ -58,8 +58,8 @@ def jobs(cores: float, memory: int) -> int:
     return max(0, min(math.ceil(cores), fit))
 
 
-def grade(submission: Submission, settings: Settings, count: int, scratch: Path) -> dict[str, Any]:
-    """Return the report of grade.py, which runs as a user of its own in a folder of its own. Raises Failed."""
+def grade(submission: Submission, settings: HarnessSettings, count: int, scratch: Path) -> dict[str, Any]:
+    """Return the report of grade.py, which runs as a user of its own in a folder of its own. Raises HarnessFailed."""
     folder = scratch / "submission"  # graded from within, as students do: so run the commands that they are told
     submission.stage(folder)
     report = scratch / "report.json"
@@ -78,21 +78,21 @@ def grade(submission: Submission, settings: Settings, count: int, scratch: Path)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(30)
-            raise Failed(f"no grade within {settings.minutes:g} minutes") from None
+            raise HarnessFailed(f"no grade within {settings.minutes:g} minutes") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     if status != GRADED:
-        raise Failed(f"grade.py ended with exit status {status}")
+        raise HarnessFailed(f"grade.py ended with exit status {status}")
     try:
         return dict(json.loads(report.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise Failed(f"the report cannot be read: {error}") from error
+        raise HarnessFailed(f"the report cannot be read: {error}") from error
 
 
 def run(autograder: Path) -> int:
     """Grade what lies in a folder like Gradescope's /autograder, and write its results; returns an exit status."""
-    settings = Settings(**json.loads((autograder / "source" / "settings.json").read_text()))
+    settings = HarnessSettings(**json.loads((autograder / "source" / "settings.json").read_text()))
     to = autograder / "results" / "results.json"
     to.parent.mkdir(exist_ok=True)
     to.parent.chmod(0o700)
@@ -103,7 +103,9 @@ def run(autograder: Path) -> int:
         if not (count := jobs(cores, memory)):
             needed = MEMORY_GB + MEMORY_OF_A_JOB_GB
             here = f"{memory / GB:.1f} GB of memory are free, a grade takes {needed:.2f}"
-            raise Failed(f"{here}, and Gradescope's default is too little: choose 4 CPU, 6 GB RAM under {LIMITS}")
+            raise HarnessFailed(
+                f"{here}, and Gradescope's default is too little: choose 4 CPU, 6 GB RAM under {LIMITS}"
+            )
         submission = uploaded(autograder / "submission")
         with tempfile.TemporaryDirectory(prefix="gradescope-") as scratch:
             report = grade(submission, settings, count, Path(scratch))
@@ -111,7 +113,7 @@ def run(autograder: Path) -> int:
         print(text.clean(str(error)))
         replace(to, results.as_json(results.unusable(str(error))))
         return 0
-    except Failed as error:
+    except HarnessFailed as error:
         print(f"!! no grade: {error}", file=sys.stderr)
         replace(to, results.as_json(results.failed(str(error))))
         return 1

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from assignment import text
 from assignment.commands.doctor import environment, gpu, machine
-from assignment.commands.doctor.finding import FAIL, OK, Finding
+from assignment.commands.doctor.finding import FAIL, OK, MachineFinding
 
 READY, NOT_READY = 0, 2
 TOTAL = 100
@@ -29,7 +29,7 @@ def main() -> int:
     return NOT_READY if any(finding.status == FAIL for finding in found) else READY
 
 
-def findings() -> Iterator[Finding]:
+def findings() -> Iterator[MachineFinding]:
     """Yield item by item, no further than where the rest could only fail for the same cause."""
     for look in (machine.system, environment.packages, machine.temporary):
         finding = look()
@@ -42,14 +42,14 @@ def findings() -> Iterator[Finding]:
     yield from (machine.sandbox(), machine.memory(), gpu.gpu())
 
 
-def rows(finding: Finding) -> Iterator[str]:
+def rows(finding: MachineFinding) -> Iterator[str]:
     """Yield the lines of a finding; what others' programs said is made safe to show."""
     yield f"  {finding.status:<6}{finding.item:<12}{text.line(finding.found)}"
     if finding.advice:
         yield f"{'':8}{text.line(finding.advice)}"
 
 
-def sentence(found: list[Finding]) -> str:
+def sentence(found: list[MachineFinding]) -> str:
     """Return what can be done on this machine."""
     failed = [finding.item for finding in found if finding.status == FAIL]
     todo = f"do what stands under {', '.join(failed)}, then run this again."

@@ -6,7 +6,7 @@ OK, WARN, FAIL = "ok", "warn", "FAIL"
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFinding:
     """What was found of one item and, where it is not ok, what to do."""
 
     status: str

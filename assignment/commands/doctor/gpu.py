@@ -7,10 +7,10 @@ import sysconfig
 from pathlib import Path
 
 from assignment.commands.doctor import processes
-from assignment.commands.doctor.finding import FAIL, OK, WARN, Finding
+from assignment.commands.doctor.finding import FAIL, OK, WARN, MachineFinding
 
 ITEM = "GPU"
-NONE = Finding(OK, ITEM, "none, and none is needed: kernels run in the simulator")
+NONE = MachineFinding(OK, ITEM, "none, and none is needed: kernels run in the simulator")
 DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # as pool.pick_device looks for them
 BFLOAT16 = (8, 0)  # the compute capability that has it
 NVIDIA_SMI_TIMEOUT_S = 30
@@ -24,24 +24,24 @@ torch.cuda.init()
 print(torch.cuda.get_device_name(), *torch.cuda.get_device_capability(), torch.version.cuda, sep="\\n")"""
 
 
-def gpu() -> Finding:
+def gpu() -> MachineFinding:
     """Examine the GPU: one that the grader would choose, and on which a kernel fails, keeps it from working."""
     name, problem = nvidia_smi()
     if not any(Path(device).exists() for device in DEVICES):
-        return Finding(WARN, ITEM, f"{name}, but no {DEVICES[0]}", CURE) if name else NONE
+        return MachineFinding(WARN, ITEM, f"{name}, but no {DEVICES[0]}", CURE) if name else NONE
     told, why_not = processes.python("-c", ASK_TORCH)
     if why_not:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         advice = CURE if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden} may hide it: unset it; {CURE}"
         found = f"{name or 'a driver'}, but PyTorch cannot use it: {why_not}"
-        return Finding(WARN, ITEM, f"{found}; {problem}" if problem else found, advice)
+        return MachineFinding(WARN, ITEM, f"{found}; {problem}" if problem else found, advice)
     name, major, minor, cuda = told.splitlines()[-4:]
     if (int(major), int(minor)) < BFLOAT16:
         found = f"{name} has no bf16: its compute capability is {major}.{minor}; expected 8.0 or more"
-        return Finding(WARN, ITEM, found, "take the simulator: uv run grade.py --device cpu")
+        return MachineFinding(WARN, ITEM, found, "take the simulator: uv run grade.py --device cpu")
     if problem := processes.first_kernel():
-        return Finding(FAIL, ITEM, f"{name}, but a small kernel fails on it: {problem}", f"{cure()}; {SIMULATE}")
-    return Finding(OK, ITEM, f"{name}, compute capability {major}.{minor}, CUDA {cuda}")
+        return MachineFinding(FAIL, ITEM, f"{name}, but a small kernel fails on it: {problem}", f"{cure()}; {SIMULATE}")
+    return MachineFinding(OK, ITEM, f"{name}, compute capability {major}.{minor}, CUDA {cuda}")
 
 
 def nvidia_smi() -> tuple[str, str]:

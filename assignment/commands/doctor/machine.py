@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from assignment.commands.doctor.finding import FAIL, OK, WARN, Finding
+from assignment.commands.doctor.finding import FAIL, OK, WARN, MachineFinding
 from assignment.sandbox import rungs
 
 MB, GB = 10**6, 10**9
@@ -15,43 +15,45 @@ CONTAINER = "open this folder in its dev container, .devcontainer/ (VS Code offe
 UBUNTUS_SETTING = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 
 
-def system() -> Finding:
+def system() -> MachineFinding:
     name, python = platform.system(), platform.python_version()
     if name == "Linux":
-        return Finding(OK, "system", f"Linux, Python {python}")
+        return MachineFinding(OK, "system", f"Linux, Python {python}")
     advice = f"{CONTAINER}; WSL 2 works too" if name == "Windows" else CONTAINER
-    return Finding(FAIL, "system", f"{name.replace('Darwin', 'macOS')}, for which there is no Triton", advice)
+    return MachineFinding(FAIL, "system", f"{name.replace('Darwin', 'macOS')}, for which there is no Triton", advice)
 
 
-def temporary() -> Finding:
+def temporary() -> MachineFinding:
     """Examine the room for what is compiled, and for the submission's processes."""
     advice = "name a folder of yours: export TMPDIR=FOLDER"
     try:
         folder = tempfile.gettempdir()
     except FileNotFoundError as error:  # it tries several, by writing to them
-        return Finding(FAIL, "temporary", f"no folder for temporary files: {error.strerror}", advice)
+        return MachineFinding(FAIL, "temporary", f"no folder for temporary files: {error.strerror}", advice)
     free = shutil.disk_usage(folder).free
     found = f"{folder}: {free / GB:.1f} GB free"
     if free >= 2 * GB:
-        return Finding(OK, "temporary", found)
-    return Finding(WARN if free >= 200 * MB else FAIL, "temporary", found, f"make room there, or {advice}")
+        return MachineFinding(OK, "temporary", found)
+    return MachineFinding(WARN if free >= 200 * MB else FAIL, "temporary", found, f"make room there, or {advice}")
 
 
-def sandbox() -> Finding:
+def sandbox() -> MachineFinding:
     problems = {rung: rungs.problem(rung, "cpu") for rung in rungs.order("cpu")}
     best = next(rung for rung, problem in problems.items() if not problem)
     worse = "; ".join(f"not {rung}: {problem}" for rung, problem in problems.items() if problem)
     if best not in rungs.UNSAFE:
-        return Finding(OK, "sandbox", f"{best}; {worse}" if worse else best)
+        return MachineFinding(OK, "sandbox", f"{best}; {worse}" if worse else best)
     advice = "take a machine, or start the container, with user name spaces or Landlock allowed"
     if "not installed" in problems[rungs.BUBBLEWRAP]:
         advice = "apt install bubblewrap"
     elif contents(UBUNTUS_SETTING).strip() == "1":
         advice = f"allow user name spaces: sudo sysctl kernel.{UBUNTUS_SETTING.name}=0"
-    return Finding(WARN, "sandbox", f"none but limits ({worse})", f"enough for your own code; for others', {advice}")
+    return MachineFinding(
+        WARN, "sandbox", f"none but limits ({worse})", f"enough for your own code; for others', {advice}"
+    )
 
 
-def memory() -> Finding:
+def memory() -> MachineFinding:
     """Return whether what is free is enough for a process that judges on each core."""
     from assignment.judge.pool import default_jobs
 
@@ -59,11 +61,11 @@ def memory() -> Finding:
     found = f"{free:.1f} GB free, for {'1 core' if wanted == 1 else f'{wanted} cores'}"
     jobs = int((free - MEMORY_GB) / MEMORY_OF_A_JOB_GB)
     if jobs >= wanted:
-        return Finding(OK, "memory", found)
+        return MachineFinding(OK, "memory", found)
     if jobs < 1:
         needed = f"{MEMORY_GB + MEMORY_OF_A_JOB_GB:.1f} GB"
-        return Finding(FAIL, "memory", f"{found}; a grade takes {needed}", "end other programs")
-    return Finding(WARN, "memory", f"{found} is little", f"take fewer processes: uv run grade.py --jobs {jobs}")
+        return MachineFinding(FAIL, "memory", f"{found}; a grade takes {needed}", "end other programs")
+    return MachineFinding(WARN, "memory", f"{found} is little", f"take fewer processes: uv run grade.py --jobs {jobs}")
 
 
 def free_memory() -> int:

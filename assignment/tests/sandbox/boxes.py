@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.judge.pair import Pair
+from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Ok
 from assignment.sandbox import rungs, stage
 from assignment.sandbox.worker_client import Worker
@@ -62,12 +62,12 @@ class Box:
 
     rung: str
     stage: stage.Stage
-    asked: Pair | Worker
+    asked: RecorderAndPlayer | Worker
 
     @property
     def worker(self) -> Worker:
         """The one that runs the submission."""
-        return self.asked.recorder if isinstance(self.asked, Pair) else self.asked
+        return self.asked.recorder if isinstance(self.asked, RecorderAndPlayer) else self.asked
 
     def load(self, code: str) -> None:
         """Take a submission whose weighted_sum_forward(x) has this body."""
@@ -102,7 +102,7 @@ class Box:
 @contextlib.contextmanager
 def open_box(rung: str, device: str) -> Iterator[Box]:
     held = stage.Stage(Submission({"cs336_kernels/weighted_sum.py": b""}), device)
-    asked = Pair(held, rung) if device == "cpu" else Worker(held, device, rung)
+    asked = RecorderAndPlayer(held, rung) if device == "cpu" else Worker(held, device, rung)
     try:
         yield Box(rung, held, asked)
     finally:

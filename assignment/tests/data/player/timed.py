@@ -69,7 +69,7 @@ class Here:
     is_connected = False
 
     def __init__(self, sources):
-        self.session = gpu.Session()
+        self.session = gpu.GpuSession()
         self.session.answer({"kind": "load", "sources": sources}, [])
         self.is_connected, self.kinds = True, []
 
