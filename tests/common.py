@@ -27,7 +27,10 @@ SIDES = ("forward", "backward")
 
 
 def listed(operator: Operator, but: Claims = MappingProxyType({})) -> dict[str, tuple[float, str]]:
-    """Return points and claim of each common check of an operator, by its name; `but` has other ones for some."""
+    """Return points and claim of each common check of an operator, by its name.
+
+    `but` has other ones for some, and those of families that only some operators have, such as "forward_outliers".
+    """
     forward, backward = passes(operator)
     found = {}
     for family, usual in COMMON.items():
@@ -35,6 +38,9 @@ def listed(operator: Operator, but: Claims = MappingProxyType({})) -> dict[str, 
             if chosen := but.get(f"{side}_{family}", usual):
                 points, claim = chosen
                 found[f"test_{side}_{family}"] = points, f"{function.name} {claim}"
+    for side, function in zip(SIDES, (forward, backward), strict=True):
+        further = {name: said for name, said in but.items() if said and name.startswith(f"{side}_")}
+        found |= {f"test_{name}": (points, f"{function.name} {claim}") for name, (points, claim) in further.items()}
     points, claim = COMPILES
     return found | {"test_compiles": (points, f"{operator.name}'s kernels {claim}")}
 

@@ -18,7 +18,6 @@ class Costs:
     read: list[int]  # bytes read of each input, and of copies of it
     tile_rows: list[int]  # the most rows of one batch of each input that one load of a kernel touched
     written: list[int]  # bytes written to each result, and to what it was copied from
-    between: int  # bytes written to what is no input, no result and no copy of either
     beside: int  # all bytes that are read and written, but those of `read` and `written`
 
 

@@ -13,16 +13,20 @@ from tests import common, layouts, operators
 from tests.families import (
     DTYPES,
     LOW_PRECISION,
+    SLACK,
     Case,
     Cases,
     Subject,
     Test,
+    built,
     compiles,
     contract,
     in_dtypes,
     laid_out,
     mistakes,
+    moved,
     shapes,
+    size,
     speed,
     traffic,
     values,
@@ -87,6 +91,8 @@ COSTLY = shapes({"a matrix": long_matrix, "three dimensions": wide_batches})
 # Constant, unlike all others: what was compiled is remembered by its shapes, and saves half of a run.
 COMPILED = shapes({"128 rows of 4096": (128, 4096)})
 RACED_WIDTHS = (1024, 4096, 8192)
+RACED_TWICE = 32768  # columns, which may be read twice
+ONE_WALK = "one walk for all that is found of a row, and one that computes the result"
 
 USUAL_GRADIENT = batches_of_rows
 GRADIENTS = {
@@ -193,6 +199,8 @@ class Pass:
         costly: of the checks of cost.
         changes: further calls that raise ValueError.
         ways: the options of every case, by a name; the default ones.
+        outliers: builders of inputs for a check of outliers.
+        twice: cases with rows so wide that inputs may be read twice, and the reach for such rows.
     """
 
     subject: Subject
@@ -205,6 +213,8 @@ class Pass:
     costly: Cases = field(default_factory=lambda: COSTLY)
     changes: Mapping[str, Callable[..., Sequence[Tensor]]] = field(default_factory=dict)
     ways: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    outliers: Sequence[Callable[..., Sequence[Tensor]]] = ()
+    twice: tuple[Cases, float] = field(default_factory=lambda: ({}, 1.0))
 
     def every(self, cases: Cases) -> Cases:
         """Return the cases with the options of each."""
@@ -228,8 +238,7 @@ def checks(
         but: points and claims of some checks, where they are other ones, by name without "test_".
     """
     operator = next(one for one in operators.operators() if one.name == name)
-    raced = {f"{d}": Case((elements // d, d), torch.bfloat16) for d in RACED_WIDTHS}
-    sides = {"forward": _families(forward, operator, raced), "backward": _families(backward, operator, raced)}
+    sides = {side: _families(own, operator, elements) for side, own in (("forward", forward), ("backward", backward))}
     families = {f"test_{side}_{name}": family for side, own in sides.items() for name, family in own.items()}
     subjects = [each.plain or each.subject for each in (forward, backward)]
     compiled = compiled or forward.every(in_dtypes(COMPILED, DTYPES))
@@ -237,8 +246,10 @@ def checks(
     return {name: families[name](*said) for name, said in common.listed(operator, but).items()}
 
 
-def _families(own: Pass, operator: operators.Operator, raced: Cases) -> dict[str, Callable[..., Test]]:
+def _families(own: Pass, operator: operators.Operator, elements: int) -> dict[str, Callable[..., Test]]:
     """Return what makes the checks of a pass, of points and claim."""
+    raced = {f"{d}": Case((elements // d, d), torch.bfloat16) for d in (*RACED_WIDTHS, RACED_TWICE)}
+    raced_twice = {f"{RACED_TWICE}": raced.pop(f"{RACED_TWICE}")}
     inputs = operators.functions()[own.subject.function].inputs
     strides = BACKWARD_STRIDES if operators.functions()[own.subject.function].is_backward else FORWARD_STRIDES
     offsets = laid_out(SHAPES, layouts.far({name: (inputs.index(name), layouts.ROWS) for name in own.read}))
@@ -255,7 +266,21 @@ def _families(own: Pass, operator: operators.Operator, raced: Cases) -> dict[str
         "mistakes": partial(mistakes, subject=own.subject, shape=MISTAKE_SHAPE, changes=changes | {**own.changes}),
         "traffic": partial(costly, cases=own.every(in_dtypes(own.costly, DTYPES))),
         "speed": partial(speed, cases=raced, against="copying", reach=own.reach),
+        "outliers": partial(values, subject=own.subject, cases=own.every(built(own.outliers))),
+        "wide_traffic": partial(costly, cases=own.twice[0], read=[], beyond=_at_most_twice(own.read)),
+        "wide_speed": partial(speed, cases=raced_twice, against="copying", reach=own.twice[1]),
     }
+
+
+def _at_most_twice(names: Sequence[str]) -> Callable[[Any, Mapping[str, Tensor], Case], None]:
+    """Return a check of costs: what reads one of these inputs more than twice is too much."""
+
+    def beyond(costs: Any, tensors: Mapping[str, Tensor], case: Case) -> None:
+        for nbytes, (name, tensor) in zip(costs.read, tensors.items(), strict=True):
+            if name in names:
+                moved("read", name, nbytes, size(tensor), 2, SLACK * size(tensor), ONE_WALK)
+
+    return beyond
 
 
 def _shortened(position: int) -> Callable[..., Sequence[Tensor]]:

@@ -134,6 +134,13 @@ RULES = [
         ("no_kernel/second_configuration_is_wrong", "no_kernel/second_configuration_is_out_of_bounds"),
     ),
     Rule(
+        "of many configurations those that give kernels other values are played first",
+        f"{JUDGE}/configurations.py",
+        "(number in repeats, drawn[number])",
+        "drawn[number]",
+        ("no_kernel/one_wrong_configuration_of_three_hundred",),
+    ),
+    Rule(
         "constants are what they are to the compiler",
         f"{SIMULATOR}/control.py",
         "    return isinstance(static(value), kind)\n",

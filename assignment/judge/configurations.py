@@ -13,20 +13,31 @@ from assignment.judge.replies import Compiled
 from assignment.protocol.program import Launch, Program
 from assignment.sandbox.worker_client import Worker, WorkerDied
 
-MAX_PLAYED = 16  # of a kernel; of more the seed chooses so many
+MAX_PLAYED = 16  # of a kernel; of more the seed chooses so many, at first of those that give it other values
 PLAYED = ("call", "gradients")  # kinds of requests
 
 
-def among(launches: Sequence[Launch]) -> int:
-    """Return how many configurations the launches of a program had the choice of at most."""
-    return max((len(launch.configurations or ()) for launch in launches), default=1) or 1
+def among(launches: Sequence[Launch]) -> list[str]:
+    """Return what each configuration gives to the kernels of a program, as text: its options alone are not played."""
+    tuned = [launch for launch in launches if launch.configurations]
+    n = max((len(launch.configurations or ()) for launch in tuned), default=1)
+    return [str([_given(launch, number) for launch in tuned]) for number in range(n)]
 
 
-def others(n: int, seed: int, case: str) -> list[int]:
-    """Return the numbers of the configurations to play beside the first."""
+def _given(launch: Launch, number: int) -> list[tuple[str, str]]:
+    among = launch.configurations or [{}]
+    chosen = among[number % len(among)]
+    return sorted((name, repr(value)) for name, value in chosen.items() if name in launch.arguments)
+
+
+def others(given: Sequence[str], seed: int, case: str) -> list[int]:
+    """Return the numbers of the configurations to play beside the first: of many those that give other values first."""
+    n = len(given)
     if n <= MAX_PLAYED:
         return list(range(1, n))
-    order = sorted(range(1, n), key=lambda number: streams.number(seed, "configuration", f"{case} {number}"))
+    repeats = {number for number in range(n) if given.index(given[number]) < number}
+    drawn = {number: streams.number(seed, "configuration", f"{case} {number}") for number in range(1, n)}
+    order = sorted(drawn, key=lambda number: (number in repeats, drawn[number]))
     return sorted(order[: MAX_PLAYED - 1])
 
 

@@ -41,7 +41,7 @@ class Run:
         self._call = ""
         self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
-        self.n_configurations = 1  # that the calls so far had the choice of
+        self.configurations = [""]  # that a call so far had the choice of: what each gives to kernels
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.nans: list[str] = []  # where kernels made a NaN of numbers
         self.reads: list[str] = []  # where host code read the value of a stand-in, or had what is not played
@@ -82,8 +82,8 @@ class Run:
     def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
         """Return what the call moves, counted in the simulator."""
         reply, (results, figures) = self._ask("costs", function, tensors, options)
-        counts: list[Any] = [figure.tolist() for figure in figures]
-        found = Costs(reply.returned(results), *counts)
+        read, tile_rows, written = (figure.tolist() for figure in figures[:3])
+        found = Costs(reply.returned(results), read, tile_rows, written, beside=int(figures[3]))
         self.moved += moved_by(function, tensors, results, found)
         return found
 
@@ -233,7 +233,7 @@ class Run:
         launches = self._program().launches()
         if not configurations.is_as_asked(launches, self.configuration):
             raise SubmissionError(score.FAIL, "an autotuned kernel was not launched in the configuration asked for")
-        self.n_configurations = max(self.n_configurations, configurations.among(launches))
+        self.configurations = max(self.configurations, configurations.among(launches), key=len)
         if not isinstance(reply, Ok | NoResult):
             raise meant_by(reply)
         if isinstance(reply, Ok):

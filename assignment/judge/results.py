@@ -20,7 +20,7 @@ def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[st
         inputs = n_tensors // 2
         return len(sizes) == 4 and sizes[1] == sizes[3] == inputs and sizes[0] == sizes[2] > 0
     if kind == "costs":
-        return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],), (), ()])
+        return len(sizes) == 2 and are_figures(groups[1], [(n_tensors,), (n_tensors,), (sizes[0],), ()])
     if kind == "largest":
         return len(sizes) == 2 and are_figures(groups[1], [()])
     if kind == "kept":

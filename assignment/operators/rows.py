@@ -2,17 +2,57 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from assignment.operators.misconception import Call, rounded
+from assignment.operators.misconception import Call, padded_width, rounded
 
 Round = Callable[[Tensor], Tensor]
 Variants = Callable[[Call], Iterator[Sequence[Tensor]]]
 WIDTHS = [1 << i for i in range(4, 16)]  # of tiles of columns
+MOST_TILES = 512  # of a row, that are looked at one by one
+
+
+def of_inputs(results: Callable[..., Iterable[Tensor]]) -> Variants:
+    """Return a model of an operator with one result, of all that may come out for its inputs in float64."""
+    return lambda call: ([result] for result in results(*(tensor.double() for tensor in call.tensors)))
+
+
+def of_inputs_in_16_bits(results: Callable[..., Iterable[Tensor]]) -> Variants:
+    """Return the same for inputs of 16 bits alone: `results` is given the rounding to them first."""
+    return lambda call: (
+        of_inputs(functools.partial(results, rounded(call.dtype)))(call) if call.dtype != torch.float32 else iter([])
+    )
+
+
+def narrower(x: Tensor) -> Iterator[int]:
+    """Yield widths of tiles that a row does not fit in."""
+    return (width for width in WIDTHS if width < x.shape[-1])
+
+
+def padded_counts(d: int) -> list[int]:
+    """Return how wide a row may be once it is padded."""
+    return sorted({padded_width(d), *(-(-d // width) * width for width in WIDTHS)} - {d})
+
+
+def tiles_of(x: Tensor, width: int, past_the_end: float = 0.0) -> Tensor:
+    """Return (…, tiles, width), with some value past the last column."""
+    return torch.nn.functional.pad(x, (0, -x.shape[-1] % width), value=past_the_end).unflatten(-1, (-1, width))
+
+
+def row_sums_in(cast: Round, terms: Tensor) -> Iterator[Tensor]:
+    """Yield sums over a row rounded after every tile, for all tiles, and for lanes that are added up at the end."""
+    for width in WIDTHS:
+        tiles = tiles_of(terms, width)
+        if tiles.shape[-2] > MOST_TILES:
+            continue
+        total, lanes = torch.zeros_like(tiles[..., 0, 0]), torch.zeros_like(tiles[..., 0, :])
+        for tile in tiles.unbind(-2):
+            total, lanes = cast(total + tile.sum(-1)), cast(lanes + tile)
+        yield from (total.unsqueeze(-1), lanes.sum(-1, keepdim=True), cast(lanes.sum(-1, keepdim=True)))
 
 
 def in_dtype(model: Callable[[Call, Round], Sequence[Tensor]]) -> Variants:

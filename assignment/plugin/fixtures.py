@@ -111,8 +111,8 @@ def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
 
     if run.asked.get("kind") not in configurations.PLAYED:
         return
-    seed, n = pool_of(item.config).seed, run.n_configurations
-    numbers = configurations.others(n, seed, case_name(item))
+    seed, n = pool_of(item.config).seed, len(run.configurations)
+    numbers = configurations.others(run.configurations, seed, case_name(item))
     if len(numbers) < n - 1:
         run.notes.append(f"{len(numbers) + 1} of {n} configurations are played, chosen by the seed")
     arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}

@@ -13,7 +13,7 @@ from .calls import Call
 from .layout import Layout
 from .trace import Traffic
 
-COSTS = ("read", "tile_rows", "written", "between", "beside")  # of a call, in this order
+COSTS = ("read", "tile_rows", "written", "beside")  # of a call, in this order
 Counts = Callable[[torch.Tensor], np.ndarray]
 
 
@@ -138,8 +138,8 @@ def summary(
     """Return the bytes read of each input and written of each output, copies by PyTorch included.
 
     "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched. Where elements have
-    labels, those of each input say what was copied from it; otherwise sizes do, for people. "between" are the bytes
-    written to what is no input, no result and no copy of either; "beside" are all that are in neither figure.
+    labels, those of each input say what was copied from it; otherwise sizes do, for people. "beside" are all
+    bytes that are in neither figure.
     """
     of_caller = {address(t) for t in inputs}
     copies = [host.copies_of(address(t)) for t in inputs]
@@ -148,7 +148,6 @@ def summary(
     by_label = host.by_label + sum((t.by_label for t in traffics), np.zeros(256, np.int64))
     read = [_moved(t, found, traffics, "loaded", host.read) for t, found in zip(inputs, copies, strict=True)]
     copies = [{t.storage for t in traffics if t.by_label[label]} for label in labels] or copies
-    told = of_caller.union(*copies, *origins)
     read = [int(by_label[label]) for label in labels] or read
     written = [_moved(t, found, traffics, "stored", host.written) for t, found in zip(outputs, origins, strict=True)]
     moved = sum(t.moved(action) for t in traffics for action in t.counts)
@@ -158,8 +157,6 @@ def summary(
         "written": written,
         "beside": max(moved - sum(read) - sum(written), 0),
         "tile_rows": [max((t.tile_rows for t in traffics if t.storage in found), default=0) for found in copies],
-        "between": sum(t.stored + t.updated for t in traffics if t.storage not in told)
-        + sum(nbytes for (storage, *_), nbytes in host.written if storage not in told),
     }
 
 

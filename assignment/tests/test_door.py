@@ -137,7 +137,7 @@ def test_forged_remarks_are_refused(notes):
 
 def test_what_a_call_moves_stands_beside_the_least():
     tensors, y, rstd = (torch.ones(4, 8), torch.ones(8)), torch.ones(4, 8), torch.ones(4)
-    moved = door.moved_by("rmsnorm_forward", tensors, (y, rstd), Costs((y, rstd), [256, 128], [1, 1], [128, 16], 0, 0))
+    moved = door.moved_by("rmsnorm_forward", tensors, (y, rstd), Costs((y, rstd), [256, 128], [1, 1], [128, 16], 0))
     assert [(one["tensor"], one["verb"], one["bytes"], one["least"]) for one in moved] == [
         ("x", "read", 256, 128),
         ("weight", "read", 128, 32),
@@ -162,6 +162,7 @@ def test_a_configuration_that_was_not_launched_is_seen():
     for size, warps, is_as_asked in ((32, 8, True), (16, 4, False), (32, 4, False)):
         launch = Launch(0, [1, 1, 1], {"SIZE": size}, {"num_warps": warps}, configurations, False, 0)
         assert door.configurations.is_as_asked([launch], 1) == is_as_asked
-    assert door.configurations.among([launch]) == 2
-    assert door.configurations.others(3, 1, "case") == [1, 2]
-    assert len(door.configurations.others(40, 1, "case")) == 15
+    assert len(door.configurations.among([launch])) == 2
+    assert door.configurations.others(["a"] * 3, 1, "case") == [1, 2]
+    assert len(door.configurations.others(["a"] * 40, 1, "case")) == 15
+    assert 33 in door.configurations.others(["b" if number == 33 else "a" for number in range(40)], 1, "case")

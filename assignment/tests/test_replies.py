@@ -156,10 +156,10 @@ REQUEST = {"wrt": [0, 1], "times": 2}
         ("kept", [[COUNT]], False),
         ("largest", [[ONE], [COUNT]], True),
         ("largest", [[COUNT]], False),
-        ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([7]), COUNT, COUNT]], True),
-        ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([7]), COUNT]], False),
-        ("costs", [[ONE], [COUNTS, COUNTS, COUNTS, COUNT, COUNT]], False),
-        ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([True]), COUNT, COUNT]], False),
+        ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([7]), COUNT]], True),
+        ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([7])]], False),
+        ("costs", [[ONE], [COUNTS, COUNTS, COUNTS, COUNT]], False),
+        ("costs", [[ONE], [COUNTS, COUNTS, torch.tensor([True]), COUNT]], False),
     ],
 )
 def test_groups_are_those_of_the_request(kind, groups, right):

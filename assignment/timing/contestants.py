@@ -107,11 +107,15 @@ class Submitted:
 
 
 def peers() -> Submission:
-    """Return all peers as one submission: shared modules, and a package for each operator."""
+    """Return all peers as one submission: shared modules, and a package for each operator.
+
+    What lies in each/ is a module of every package: of the operator's own, if it has none of that name.
+    """
     files = {f"{PACKAGE}/{path.name}": path for path in sorted(PEERS.glob("*.py"))}
     for operator in operators.operators():
-        own = sorted((OPERATORS / operator.name / "peers").glob("*.py"))
-        files |= {f"{PACKAGE}/{operator.name}/{path.name}": path for path in own}
+        if own := sorted((OPERATORS / operator.name / "peers").glob("*.py")):
+            package = [*sorted((PEERS / "each").glob("*.py")), *own]
+            files |= {f"{PACKAGE}/{operator.name}/{path.name}": path for path in package}
     return Submission({name: path.read_bytes() for name, path in files.items()})
 
 

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from tests.compare import Expected, expect
-from tests.dropout_add_layernorm.philox import kept
 from tests.layernorm import models as layernorm
+from tests.philox import kept
 
 
 def scales(p: float) -> list[Tensor]:

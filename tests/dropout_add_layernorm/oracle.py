@@ -3,8 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from tests.dropout_add_layernorm.philox import kept
 from tests.layernorm.oracle import layernorm_backward, layernorm_forward
+from tests.philox import kept
 
 
 def dropout_add_layernorm_forward(

@@ -22,11 +22,7 @@ def roundings(x: Tensor, y: Tensor) -> list[list[Tensor]]:
     """Return the results of float32; of x · log₂e rounded before the maximum is subtracted; of a rounded logarithm."""
     x, top = x.float(), oracle.finite_max(x.float())
     of_base_2 = LOG2_E * x - LOG2_E * top  # each product rounded by itself
-    return [
-        [*divided((x - top).exp())],
-        [*divided(of_base_2.exp2())],
-        [*by_logarithm(x, top, y)],
-    ]
+    return [[*divided((x - top).exp())], [*divided(of_base_2.exp2())], [*by_logarithm(x, top, y)]]
 
 
 def divided(powers: Tensor) -> Iterator[Tensor]:

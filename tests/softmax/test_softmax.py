@@ -5,12 +5,10 @@ import math
 import torch
 
 from tests import rows
-from tests.families import SLACK, Case, Subject, built, built_by, gradients, moved, shapes, size, speed, traffic, values
+from tests.families import Subject, built, built_by, gradients, shapes, values
 from tests.inputs import TILE, between, drawn, normal
 from tests.rows import Pass, long_matrix, wide_matrix
 from tests.softmax import models, oracle
-
-FITS = 8192  # columns: a row so wide is read once
 
 
 def logits(rng, shape, dtype=torch.float32):
@@ -88,8 +86,7 @@ def outlying_rows(rng, dtype):
 
 def outlying_wide_rows(rng, dtype):
     (x,) = slopes(rng, (4, between(rng, 17_000, 20_000)), dtype)
-    x[0] += 1e4
-    x[1] -= 1e4
+    x[:2] += torch.tensor([[1e4], [-1e4]])
     x[2, between(rng, 0, x.shape[-1] - 1)] = 1e3
     return [x]
 
@@ -109,29 +106,14 @@ def gradient_far_from_zero(rng, dtype):
     return (grad_y.float() + 500).to(dtype), y
 
 
-def twice(verb, names):
-    """What reads each of these inputs more than twice is too much."""
-
-    def beyond(costs, tensors, case):
-        for nbytes, (name, tensor) in zip(costs.read, tensors.items(), strict=True):
-            if name in names:
-                moved(verb, name, nbytes, size(tensor), 2, SLACK * size(tensor), "one walk for max and sum together")
-
-    return beyond
-
-
 WIDE = rows.WIDE | shapes({"2^20 columns": (1, 1 << 20)})
-FITTING = rows.COSTLY | shapes({"8192 columns": (TILE // 8, FITS)})
+FITTING = rows.COSTLY | shapes({"8192 columns": (TILE // 8, 8192)})
 BEYOND = shapes({"wider than a block": lambda rng: (2, between(rng, 40_000, 50_000))})
-LAST = {"no dimension": lambda x: (x[0, 0],), "no columns": lambda x: (x[:, :0],)}
 DIFFERENT = {
     "fewer rows of the gradient": lambda grad, y: (grad[1:], y),
     "a gradient of another dtype": lambda grad, y: (grad.bfloat16(), y),
 }
-ASKS = {name: ask for name, ask in rows.GRADIENTS.items() if "wrt" not in ask}
-
-N = 1 << 28
-RACED_WIDE = {"32768": Case((N // 32768, 32768), torch.bfloat16)}
+ASKS = {"ordinary": {}} | {name: ask for name, ask in rows.GRADIENTS.items() if "wrt" not in ask}
 
 test_forward_values = values(4, "softmax_forward returns softmax(x) in float32", FORWARD, rows.PLAIN)
 test_backward_values = values(4, "softmax_backward returns the gradient of x in float32", BACKWARD, rows.PLAIN)
@@ -141,58 +123,8 @@ test_forward_infinity = values(
     FORWARD,
     built([masked_rows, wide_masked_rows]),
 )
-test_forward_outliers = values(
-    0.25,
-    "softmax_forward is right for rows far above and below zero, and where one element takes all",
-    FORWARD,
-    built([outlying_rows, outlying_wide_rows]),
-)
-test_backward_outliers = values(
-    0.25,
-    "softmax_backward is right for one-hot rows, and for gradients from tiny to large",
-    BACKWARD,
-    built([one_hot_rows]),
-)
 test_value = values(0.5, "softmax returns the y of softmax_forward", AUTOGRAD, shapes({"a matrix": wide_matrix}))
-test_gradients = gradients(
-    0.5,
-    "softmax is differentiable, as often as asked",
-    GRADIENTS,
-    rows.USUAL_GRADIENT,
-    {"ordinary": {}} | ASKS,
-)
-test_forward_wide_traffic = traffic(
-    0.25,
-    "softmax_forward reads wider rows at most twice, and writes y once",
-    FORWARD,
-    built_by(slopes, BEYOND),
-    read=[],
-    written=["y"],
-    beyond=twice("read", ["x"]),
-)
-test_backward_wide_traffic = traffic(
-    0.25,
-    "softmax_backward reads wider rows at most twice, and writes grad_x once",
-    BACKWARD,
-    built_by(backward_slopes, BEYOND),
-    read=[],
-    written=["grad_x"],
-    beyond=twice("read", ["grad_y", "y"]),
-)
-test_forward_wide_speed = speed(
-    0.5,
-    "softmax_forward reaches 60 % of a copy's speed for 32,768 columns",
-    RACED_WIDE,
-    against="copying",
-    reach=0.6,
-)
-test_backward_wide_speed = speed(
-    0.25,
-    "softmax_backward reaches 55 % of a copy's speed for 32,768 columns",
-    RACED_WIDE,
-    against="copying",
-    reach=0.55,
-)
+test_gradients = gradients(0.5, "softmax is differentiable, as often as asked", GRADIENTS, rows.USUAL_GRADIENT, ASKS)
 globals().update(
     rows.checks(
         "softmax",
@@ -204,7 +136,9 @@ globals().update(
             reach=0.8,
             wide=built_by(slopes, WIDE),
             costly=FITTING,
-            changes=LAST,
+            changes={"no dimension": lambda x: (x[0, 0],), "no columns": lambda x: (x[:, :0],)},
+            outliers=[outlying_rows, outlying_wide_rows],
+            twice=(built_by(slopes, BEYOND), 0.6),
         ),
         Pass(
             BACKWARD,
@@ -215,11 +149,19 @@ globals().update(
             wide=built_by(backward_slopes, WIDE),
             costly=FITTING,
             changes=DIFFERENT,
+            outliers=[one_hot_rows],
+            twice=(built_by(backward_slopes, BEYOND), 0.55),
         ),
         but={
             "forward_traffic": (0.5, "reads x once and writes y once, up to 8,192 columns"),
             "backward_traffic": (0.5, "reads grad_y and y once and writes grad_x once, up to 8,192 columns"),
             "backward_speed": (0.75, "reads and writes memory at 75 % of a copy's speed"),
+            "forward_outliers": (0.25, "is right for rows far above and below zero, and where one element takes all"),
+            "backward_outliers": (0.25, "is right for one-hot rows, and for gradients from tiny to large"),
+            "forward_wide_traffic": (0.25, "reads wider rows at most twice, and writes y once"),
+            "backward_wide_traffic": (0.25, "reads wider rows at most twice, and writes grad_x once"),
+            "forward_wide_speed": (0.5, "reaches 60 % of a copy's speed for 32,768 columns"),
+            "backward_wide_speed": (0.25, "reaches 55 % of a copy's speed for 32,768 columns"),
         },
     )
 )

@@ -109,6 +109,16 @@ def copied(x):
 """
 
 
+# After it: each of the functions has its results copied.
+WRAP = """
+def _copying(function):
+    def copying(*args, **options):
+        came = function(*args, **options)
+        return tuple(map(copied, came)) if isinstance(came, tuple) else copied(came)
+    return copying
+"""
+
+
 # Appended to the base's __init__.py, as for a variant. A cheat that cannot be imported, by a mistake in the bank, must
 # not look like one that was held.
 TAKE_OVER = """
@@ -169,6 +179,18 @@ class Cheat:
     def bystander(self) -> str:
         """A check of another problem, whose points must stay."""
         return BYSTANDERS.get(self.problem, BYSTANDER)
+
+
+def by_torch(problem: str, file: str, source: str) -> list[Cheat]:
+    """Return two cheats of functions that are PyTorch's: as they stand, and with a kernel that copies what comes."""
+    names, line = re.findall(r"^def (\w+)", source, re.MULTILINE), rf"{re.escape(f'cs336_kernels/{file}')}:\d+"
+    wrapped = WRAP + "".join(f"{name} = _copying({name})\n" for name in names)
+    return [
+        Cheat(f"{problem}_by_torch", problem, source, evidence=line),
+        Cheat(
+            f"{problem}_by_torch_copied_by_a_kernel", problem, COPY + source + wrapped, evidence=f"(?s)kernel.*{line}"
+        ),
+    ]
 
 
 def quick(problem: str) -> tuple[str, ...]:

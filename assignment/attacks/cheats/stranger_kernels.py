@@ -232,7 +232,21 @@ y = y * 0.0
         "out_of_bounds_beside_a_comment_on_assertions",
         "y += tl.load(x_ptr + (1 << 40))  # no tl.static_assert, but its name",
     ),
+    tuned(  # against: of more than 16 configurations a sample by the seed is played
+        "one_wrong_configuration_of_three_hundred",
+        "y = y * 0.0",
+        "[triton.Config({'WAY': 1 if i == 250 else 0}, num_stages=1 + i % 7) for i in range(300)]",
+    ),
     # Fused attention where PyTorch is to be written.
+    attention(  # the calls are TorchScript's, and no frame of Python's; against: a fused call is heard at dispatch
+        "fused_attention_in_a_script",
+        "attend(q, k, v, mask)",
+        """
+@torch.jit.script
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q, k, v, mask)
+""",
+    ),
     attention(  # against: a fused call is heard at dispatch
         "fused_attention_under_vmap",
         "attend(q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:]), v.reshape(-1, *v.shape[-2:]), mask)"

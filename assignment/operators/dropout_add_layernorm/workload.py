@@ -9,7 +9,7 @@ from assignment.operators.layernorm.workload import hand_on
 from assignment.operators.workloads import COPYING, ELEMENTS, Spec, Workload, nothing_compiled, panel_of_rows, pick_rows
 from tests.compare import Expected
 from tests.dropout_add_layernorm import models
-from tests.dropout_add_layernorm.philox import rand
+from tests.philox import rand
 
 WIDTHS = [1024 << i for i in range(6)]
 FORWARD, BACKWARD = "dropout_add_layernorm_forward", "dropout_add_layernorm_backward"

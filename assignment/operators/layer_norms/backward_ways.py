@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assignment.operators.layer_norms.model import Backward, padded_counts, rounding
+from assignment.operators.layer_norms.model import Backward, rounding
 from assignment.operators.misconception import Call
-from assignment.operators.rows import WIDTHS, lost_rows, mean_counts
+from assignment.operators.rows import WIDTHS, lost_rows, mean_counts, padded_counts
 
 
 def several_backward(*ways: dict[str, Any]) -> Callable[[Call], Iterator[Backward]]:

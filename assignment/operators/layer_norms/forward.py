@@ -29,12 +29,11 @@ from assignment.operators.layer_norms.model import (
     Outputs,
     Told,
     of_chapter,
-    padded_counts,
     rounding,
     usual_rstd,
 )
 from assignment.operators.misconception import Call, Misconception, exact
-from assignment.operators.rows import Variants
+from assignment.operators.rows import Variants, padded_counts
 
 FORWARD: list[tuple[Told, Callable[[Tensor], Iterator[Forward]]]] = [
     (

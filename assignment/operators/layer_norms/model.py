@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from assignment.operators.misconception import Call, Misconception, exact, padded_width
-from assignment.operators.rows import WIDTHS, Round, Variants
+from assignment.operators.misconception import Call, Misconception, exact
+from assignment.operators.rows import Round, Variants
 
 Statistic = Callable[[Tensor], Tensor]  # of rows, one number each, as a column
 Outputs = Sequence[Tensor]
@@ -96,10 +96,6 @@ def of_chapter(chapter: str, told: Told, model: Variants) -> Misconception:
 
 MATH, BACK, ALGORITHM = "forward-mathematics", "backward-mathematics", "algorithm"
 NUMBERS, INTERFACE = "what-goes-wrong", "interface"
-
-
-def padded_counts(d: int) -> list[int]:
-    return sorted({padded_width(d), *(-(-d // width) * width for width in WIDTHS)} - {d})
 
 
 def rounding(call: Call) -> Round:

@@ -11,8 +11,8 @@ from tests import compare
 from tests.linear_gelu import models
 
 SIZES = [1024 << i for i in range(4)]
-PEERS = {"linear_gelu": ("cublas", "compiled", "naive")}
-TITLES = {"cublas": "cuBLAS, then GELU"}
+PEERS = {"linear_gelu": ("cublas_gelu", "compiled", "naive")}
+TITLES = {"cublas_gelu": "cuBLAS, then GELU"}
 PANELS = (
     Panel(
         title="Square linear layers and their GELU",

@@ -6,10 +6,7 @@ from torch import Tensor
 from assignment.operators.workloads import COPYING, ELEMENTS, Spec, Workload, nothing_compiled, panel_of_rows
 
 WIDTHS = [1024 << i for i in range(7)]
-PEERS = {
-    "softmax_forward": (COPYING, "naive", "compiled", "torch_softmax"),
-    "softmax_backward": (COPYING, "naive", "compiled", "torch_softmax"),
-}
+PEERS = dict.fromkeys(("softmax_forward", "softmax_backward"), (COPYING, "naive", "compiled", "torch_softmax"))
 TITLES = {"torch_softmax": "F.softmax"}
 PANELS = (panel_of_rows("Softmax", "softmax"),)
 compiled = nothing_compiled

@@ -74,6 +74,11 @@ grad_bias of grad_y | values | {SUMMED} → grad_bias += grad_y | grad-bias-of-g
 grad_bias a mean | values | partial_grad_bias.sum(dim=0).to
     → (partial_grad_bias.sum(dim=0) / max(n_rows, 1)).to | grad-bias-the-mean
 the last rows of a program only | values | {SUMMED} → grad_bias = grad_x | rows-lost-in-grad-bias
+far from zero ∞/∞ | tails | density = share * (1.0 - share)
+    → power = tl.exp(TWICE_SQRT_2_PI * (z + CUBIC * z * z * z))⏎            density = power /
+    ((1.0 + power) * (1.0 + power)) | line: density = power /
+one column tile only | wide | [(n_row_programs, triton.cdiv(d, d_tile_size))]
+    → [(n_row_programs, 1)] | line: never stored
 all programs add to one row | values | {STORED} → tl.store(partial_ptrs, tl.load(partial_ptrs,
     mask=col_mask, other=0.0) + tl.sum(grad_bias, axis=0), mask=col_mask) |
     partial_ptr + row_program * stride_pr + cols → partial_ptr + cols |

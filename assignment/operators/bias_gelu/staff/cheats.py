@@ -1,13 +1,9 @@
 """Bias and GELU whose work is not that of a kernel."""
 
-from assignment.attacks.cheats import COPY, LOSES, Cheat
+from assignment.attacks.cheats import LOSES, Cheat, by_torch
 
 EVIDENCE = r"(?s)kernel.*cs336_kernels/practice/bias_gelu\.py:\d+"
-CHEATS = [
-    Cheat(
-        "bias_gelu_by_torch",
-        "bias_gelu",
-        """
+BY_TORCH = """
 def bias_gelu_forward(x, bias, approximate="none"):
     return F.gelu(x + bias, approximate=approximate)
 
@@ -17,26 +13,9 @@ def bias_gelu_backward(grad_y, x, bias, approximate="none"):
 
 def bias_gelu(x, bias, approximate="none"):
     return F.gelu(x + bias, approximate=approximate)
-""",
-        evidence=r"cs336_kernels/practice/bias_gelu\.py:\d+",
-    ),
-    Cheat(
-        "bias_gelu_by_torch_copied_by_a_kernel",
-        "bias_gelu",
-        COPY
-        + """
-def bias_gelu_forward(x, bias, approximate="none"):
-    return copied(F.gelu(x + bias, approximate=approximate))
-
-def bias_gelu_backward(grad_y, x, bias, approximate="none"):
-    grad_x = torch.ops.aten.gelu_backward(grad_y, x + bias, approximate=approximate)
-    return copied(grad_x), copied(grad_x.reshape(-1, len(bias)).sum(0))
-
-def bias_gelu(x, bias, approximate="none"):
-    return bias_gelu_forward(x, bias, approximate)
-""",
-        evidence=EVIDENCE,
-    ),
+"""
+CHEATS = [
+    *by_torch("bias_gelu", "practice/bias_gelu.py", BY_TORCH),
     Cheat(
         "bias_gelu_of_torchs_sum",
         "bias_gelu",

@@ -65,7 +65,7 @@ the bias by rows | values | {BIAS} → bias = tl.load(bias_ptr + rows % n * stri
     {Z} → z = total + bias[:, None] | linear_gelu-bias-of-another-column
 no GELU | values | {Y} → y = z | linear_gelu-no-gelu
 ReLU | values | {Y} → y = tl.maximum(z, 0.0) | linear_gelu-relu
-erf without the root | values | {ERF} → share = 0.5 * (1.0 + tl.erf(z)) | linear_gelu-erf-of-z
+erf without the root | forms | {ERF} → share = 0.5 * (1.0 + tl.erf(z)) | linear_gelu-erf-of-z
 no half | values | {Y} → y = 2.0 * z * share | linear_gelu-half-missing
 a sigmoid | forms | {ERF} → share = 1.0 / (1.0 + tl.exp(-1.702 * z)) | linear_gelu-a-sigmoid
 always erf | forms | IS_TANH=approximate == "tanh" → IS_TANH=False | linear_gelu-the-other-form

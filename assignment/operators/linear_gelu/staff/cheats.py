@@ -1,19 +1,13 @@
 """Linear layers that are not those of a kernel, or only in part."""
 
-from assignment.attacks.cheats import COPY, Cheat
+from assignment.attacks.cheats import Cheat, by_torch
 
-EVIDENCE = r"(?s)cs336_kernels/practice/linear_gelu\.py:\d+"
-BY_TORCH = "F.linear(x, weight, bias)"
-CHEATS = [
-    Cheat(
-        "linear_gelu_by_torch",
-        "linear_gelu",
-        f"""
+BY_TORCH = """
 def linear_gelu(x, weight, bias, approximate="none"):
-    return F.gelu({BY_TORCH}, approximate=approximate)
-""",
-        evidence=EVIDENCE,
-    ),
+    return F.gelu(F.linear(x, weight, bias), approximate=approximate)
+"""
+CHEATS = [
+    *by_torch("linear_gelu", "practice/linear_gelu.py", BY_TORCH),
     Cheat(
         "linear_gelu_with_the_product_by_torch",
         "linear_gelu",
@@ -24,16 +18,6 @@ def linear_gelu(x, weight, bias, approximate="none"):
     product = x @ weight.mT
     return RIGHT(product, torch.eye(len(weight), dtype=x.dtype), bias, approximate)
 """,
-        evidence=EVIDENCE,
-    ),
-    Cheat(
-        "linear_gelu_by_torch_copied_by_a_kernel",
-        "linear_gelu",
-        COPY
-        + f"""
-def linear_gelu(x, weight, bias, approximate="none"):
-    return copied(F.gelu({BY_TORCH}, approximate=approximate))
-""",
-        evidence=EVIDENCE,
+        evidence=r"cs336_kernels/practice/linear_gelu\.py:\d+",
     ),
 ]

@@ -1,13 +1,9 @@
 """Softmaxes whose work is not that of a kernel."""
 
-from assignment.attacks.cheats import COPY, Cheat
+from assignment.attacks.cheats import Cheat, by_torch
 
 EVIDENCE = r"(?s)kernel.*cs336_kernels/practice/softmax\.py:\d+"
-CHEATS = [
-    Cheat(
-        "softmax_by_torch",
-        "softmax",
-        """
+BY_TORCH = """
 def softmax_forward(x):
     return torch.softmax(x, -1)
 
@@ -16,41 +12,17 @@ def softmax_backward(grad_y, y):
 
 def softmax(x):
     return torch.softmax(x, -1)
-""",
-        evidence=r"cs336_kernels/practice/softmax\.py:\d+",
-    ),
-    Cheat(
-        "softmax_by_torch_copied_by_a_kernel",
-        "softmax",
-        COPY
-        + """
-def softmax_forward(x):
-    return copied(torch.softmax(x, -1))
-
-def softmax_backward(grad_y, y):
-    return copied(y * (grad_y - (grad_y * y).sum(-1, keepdim=True)))
-
-def softmax(x):
-    return softmax_forward(x)
-""",
-        evidence=EVIDENCE,
-    ),
+"""
+CHEATS = [
+    *by_torch("softmax", "practice/softmax.py", BY_TORCH),
     Cheat(
         "softmax_with_torchs_maximum",
         "softmax",
         """
-@triton.jit
-def _exp(x_ptr, top_ptr, y_ptr, n, SIZE: tl.constexpr):
-    row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
-    x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=float("-inf")).to(tl.float32)
-    powers = tl.exp(x - tl.load(top_ptr + row).to(tl.float32))
-    tl.store(y_ptr + row * n + cols, powers / tl.sum(powers, 0), mask=cols < n)
+RIGHT = softmax_forward
 
 def softmax_forward(x):
-    rows, y = x.reshape(-1, x.shape[-1]).contiguous(), torch.empty(x.shape, dtype=x.dtype)
-    if y.numel():
-        _exp[(len(rows),)](rows, rows.amax(-1), y, x.shape[-1], SIZE=triton.next_power_of_2(x.shape[-1]))
-    return y
+    return RIGHT(x - x.amax(-1, keepdim=True))
 """,
         evidence=EVIDENCE,
     ),

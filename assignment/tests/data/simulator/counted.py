@@ -275,9 +275,9 @@ def check_what_pytorch_moves():
 
     x = torch.ones(10, 10)
     costs = summed_up(plain, x)
-    assert (costs["read"], costs["written"], costs["between"]) == ([400], [400], 0)
+    assert (costs["read"], costs["written"], costs["beside"]) == ([400], [400], 0)
     costs = summed_up(wasteful, x)
-    assert (costs["read"], costs["written"], costs["between"]) == ([800], [800], 0)
+    assert (costs["read"], costs["written"], costs["beside"]) == ([800], [800], 400 + 400)
     for copied in (lambda x: torch.cat(x.chunk(5)), lambda x: x.repeat(3, 1)[:10], lambda x: x.half().float()):
         copy = lambda x, copied=copied: plain(copied(x))  # noqa: E731
         assert summed_up(copy, x)["read"][0] >= 800
@@ -298,7 +298,7 @@ def check_what_pytorch_moves():
         return sums
 
     costs = summed_up(in_two_launches, torch.ones(48, 48))
-    assert (costs["written"], costs["between"]) == ([48 * 4], 48 * 48 * 4)
+    assert (costs["written"], costs["beside"]) == ([48 * 4], (48 * 48 + 48 * 16 + 3 * 16) * 4)
     costs = summed_up(by_pytorch, x)  # x 2 × 400; x.double() 2 × 800, its exp 800, their product 800
     assert costs["read"] == [800 + 1600 + 800 + 800]
     with HostTraffic() as host:
