@@ -25,6 +25,7 @@ class Event:
     high: float = np.nan
     nans: int = 0
     note: int = -1
+    tiles: tuple[np.ndarray, ...] = ()  # what a matrix product multiplies
 
 
 @dataclass

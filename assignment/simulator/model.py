@@ -12,9 +12,10 @@ through them: each event says which lanes of which tensor it touched.
     places     [[source, line], …], a line and those that called it
     lanes      how lanes lie in memory: {"shape", "steps"} in elements, or {"shape", "at": array}, from the first lane
     masks      lengths of runs of lanes, inactive ones first
-    launches   {"kernel", "grid", "where", "sources", "flops", "tensors", "events", "programs_left_out"}
+    launches   {"kernel", "grid", "where", "sources", "flops", "tensors", "events", "tiles", …}
     tensors    {"name", "dtype", "shape", "strides", "itemsize", "nbytes", "moved", "counts", "last", "values", …}
     events     columns by name (events.Event): arrays as long as there are events, programs in the order they ran
+    tiles      by event, the two sides of a matrix product: {"shape", "values"}; not of all
     findings   {"text", "is_error", "launch", "event", "other", "tensor"}, numbers in their tables, -1 for none
 """
 
@@ -33,7 +34,7 @@ from .numerics import BFLOAT16
 from .recording import Launch, Recording, Tensor
 
 VERSION = 1
-VALUES_BYTES = 1_000_000  # of elements before and after launches; of larger tensors the first rows are kept
+VALUES_BYTES = 900_000  # of elements before and after launches; of larger tensors the first rows are kept
 MAX_LAUNCHES = 60  # the first ones
 _TYPES = {"b1": "u1", "i1": "i1", "u1": "u1", "i2": "i2", "i4": "i4", "i8": "f8", "f4": "f4", "f8": "f8"}
 _COLUMNS = {
@@ -120,8 +121,12 @@ class _Writer:
             "flops": dict(launch.cost.flops),
             "tensors": [self._tensor(one) for one in launch.tensors],
             "events": {name: self._array(_column(launch.events, name, kind)) for name, kind in _COLUMNS.items()},
+            "tiles": {i: self._tiles(event) for i, event in enumerate(launch.events) if event.tiles},
             "programs_left_out": launch.programs_left_out,
         }
+
+    def _tiles(self, event: Event) -> list[dict[str, Any]]:
+        return [{"shape": tile.shape, "values": self._array(tile)} for tile in event.tiles]
 
     def _tensor(self, one: Tensor) -> dict[str, Any]:
         traffic, region = one.region.traffic, one.region

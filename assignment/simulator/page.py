@@ -25,7 +25,7 @@ def page(script: str, recording: Recording) -> bytes:
     """Return the page."""
     from assignment.pages import Pages  # loads jinja2
 
-    scripts = [_HERE / name for name in ("data.js", "geometry.js", "words.js", "pictures.js", "main.js")]
+    scripts = [_HERE / name for name in ("data.js", "geometry.js", "words.js", "pictures.js", "values.js", "main.js")]
     pages = Pages(_HERE, scripts=scripts, style=_HERE / "viewer.css")
     data = base64.b64encode(encoded(script, recording)).decode()
     return pages.page("viewer.html", title=f"{script} in the simulator", data=data)

@@ -22,6 +22,7 @@ from .trace import LaunchCost
 from .undefined import are_unwritten, began_fresh
 
 MAX_EVENTS = 40_000  # of all launches; programs beyond are counted, not kept
+MAX_TILE_BYTES = 300_000  # of the first matrix products
 MAX_LANES = 1_000_000  # of accesses that no strides describe, of all launches
 _ACTIONS = {"loaded": LOAD, "stored": STORE, "updated": UPDATE}
 
@@ -49,6 +50,7 @@ class Recording:
     notes: Table = field(default_factory=Table)
     n_events: int = 0
     n_lanes: int = 0
+    tile_bytes: int = 0
 
     def begin(self, function: Callable, cost: LaunchCost) -> "Launch":
         """Begin a launch of a kernel."""
@@ -178,7 +180,10 @@ class Launch:
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
         """Add a matrix product."""
         sides = (" × ".join(map(str, x.shape)) for x in (a, b))
-        self._mark(DOT, " by ".join(sides) + f" in {operands}")
+        event = self._mark(DOT, " by ".join(sides) + f" in {operands}")
+        self.recording.tile_bytes += 4 * (a.size + b.size)
+        if self.recording.tile_bytes <= MAX_TILE_BYTES:
+            event.tiles = tuple(x.astype(np.float32).reshape(-1, x.shape[-1]) for x in (a, b))
 
     def nan(self, where: Place, text: str) -> None:
         """Add that an operation made a NaN of numbers."""

@@ -9,7 +9,7 @@ const VERBS = ["loads", "stores", "updates"];
 const COLOURS = ["--read", "--store", "--update"];
 const ACTIVE = 1, OUTSIDE = 2, MASKED = 3; // states of a lane
 const EARLIER = [1, 2, 4], NOW = 8, OUT = 16, OFF = 32, OTHER = 64; // of a cell, as bits
-const MOST_PX = 24, HIGH_PX = 640; // of an element, and of a tensor
+const MOST_PX = 24, HIGH_PX = 440; // of an element, and of a tensor
 const CHUNK = 24; // accesses that are listed
 
 // the data

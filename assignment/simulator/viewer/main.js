@@ -62,13 +62,18 @@ function nameOf(view, cell) {
 }
 
 function hover(view, number, event) {
-  const cell = cellAt(view, event), tip = $("#tip"), { tensor } = view, i = view.element[cell];
+  const cell = cellAt(view, event), { tensor } = view, i = view.element[cell];
   const lines = [i < 0 ? `${nameOf(view, cell)} would be here: outside the tensor` : nameOf(view, cell)];
   if (i >= 0) lines.push(...valueLines(tensor, i), ...touchLines(tensor, i));
   const lanes = isOne() && state.launch.column.tensor[current()] === number ? state.launch.cells(current()) : null;
   const lane = lanes ? lanes.cells.indexOf(cell) : -1;
   if (lane >= 0) lines.push(`this line: ${["", "active", "active, and outside", "masked out"][lanes.states[lane]]}`);
-  tip.textContent = lines.join("\n");
+  showTip(event, lines.join("\n"));
+}
+
+function showTip(event, text) {
+  const tip = $("#tip");
+  tip.textContent = text;
   tip.hidden = false;
   const right = event.clientX + 16 + tip.offsetWidth > innerWidth;
   tip.style.left = `${Math.max(4, right ? event.clientX - 12 - tip.offsetWidth : event.clientX + 16)}px`;

@@ -78,6 +78,7 @@ function draw() {
   $("#back").disabled = state.step <= 0;
   $("#on").disabled = state.step >= (steps?.length ?? 1) - 1;
   drawGrid();
+  drawValues();
   state.launch.views.forEach((view, number) => (isStep ? drawStep(view, number) : drawAll(view)));
   tell();
   legend();
@@ -139,7 +140,7 @@ function drawAll(view) {
   const lost = (cell) => unwritten && element[cell] >= 0 && unwritten[element[cell]];
   const isFound = ours().some((one) => one.event < 0 && state.launch.views[one.tensor] === view);
   let of;
-  if (by === "value") of = byValue(tensor);
+  if (by === "value") of = valueColours(finalValues(tensor));
   else if (by === "last") {
     const last = merged(tensor, "last", ["stored", "updated", "loaded"]);
     of = (i) => last(i) && hue(last(i) - 1);
@@ -150,18 +151,6 @@ function drawAll(view) {
   }
   const colourOf = (cell) => (element[cell] < 0 ? null : of(element[cell]) || css("--soft"));
   paint(view, colourOf, lost, css(isFound ? "--fault" : "--quiet"));
-}
-
-function byValue(tensor) {
-  const values = array(tensor.after ?? tensor.before), unwritten = tensor.unwritten && array(tensor.unwritten);
-  const larger = (most, value, i) => (Number.isFinite(value) && !unwritten?.[i] ? Math.max(most, Math.abs(value)) : most);
-  const most = values.reduce(larger, 0) || 1;
-  return (i) => {
-    if (i >= values.length || unwritten?.[i]) return null;
-    if (Number.isNaN(values[i])) return css("--fault");
-    const share = Math.min(1, Math.abs(values[i]) / most);
-    return mix(css("--page"), css(values[i] < 0 ? "--read" : "--store"), 0.08 + 0.92 * share);
-  };
 }
 
 function drawStep(view, number) {
