@@ -122,6 +122,8 @@ def dot_in_16_bits(cast: rows.Round, grad_y: Tensor, y: Tensor) -> Iterator[Tens
 
 
 TOLD_FORWARD = """
+begun-with-nan | what-goes-wrong | Your result is wrong in rows that begin with −∞, or have nothing else | −∞ − (−∞) is
+    NaN: what is subtracted as long as nothing larger has come?
 no-max | mathematics | Your result equals exp(x) / Σ exp(x), which overflows, or divides 0 by 0 | Which number can be
     subtracted from a whole row without changing its softmax?
 max-from-zero | what-goes-wrong | Your result equals the softmax whose maximum is at least 0 | With what does the
@@ -146,14 +148,13 @@ a-part-of-the-row | algorithm | Your result is divided by the sum of one tile of
 tile-by-tile | algorithm | Your result is a softmax of each tile of a row by itself | They share one maximum and sum.
 max-of-a-tile | algorithm | Your result equals the softmax with the maximum of one tile in place of the row's | A row
     may be wider than a tile: the maximum is over all of them.
-begun-with-nan | what-goes-wrong | Your result is wrong in rows that begin with −∞, or have nothing else | −∞ − (−∞) is
-    NaN: what is subtracted as long as nothing larger has come?
 limited | what-goes-wrong | Your result equals the softmax of numbers that are cut off from below, such as −∞ | A large
     negative number in place of −∞ is still a number, and counts where a row has no larger ones.
 softmax-sum-in-16-bits | what-goes-wrong | Your result equals the softmax whose sum is kept in the inputs' 16 bits | A
     sum in 16 bits stops growing early: keep it in float32.
 """
 FORWARD = {
+    "begun-with-nan": rows.of_inputs(begun_with_nan),
     "no-max": with_max(lambda x: 0.0),
     "max-from-zero": with_max(lambda x: x.amax(-1, keepdim=True).clamp(min=0)),
     "min-for-max": with_max(lambda x: x.amin(-1, keepdim=True)),
@@ -169,7 +170,6 @@ FORWARD = {
     "a-part-of-the-row": rows.of_inputs(part_of_the_row),
     "tile-by-tile": rows.of_inputs(tile_by_tile),
     "max-of-a-tile": rows.of_inputs(max_of_a_tile),
-    "begun-with-nan": rows.of_inputs(begun_with_nan),
     "limited": rows.of_inputs(limited),
     "softmax-sum-in-16-bits": rows.of_inputs_in_16_bits(total_in_16_bits),
 }
