@@ -21,7 +21,7 @@ def answer(header, tensors):
     exec(header["code"], {{**globals(), "said": said}})
     return said, []
 
-class Session:
+class PlayerSession:
     def answer(self, header, tensors):
         return answer(header, tensors)
 """
