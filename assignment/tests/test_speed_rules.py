@@ -1,16 +1,17 @@
 """What becomes of a timing, on a machine without a GPU: points, evidence and words."""
 
+import re
 import types
 
 import pytest
 import torch
 
-from assignment.judge import door, score
+from assignment.judge import checks, door, score
 from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
 from assignment.protocol.program import Inputs, Launch, Operation, Program, Step, View
-from assignment.timing import clock, roof, speed, steps
+from assignment.timing import clock, contestants, roof, speed, steps
 
 WORK = rmsnorm(65536, 4096, torch.bfloat16)
 ATTENTION = attention(4096, 64, torch.bfloat16)
@@ -48,6 +49,12 @@ def test_who_is_slow_gets_the_share_that_was_reached(judge):
     with pytest.raises(speed.TooSlow, match=r"0\.50 × FlashAttention-2") as error:
         judge._judge(raced(2e-3, "flash2", 0.5), ATTENTION, torch.bfloat16, "flash2", 0.8)
     assert error.value.share == pytest.approx(0.625)
+
+
+def test_each_peer_of_a_check_has_a_title():
+    raced = {name for file in checks.TESTS.rglob("*.py") for name in re.findall(r'against="(\w+)"', file.read_text())}
+    assert raced >= {"copying", "flash2", "cublas", "cublas_gelu"}
+    assert raced <= set(contestants.TITLES)
 
 
 def test_what_no_gpu_can_do_is_refused(judge):

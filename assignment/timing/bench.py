@@ -15,22 +15,15 @@ from assignment.judge import words
 from assignment.operators.workloads import COPYING, Workload
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.timing import clock
-from assignment.timing.contestants import ContestantFailed, PeerFailed, Peers, Submitted
+from assignment.timing.contestants import SUBMISSION, TITLES, ContestantFailed, PeerFailed, Peers, Submitted
 from assignment.timing.gpu_buffer import BufferMemory
 from assignment.timing.roof import Roof
 from tests.compare import Mismatch
 
 ROUNDS = 5
-SUBMISSION = "submission"
-TITLES = {
-    SUBMISSION: "this submission",
-    COPYING: "copy",
-    "naive": "PyTorch",
-    "compiled": "torch.compile",
-    **{name: title for part in operators.parts("workload") for name, title in getattr(part, "TITLES", {}).items()},
-}
 HEADINGS = TITLES | {  # where a column is as wide as a number
     SUBMISSION: "this",
+    COPYING: "copy",
     "compiled": "torch.\ncompile",
     **{name: short for part in operators.parts("workload") for name, short in getattr(part, "HEADINGS", {}).items()},
 }

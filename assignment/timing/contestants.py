@@ -10,6 +10,7 @@ from torch import Tensor
 
 from assignment.judge import program, replies
 from assignment.judge.results import is_program
+from assignment.operators import parts
 from assignment.operators.workloads import COPYING, Workload
 from assignment.protocol.program import Program, Unreadable
 from assignment.sandbox.stage import Stage
@@ -19,6 +20,14 @@ from assignment.timing.clock import Contestant
 from assignment.timing.steps import Found, examined
 from tests import operators
 
+SUBMISSION = "submission"
+TITLES = {
+    SUBMISSION: "this submission",
+    COPYING: "a copy",
+    "naive": "PyTorch",
+    "compiled": "torch.compile",
+    **{name: title for part in parts("workload") for name, title in getattr(part, "TITLES", {}).items()},
+}
 PEERS, OPERATORS = (Path(__file__).parent / "peers", Path(__file__).resolve().parents[1] / "operators")
 ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = replies.Failed(replies.UNREADABLE)
@@ -46,7 +55,7 @@ class Submitted:
         self.found = Found()  # of the program that is timed
 
     def contestant(self) -> Contestant:
-        return Contestant("submission", self.ask)
+        return Contestant(SUBMISSION, self.ask)
 
     def ask(self, kind: str, workload: Workload, more: dict[str, Any] | None = None) -> replies.Ok:
         """Send a request about a workload; raises ContestantFailed and WorkerDied."""

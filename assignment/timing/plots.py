@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 
 from assignment import operators
 from assignment.operators.workloads import Panel
-from assignment.timing.bench import SUBMISSION, TITLES, BenchRow
+from assignment.timing.bench import BenchRow
+from assignment.timing.contestants import SUBMISSION, TITLES
 from assignment.timing.roof import Roof
 
 COLOURS = dict(zip(TITLES, itertools.cycle(pyplot.get_cmap("tab10").colors)))  # type: ignore[attr-defined]

@@ -128,7 +128,7 @@ class Speed:
             rivals = [session.submitted.contestant(), session.peers.contestant(against)]
             raced = clock.race(workload, rivals, session.memory, ROUNDS)
         self._hear(function)
-        self._refuse_impossible(raced.timings["submission"], workload, dtype)
+        self._refuse_impossible(raced.timings[contestants.SUBMISSION], workload, dtype)
         self._judge(raced, workload, dtype, against, reach)
 
     def _hear(self, function: str) -> None:
@@ -159,8 +159,8 @@ class Speed:
             yield
             return
         except contestants.PeerFailed as error:
-            name, why = error.args
-            told: BaseException = SubmissionError(score.NOT_GRADED, f"{PEER_NAMES[name]} does not run here: {why}")
+            name, why = contestants.TITLES[error.args[0]], error.args[1]
+            told: BaseException = SubmissionError(score.NOT_GRADED, f"{name} does not run here: {why}")
         except contestants.ContestantFailed as error:
             told = meant_by(error.reply)
         except WorkerDied as error:
@@ -190,7 +190,7 @@ class Speed:
 
         Bytes are compared where the peer only stands in for them.
         """
-        timing = raced.timings["submission"]
+        timing = raced.timings[contestants.SUBMISSION]
         middle, low, high = raced.ratios[against]
         if against == COPYING:
             work = workload.nbytes / (2 * workload.largest.nbytes)
@@ -204,7 +204,7 @@ class Speed:
         )
         self.seconds, self.ratio = timing.seconds, middle
         self.timing = {
-            "against": PEER_NAMES[against],
+            "against": contestants.TITLES[against],
             "ratio": round(middle, 4),  # of the peer's time to the submission's: the median of the rounds
             "low": round(low, 4),
             "high": round(high, 4),
@@ -217,7 +217,7 @@ class Speed:
             "gpu_operations_per_s": roof_.operations_per_s,
         }
         self.measured = (
-            f"{middle:.2f} × {PEER_NAMES[against]} ({low:.2f}–{high:.2f}; full points from {reach:.2f}): "
+            f"{middle:.2f} × {contestants.TITLES[against]} ({low:.2f}–{high:.2f}; full points from {reach:.2f}): "
             f"{microseconds(timing.seconds)} a call, {rate}, {share:.0%} of what this GPU reaches"
         )
         if middle < reach:
@@ -242,9 +242,6 @@ class Speed:
 
     def in_context(self, message: str) -> str:
         return f"{self._call}:\n{message}" if self._call else message
-
-
-PEER_NAMES = {COPYING: "a copy", "flash2": "FlashAttention-2"}
 
 
 def microseconds(seconds: float) -> str:
