@@ -77,6 +77,7 @@ class Operator:
         count: what the plainest computation holds at once, of the inputs by name; by default the elements of one.
         say: the size of a call, of the inputs by name; by default "96 rows of 40".
         is_practice: whether its problems are beside the 100 points.
+        follows: of practice, the problem after which it is proposed; "" of what comes before all.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Operator:
     count: Callable[[dict[str, Any]], int] | None = None
     say: Callable[[dict[str, Any]], str] | None = None
     is_practice: bool = False
+    follows: str = ""
 
     def largest(self, named: dict[str, Any]) -> Any:
         """The input that tells the size of a call, of all inputs by name; raises KeyError if there is none."""

@@ -83,7 +83,8 @@ def show_check(console: Console, check: checks.Check, citation: str) -> None:
     console.print(Text("\n".join(report.claim_lines(f"{check.claim}, for {counted(check.points, 'point')}", 2))))
     file = check.path.partition("::")[0]
     console.print(Text(f"  tested by tests/{file}:{check.line}"))
-    shown = citation if handout.section(citation) else place.section
+    # of a whole chapter that a hint names, the part on the function is enough
+    shown = citation if "#" in citation and handout.section(citation) else place.section
     console.print(Text(f"\nFrom {shown}:\n", "bold"))
     handout.show(console, handout.section(shown))
     console.print()

@@ -13,6 +13,7 @@ from rich.text import Text
 from assignment import text
 from assignment.commands import handout
 from assignment.judge import causes, checks, score
+from tests import operators
 
 STYLES = {
     score.OK: "green",
@@ -225,17 +226,34 @@ def remark(problem: dict[str, Any], on_gpu: bool) -> str:
 
 
 def next_step(report: dict[str, Any]) -> str:
-    """Return what to open for the first check that is to do; where all are finished, the problem after them."""
+    """Return what to open for the first check that is to do; where all are finished, what comes after them."""
     todo = (check for check in score.entries_of(report) if check["status"] == score.TO_DO)
     if step := next((short(check["message"]).rpartition("\n")[2] for check in todo), ""):
         return step
     problems = [*report["problems"], *report["practice"]]
     if not problems or any(problem["score"] < problem["max_score"] for problem in problems):
         return ""
-    course = checks.problems()
-    names = [name for name in course if name != checks.SPEED and not checks.is_practice(name)]
-    last = max((names.index(problem["name"]) for problem in problems if problem["name"] in names), default=-1)
-    return f"{names[last + 1]}, {course[names[last + 1]].section}" if last + 1 < len(names) else ""
+    names = [problem["name"] for problem in problems]
+    return "; practice: ".join([*after_course(names), *after_practice(names)])
+
+
+def after_course(names: list[str]) -> list[str]:
+    """Return the problem with points that comes after finished ones, and its section; the first after vector_add."""
+    course = [name for name in checks.problems() if name != checks.SPEED and not checks.is_practice(name)]
+    done = [course.index(name) for name in names if name in course]
+    if not done and any(operators.operator_of(name).follows for name in names):
+        return []
+    return [in_handout(name) for name in course[max(done, default=-1) + 1 :][:1]]
+
+
+def after_practice(names: list[str]) -> list[str]:
+    """Return the practice that follows the last of finished problems, and its section."""
+    found = [one for one in operators.operators() if one.follows == names[-1]]
+    return [in_handout(problem.name) for one in found for problem in one.problems]
+
+
+def in_handout(problem: str) -> str:
+    return f"{problem}, {checks.problems()[problem].section}"
 
 
 def total(report: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from assignment.diagnosis import matching
 from assignment.judge import causes, score
 from assignment.judge.checks import Check, declared, without_practice
 from assignment.judge.score import Case, CheckResult, Circumstances
+from tests import operators
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
 SESSION = Circumstances("uv run grade.py --only", 1, "cpu-simulated", "none", "00")
@@ -181,9 +182,13 @@ def test_the_next_step_is_the_first_stub():
 @pytest.mark.parametrize(
     ("finished", "words"),
     [
-        (["weighted_sum"], "rmsnorm, handout/rmsnorm.md"),
-        (["weighted_sum", "rmsnorm"], "flash_forward_pytorch, handout/flash_attention.md#forward-in-pytorch"),
-        (["flash_backward_triton"], ""),
+        (["weighted_sum"], "rmsnorm, handout/rmsnorm.md; practice: bias_gelu, handout/bias_gelu.md"),
+        (
+            ["weighted_sum", "rmsnorm"],
+            "flash_forward_pytorch, handout/flash_attention.md#forward-in-pytorch"
+            "; practice: layernorm, handout/layernorm.md",
+        ),
+        (["flash_backward_triton"], "matmul, handout/matmul.md"),
     ],
 )
 def test_after_finished_problems_comes_the_next(finished, words):
@@ -192,9 +197,22 @@ def test_after_finished_problems_comes_the_next(finished, words):
     assert report.next_step({"problems": [*problems, {**problems[0], "score": 0.5}], "practice": []}) == ""
 
 
-def test_after_practice_comes_the_first_problem():
-    practice = [{"name": "vector_add", "score": 1, "max_score": 1, "checks": []}]
-    assert report.next_step({"problems": [], "practice": practice}) == "weighted_sum, handout/weighted_sum.md"
+@pytest.mark.parametrize(
+    ("finished", "words"),
+    [
+        ("vector_add", "weighted_sum, handout/weighted_sum.md"),
+        ("layernorm", "dropout_add_layernorm, handout/dropout_add_layernorm.md"),
+        ("softmax", ""),
+    ],
+)
+def test_after_practice_comes_what_follows_it(finished, words):
+    practice = [{"name": finished, "score": 1, "max_score": 1, "checks": []}]
+    assert report.next_step({"problems": [], "practice": practice}) == words
+
+
+def test_practice_follows_problems_that_there_are():
+    followed = {one.follows for one in operators.operators() if one.is_practice}
+    assert followed - {""} <= set(operators.problems())
 
 
 def test_junit_is_well_formed_and_counts_checks(data):
