@@ -111,9 +111,10 @@ def of_class(found: Class, title: str, price: float | None) -> dict[str, Any]:
 
 def _names() -> dict[str, str]:
     """Return the names of misconceptions by what is told of them."""
-    from assignment.diagnosis import matching  # loads PyTorch
+    from assignment.diagnosis.candidates import MODELS  # loads PyTorch
 
-    return {text.clean(sentence): name for sentence, name in matching.HINTS.items()}
+    told = (one.explanation for models in MODELS.values() for one in models.misconceptions)
+    return {text.clean(str(one)): one.name for one in told}
 
 
 def _machine(report: dict[str, Any]) -> str:

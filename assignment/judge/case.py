@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from assignment.finding import Explanation, explanation
+
 if TYPE_CHECKING:
     import pytest
 
@@ -24,8 +26,7 @@ class Case:
     timing: dict[str, Any] | None = None  # the same as numbers: see timing/speed.py
     share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
-    hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked
-    rare: tuple[str, ...] = ()  # of these, what is told only where no other explains as much
+    hints: tuple[Explanation, ...] | None = None  # what a wrong result may come from; None where nobody has looked
     size: int = 0  # elements of its inputs
     map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
     moved: tuple[dict[str, Any], ...] = ()  # bytes of its inputs and results: door.moved_by
@@ -52,4 +53,6 @@ def held_by(report: "pytest.TestReport") -> Case | None:
     if data is None:
         return None
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    if values["hints"] is not None:
+        values["hints"] = tuple(map(explanation, values["hints"]))
     return Case(**values)

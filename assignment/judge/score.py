@@ -2,11 +2,12 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assignment import failure, text
+from assignment.finding import Explanation
 from assignment.judge import checks
 from assignment.judge.case import Case
 from assignment.judge.checks import Check
@@ -254,30 +255,22 @@ def _node(result: CheckResult) -> str:
 
 def hint_of(result: CheckResult) -> str:
     """Return what is likely, and in which case that was seen, if not in the one that is shown."""
-    hints = likely((case.hints for case in result.cases), rare=rare_in(result.cases))
-    told = OR.join(hints)
+    hints = likely(case.hints for case in result.cases)
+    told = OR.join(map(str, hints))
     if not hints or result.worst is None or set(hints) <= set(result.worst.hints or ()):
         return told
     seen = next(case.name for case in result.cases if hints[0] in (case.hints or ()))
     return f"In case [{seen}]: {told}"
 
 
-def rare_in(cases: Iterable[Case]) -> frozenset[str]:
-    """Return the hints that are told only where no other explains as much."""
-    return frozenset(hint for case in cases for hint in case.rare)
-
-
 def likely(
-    hints: Iterable[Sequence[str] | None],
-    everywhere: Mapping[str, int] | None = None,
-    rare: Collection[str] = (),
-) -> tuple[str, ...]:
+    hints: Iterable[Sequence[Explanation] | None], everywhere: Mapping[Explanation, int] | None = None
+) -> tuple[Explanation, ...]:
     """Return, of what may explain each failed case, what explains the most of them; the likelier come first.
 
     Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
     somebody has looked into: it is chance then.
     everywhere: how many cases each explains in all, which goes before.
-    rare: what is told only where no other explains as much.
     """
     looked_into = [of_case for of_case in hints if of_case is not None]
     votes = Counter(hint for of_case in looked_into for hint in of_case)
@@ -285,21 +278,20 @@ def likely(
     if not enough:
         return ()
     in_all = everywhere or votes
-    best = max(enough, key=lambda hint: (in_all[hint], hint not in rare))
+    best = max(enough, key=lambda hint: (in_all[hint], not hint.is_rare))
     same = (votes[best], in_all[best])
-    alike = [hint for hint in enough if hint != best and hint not in rare and (votes[hint], in_all[hint]) == same]
+    alike = [hint for hint in enough if hint != best and not hint.is_rare and (votes[hint], in_all[hint]) == same]
     return best, *alike[: votes[best] == len(looked_into)]
 
 
 def chosen(
-    hints: Iterable[Sequence[str] | None],
-    plain: Iterable[Sequence[str] | None],
-    everywhere: Mapping[str, int],
-    rare: Collection[str] = (),
-) -> tuple[str, ...]:
+    hints: Iterable[Sequence[Explanation] | None],
+    plain: Iterable[Sequence[Explanation] | None],
+    everywhere: Mapping[Explanation, int],
+) -> tuple[Explanation, ...]:
     """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
     looked_into = [of_case for of_case in plain if of_case is not None]
-    found = likely(hints, everywhere, rare)
+    found = likely(hints, everywhere)
     return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
 
 
@@ -318,9 +310,9 @@ def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
     return [_settled(r, by_function[r.check.function][0], everywhere[r.check.function]) for r in results]
 
 
-def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[str, int]) -> CheckResult:
+def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[Explanation, int]) -> CheckResult:
     hints, plain = ([case.hints for case in of.cases] for of in (result, first))
-    told = chosen(hints, plain, everywhere, rare_in(result.cases))
+    told = chosen(hints, plain, everywhere)
     kept = (
         case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
         for case in result.cases

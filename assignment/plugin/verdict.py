@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from assignment import failure, text
+from assignment.finding import Explanation
 from assignment.judge import checks, score, words
 from assignment.judge.case import Case, margins_of
 from assignment.judge.door import Run
@@ -49,7 +50,6 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         share=getattr(error, "share", None),  # of a TooSlow, the one exception that has it
         cheated=tuple(door.evidence if door else ()),
         hints=None if hints is None else tuple(hints),
-        rare=rare_of(hints or []),
         size=sum(tensor.numel() for tensor in run.asked.get("tensors", ())) if run else 0,
         map=drawn,
         moved=tuple(run.moved) if run else (),
@@ -63,7 +63,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     )
 
 
-def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> list[str] | None:
+def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> list[Explanation] | None:
     """Return what a wrong result may come from, of the first few that a check has; None without a look at it."""
     if wrong is None or not wrong.expected or run is None:
         return None
@@ -73,15 +73,6 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
     check = check_name(item)
     function, is_first = checks.place(check)
     return search.causes(check, function, is_first, run.asked, wrong.got, wrong.expected)
-
-
-def rare_of(hints: list[str]) -> tuple[str, ...]:
-    """Return which of these are told only where no other explains as much."""
-    if not hints:
-        return ()
-    from assignment import diagnosis
-
-    return tuple(hint for hint in hints if hint in diagnosis.RARE)
 
 
 def map_of(wrong: compare.Mismatch | None) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from assignment.finding import Explanation
 from assignment.judge import case, score
 
 WHOLE = case.Case(
@@ -21,8 +22,7 @@ WHOLE = case.Case(
     timing={"ratio": 0.5},
     share=0.5,
     cheated=("rmsnorm",),
-    hints=(),
-    rare=("one of them",),
+    hints=(Explanation("factor", "It is twice as large.", "handout/faq.md", "Look.", (2.0,), is_rare=True),),
     size=4,
     map={"name": "o[0]", "cells": ["+"]},
     moved=({"tensor": "x", "bytes": 4, "least": 4},),

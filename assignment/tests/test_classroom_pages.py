@@ -64,12 +64,12 @@ def test_what_was_not_graded_is_in_no_rate():
 def test_a_misconception_counts_once_for_a_student_whatever_it_costs():
     factor = "Everywhere alike your y is {} times what it should be (handout/rmsnorm.md#algorithm). Which?"
     reports = {
-        "ada": a_report(one_check(score.FAIL, HINT), one_check(score.FAIL, f"In case [large]: {HINT}", name="b")),
+        "ada": a_report(one_check(score.FAIL, str(HINT)), one_check(score.FAIL, f"In case [large]: {HINT}", name="b")),
         "bo": a_report(one_check(score.FAIL, f"{factor.format('0.5')}{score.OR}{HINT}")),
         "cy": a_report(*(one_check(score.FAIL, factor.format(x), name=x) for x in ("1.7", "2.4"))),
         "di": a_report(one_check(score.OK)),
     }
-    found = overview.misconceptions(reports, {HINT: "acc-not-rescaled"})
+    found = overview.misconceptions(reports, {str(HINT): "acc-not-rescaled"})
     assert [(one.who, one.name) for one in found] == [
         (("bo", "cy"), ""),
         (("ada", "bo"), "acc-not-rescaled"),

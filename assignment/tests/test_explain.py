@@ -8,13 +8,14 @@ import pytest
 from rich.console import Console
 
 from assignment.commands import explain, handout
-from assignment.diagnosis import matching
+from assignment.finding import Explanation
 from assignment.judge import checks, score
 from assignment.judge.checks import Check
 from assignment.judge.score import Case, CheckResult
 from assignment.submission import UnusableSubmission
 from assignment.tests.forked import python
 from assignment.tests.graded import append
+from assignment.tests.specification import explanations
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = checks.declared()
@@ -109,8 +110,8 @@ def test_a_hint_says_what_it_cites(hint, citation):
 
 
 def test_every_hint_cites_a_section():
-    for hint in matching.HINTS:
-        assert handout.section(handout.cited(hint)), hint
+    for hint in explanations():
+        assert handout.section(handout.cited(str(hint))), hint
 
 
 MATHEMATICS = r"With $\frac{x_i}{y_i}\,z_i$ of `$HOME` and `a_b`:" + "\n\n```math\n\\sum_i x_i\\,w_i\n```\n"
@@ -194,7 +195,7 @@ def test_the_case_that_the_report_shows_comes_first():
 
 
 def test_the_likely_cause_and_the_debugger_are_named():
-    out = told(Case("a", "FAIL", "wrong", hints=("Your y lacks eps.",)))
+    out = told(Case("a", "FAIL", "wrong", hints=(Explanation("no-eps", "Your y lacks eps."),)))
     assert "likely cause: Your y lacks eps.\n" in out
     assert "  debug: uv run pytest" in out
 

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from assignment import text
 from assignment.commands import collector, files, report
-from assignment.diagnosis import matching
 from assignment.judge import causes, score
 from assignment.judge.checks import Check, declared, without_practice
 from assignment.judge.score import Case, CheckResult, Circumstances
+from assignment.tests.specification import explanations
 from tests import operators
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
@@ -329,7 +329,7 @@ def test_a_first_check_that_passes_excuses_nothing():
 def test_a_failure_fits_a_screen():
     """25 lines of 100 columns, the longest message, hint and name included"""
     lines = [f"flash_forward_triton({'float32 (3, 200, 300), ' * 6}is_causal=True):", *["  " + "x" * 90] * 20]
-    hint = max(matching.HINTS, key=len)
+    hint = max(explanations(), key=lambda hint: len(str(hint)))
     check = Check("test_flash_forward.py::test_triton_properties", "flash_forward_triton", "c" * 95, 1.0)
     case = Case("one token past a tile-causal", "FAIL", "\n".join(lines), hints=(hint,))
     session = Circumstances("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
@@ -385,12 +385,12 @@ def test_a_verdict_is_one_line_of_a_terminal():
 def test_ten_checks_that_fail_take_a_hundred_lines():
     """Each for a cause of its own, with the longest message and hint; the commands are told once"""
     message = "\n".join(["f(float32 (3,)):", "it raised {}", *["  " + "x" * 90] * 30])
-    hint = max(matching.HINTS, key=len)
+    hint = max(explanations(), key=lambda hint: len(str(hint)))
     checks = [Check(f"test_rmsnorm.py::test_{i}", "rmsnorm", f"f{i} {'claim ' * 20}", 1.0) for i in range(10)]
-    results = [
-        CheckResult(check, (Case("a", "FAIL", message.format(i), hints=(f"{i} {hint}",)),), 1)
-        for i, check in enumerate(checks)
-    ]
+    results = []
+    for i, check in enumerate(checks):
+        case = Case("a", "FAIL", message.format(i), hints=(dataclasses.replace(hint, name=str(i)),))
+        results.append(CheckResult(check, (case,), 1))
     data = score.report(dataclasses.replace(SESSION, debug="uv run pytest --inline --pdb"), results)
     shown = printed(data, width=100)
     rows = [report.verdict_line(entry).plain for entry in score.entries_of(data)] + shown.splitlines()
