@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from assignment.finding import Explanation, explanation
+from assignment.finding import Explanation, Finding, explanation, finding
 
 if TYPE_CHECKING:
     import pytest
@@ -35,8 +35,13 @@ class Case:
     printed: tuple[str, ...] = ()  # by the submission where it is right: the first lines and the last
     n_printed: int = 0  # how many lines that were
     staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
-    is_fault: bool = False  # the simulator has found one, and its line
+    finding: Finding | None = None  # what is wrong
     import_error: str = ""  # what kept the package from being imported, as far as its process knows
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the simulator has found one, and its line."""
+        return self.finding is not None and self.finding.is_fault
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,4 +60,6 @@ def held_by(report: "pytest.TestReport") -> Case | None:
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
     if values["hints"] is not None:
         values["hints"] = tuple(map(explanation, values["hints"]))
+    if values["finding"] is not None:
+        values["finding"] = finding(values["finding"])
     return Case(**values)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assignment import failure, text
-from assignment.finding import Explanation
+from assignment.finding import OTHER, Explanation, Finding
 from assignment.judge import checks
 from assignment.judge.case import Case
 from assignment.judge.checks import Check
@@ -23,6 +23,7 @@ OR = " Or: "  # between two likely causes
 NO_POINTS = "the problem earns no points: "
 LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
+MAX_FINDINGS = 8  # likewise
 MAX_NOTE_LINES = 6
 MAX_STAFF_NOTES = 20
 MAX_LISTED = 100  # figures of kernels, of a check
@@ -87,7 +88,10 @@ def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> Chec
     at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
     message = f"{NO_POINTS}{at}: {evidence.message}"
     return replace(
-        result, cases=tuple(replace(case, status=FAIL, message=message, share=None) for case in result.cases)
+        result,
+        cases=tuple(
+            replace(case, status=FAIL, message=message, share=None, finding=evidence.finding) for case in result.cases
+        ),
     )
 
 
@@ -190,6 +194,8 @@ def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
         "passed": 0,
         "message": "",
         "hint": "",
+        "function": "",
+        "findings": [],
         "rerun": "",
     }
 
@@ -207,6 +213,8 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
         "message": "" if result.status == OK else text.clean(_message(result)),
         "hint": text.clean(hint_of(result)),
+        "function": result.check.function,
+        "findings": findings_of(result),
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
@@ -218,6 +226,19 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "compiled": _compiled(result.cases),
         "timings": [{"case": text.line(case.name), **case.timing} for case in result.cases if case.timing],
     }
+
+
+def findings_of(result: CheckResult) -> list[dict[str, Any]]:
+    """Return what is wrong with the check's cases: of the one that is told, and of those with other causes or hints."""
+    told = set(likely(case.hints for case in result.cases))
+    found: dict[Any, dict[str, Any]] = {}
+    for case in sorted(result.cases, key=lambda case: case is not result.worst):
+        if case.status not in (OK, TO_DO, NOT_GRADED):
+            hints = tuple(hint for hint in case.hints or () if hint in told)
+            of = case.finding or Finding(OTHER if case.status == FAIL else case.status, case.message)
+            shown = replace(of, says=text.clean(of.says, MAX_NOTE_LINES), places=tuple(map(text.line, of.places)))
+            found.setdefault(hints or of.cause, shown.as_json(text.line(case.name), hints))
+    return [*found.values()][:MAX_FINDINGS]
 
 
 def _most_moved(cases: Iterable[Case]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assignment.finding import Explanation
+from assignment.finding import Explanation, Finding
 from assignment.judge import case, score
 
 WHOLE = case.Case(
@@ -31,7 +31,7 @@ WHOLE = case.Case(
     printed=("x = 1",),
     n_printed=1,
     staff=("s",),
-    is_fault=True,
+    finding=Finding("race", "race: y[3]", ("at x.py:3 in f",), "X", "y", {"wrong": 1, "nan": 0, "elements": 9}),
     import_error="SyntaxError",
 )
 

@@ -8,7 +8,7 @@ import pytest
 
 from assignment.commands import modes, page, picture, progress
 from assignment.commands.cli import parse_arguments
-from assignment.finding import Explanation
+from assignment.finding import Explanation, Finding
 from assignment.judge import checks, score
 from assignment.judge.case import Case
 from assignment.submission import UnusableSubmission
@@ -21,7 +21,8 @@ MAP = {
 }  # fmt: skip
 HINT = Explanation("no-mask", "Your o lacks the mask", "handout/flash_attention.md#forward-algorithm")
 WRONG = Case("77 queries", score.FAIL, f"{MARKUP}\no: 3 of 4 elements wrong", hints=(HINT,), map=MAP)
-FAULT = Case("", score.FAIL, f"f(x):\nout of bounds\n  at {class_made.FILE}:12 in f: line_12 = 12", is_fault=True)
+OUTSIDE = f"out of bounds\n  at {class_made.FILE}:12 in f: line_12 = 12"
+FAULT = Case("", score.FAIL, f"f(x):\n{OUTSIDE}", finding=Finding("out of bounds", OUTSIDE))
 
 
 def told(cases=None, scores=(80.0,), is_watched=False, **more):

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from assignment.finding import Explanation
+from assignment.finding import Explanation, Finding
 from assignment.judge import score
 from assignment.judge.checks import Check
 from assignment.judge.score import Case, CheckResult, Circumstances
@@ -124,10 +124,10 @@ THIS, THAT = Explanation("this", "It is this."), Explanation("that", "Or that.")
 
 
 def test_a_hint_says_in_which_case_it_was_seen():
-    small = Case("small", "FAIL", "out of bounds", size=1, is_fault=True)
+    small = Case("small", "FAIL", "out of bounds", size=1, finding=Finding("out of bounds"))
     large = Case("large", "FAIL", "a message", size=9, hints=(THIS,))
     assert score.check_entry(CheckResult(CHECK, (small, large), 2), COMMAND)["hint"] == "In case [large]: It is this."
-    own = dataclasses.replace(small, is_fault=False, hints=(THIS, THAT))
+    own = dataclasses.replace(small, finding=None, hints=(THIS, THAT))
     assert score.check_entry(CheckResult(CHECK, (own, large), 2), COMMAND)["hint"] == "It is this."
     assert score.check_entry(CheckResult(CHECK, (small,), 1), COMMAND)["hint"] == ""
 
@@ -135,7 +135,10 @@ def test_a_hint_says_in_which_case_it_was_seen():
 def test_the_case_that_is_shown_is_the_most_telling_one():
     """A fault with its line, then one with a likely cause, then the smallest"""
     small, other = Case("small", "FAIL", size=1), Case("other", "FAIL", size=2)
-    hinted, fault = Case("hinted", "FAIL", size=8, hints=(THIS,)), Case("fault", "FAIL", size=9, is_fault=True)
+    hinted, fault = (
+        Case("hinted", "FAIL", size=8, hints=(THIS,)),
+        Case("fault", "FAIL", size=9, finding=Finding("race")),
+    )
     cases = [other, small, hinted, fault]
     for expected in (fault, hinted, small, other):
         assert CheckResult(CHECK, tuple(cases), len(cases)).worst is expected
