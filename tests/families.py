@@ -125,7 +125,7 @@ def parametrized(name: str | tuple[str, ...], table: Mapping[str, Any]) -> pytes
 def check_of(points: float, claim: str, problem: str, test: Test) -> Test:
     """Return a test as a check of the grade."""
     test.__doc__ = claim
-    problem = problem or operators.problem_of(claim)
+    problem = problem or operators.named_by(claim).problem
     return pytest.mark.points(points)(pytest.mark.problem(problem)(test))
 
 
@@ -209,7 +209,7 @@ def gradients(
         usual: the shape of an ask that names none.
         asks: what check_gradients in conftest.py is asked for; "shape" and "options" of the call.
     """
-    function = claim.split()[0]
+    function = operators.named_by(claim).name
 
     @parametrized("ask", asks)
     def test(check_gradients: Any, rng: Generator, ask: Mapping[str, Any]) -> None:
@@ -356,7 +356,7 @@ def speed(points: float, claim: str, cases: Cases, against: str, reach: float, m
         reach: the fraction for full points.
         memory: cases that are not timed: their memory has to grow with n·d.
     """
-    function = claim.split()[0]
+    function = operators.named_by(claim).name
     memory = memory or {}
 
     @parametrized("case", cases | memory)

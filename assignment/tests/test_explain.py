@@ -149,7 +149,7 @@ def test_the_handout_fits_a_terminal(chapter):
 
 
 def told(*cases):
-    check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 3.0)
+    check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 3.0, function="rmsnorm_forward")
     result = CheckResult(check, cases, len(cases))
     console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, color_system=None, width=100)
     explain.show_result(console, result, score.check_entry(result, "uv run grade.py --seed 1 --only", "uv run pytest"))

@@ -185,7 +185,7 @@ def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, secon
         CheckResult(check, (Case("a", "FAIL", hints=hints),), 1) for check, hints in ((plain, first), (CHECK, second))
     ]
     assert score.hint_of(score.settled(results)[1]) == told
-    elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, claim="rmsnorm_other is right"))
+    elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, function="rmsnorm_backward"))
     assert score.hint_of(score.settled([elsewhere, results[1]])[1]) == score.OR.join(map(str, second))
 
 
