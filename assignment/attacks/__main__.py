@@ -2,7 +2,7 @@
 
 Every bug must be caught by its check on every seed, and by no check of another problem; every variant must keep all
 points; every cheat must get what the bank says, in time, and leave nothing behind. Without names and seeds this is the
-full run, which writes matrix.md. It goes on where it was interrupted.
+full run, which writes its sections of results.md. It goes on where it was interrupted.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from pathlib import Path
 
 import triton
 
-from assignment.attacks import cheats_page, page, whole_runs, yardstick
+from assignment.attacks import cheats_page, page, results_page, whole_runs, yardstick
 from assignment.attacks.cheats import CONFINED, quick
 from assignment.attacks.corpus import CHEAT, VARIANT, Entry, entries
 from assignment.attacks.judging import GradingJob, Result, digest, judge_all, key
-from assignment.attacks.verdicts import VerdictRow, judge
+from assignment.attacks.verdicts import VerdictRow, costs, judge
 from assignment.judge import checks
 from assignment.judge.pool import pick_device
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
@@ -54,7 +54,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
     )
-    parser.add_argument("--write", action="store_true", help="write matrix.md also where --seeds is given")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the sections of what was run there (a full run: results.md)"
+    )
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
     parser.add_argument(
         "--kept",
@@ -96,33 +98,49 @@ def main() -> int:
         return 2
     rows = run(chosen, options)
     declared = checks.without_a_gpu(checks.declared())
-    findings = [*judge(rows, declared), *write(rows, options, declared)]
-    graded = [row for row in rows if row.entry.kind != CHEAT]
-    if graded:
-        print(page.summary(graded) if options.quick else shown(graded, options, declared))
+    _, graded = split(rows)
+    findings = [*judge(rows, declared), *page.useless(graded, declared)]
+    print(page.summary(graded) if options.quick else shown(rows, options, declared))
     print(cheats_page.summary(rows, declared), *findings, sep="\n")
+    write(rows, options, declared)
     return 1 if findings else 0
 
 
 def shown(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> str:
-    is_yardstick = options.names == [yardstick.NAME]
-    return page.yardstick(rows, declared) if is_yardstick else page.render(rows, declared)
+    if options.names == [yardstick.NAME]:
+        return page.yardstick(costs(rows, declared))
+    cheats, graded = split(rows)
+    tables = [page.render(graded, declared)] * bool(graded) + [cheats_page.render(cheats, declared)] * bool(cheats)
+    return "\n".join(tables)
 
 
-def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> list[str]:
-    """The pages that were run in full; returns findings."""
-    if options.names == [yardstick.NAME] and not options.quick:
-        page.write_yardstick(rows, declared)
-        return []
-    if not options.write and (options.quick or options.first or options.seeds):
-        return []
-    done = {row.entry.name for row in rows}
-    cheats, others = ([e.name for e in entries() if (e.kind == CHEAT) == is_cheat] for is_cheat in (True, False))
-    if done.issuperset(cheats):
-        cheats_page.write(rows, declared)
-    if done.issuperset(others) and (options.write or not options.quick):
-        return page.write([row for row in rows if row.entry.kind != CHEAT], declared)
-    return []
+def split(rows: list[VerdictRow]) -> tuple[list[VerdictRow], list[VerdictRow]]:
+    """Return the cheats and the others."""
+    return [row for row in rows if row.entry.kind == CHEAT], [row for row in rows if row.entry.kind != CHEAT]
+
+
+def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> None:
+    """Write the sections of results.md that were run in full; of all that was run, to the file that was asked for."""
+    command = " ".join(["python -m assignment.attacks", *options.names])
+    file = options.write or results_page.PAGE
+    if options.names == [yardstick.NAME]:
+        if options.write or not options.quick:
+            results_page.write(page.YARDSTICK, command, page.yardstick(costs(rows, declared)), file)
+        return
+    is_full = not (options.quick or options.first or options.seeds)
+    cheats, graded = split(rows)
+    for title, own, section in (
+        (page.BANK, graded, page.section),
+        (cheats_page.TITLE, cheats, cheats_page.section),
+    ):
+        if own and (options.write or (is_full and len(own) == how_many(is_cheat=own is cheats))):
+            results_page.write(title, command, section(own, declared), file)
+
+
+def how_many(is_cheat: bool) -> int:
+    """Return how many cheats, or other submissions, can be graded with this Triton."""
+    own = [entry for entry in entries() if (entry.kind == CHEAT) == is_cheat]
+    return sum(HAS_BLOCK_POINTERS or not has_block_pointers(entry) for entry in own)
 
 
 def selected(entry: Entry, names: list[str]) -> bool:

@@ -188,6 +188,11 @@ def _judge_bug(row: VerdictRow, problem_of: dict[str, str], findings: Complaints
         findings.add(row, "the grader failed on it")
 
 
+def is_caught(row: VerdictRow) -> bool:
+    """Return whether the check that must catch a bug does so on every seed."""
+    return row.kills.get(row.entry.caught_by, (0, 0.0))[0] == row.seeds(row.entry.caught_by)
+
+
 def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
     """Return whether a failure names the bug, or quotes its line; and whether it names another."""
     hint = "".join(verdict.hints or ())
