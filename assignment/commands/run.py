@@ -214,8 +214,6 @@ def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
         "--capture=no",
         "-o",
         "addopts=",
-        "-o",  # names of cases are shown to people: 2 × 3, not 2 \\xd7 3
-        "disable_test_id_escaping_and_forfeit_all_rights_to_community_support=True",
         "--strict-markers",
     ]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
