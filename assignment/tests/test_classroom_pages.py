@@ -67,7 +67,7 @@ def test_what_was_not_graded_is_in_no_rate():
 
 def test_a_misconception_counts_once_for_a_student_whatever_it_costs():
     half, more, most = (
-        Explanation("factor of y", f"y is {x} times", "handout/a.md", "", (x,)) for x in (0.5, 1.7, 2.4)
+        Explanation("factor of y", f"y is {x} times", "handout/faq.md", "", (x,)) for x in (0.5, 1.7, 2.4)
     )
     reports = {
         "ada": a_report(one_check(score.FAIL, HINT), one_check(score.FAIL, HINT, name="b")),
