@@ -144,7 +144,7 @@ def how_many(is_cheat: bool) -> int:
 
 
 def selected(entry: Entry, names: list[str]) -> bool:
-    """Whether an entry fits one of the names, and none of those that begin with "!"."""
+    """Return whether an entry fits one of the names, and none of those that begin with "!"."""
     wanted, unwanted = [n for n in names if n[:1] != "!"], [n[1:] for n in names if n[:1] == "!"]
     return (not wanted or _fits(entry, wanted)) and not _fits(entry, unwanted)
 
@@ -160,7 +160,7 @@ def _is_practice(entry: Entry) -> bool:
 
 
 def run(chosen: list[Entry], options: argparse.Namespace) -> list[VerdictRow]:
-    """All results of the chosen entries: kept ones, and those of the jobs that remain."""
+    """Return all results of the chosen entries: kept ones, and those of the jobs that remain."""
     device = pick_device(options.device)
     judged_by = digest(device)
     jobs = {key(job, judged_by): job for entry in chosen for job in jobs_of(entry, options)}
@@ -183,13 +183,13 @@ def run(chosen: list[Entry], options: argparse.Namespace) -> list[VerdictRow]:
 
 
 def results_of(jobs: list[GradingJob], device: str, processes: int) -> Iterator[Result]:
-    """Those of cheats from runs of grade.py, the others from warm judges."""
+    """Yield those of cheats from runs of grade.py, the others from warm judges."""
     yield from judge_all([job for job in jobs if job.entry.kind != CHEAT], device, processes)
     yield from whole_runs.judge_all([job for job in jobs if job.entry.kind == CHEAT], device, processes)
 
 
 def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
-    """A job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
+    """Return a job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
     cheat = entry.cheat
     assert cheat is not None
     if options.quick and cheat.slow:
@@ -204,7 +204,7 @@ def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
 
 
 def jobs_of(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
-    """All checks, for bugs on the first seed; on the others the one that must catch it."""
+    """Return all checks, for bugs on the first seed; on the others the one that must catch it."""
     if entry.kind == CHEAT:
         return cheat_jobs(entry, options)
     if options.checks and entry.kind == VARIANT:
@@ -223,7 +223,7 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
 
 
 def read(file: Path, wanted: set[str]) -> dict[str, Result]:
-    """The kept results that are still good."""
+    """Return the kept results that are still good."""
     if not file.exists():
         return {}
     results = []

@@ -44,19 +44,19 @@ class Check:
 
 @functools.cache
 def problems() -> dict[str, Problem]:
-    """All problems by name: those of the operators, speed, and practice."""
+    """Return all problems by name: those of the operators, speed, and practice."""
     found = operators.problems()
     graded = {name: problem for name, problem in found.items() if not is_practice(name)}
     return {**graded, SPEED: Problem(SPEED, "Speed on a GPU", 20.0, "handout/grading.md#speed"), **found}
 
 
 def is_practice(problem: str) -> bool:
-    """Whether it is beside the 100 points."""
+    """Return whether it is beside the 100 points."""
     return problem in operators.problems() and operators.operator_of(problem).is_practice
 
 
 def declared(folder: Path = TESTS) -> list[Check]:
-    """All checks, in the order of the problems and then of the source."""
+    """Return all checks, in the order of the problems and then of the source."""
     files = sorted(folder.rglob("test_*.py"), key=lambda file: file.name)
     checks = [check for file in files for check in _in_file(file, folder)]
     order = list(problems())
@@ -64,8 +64,9 @@ def declared(folder: Path = TESTS) -> list[Check]:
 
 
 def place(name: str) -> tuple[str, bool]:
-    """The function that a check is about, and whether it is the first of that function's; of a test that is no check
-    its own name.
+    """Return the function that a check is about, and whether it is the first of that function's.
+
+    Of a test that is no check: its own name.
     """
     return _places().get(name, (name, False))
 
