@@ -28,7 +28,8 @@ class Mismatch(AssertionError):
     """A result that differs from the oracle; the message is written for the student.
 
     margin is the largest error over its bound; infinite where the form is wrong or a value is not finite. got and
-    expected are all outputs, if they have the right form; map tells where the wrong one is wrong.
+    expected are all outputs, if they have the right form; wrong counts what is wrong of the first that is, map tells
+    where.
     """
 
     def __init__(
@@ -38,9 +39,24 @@ class Mismatch(AssertionError):
         got: Sequence[Tensor] = (),
         expected: dict[str, "Expected"] | None = None,
         drawn: "Map | None" = None,
+        wrong: "Wrong | None" = None,
     ) -> None:
         super().__init__(message)
-        self.margin, self.got, self.expected, self.map = margin, got, expected or {}, drawn
+        self.margin, self.got, self.expected, self.map, self.wrong = margin, got, expected or {}, drawn, wrong
+
+
+class TooMuchMoved(Mismatch):
+    """A call that is right, but moves more bytes than it has to."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """How much of a result is wrong."""
+
+    name: str
+    wrong: int
+    nan: int
+    elements: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,8 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
             drawn = where_wrong(name, output, _over(output, want), want.rows)
             others = [_said(*other) for other in zip(expected, outputs, margins, strict=True) if other[0] != name]
             message = _explain(name, output, want, drawn, others)
-            raise Mismatch(message, max(margins), outputs, expected, drawn)
+            counts = int((_over(output, want) > 1).sum()), int(output.isnan().sum()), output.numel()
+            raise Mismatch(message, max(margins), outputs, expected, drawn, Wrong(name, *counts))
     return max(margins)
 
 

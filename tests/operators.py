@@ -164,9 +164,9 @@ def called(name: str) -> dict[str, Any]:
     return {"function": name, "about": about(name)}
 
 
-def problem_of(claim: str) -> str:
-    """Return the problem of the function with whose name a check's claim begins; raises KeyError."""
-    return functions()[re.match(r"\w*", claim)[0]].problem  # type: ignore[index]
+def named_by(claim: str) -> Function:
+    """Return the function with whose name a check's claim begins; raises KeyError."""
+    return functions()[re.match(r"\w*", claim)[0]]  # type: ignore[index]
 
 
 @functools.cache

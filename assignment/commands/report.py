@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assignment import text
+from assignment import finding, text
 from assignment.commands import handout
 from assignment.judge import causes, checks, score
 from tests import operators
@@ -108,7 +108,7 @@ def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_er
             print_block(console, short(first["message"]))
             print_hint(console, first)
         if others:
-            print_others(console, others, is_brief)
+            print_others(console, others)
     if len(groups) == 1:
         print_commands(console, groups[0][0])
     elif groups:
@@ -118,10 +118,10 @@ def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_er
 def untold(group: list[dict[str, Any]], import_error: str) -> list[dict[str, Any]]:
     """Return a group of failed checks, without the text of an import error that was told already."""
     first, *others = group
-    broken = causes.NOT_IMPORTED.search(first["message"])
-    if not broken or not import_error or import_error.splitlines()[0] not in broken[0]:
+    said = first["findings"][0]["says"] if causes.kind(first) == finding.NOT_IMPORTED else ""
+    if not said or not import_error or import_error.splitlines()[0] not in said:
         return group
-    return [{**first, "message": f"{broken[0].partition(':')[0]}: see above"}, *others]
+    return [{**first, "message": f"{said.partition(':')[0]}: see above"}, *others]
 
 
 def brief(message: str) -> str:
@@ -130,12 +130,9 @@ def brief(message: str) -> str:
     return text.clean("\n".join((said or call).splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
 
 
-def print_others(console: Console, others: list[dict[str, Any]], is_brief: bool) -> None:
-    """Print which checks fail for the cause that was told; of a brief one, how many."""
+def print_others(console: Console, others: list[dict[str, Any]]) -> None:
+    """Print which checks fail for the cause that was told."""
     count = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
-    if is_brief:
-        console.print(Text(f"  {count}, as it seems for the same cause"))
-        return
     names = ", ".join(check["name"].partition("::")[2] for check in others)
     told = textwrap.fill(names, WIDTH - 4, break_long_words=False)
     console.print(Text(f"  {count}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))

@@ -14,8 +14,8 @@ from assignment.attacks import bugs, memory, one_bug, page, results_page, yardst
 from assignment.attacks.corpus import BUG, GRADED, VARIANT, Entry, defined, entries
 from assignment.attacks.judging import GradingJob, Result, Verdict, judge_all, key
 from assignment.attacks.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer
-from assignment.diagnosis import matching
-from assignment.judge import checks, score
+from assignment.finding import Explanation
+from assignment.judge import checks
 from assignment.judge.pool import FUNCTIONS
 from assignment.submission import Submission
 
@@ -117,14 +117,13 @@ FAULT = "race: …\n  at cs336_kernels/rmsnorm.py:158 in _backward_kernel: tl.st
 
 def test_names_are_counted_over_all_checks():
     """One that is told, another's name in a check that need not catch it, and two of which one is right"""
-    hints = {name: hint for hint, name in matching.HINTS.items()}
-    right, wrong = hints["eps-missing"], hints["eps-fixed"]
+    right, wrong = Explanation("eps-missing", "No eps."), Explanation("eps-fixed", "Another eps.")
     entry = replace(A_BUG, named=("eps-missing",))
-    both = replace(failed(9), hints=[score.OR.join([wrong, right])])
+    both = replace(failed(9), hints=[wrong, right])
     seen = {EPS: replace(failed(9), hints=[right]), VALUES: replace(failed(9), hints=[wrong]), ELSEWHERE: both}
     rows = [row(entry, seen)]
     assert naming(rows) == ([entry.name], [])
-    assert misnamed(rows) == [(entry.name, VALUES, wrong)]
+    assert misnamed(rows) == [(entry.name, VALUES, "Another eps.")]
     assert "over all checks 1 of 3 failures get a wrong name, of 1 bugs" in page.summary(rows)
     assert "over all checks" not in page.summary([row(entry, {EPS: seen[EPS]})])
 
