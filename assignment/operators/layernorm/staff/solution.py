@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 # BEGIN SOLUTION
 MAX_ONE_TILE_D = 8192  # the forward walks twice along wider rows, the second time through the cache
 FORWARD_TILE_ELEMENTS = 2048  # of several short rows, and at most of them for a warp
-FORWARD_WIDE_SIZES = (4096, 16)  # columns of a tile, and warps
+FORWARD_WIDE_SIZES = (2048, 8)  # columns of a tile, and warps
 MIN_ROWS_PER_PROGRAM = 64  # keeps what the partial gradients of weight and bias cost below 5 % of the traffic
 BACKWARD_SIZES = {  # by the widest row: elements of a tile, warps, programs a multiprocessor
     1024: (4096, 4, 2),
