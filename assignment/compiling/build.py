@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment.simulator.constants import Seen
-from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, get_cache_manager, knobs
+from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, get_cache_manager, ir, make_backend
 
 from . import constants as seen_constants
 from . import errors, machine_code, parallel, products
@@ -124,9 +124,7 @@ def _told(is_brief: bool, launch: CompiledLaunch, seen: Seen) -> dict[str, Any]:
             with seen_constants.noted(seen):
                 compiled = assembled(launch)
                 if is_brief and not seen:  # Triton has kept what another process had compiled
-                    with knobs.compilation.scope():
-                        knobs.compilation.always_compile = True
-                        assembled(launch)
+                    _go_through(launch)
         except Exception as error:
             said.seek(0)
             code = launch.kernel.fn.__code__
@@ -134,6 +132,8 @@ def _told(is_brief: bool, launch: CompiledLaunch, seen: Seen) -> dict[str, Any]:
             why = why[:MAX_TEXT]
             is_skipped = isinstance(error, errors.SKIPPED)
             is_crash = errors.is_crash(error) and not has_assembly(launch)
+            if not is_crash:  # what comes after the line that is refused was not seen
+                seen.clear()
             return {**_nothing(launch), "error": why, "is_skipped": is_skipped, "is_crash": is_crash}
         return {**_nothing(launch), **figures(launch, compiled, is_brief)}
 
@@ -158,9 +158,22 @@ def _quiet(errors_to: int) -> Iterator[None]:
 
 def assembled(launch: CompiledLaunch) -> Any:
     """Return Triton's CompiledKernel."""
-    source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
     target = GPUTarget("cuda", launch.target.capability, 32)
-    return compile(source, target=target, options=launch.options.__dict__)
+    return compile(_source(launch), target=target, options=launch.options.__dict__)
+
+
+def _go_through(launch: CompiledLaunch) -> None:
+    """Have Triton's front end go through the kernel, for the constants that it sees."""
+    target = GPUTarget("cuda", launch.target.capability, 32)
+    backend, context = make_backend(target), ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(launch.options), backend.get_module_map()
+    _source(launch).make_ir(target, launch.options, *functions, context)
+
+
+def _source(launch: CompiledLaunch) -> Any:
+    return ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
 
 
 def figures(launch: CompiledLaunch, compiled: Any, is_brief: bool) -> dict[str, Any]:

@@ -108,6 +108,7 @@ SIGNATURES = """
 3.6 - (key): get_cache_manager
 3.6 - (target): make_backend
 3.6 - (arg specialize): mangle_type
+3.6 ASTSource (target options codegen_fns module_map context): make_ir
 3.6 Autotuner (kwargs): prune_configs
 3.6 CodeGenerator (node): visit
 3.6 CUDABackend (options): get_codegen_implementation
