@@ -68,7 +68,7 @@ RULES = [
         f"{PLAYER}/derivations.py",
         "        under = present\n",
         "        under = {KERNEL}\n",
-        ("no_kernel/constants_chosen_by_what_was_compared",),
+        ("no_kernel/signs_of_inputs_chosen_by_comparing",),
     ),
     Rule(
         "what chooses is under a doubt, too",

@@ -189,6 +189,25 @@ return y.view(torch.float32).view(r.shape).to(r.dtype)
 """,
         PRODUCT + FROM_BYTES,
     ),
+    forward(  # of inputs, which a kernel may load: which constant it was says what was compared
+        "signs_of_inputs_chosen_by_comparing",
+        """
+rows = x.reshape(-1, x.shape[-1]).contiguous()
+signs, signed = torch.where(rows > 0, 1.0, -1.0), torch.empty_like(rows)
+_signed[(rows.shape[0],)](signed, rows, signs, rows.shape[1], SIZE=triton.next_power_of_2(rows.shape[1]))
+return RIGHT(signed, weight).reshape(r.shape)
+""",
+        """
+RIGHT = _wsum.weighted_sum_forward
+
+@triton.jit
+def _signed(out_ptr, x_ptr, sign_ptr, d, SIZE: tl.constexpr):
+    at, cols = tl.program_id(0).to(tl.int64) * d, tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at + cols, mask=cols < d, other=0.0)
+    sign = tl.load(sign_ptr + at + cols, mask=cols < d, other=0.0)
+    tl.store(out_ptr + at + cols, tl.abs(x) * sign, mask=cols < d)
+""",
+    ),
     forward(  # each of the thousand steps is a guard, and together they add
         "adder_made_of_guards",
         """
