@@ -136,7 +136,7 @@ RULES = [
     Rule(
         "every configuration of an autotuned kernel is played",
         "assignment/plugin/__init__.py",
-        "    in_every_configuration(pyfuncitem, run)\n",
+        "        in_every_configuration(pyfuncitem, run)\n",
         "",
         ("no_kernel/second_configuration_is_wrong", "no_kernel/second_configuration_is_out_of_bounds"),
     ),
@@ -150,8 +150,8 @@ RULES = [
     Rule(
         "what is left after pruning is played at other sizes than the first",
         "assignment/plugin/__init__.py",
-        "        with in_a_configuration(pyfuncitem, run):\n            return (yield)\n",
-        "        return (yield)\n",
+        "    with in_a_configuration(pyfuncitem, run):\n        outcome = yield\n",
+        "    outcome = yield\n",
         ("no_kernel/a_wrong_configuration_left_for_some_sizes",),
     ),
     Rule(

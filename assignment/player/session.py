@@ -74,7 +74,7 @@ class PlayerSession:
             # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
-        reply = {
+        reply: dict[str, Any] = {
             "status": "ok",
             "groups": [len(group) for group in groups],
             "bare": program.bare,

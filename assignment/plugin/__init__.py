@@ -79,11 +79,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
     run: Any = pyfuncitem.funcargs.get("run")
     if run is None:
         return (yield)
-    if EVERY not in pyfuncitem.stash:
-        with in_a_configuration(pyfuncitem, run):
-            return (yield)
-    outcome = yield
-    in_every_configuration(pyfuncitem, run)
+    outcome: Any = None
+    if EVERY in pyfuncitem.stash:
+        outcome = yield
+        in_every_configuration(pyfuncitem, run)
+        return outcome
+    with in_a_configuration(pyfuncitem, run):
+        outcome = yield
     return outcome
 
 

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from assignment import plugin
 from assignment.judge import door, replies, score
 from assignment.judge.door import Run, SubmissionError
+from assignment.plugin import fixtures
 from assignment.protocol.program import Free, Launch, Program, drawn
 from assignment.sandbox.worker_client import WorkerDied
 from tests.door import Costs
@@ -194,3 +196,23 @@ def test_a_call_is_launched_as_it_was_drawn():
     run.draws = 3
     with pytest.raises(SubmissionError, match="not launched in the configuration asked for"):
         run.costs("rmsnorm", torch.ones(3))  # which are counted in the first
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_drawn_configuration_that_triton_drops_is_played_in_the_first(monkeypatch, is_dropped):
+    """What it was told of is forgotten; another failure stands"""
+    played = []
+    run = SimpleNamespace(draws=None, notes=["before"], is_dropped=lambda: is_dropped)
+    info = SimpleNamespace(argnames=["run"])
+    item = SimpleNamespace(config=None, funcargs={"run": run}, _fixtureinfo=info, stash={}, obj=None)
+    item.obj = lambda run: played.append(run.draws)
+    monkeypatch.setattr(fixtures, "pool_of", lambda config: SimpleNamespace(seed=1))
+    monkeypatch.setattr(fixtures, "case_name", lambda item: "case")
+    call = plugin.pytest_pyfunc_call(item)
+    next(call)
+    assert run.draws is not None
+    run.notes.append("in the one that was drawn")
+    with pytest.raises(StopIteration if is_dropped else ValueError):
+        call.throw(ValueError("too large"))
+    assert played == ([None] if is_dropped else [])
+    assert len(run.notes) == (1 if is_dropped else 2)
