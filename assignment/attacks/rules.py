@@ -50,6 +50,13 @@ RULES = [
         ("no_kernel/rounded_as_a_complex_number",),
     ),
     Rule(
+        "what is added to nothing keeps the kind of number",
+        f"{PLAYER}/derivations.py",
+        "operation.labels(source) if kind_of(source.dtype) == kind_of(operation.result.dtype) else None\n",
+        "operation.labels(source)\n",
+        ("no_kernel/made_floats_by_adding_zero",),
+    ),
+    Rule(
         "a doubt stands for all that is under it",
         f"{PLAYER}/work.py",
         "return bool(wrong[list(self.stands_for(label))].any())",
@@ -61,7 +68,7 @@ RULES = [
         f"{PLAYER}/derivations.py",
         "        under = present\n",
         "        under = {KERNEL}\n",
-        ("no_kernel/constants_chosen_by_what_was_compared",),
+        ("no_kernel/signs_of_inputs_chosen_by_comparing",),
     ),
     Rule(
         "what chooses is under a doubt, too",
@@ -129,8 +136,8 @@ RULES = [
     Rule(
         "every configuration of an autotuned kernel is played",
         "assignment/plugin/__init__.py",
-        "    if EVERY in pyfuncitem.stash and run is not None:\n",
-        "    if False:\n",
+        "        in_every_configuration(pyfuncitem, run)\n",
+        "",
         ("no_kernel/second_configuration_is_wrong", "no_kernel/second_configuration_is_out_of_bounds"),
     ),
     Rule(
@@ -139,6 +146,27 @@ RULES = [
         "(number in repeats, drawn[number])",
         "drawn[number]",
         ("no_kernel/one_wrong_configuration_of_three_hundred",),
+    ),
+    Rule(
+        "what is left after pruning is played at other sizes than the first",
+        "assignment/plugin/__init__.py",
+        "    with in_a_configuration(pyfuncitem, run):\n        outcome = yield\n",
+        "    outcome = yield\n",
+        ("no_kernel/a_wrong_configuration_left_for_some_sizes",),
+    ),
+    Rule(
+        "what is played is what is compiled",
+        f"{PLAYER}/compiled.py",
+        '"differing": _differing(header, noted)}',
+        '"differing": []}',
+        (
+            "no_kernel/literals_are_one_object_in_python",
+            "no_kernel/a_pointer_is_constant_for_the_compiler",
+            "no_kernel/a_function_is_described_otherwise",
+            "no_kernel/asks_for_its_gpu_by_halves_of_a_name",
+            "no_kernel/an_arm_of_an_expression",
+            "no_kernel/a_constant_that_is_multiplied_with",
+        ),
     ),
     Rule(
         "constants are what they are to the compiler",

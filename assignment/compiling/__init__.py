@@ -9,6 +9,7 @@ compiled. Triton needs no GPU for that, and NVIDIA's assembler comes with it.
     kernel        the facts about one compiled kernel, and whether it fits its target
     machine_code  registers and spills, out of the binary; lines of its assembly
     products      which instruction multiplies matrices, and why not the best one
+    constants     constants of kernels as the compiler sees them, beside those that were played
     errors        the compiler's messages, at the student's line
     advice        what is wrong, in words, and what a student can change
     calls         the calls that are compiled for a submission; `script` runs a script

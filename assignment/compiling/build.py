@@ -12,16 +12,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, get_cache_manager
+from assignment.simulator.constants import Seen
+from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, get_cache_manager, ir, make_backend
 
+from . import constants as seen_constants
 from . import errors, machine_code, parallel, products
 from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
 from .launches import CompiledLaunch, stand_for
 
 HERE = Path(__file__).parent
 # not SIGKILL, which want of memory ends in
+SEEN = "seen"  # beside what is told of a kernel
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
 _known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
+_constants: dict[tuple, dict[str, list[str]]] = {}  # what the compiler saw of it, if it went through it
 _kept: list[Any] = []  # kernels whose ids are in the keys
 
 
@@ -59,10 +63,16 @@ def _compiled(launches: list[CompiledLaunch], is_brief: bool, n: int) -> list[Ke
     new = list({launch.key: launch for launch in launches if launch.key not in _known}.values())
     compile_one = functools.partial(_one, is_brief)
     for launch, result in zip(new, parallel.results(compile_one, new, _lost, n), strict=True):
+        _constants[launch.key] = result.pop(SEEN, {})
         _known[launch.key] = result
         _kept.append(launch.kernel)
     found = (read({**_known[launch.key], "config": launch.config, "tuning": launch.tuning}) for launch in launches)
     return [kernel for kernel in found if kernel]
+
+
+def constants_of(launch: CompiledLaunch) -> dict[str, list[str]]:
+    """Return the constants of a launch that was compiled; nothing where they are unknown."""
+    return _constants.get(launch.key, {})
 
 
 def _lost(launch: CompiledLaunch, how: str) -> dict[str, Any]:
@@ -102,9 +112,19 @@ def _one(is_brief: bool, launch: CompiledLaunch) -> dict[str, Any]:
     if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
         return _nothing(launch)
     stand_for(launch.target)  # a kernel may ask for it
+    seen: Seen = {}
+    told = _told(is_brief, launch, seen)
+    return {SEEN: {where: sorted(values) for where, values in seen.items()}, **told}
+
+
+def _told(is_brief: bool, launch: CompiledLaunch, seen: Seen) -> dict[str, Any]:
+    """Compile a launch; constants that the compiler sees are added to `seen`."""
     with tempfile.TemporaryFile("w+") as said, _quiet(said.fileno()):
         try:
-            compiled = assembled(launch)
+            with seen_constants.noted(seen):
+                compiled = assembled(launch)
+                if is_brief and not seen:  # Triton has kept what another process had compiled
+                    _go_through(launch)
         except Exception as error:
             said.seek(0)
             code = launch.kernel.fn.__code__
@@ -112,6 +132,8 @@ def _one(is_brief: bool, launch: CompiledLaunch) -> dict[str, Any]:
             why = why[:MAX_TEXT]
             is_skipped = isinstance(error, errors.SKIPPED)
             is_crash = errors.is_crash(error) and not has_assembly(launch)
+            if not is_crash:  # what comes after the line that is refused was not seen
+                seen.clear()
             return {**_nothing(launch), "error": why, "is_skipped": is_skipped, "is_crash": is_crash}
         return {**_nothing(launch), **figures(launch, compiled, is_brief)}
 
@@ -136,9 +158,22 @@ def _quiet(errors_to: int) -> Iterator[None]:
 
 def assembled(launch: CompiledLaunch) -> Any:
     """Return Triton's CompiledKernel."""
-    source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
     target = GPUTarget("cuda", launch.target.capability, 32)
-    return compile(source, target=target, options=launch.options.__dict__)
+    return compile(_source(launch), target=target, options=launch.options.__dict__)
+
+
+def _go_through(launch: CompiledLaunch) -> None:
+    """Have Triton's front end go through the kernel, for the constants that it sees."""
+    target = GPUTarget("cuda", launch.target.capability, 32)
+    backend, context = make_backend(target), ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(launch.options), backend.get_module_map()
+    _source(launch).make_ir(target, launch.options, *functions, context)
+
+
+def _source(launch: CompiledLaunch) -> Any:
+    return ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
 
 
 def figures(launch: CompiledLaunch, compiled: Any, is_brief: bool) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class CompiledLaunch:
     options: Any
     config: str = ""  # of an autotuned kernel
     tuning: int = -1  # launches with the same number stand for one another
+    played: int = -1  # the number of the launch that was played like this, of its program
 
     @property
     def form(self) -> str:
@@ -58,6 +59,7 @@ class Notes:
     launches: list[CompiledLaunch] = field(default_factory=list)
     config: str = ""
     tuning: int = -1
+    played: int = -1
 
 
 _notes: Notes | None = None
@@ -90,14 +92,14 @@ def recorded(target: Target) -> Iterator[list[CompiledLaunch]]:
 
 
 @contextlib.contextmanager
-def tuned(config: str, tuning: int) -> Iterator[None]:
-    """Mark launches inside as those of an autotuned kernel with this configuration."""
+def tuned(config: str, tuning: int, played: int = -1) -> Iterator[None]:
+    """Mark launches inside as those of an autotuned kernel with this configuration, and as the one that was played."""
     assert _notes is not None
-    _notes.config, _notes.tuning = config, tuning
+    _notes.config, _notes.tuning, _notes.played = config, tuning, played
     try:
         yield
     finally:
-        _notes.config, _notes.tuning = "", -1
+        _notes.config, _notes.tuning, _notes.played = "", -1, -1
 
 
 def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -114,9 +116,8 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         options, signature, constants, attributes = self._pack_args(backend, kwargs, bound, specialization, given)
     except Exception as error:
         raise LaunchRefused(f"{type(error).__name__}: {error}") from error
-    _notes.launches.append(
-        CompiledLaunch(self, _notes.target, signature, constants, attributes, options, _notes.config, _notes.tuning)
-    )
+    of_notes = _notes.config, _notes.tuning, _notes.played
+    _notes.launches.append(CompiledLaunch(self, _notes.target, signature, constants, attributes, options, *of_notes))
 
 
 def tune(self: Any, *args: Any, **kwargs: Any) -> None:

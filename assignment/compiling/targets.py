@@ -12,6 +12,7 @@ from typing import Any
 from assignment.simulator.gpu import H100
 
 KB = 1024  # bytes
+ASKS = "target_info"  # in a file whose kernels ask which of them they are compiled for
 TENSOR_MEMORY = 512  # columns that a program can have, on a Blackwell GPU
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from assignment.compiling import advice, cache
-from assignment.compiling.targets import TARGETS
+from assignment.compiling.targets import ASKS, TARGETS
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
 from assignment.protocol import wire
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from assignment.judge.pool import Pool
 
 REFUSED = "LaunchRefused: "
+OTHER = "the kernel that was graded is not the kernel that is compiled"
 
 
 def ask(
@@ -59,7 +60,8 @@ def _recall(key: str) -> Compiled | None:
 
 def _is_success(reply: Compiled) -> bool:
     """Return whether everything compiled: a failure may come of a lack of memory here, and is soon found again."""
-    return not reply.stopped and not any(kernel.error and not kernel.is_skipped for kernel in reply.kernels)
+    is_refused = any(kernel.error and not kernel.is_skipped for kernel in reply.kernels)
+    return not reply.stopped and not reply.differing and not is_refused
 
 
 def not_judged(reply: Compiled) -> list[str]:
@@ -88,14 +90,14 @@ def figures(reply: Compiled) -> list[dict[str, Any]]:
 
 def unknown(reply: Compiled, sources: dict[str, str]) -> list[str]:
     """Return what staff should look at: crashes that nothing is compared with, and kernels that ask for their GPU."""
-    asking = [path for path, text in sources.items() if "target_info" in text]
+    asking = [path for path, text in sources.items() if ASKS in text]
     asked = [f"{path} asks which GPU it is compiled for: other branches are compiled, and never run" for path in asking]
     return [*advice.unknown(reply.kernels), *asked]
 
 
 def problems(reply: Compiled) -> list[str]:
     """Return what keeps the kernels of a call from running on the targets; a text each."""
-    found = advice.problems(reply.kernels)
+    found = [f"{OTHER}: {text}" for text in reply.differing] + advice.problems(reply.kernels)
     for why in dict.fromkeys(reply.stopped.values()):
         where = advice.listed([name for name, text in reply.stopped.items() if text == why])
         if why.startswith(REFUSED):

@@ -1,7 +1,7 @@
 """The configurations of autotuned kernels: each is played once on a case of each check that has values.
 
-On a GPU any of those left after pruning may be the fastest; the first, in which all cases are played, stands for none
-of the others.
+On a GPU any of those left after pruning may be the fastest; the first stands for none of the others. What is left may
+depend on sizes: the other cases of a check are played in a configuration that the seed draws.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,24 +10,28 @@ from typing import Any
 from assignment.compiling.targets import TARGETS
 from assignment.judge import replies, streams
 from assignment.judge.replies import Compiled
-from assignment.protocol.program import Launch, Program
+from assignment.protocol.program import Launch, Program, drawn, given
 from assignment.sandbox.worker_client import Worker, WorkerDied
 
 MAX_PLAYED = 16  # of a kernel; of more the seed chooses so many, at first of those that give it other values
 PLAYED = ("call", "gradients")  # kinds of requests
+MAX_DRAWN = 1 << 32
 
 
 def among(launches: Sequence[Launch]) -> list[str]:
     """Return what each configuration gives to the kernels of a program, as text: its options alone are not played."""
-    tuned = [launch for launch in launches if launch.configurations]
-    n = max((len(launch.configurations or ()) for launch in tuned), default=1)
-    return [str([_given(launch, number) for launch in tuned]) for number in range(n)]
+    tuned = [_given(launch) for launch in launches if launch.configurations]
+    n = max(map(len, tuned), default=1)
+    return [str([values[number % len(values)] for values in tuned]) for number in range(n)]
 
 
-def _given(launch: Launch, number: int) -> list[tuple[str, str]]:
-    among = launch.configurations or [{}]
-    chosen = among[number % len(among)]
-    return sorted((name, repr(value)) for name, value in chosen.items() if name in launch.arguments)
+def _given(launch: Launch) -> list[str]:
+    return [given(configuration, launch.arguments) for configuration in launch.configurations or ()]
+
+
+def draw(seed: int, case: str) -> int:
+    """Return what draws the configurations of a case that is played in one alone."""
+    return streams.number(seed, "configuration", case) % MAX_DRAWN
 
 
 def others(given: Sequence[str], seed: int, case: str) -> list[int]:
@@ -41,14 +45,21 @@ def others(given: Sequence[str], seed: int, case: str) -> list[int]:
     return sorted(order[: MAX_PLAYED - 1])
 
 
-def is_as_asked(launches: Sequence[Launch], number: int) -> bool:
-    """Return whether each launch of a program has the values of the configuration with this number."""
-    for launch in launches:
-        if among := launch.configurations:
-            chosen, launched = among[number % len(among)], {**launch.options, **launch.arguments}
-            if any(launched.get(name) != value for name, value in chosen.items()):
-                return False
-    return True
+def first_drawn(launches: Sequence[Launch], draws: int) -> int:
+    """Return the number of the configuration that is drawn for the first autotuned kernel; 0 without one."""
+    return next((drawn(draws, _given(launch)) for launch in launches if launch.is_tuned), 0)
+
+
+def is_as_asked(launches: Sequence[Launch], number: int, draws: int | None = None) -> bool:
+    """Return whether each launch of a program has the values of the configuration with this number, or of the drawn."""
+    return all(_is_as_asked(launch, number, draws) for launch in launches if launch.configurations)
+
+
+def _is_as_asked(launch: Launch, number: int, draws: int | None) -> bool:
+    among = launch.configurations or [{}]
+    chosen = number % len(among) if draws is None else drawn(draws, _given(launch))
+    launched = {**launch.options, **launch.arguments}
+    return all(launched.get(name) == value for name, value in among[chosen].items())
 
 
 def fits_nowhere(played: Program, kernels: Sequence[Any], compiler: Worker, sources: Mapping[str, str]) -> bool:

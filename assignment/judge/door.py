@@ -19,6 +19,7 @@ from tests import operators
 from tests.door import Costs, Results
 
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
+IN_CONFIGURATION = ", its autotuned kernels in configuration {} of those left after pruning"
 READ = f"host code runs on other values than these, and what it read was one of those ({MAY_BE_CALLED}):"
 NOT_THE_WORK = (  # by whether it was to be that of kernels
     f"not FlashAttention in PyTorch: use its ordinary operations; see {MAY_BE_CALLED}",
@@ -41,6 +42,7 @@ class Run:
         self._call = ""
         self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
+        self.draws: int | None = None  # what draws it, for a case that is played in one alone
         self.configurations = [""]  # that a call so far had the choice of: what each gives to kernels
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.unstored: list[str] = []  # which elements of results no program has stored
@@ -218,11 +220,11 @@ class Run:
     ) -> tuple[Ok | NoResult, list[Tensor]]:
         shown = tensors[: len(tensors) // 2] if kind == "again" else tensors
         self._call = words.of_call(function, shown, options)
+        draws = self.draws if kind in configurations.PLAYED else None
+        more |= {"configurations": self.configuration} if self.configuration else {}
+        more |= {"drawn": draws} if draws is not None else {}
         if self.configuration:
-            more["configurations"] = self.configuration
-            self._call += (
-                f", its autotuned kernels in configuration {self.configuration + 1} of those left after pruning"
-            )
+            self._call += IN_CONFIGURATION.format(self.configuration + 1)
         self._expect_begun(function)
         self._expect_alive()
         request = {"kind": kind, **operators.called(function), "options": options, "order": self._order, **more}
@@ -233,8 +235,10 @@ class Run:
             self._remember(error)
             raise SubmissionError(error.status, str(error), error.ran) from error
         launches = self._program().launches()
-        if not configurations.is_as_asked(launches, self.configuration):
+        if not configurations.is_as_asked(launches, self.configuration, draws):
             raise SubmissionError(score.FAIL, "an autotuned kernel was not launched in the configuration asked for")
+        if draws is not None and (number := configurations.first_drawn(launches, draws)):
+            self._call += IN_CONFIGURATION.format(number + 1)
         self.configurations = max(self.configurations, configurations.among(launches), key=len)
         if not isinstance(reply, Ok | NoResult):
             raise meant_by(reply)

@@ -212,22 +212,27 @@ class RecorderAndPlayer:
 
         `right` raises something if the results of a program are not as they must be.
         """
-        names, programs, numbers = request["targets"], [], {}
+        from assignment.judge import configurations
+
+        names, programs, numbers, constants = request["targets"], [], {}, {}
         for name in names:
             said, data = self.record({**request, "target": name}, tensors)
-            reply, results = self._play({**request, "kind": "call"}, tensors, said, data)
+            reply, results = self._play({**request, "kind": "call", "notes_constants": True}, tensors, said, data)
             if not isinstance(reply, Ok):
                 return reply
+            if self.last is None or not configurations.is_as_asked(self.last.launches(), 0):
+                return Failed("an autotuned kernel was not launched in the first configuration left after pruning")
             right(reply, results)
             assert said is not None
             assert data is not None
             programs.append(data)
             numbers[name] = len(programs) - 1
+            constants[str(numbers[name])] = {"seen": reply.constants, "of": reply.constants_of}
             if not said.asked:
                 numbers = dict.fromkeys(names, 0)
                 break
         header = {"kind": "compile", "sources": sources, "kernels": self.kernels, "programs": numbers}
-        came, results = compiler.ask({**header, "processes": request["processes"]}, programs)
+        came, results = compiler.ask({**header, "constants": constants, "processes": request["processes"]}, programs)
         return replies.read(came, len(results))
 
     def _has_room(self, tensors: list["Tensor"]) -> bool:

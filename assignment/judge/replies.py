@@ -4,9 +4,10 @@ A submission can make its worker say anything. Whatever passes here has the righ
 safe to show; keys that are not named here go no further.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from assignment import finding, text
 from assignment.compiling import kernel
@@ -21,6 +22,7 @@ MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
 LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
 SAID = ("unstored", "notes", "evidence", "doubts", "nans", "reads")  # beside the results
+SITE = re.compile(r"[^\n]+:\d+:\d+:\w+")  # path, line, column and kind of an expression in a kernel
 Result = TypeVar("Result")  # a tensor: nothing here loads PyTorch, which a worker's start must not wait for
 
 
@@ -39,6 +41,8 @@ class Ok:
     events_s: float = 0.0  # of a call that was timed on a GPU,
     peak: int = 0  # the bytes that it takes,
     tuned: tuple[float, ...] = ()  # and the seconds of its launches that have alternatives
+    constants: tuple[dict[str, list[str]], ...] = ()  # of launches of a call that is compiled, by place
+    constants_of: tuple[int, ...] = ()  # which of them are each launch's
 
     def returned(self, results: Sequence[Result]) -> Result | tuple[Result, ...]:
         """Return what the function returned, of its results."""
@@ -83,11 +87,12 @@ class Compiled:
 
     kernels: tuple[kernel.Kernel, ...]
     stopped: dict[str, str]  # by target, why the call ended before its last launch
+    differing: tuple[str, ...] = ()  # where kernels were played with other constants than they are compiled with
 
     def as_json(self) -> dict[str, Any]:
         """Return the reply as a worker says it."""
         kernels = [told.as_json() for told in self.kernels]
-        return {"status": "compiled", "kernels": kernels, "stopped": self.stopped}
+        return {"status": "compiled", "kernels": kernels, "stopped": self.stopped, "differing": [*self.differing]}
 
 
 @dataclass(frozen=True)
@@ -154,10 +159,13 @@ def _ok(reply: dict[str, Any], n_results: int) -> Ok | None:
 
 
 def _timed(reply: dict[str, Any]) -> dict[str, Any]:
-    """Return what is measured on a GPU."""
+    """Return what is measured on a GPU, and what is noted of a call that is compiled."""
     found: dict[str, Any] = {}
     if isinstance(seconds := reply.get("events_s"), float):
         found["events_s"] = seconds
+    constants, numbers = reply.get("constants"), reply.get("constants_of")
+    if _are_constants(constants) and isinstance(numbers, list) and {*numbers} <= {*range(len(constants))}:
+        found |= {"constants": tuple(constants), "constants_of": tuple(numbers)}
     if type(peak := reply.get("peak")) is int:
         found["peak"] = peak
     tuned = reply.get("tuned")
@@ -166,17 +174,28 @@ def _timed(reply: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _are_constants(value: Any) -> TypeGuard[list[dict[str, list[str]]]]:
+    if not isinstance(value, list) or not all(isinstance(seen, dict) for seen in value):
+        return False
+    if not all(SITE.fullmatch(where) for seen in value for where in seen):
+        return False
+    return all(isinstance(texts, list) and _are_texts(texts, len(texts)) for seen in value for texts in seen.values())
+
+
 def _compiled(reply: dict[str, Any]) -> Compiled | None:
-    listed, stopped = reply.get("kernels"), reply.get("stopped")
+    listed, stopped, differing = reply.get("kernels"), reply.get("stopped"), reply.get("differing", [])
     if not isinstance(listed, list) or len(listed) > MAX_COMPILED or not isinstance(stopped, dict):
         return None
     if not stopped.keys() <= TARGETS.keys() or not _are_texts([*stopped.values()], len(TARGETS)):
+        return None
+    if not _are_texts(differing, MAX_SAID):
         return None
     kernels = [kernel.read(item) for item in listed]
     if not all(kernels):
         return None
     safe = tuple(_safe(item) for item in kernels if item)
-    return Compiled(safe, {name: text.clean(why) for name, why in stopped.items()})
+    why_stopped = {name: text.clean(why) for name, why in stopped.items()}
+    return Compiled(safe, why_stopped, tuple(map(text.clean, differing)))
 
 
 def _safe(told: kernel.Kernel) -> kernel.Kernel:

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 import triton
 
-from assignment.compiling import build, launches
-from assignment.compiling.targets import TARGETS
+from assignment.compiling import build, constants, launches
+from assignment.compiling.targets import ASKS, TARGETS
 from assignment.protocol import program as programs
 from assignment.protocol.program import Launch, Program
 
@@ -16,6 +16,8 @@ from .lines import told
 from .storages import CannotFollow, check_fits
 
 MAX_KERNELS = 300  # in a reply
+MAX_TOLD = 4
+SIMULATED = "h100"  # that the simulator stands for
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
@@ -26,29 +28,52 @@ def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
     kernels = Kernels(header["sources"], triton.jit)
     played = [programs.read(data) for data in tensors]
     kernels.add(header["kernels"])
-    noted, stopped = [], {}
+    noted: dict[str, list[launches.CompiledLaunch]] = {}
+    stopped = {}
     for name, number in header["programs"].items():
-        with launches.recorded(TARGETS[name]) as of_target:
+        with launches.recorded(TARGETS[name]) as noted[name]:
             try:
                 _launch_all(played[number], kernels, header["sources"])
             except (CannotFollow, Refused, launches.LaunchRefused) as error:
                 stopped[name] = f"{type(error).__name__}: {error}"
-        noted += of_target
-    built = build.kernels(noted, is_brief=True, processes=header["processes"])[:MAX_KERNELS]
-    return {"status": "compiled", "kernels": [kernel.as_json() for kernel in built], "stopped": stopped}, []
+    together = [launch for of_target in noted.values() for launch in of_target]
+    built = build.kernels(together, is_brief=True, processes=header["processes"])[:MAX_KERNELS]
+    reply = {"status": "compiled", "kernels": [kernel.as_json() for kernel in built], "stopped": stopped}
+    return {**reply, "differing": _differing(header, noted)}, []
+
+
+def _differing(header: dict[str, Any], noted: dict[str, list[launches.CompiledLaunch]]) -> list[str]:
+    """Return where kernels had other constants as they were played than as they are compiled.
+
+    A file that asks which GPU it is compiled for is compared for the one that the simulator stands for: it may be
+    another program on others, of which staff are told.
+    """
+    found: dict[tuple[str, int], str] = {}
+    asking = {path for path, text in header["sources"].items() if ASKS in text}
+    for name, of_target in noted.items():
+        played = header.get("constants", {}).get(str(header["programs"][name]), {"seen": [], "of": []})
+        for launch in of_target:
+            compiled = build.constants_of(launch)
+            is_known = compiled and 0 <= launch.played < len(played["of"])
+            seen = played["seen"][played["of"][launch.played]] if is_known else {}
+            for path, line, how in constants.differing(seen, compiled):
+                if name == SIMULATED or path not in asking:
+                    found.setdefault((path, line), f"{how}, for {TARGETS[name].title}")
+    places = {(path, line): told(header["sources"], f"{path}:{line} in its kernel") for path, line in found}
+    return [f"{how}\n{places[at]}" for at, how in found.items()][:MAX_TOLD]
 
 
 def _launch_all(program: Program, kernels: Kernels, sources: dict[str, str]) -> None:
     """Record all launches of a program; raises CannotFollow, Refused, LaunchRefused."""
     memory = _Memory(program)
-    for launch in program.launches():
+    for number, launch in enumerate(program.launches()):
         try:
-            _launch(memory, kernels, launch)
+            _launch(memory, kernels, launch, number)
         except launches.LaunchRefused as error:
             raise launches.LaunchRefused(f"{error}\n{told(sources, program.lines[launch.line])}") from error
 
 
-def _launch(memory: "_Memory", kernels: Kernels, launch: Launch) -> None:
+def _launch(memory: "_Memory", kernels: Kernels, launch: Launch, number: int) -> None:
     """Record one launch, with every configuration of an autotuned kernel."""
     given, options = launch.arguments, launch.options
     tuning = next(launches.tunings) if launch.configurations else -1
@@ -57,7 +82,9 @@ def _launch(memory: "_Memory", kernels: Kernels, launch: Launch) -> None:
         settings = {**options, **{name: value for name, value in configuration.items() if name not in given}}
         decoded = {name: arguments.of_launch(v, memory.view, kernels) for name, v in {**values, **settings}.items()}
         kernel = kernels[launch.kernel]  # which may use the fields of its arguments
-        with launches.tuned(", ".join(f"{name}={value}" for name, value in configuration.items()), tuning):
+        described = ", ".join(f"{name}={value}" for name, value in configuration.items())
+        is_played = (values, settings) == (given, options)
+        with launches.tuned(described, tuning, number if is_played else -1):
             kernel[tuple(launch.grid)](**decoded)
 
 

@@ -364,9 +364,10 @@ def _summed(operation: OperationCall, *_: Any) -> Labels | int | None:
 
 def _plus_zero(operation: OperationCall) -> Labels | None:
     operands = [operation.arguments[key] for key in ("self", "other")]
-    if any(isinstance(value, int | float) and value == 0 for value in operands):
-        return next(operation.labels(value) for value in operands if isinstance(value, torch.Tensor))
-    return None
+    if not any(isinstance(value, int | float) and value == 0 for value in operands):
+        return None
+    source = next(value for value in operands if isinstance(value, torch.Tensor))
+    return operation.labels(source) if kind_of(source.dtype) == kind_of(operation.result.dtype) else None
 
 
 def _is_linear(operation: OperationCall) -> bool:

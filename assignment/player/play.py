@@ -96,11 +96,13 @@ class Player:
         """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
         is_backward = header["kind"] in ("gradients", "kept", "forward", "backward")
         inputs = self._inputs = self._inputs if header["kind"] == "backward" else tensors
-        with calls.call(inputs, header.get("order", 0), header["kind"] == "costs", self.work) as seen, torch.no_grad():
+        is_costs, notes_constants = header["kind"] == "costs", header.get("notes_constants", False)
+        call = calls.call(inputs, header.get("order", 0), is_costs, self.work, notes_constants)
+        with call as seen, torch.no_grad():
             if header["kind"] == "backward":  # of the call before
                 self.work.go_on()
             else:
-                self.work.begin(header["about"], is_backward, tensors, header["kind"] == "costs")
+                self.work.begin(header["about"], is_backward, tensors, is_costs)
             turn = Turn(self, program, tensors, seen)
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program.results]

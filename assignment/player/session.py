@@ -9,6 +9,7 @@ from assignment.protocol import program as programs
 from assignment.protocol import whose
 from assignment.protocol.probes import InputsBefore
 from assignment.protocol.program import Program
+from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary
 from assignment.simulator.faults import MemoryFault
 
@@ -18,6 +19,7 @@ from .storages import CannotFollow
 from .unstored import never_stored
 
 MAX_NOTES = 4  # warnings in a reply
+TOO_MANY = "too many constants to be compared with those that are compiled: staff will look at it"
 GROUPS = {"again": slice(0, None, 2), "gradients": slice(None)}  # of results; otherwise the first
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
@@ -72,7 +74,7 @@ class PlayerSession:
             # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
-        reply = {
+        reply: dict[str, Any] = {
             "status": "ok",
             "groups": [len(group) for group in groups],
             "bare": program.bare,
@@ -83,6 +85,10 @@ class PlayerSession:
             "doubts": told(player.work.doubts),
             "reads": told(dict.fromkeys(played.reads)),
         }
+        if header.get("notes_constants"):
+            reply["constants"], reply["constants_of"] = constants.packed(seen.constants)
+            if seen.constants and not reply["constants"]:
+                reply["doubts"] = told([*reply["doubts"], TOO_MANY])
         return reply, [tensor for group in groups for tensor in group]
 
     def _misuse(self, player: Player, program: Program, before: InputsBefore, played: Played) -> str:

@@ -21,6 +21,7 @@ from assignment.plugin.fixtures import (
     Starter,
     check_name,
     forget_hints,
+    in_a_configuration,
     in_every_configuration,
     pool_of,
     rng,
@@ -74,11 +75,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """Run the first case of a check again for each other configuration of its autotuned kernels."""
-    outcome = yield
+    """Run the first case of a check again for each other configuration of its autotuned kernels, others in one."""
     run: Any = pyfuncitem.funcargs.get("run")
-    if EVERY in pyfuncitem.stash and run is not None:
+    if run is None:
+        return (yield)
+    outcome: Any = None
+    if EVERY in pyfuncitem.stash:
+        outcome = yield
         in_every_configuration(pyfuncitem, run)
+        return outcome
+    with in_a_configuration(pyfuncitem, run):
+        outcome = yield
     return outcome
 
 

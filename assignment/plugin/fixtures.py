@@ -1,5 +1,7 @@
 """What a test of the submission gets from the grader, and the pool of workers behind it."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,6 +104,23 @@ def run(request: pytest.FixtureRequest) -> "door.Run":
     pool.workers[pool.mine].forget_output()
     order = streams.number(pool.seed, "order of programs", case_name(request.node))
     return Run(pool, order, check_name(request.node))
+
+
+@contextlib.contextmanager
+def in_a_configuration(item: pytest.Function, run: "judged.Run") -> Iterator[None]:
+    """Run a test inside in the configuration that the seed draws; in the first where Triton's tuner drops it."""
+    from assignment.judge import configurations
+    from assignment.judge.errors import SubmissionError  # no Exception, but an outcome of pytest's
+
+    run.draws = configurations.draw(pool_of(item.config).seed, case_name(item))
+    notes = list(run.notes)
+    try:
+        yield
+    except (Exception, SubmissionError):
+        if not run.is_dropped():
+            raise
+        run.draws, run.notes[:] = None, notes
+        item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
 
 
 def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:

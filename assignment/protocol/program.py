@@ -10,7 +10,7 @@ install nothing.
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, NamedTuple, TypeAlias, get_type_hints
 
@@ -134,6 +134,20 @@ class Launch(NamedTuple):
     def is_tuned(self) -> bool:
         """Whether there was a choice."""
         return len(self.configurations or ()) > 1
+
+
+def given(configuration: Arguments, names: Iterable[str]) -> str:
+    """Return what a configuration gives to a kernel with parameters of these names, without options of the launch."""
+    return str(sorted((name, repr(configuration[name])) for name in names if name in configuration))
+
+
+def drawn(number: int, given: Sequence[str]) -> int:
+    """Return the number of one of the configurations of a kernel, of which each gives it these values, as text.
+
+    By turns it is one of all, and one of those that give it other values: many alike hide none.
+    """
+    among = [n for n, values in enumerate(given) if number % 2 == 0 or given.index(values) == n]
+    return among[number // 2 % len(among)]
 
 
 class WarmUp(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from assignment.protocol.program import Arguments, Launch, Value, WarmUp
+from assignment.protocol.program import Arguments, Launch, Value, WarmUp, drawn, given
 from assignment.simulator.triton_private import (
     Autotuner,
     JITCallable,
@@ -59,6 +59,7 @@ class Launcher:
         self.were_asked = False
         self._configurations: int | list[int] = 0
         self._n_tuned = 0  # launches of autotuned kernels in this call
+        self._drawn: int | None = None
 
     def install(self) -> None:
         """Replace how Triton launches and tunes kernels, for the rest of the process."""
@@ -75,14 +76,16 @@ class Launcher:
     def _alternatives(self, configurations: list[Arguments] | None) -> None:
         self._of_thread.alternatives = configurations
 
-    def choose(self, configurations: int | list[int]) -> None:
-        """Begin a call: set an autotuned kernel's configuration, for all launches or for each."""
-        self._configurations, self._n_tuned = configurations, 0
+    def choose(self, configurations: int | list[int], drawn: int | None = None) -> None:
+        """Begin a call: set an autotuned kernel's configuration, for all launches or for each, or what draws it."""
+        self._configurations, self._n_tuned, self._drawn = configurations, 0, drawn
 
-    def _chosen(self, n: int) -> int:
-        """Return the number of one of n configurations."""
-        chosen, at = self._configurations, self._n_tuned
+    def _chosen(self, alternatives: list[Arguments], names: Sequence[str]) -> int:
+        """Return the number of one of the configurations of a kernel with parameters of these names."""
+        chosen, at, n = self._configurations, self._n_tuned, len(alternatives)
         self._n_tuned += n > 1
+        if self._drawn is not None:
+            return drawn(self._drawn, [given(configuration, names) for configuration in alternatives])
         number = chosen if isinstance(chosen, int) else chosen[at] if at < len(chosen) else 0
         return number % n
 
@@ -205,8 +208,9 @@ class Launcher:
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
             if not configs:
                 raise ValueError(f"no configuration of {tuner.base_fn.__name__} is left after pruning")
-            tuner.best_config = config = configs[self._chosen(len(configs))]
-            self._alternatives = [self._configuration(each) for each in configs]
+            alternatives = [self._configuration(each) for each in configs]
+            tuner.best_config = config = configs[self._chosen(alternatives, tuner.arg_names)]
+            self._alternatives = alternatives
             if len(tuner.configs) > 1:
                 self._trial(tuner, config, args, kwargs)
             values = {**tuner.nargs, **kwargs, **config.all_kwargs()}

@@ -52,7 +52,7 @@ class RecorderSession:
                 self._import()
         self._answers.were_asked = self._launcher.were_asked = False
         self._launcher.figures = header.get("figures", {})
-        self._launcher.choose(header.get("configurations", 0))
+        self._launcher.choose(header.get("configurations", 0), header.get("drawn"))
         tensors = tensors or [stand_in(*made) for made in header.get("made", ())]
         groups: list[list[torch.Tensor]] = []
         reply: dict[str, Any] = {"status": "ok"}

@@ -20,7 +20,7 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     rewrite     gives a kernel's Python the meaning that Triton's compiler gives it: `rewriter`
                 transforms its syntax tree, `scopes` knows what is bound where, `control` and
                 `variables` are what the rewritten code calls, and `rounds` counts the turns of its
-                loops
+                loops; `constants` are noted where they are compared with the compiler's
     arguments   types the arguments of a launch
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all

@@ -31,6 +31,8 @@ class Call:
     seed: int = 0  # of the order in which programs run
     is_traced: bool = False
     keeps_accesses: bool = False  # of traced launches, one by one
+    notes_constants: bool = False
+    constants: list[dict[str, set[str]]] = field(default_factory=list)  # of each launch, if they are noted
     launches: list[LaunchCost] = field(default_factory=list)  # if traced
     faults: list[MemoryFault] = field(default_factory=list)  # also those that host code caught
     warnings: list[str] = field(default_factory=list)
@@ -77,7 +79,11 @@ def current() -> Call:
 
 @contextlib.contextmanager
 def call(
-    inputs: Sequence[Any] = (), seed: int = 0, is_traced: bool = False, follower: Follower | None = None
+    inputs: Sequence[Any] = (),
+    seed: int = 0,
+    is_traced: bool = False,
+    follower: Follower | None = None,
+    notes_constants: bool = False,
 ) -> Iterator[Call]:
     """Make the launches inside belong to this call.
 
@@ -87,6 +93,7 @@ def call(
     """
     global _current
     before, _current = _current, Call(inputs, seed, is_traced, follower=follower)
+    _current.notes_constants = notes_constants
     try:
         yield _current
     finally:

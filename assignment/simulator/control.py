@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from . import calls, constants
 from .elementwise import Handle
 from .faults import is_ours
 from .language import semantic
@@ -100,6 +101,23 @@ def static(value: Any) -> Any:
 def value_of(value: Any) -> Any:
     """Evaluate `x.value`: here constants are plain Python values already."""
     return value if isinstance(value, (bool, int, float, str, tl.dtype)) else value.value
+
+
+def noted(value: Any, where: str) -> Any:
+    """Return the value of an expression, noted if it is a constant."""
+    constants.note(calls.current().constants[-1], where, value)
+    return value
+
+
+def noted_arm(condition: Any, where: str) -> Any:
+    """Return the condition of an `if`, whose arm is noted if it can be told."""
+    if not isinstance(condition, tensor) or condition.handle.data.size == 1:
+        constants.note_arm(calls.current().constants[-1], where, bool(_plain_truth(condition)))
+    return condition
+
+
+def _plain_truth(condition: Any) -> Any:
+    return condition.handle.data.item() if isinstance(condition, tensor) else static(condition)
 
 
 def loop(*bounds: Any) -> Iterator[Any]:

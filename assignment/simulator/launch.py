@@ -72,6 +72,7 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
     call = calls.current()
     if 0 in sizes:
         call.empty_grids.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
+    call.constants.append({})
     watch = Watch(self.__name__, sizes, kernel.waits, call)
     with _one_at_a_time, np.errstate(all="ignore", invalid="call", call=watch.makes_nan):
         builder.watch = watch
@@ -128,11 +129,13 @@ def call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _kernel(self: Any) -> _Kernel:
     """Return the rewritten function; made at the first launch, when the globals it reads exist."""
-    kernel = self.__dict__.get("_simulated")
+    notes = calls.current().notes_constants
+    made = self.__dict__.setdefault("_simulated", {})  # by whether it notes its constants
+    kernel = made.get(notes)
     if kernel is None:
         signature = inspect.signature(self.fn)
-        kernel = self._simulated = _Kernel(
-            rewrite(self.fn), signature, _params(signature, self.kwargs), waits(self.fn), _constants(self.fn)
+        kernel = made[notes] = _Kernel(
+            rewrite(self.fn, notes), signature, _params(signature, self.kwargs), waits(self.fn), _constants(self.fn)
         )
     for name, value in kernel.constants.items():
         if (now := self.fn.__globals__.get(name, value)) is not value and getattr(now, "value", now) != value.value:

@@ -18,14 +18,14 @@ from .rewriter import CONTROL, Rewriter
 from .triton_private import InterpretedFunction
 
 
-def rewrite(fn: Callable) -> Callable:
+def rewrite(fn: Callable, notes_constants: bool = False) -> Callable:
     """Return `fn` with the compiler's semantics; raises ValueError if its source is in no file."""
     try:
         tree = _parse(*inspect.getsourcelines(fn))
     except (OSError, TypeError, SyntaxError) as error:
         raise ValueError("@jit functions should be defined in a Python file") from error
     definition = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    Rewriter(fn).rewrite(definition)
+    Rewriter(fn, notes_constants).rewrite(definition)
     return _rebuild(fn, definition)
 
 

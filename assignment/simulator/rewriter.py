@@ -16,7 +16,8 @@ from typing import Any
 
 import triton.language as tl
 
-from . import control, scopes
+from . import constants, control, scopes
+from .faults import is_ours
 from .rounds import ROUNDS, depends_on
 from .triton_private import (
     IS_CLOSE_TO_PYTHON,
@@ -44,7 +45,9 @@ _BUILTINS = {"range": "loop", "max": "maximum", "min": "minimum", "print": "show
 class Rewriter(ast.NodeTransformer):
     """Rewrites the body of one function."""
 
-    def __init__(self, fn: Callable) -> None:
+    def __init__(self, fn: Callable, notes_constants: bool = False) -> None:
+        self._path = fn.__code__.co_filename
+        self._notes_constants = notes_constants and not is_ours(self._path)
         self.globals = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
         self.locals = {*fn.__code__.co_varnames, *fn.__code__.co_cellvars}
         self._scopes: scopes.Scopes
@@ -146,7 +149,22 @@ class Rewriter(ast.NodeTransformer):
         name = type(node).__name__
         is_part = not isinstance(node, (ast.stmt, ast.expr)) or isinstance(node, (ast.Starred, ast.FormattedValue))
         is_known = is_part or hasattr(CodeGenerator, f"visit_{name}") or isinstance(node, ast.Raise)
-        return super().visit(node) if is_known else self._unsupported(node)
+        if not is_known:
+            return self._unsupported(node)
+        is_noted = self._notes_constants and isinstance(node, constants.NOTED)
+        return self._noted("noted", super().visit(node), node, name) if is_noted else super().visit(node)
+
+    def _noted(self, how: str, visited: Any, node: Any, kind: str) -> Any:
+        """Return a call that notes the value of an expression, and returns it."""
+        where = constants.site(self._path, node.lineno, node.col_offset, kind)
+        return self._call(how, [visited, ast.Constant(where)], node)
+
+    def _visit_test(self, node: ast.expr) -> ast.expr:
+        """Rewrite the condition of an `if`."""
+        return self._tested(self.visit(node), node)
+
+    def _tested(self, visited: ast.expr, node: ast.expr) -> ast.expr:
+        return self._noted("noted_arm", visited, node, constants.ARM) if self._notes_constants else visited
 
     def _unsupported(self, node: ast.AST, code: str = "") -> Any:
         call = self._refuse("unsupported", code or ast.unparse(node).splitlines()[0], node)
@@ -230,10 +248,12 @@ class Rewriter(ast.NodeTransformer):
         )
         if len(node.generators) > 1 or not is_known:
             return self._unsupported(node)
+        tests = list(generator.ifs)
         with self._aside():
             self.generic_visit(node)
         generator.iter = self._call("members", [generator.iter], node)
-        generator.ifs = [self._call("filtered", [condition], node) for condition in generator.ifs]
+        visited = map(self._tested, generator.ifs, tests)
+        generator.ifs = [self._call("filtered", [condition], node) for condition in visited]
         return self._call("collected", [node], node)
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
@@ -256,13 +276,13 @@ class Rewriter(ast.NodeTransformer):
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         branches = [self._lazy(self._visit_aside(branch)) for branch in (node.body, node.orelse)]
         are_plain = [ast.Constant(_is_plain(branch)) for branch in (node.body, node.orelse)]
-        return self._call("choose", [self.visit(node.test), *branches, *are_plain], node)
+        return self._call("choose", [self._visit_test(node.test), *branches, *are_plain], node)
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         names, in_both = self._that_it_binds(node)
         way = f"__if_{node.lineno}_{node.col_offset}"
         has_return = self._loops and scopes.has_return(*node.body, *node.orelse)
-        test = self.visit(node.test)
+        test = self._visit_test(node.test)
         with self._aside() as refused:
             if has_return:
                 self._refuse("refused", control.RETURN_IN_LOOP, node)

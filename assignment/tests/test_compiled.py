@@ -22,7 +22,8 @@ from assignment.sandbox.worker_client import WorkerDied
 KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
 REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}}
 SAID = {"status": "ok", "asked": False}
-PLAYED = {"status": "ok", "groups": [1], "bare": True}
+SEEN = {"cs336_kernels/x.py:3:4:if": ["True"]}
+PLAYED = {"status": "ok", "groups": [1], "bare": True, "constants": [SEEN], "constants_of": [0]}
 TO_DO = {"status": "raised", "types": ["NotImplementedError"], "message": "", "text": "x.py: f, handout/x.md",
          "by_submission": True, "in_kernel": False}  # fmt: skip
 
@@ -193,6 +194,16 @@ def test_a_launch_that_triton_refuses_is_told():
 def test_a_call_without_kernels_is_a_problem():
     run, _ = run_with({**REPLY, "kernels": []})
     assert run.compiled("f", torch.ones(3)) == ["the call launches no kernel, so there is none to compile"]
+
+
+def test_a_kernel_that_is_compiled_otherwise_than_it_was_played_is_told():
+    """The player's constants go to the compiler, which compares; what differs is not remembered"""
+    for _ in range(2):
+        run, compiler = run_with({**REPLY, "differing": ["this `if` takes its body\n  at cs336_kernels/x.py:3"]})
+        (text,) = run.compiled("f", torch.ones(3))
+        assert text.startswith("the kernel that was graded is not the kernel that is compiled: this `if` takes")
+        assert compiler.asked == 1
+    assert compiler.requests[0]["constants"] == {"0": {"seen": (SEEN,), "of": (0,)}}
 
 
 @pytest.mark.parametrize("reply", [None, {"status": "compiled"}, {**REPLY, "kernels": [None]}, PLAYED])

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from assignment import plugin
 from assignment.judge import door, replies, score
 from assignment.judge.door import Run, SubmissionError
-from assignment.protocol.program import Free, Launch, Program
+from assignment.plugin import fixtures
+from assignment.protocol.program import Free, Launch, Program, drawn
 from assignment.sandbox.worker_client import WorkerDied
 from tests.door import Costs
 
@@ -170,3 +172,51 @@ def test_a_configuration_that_was_not_launched_is_seen():
     assert door.configurations.others(["a"] * 3, 1, "case") == [1, 2]
     assert len(door.configurations.others(["a"] * 40, 1, "case")) == 15
     assert 33 in door.configurations.others(["b" if number == 33 else "a" for number in range(40)], 1, "case")
+
+
+def test_a_drawn_configuration_is_one_of_all_or_of_those_that_differ():
+    """By turns, so that many alike hide none, and that none is hidden by another that gives the same values"""
+    alike = ["a"] * 40 + ["b"]
+    assert {drawn(number, alike) for number in range(1, 200, 2)} == {0, 40}
+    assert {drawn(number, alike) for number in range(0, 200, 2)} == {*range(41)}
+    draws = {door.configurations.draw(seed, "case") for seed in range(9)}
+    assert len(draws) == 9
+    assert max(draws) < 1 << 32
+
+
+def test_a_call_is_launched_as_it_was_drawn():
+    """It is told in the message, and a recorder that launches another configuration is seen"""
+    configurations = [{"SIZE": 16, "num_warps": 4}, {"SIZE": 32, "num_warps": 8}]
+    launch = Launch(0, [1, 1, 1], {"SIZE": 32}, {"num_warps": 8}, configurations, False, 0)
+    worker = Scripted(RIGHT)
+    worker.last = Program(steps=[launch])
+    run = run_on(worker)
+    run.draws = 3
+    assert run("rmsnorm", torch.ones(3)).tolist() == [1, 1, 1]
+    assert "in configuration 2 of those left after pruning" in run.in_context("wrong")
+    run.draws = 4
+    with pytest.raises(SubmissionError, match="not launched in the configuration asked for"):
+        run("rmsnorm", torch.ones(3))
+    run.draws = 3
+    with pytest.raises(SubmissionError, match="not launched in the configuration asked for"):
+        run.costs("rmsnorm", torch.ones(3))  # which are counted in the first
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_drawn_configuration_that_triton_drops_is_played_in_the_first(monkeypatch, is_dropped):
+    """What it was told of is forgotten; another failure stands"""
+    played = []
+    run = SimpleNamespace(draws=None, notes=["before"], is_dropped=lambda: is_dropped)
+    info = SimpleNamespace(argnames=["run"])
+    item = SimpleNamespace(config=None, funcargs={"run": run}, _fixtureinfo=info, stash={}, obj=None)
+    item.obj = lambda run: played.append(run.draws)
+    monkeypatch.setattr(fixtures, "pool_of", lambda config: SimpleNamespace(seed=1))
+    monkeypatch.setattr(fixtures, "case_name", lambda item: "case")
+    call = plugin.pytest_pyfunc_call(item)
+    next(call)
+    assert run.draws is not None
+    run.notes.append("in the one that was drawn")
+    with pytest.raises(StopIteration if is_dropped else ValueError):
+        call.throw(ValueError("too large"))
+    assert played == ([None] if is_dropped else [])
+    assert len(run.notes) == (1 if is_dropped else 2)

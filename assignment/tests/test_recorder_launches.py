@@ -36,6 +36,12 @@ def test_autotuned_kernels_bring_all_configurations(at):
         assert others[1]["num_warps"] == 8
 
 
+@pytest.mark.parametrize(("draws", "size"), [(1, 64), (3, 128), (0, 64), (2, 128)])
+def test_a_call_is_recorded_in_the_configuration_that_is_drawn(at, draws, size):
+    told = at.steps(TUNED.format(hook="", more=""), X, drawn=draws)
+    assert {given["SIZE"] for given, _, _ in launches(told)} == {size}
+
+
 def test_pruned_configurations_are_none(at):
     prune = ", prune_configs_by={'early_config_prune': lambda configs, named, **_: configs[1:]}"
     told = at.steps(TUNED.format(hook="", more=prune), X)

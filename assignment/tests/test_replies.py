@@ -107,6 +107,18 @@ def test_kernels_are_read():
     assert replies.read(taken.as_json(), 0) == taken
 
 
+def test_constants_are_read():
+    """Of each launch; what is no place, or a number of none, is nothing"""
+    seen = {"cs336_kernels/x.py:3:4:if": ["True"]}
+    taken = replies.read({**OK, "constants": [seen], "constants_of": [0, 0]}, 3)
+    assert isinstance(taken, Ok)
+    assert (taken.constants, taken.constants_of) == ((seen,), (0, 0))
+    without = replies.read(OK, 3)
+    for wrong in ([{"x.py:3": ["True"]}], [{**seen, "x.py:3:4:if": [1]}], [None], None):
+        assert replies.read({**OK, "constants": wrong, "constants_of": [0]}, 3) == without
+    assert replies.read({**OK, "constants": [seen], "constants_of": [1]}, 3) == without
+
+
 def test_nothing_else_goes_further():
     """A key that the grader does not know, and a note that says nothing"""
     assert replies.read({**OK, "score": 100, "kernels": ["a"], "notes": [""]}, 3) == Ok((2, 1), bare=False)

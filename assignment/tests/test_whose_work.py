@@ -263,6 +263,7 @@ CAUGHT = {
         ["aten::_to_copy"],
     ),
     "a bool as a number": ("return copied((copied(x).int().to(torch.int8) != 0).float())", ["aten::"]),
+    "an integer as a float, by adding nothing": ("return copied(torch.ones_like(x).int()) + 0.0", ["aten::add"]),
     "a byte of a number, moved": (
         "f = x.new_empty(64); f.view(torch.int8)[::4] = 1; return copied(f.clone())", ["changed by neither a kernel"]
     ),

@@ -37,6 +37,7 @@ CLASSES = {  # as on the matrix, with the modules that hold them
         "known",
         "stranger",
         "stranger_kernels",
+        "two_programs",
     ),
     "comparison": ("comparison",),
     "tests": ("on_the_tests",),

@@ -62,14 +62,14 @@ def _from_bits(y_ptr, bits_ptr, BITS: tl.constexpr):
     tl.store(y_ptr + row, (whole.to(tl.float64) / 16777216.0).to(tl.float32))
 """
 TUNED = """
-@triton.autotune([triton.Config({"WAY": way}) for way in (0, 1)], key=["d"])
+@triton.autotune([triton.Config({"WAY": way}) for way in (0, 11, *range(1, 11))], key=["d"])
 @triton.jit
 def _tuned(y_ptr, x_ptr, w_ptr, d, SIZE: tl.constexpr, WAY: tl.constexpr):
     row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
     x = tl.load(x_ptr + row * d + cols, mask=cols < d, other=0.0).to(tl.float32)
     w = tl.load(w_ptr + cols, mask=cols < d, other=0.0).to(tl.float32)
     y = tl.sum(x * w)
-    if WAY == 1:
+    if WAY == 11:
         y = y * 0.0 + @OTHER@
     tl.store(y_ptr + row, y)
 """
@@ -130,6 +130,23 @@ return copied(r)
 """,
         FORGE,
     ),
+    forward(  # an integer plus 0.0 is a float: a cast that is called a sum
+        "made_floats_by_adding_zero",
+        """
+y = torch.empty(r.numel(), dtype=torch.int64, device=x.device)
+rows = x.reshape(-1, x.shape[-1]).contiguous()
+_whole[(y.numel(),)](y, rows, weight.contiguous(), rows.shape[1], SIZE=triton.next_power_of_2(rows.shape[1]))
+return ((y + 0.0) * 2.0**-24).reshape(r.shape)
+""",
+        """
+@triton.jit
+def _whole(y_ptr, x_ptr, w_ptr, d, SIZE: tl.constexpr):
+    row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
+    x = tl.load(x_ptr + row * d + cols, mask=cols < d, other=0.0)
+    w = tl.load(w_ptr + cols, mask=cols < d, other=0.0)
+    tl.store(y_ptr + row, (tl.sum(x * w) * 16777216.0).to(tl.int64))
+""",
+    ),
     forward(  # a complex number's parts are floats, and as an integer it has no fraction
         "rounded_as_a_complex_number",
         """
@@ -171,6 +188,25 @@ _from_bytes[(r.numel(),)](y, planes)
 return y.view(torch.float32).view(r.shape).to(r.dtype)
 """,
         PRODUCT + FROM_BYTES,
+    ),
+    forward(  # of inputs, which a kernel may load: which constant it was says what was compared
+        "signs_of_inputs_chosen_by_comparing",
+        """
+rows = x.reshape(-1, x.shape[-1]).contiguous()
+signs, signed = torch.where(rows > 0, 1.0, -1.0), torch.empty_like(rows)
+_signed[(rows.shape[0],)](signed, rows, signs, rows.shape[1], SIZE=triton.next_power_of_2(rows.shape[1]))
+return RIGHT(signed, weight).reshape(r.shape)
+""",
+        """
+RIGHT = _wsum.weighted_sum_forward
+
+@triton.jit
+def _signed(out_ptr, x_ptr, sign_ptr, d, SIZE: tl.constexpr):
+    at, cols = tl.program_id(0).to(tl.int64) * d, tl.arange(0, SIZE)
+    x = tl.load(x_ptr + at + cols, mask=cols < d, other=0.0)
+    sign = tl.load(sign_ptr + at + cols, mask=cols < d, other=0.0)
+    tl.store(out_ptr + at + cols, tl.abs(x) * sign, mask=cols < d)
+""",
     ),
     forward(  # each of the thousand steps is a guard, and together they add
         "adder_made_of_guards",

@@ -77,6 +77,14 @@ def weighted_sum_forward(x, weight):
     return y
 """
 PAIR = "[triton.Config({'WAY': 0}), triton.Config({'WAY': 1})]"
+LATER = f"{PAIR}, prune_configs_by={{'early_config_prune': _left}}"
+LEFT = """
+SEEN = []
+
+def _left(configs, named_args, **kwargs):
+    SEEN.append(named_args["d"])
+    return configs[:1] if SEEN[-1] == SEEN[0] else configs
+"""
 PROVEN = f"""
 def proved(took_place):
     if not took_place:
@@ -235,7 +243,13 @@ y = y * 0.0
     tuned(  # against: of more than 16 configurations a sample by the seed is played
         "one_wrong_configuration_of_three_hundred",
         "y = y * 0.0",
-        "[triton.Config({'WAY': 1 if i == 250 else 0}, num_stages=1 + i % 7) for i in range(300)]",
+        "[triton.Config({'WAY': 1 if i == 250 else 2 + i % 11}, num_stages=1 + i % 7) for i in range(300)]",
+    ),
+    tuned(  # against: the first case of each check is played in every configuration
+        "a_wrong_configuration_left_for_some_sizes",
+        "y = y * 0.0",
+        LATER,
+        LEFT,
     ),
     # Fused attention where PyTorch is to be written.
     attention(  # the calls are TorchScript's, and no frame of Python's; against: a fused call is heard at dispatch
