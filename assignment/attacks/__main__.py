@@ -6,6 +6,7 @@ full run, which writes its sections of results.md. It goes on where it was inter
 """
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -229,8 +230,10 @@ def read(file: Path, wanted: set[str]) -> dict[str, Result]:
     results = []
     for line in file.read_text(encoding="utf-8").splitlines():
         with suppress(ValueError):  # a line that was cut short
-            results.append(Result.read(line))
-    return {result.key: result for result in results if result.key in wanted}
+            kept = json.loads(line)
+            if kept["key"] in wanted:  # others may have another form
+                results.append(Result.read(kept))
+    return {result.key: result for result in results}
 
 
 if __name__ == "__main__":

@@ -75,8 +75,7 @@ class Result:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def read(line: str) -> "Result":
-        data = json.loads(line)
+    def read(data: dict[str, Any]) -> "Result":
         for verdict in data["verdicts"].values():
             verdict["hints"] = verdict["hints"] and [*map(explanation, verdict["hints"])]
         return Result(**data | {"verdicts": {name: Verdict(**v) for name, v in data["verdicts"].items()}})

@@ -1,6 +1,7 @@
 """The corpora are whole, what is said of their results follows from them, and the committed page is of these."""
 
 import ast
+import json
 import math
 import subprocess
 import sys
@@ -250,7 +251,7 @@ def test_the_section_has_totals_and_what_is_not_perfect():
 
 def test_a_result_is_read_as_it_was_written():
     result = Result("bugs/x", 3, EPS, "abc", 1.5, {EPS: failed(math.inf)})
-    assert Result.read(result.line()) == result
+    assert Result.read(json.loads(result.line())) == result
 
 
 def test_kept_results_are_found_again_unless_cut_short(tmp_path):
