@@ -13,7 +13,7 @@ Claims = Mapping[str, tuple[float, str] | None]  # by the end of a check's name;
 # Of the forward pass and of the backward one, each; {percent} is of a copy's speed.
 COMMON: dict[str, tuple[float, str]] = {
     "ragged": (0.5, "is right for every shape: no size is a multiple of a tile"),
-    "wide": (0.5, "takes rows wider than any block"),
+    "wide": (0.5, "takes rows of up to 20,000 columns"),
     "16_bit": (0.5, "takes bfloat16 and float16, and sums in float32"),
     "strides": (0.5, "reads its inputs through their strides, also of stride 0"),
     "offsets": (0.25, "has 64-bit offsets, for inputs that reach over 2³¹ elements"),

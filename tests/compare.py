@@ -28,7 +28,8 @@ class Mismatch(AssertionError):
     """A result that differs from the oracle; the message is written for the student.
 
     margin is the largest error over its bound; infinite where the form is wrong or a value is not finite. got and
-    expected are all outputs, if they have the right form; map tells where the wrong one is wrong.
+    expected are all outputs, if they have the right form; wrong counts what is wrong of the first that is, map tells
+    where.
     """
 
     def __init__(
@@ -38,9 +39,24 @@ class Mismatch(AssertionError):
         got: Sequence[Tensor] = (),
         expected: dict[str, "Expected"] | None = None,
         drawn: "Map | None" = None,
+        wrong: "Wrong | None" = None,
     ) -> None:
         super().__init__(message)
-        self.margin, self.got, self.expected, self.map = margin, got, expected or {}, drawn
+        self.margin, self.got, self.expected, self.map, self.wrong = margin, got, expected or {}, drawn, wrong
+
+
+class TooMuchMoved(Mismatch):
+    """A call that is right, but moves more bytes than it has to."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """How much of a result is wrong."""
+
+    name: str
+    wrong: int
+    nan: int
+    elements: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +77,7 @@ def expect(
     dtype: torch.dtype,
     rows: bool,
 ) -> Expected:
-    """The bound of the module docstring.
+    """Return the bound of the module docstring.
 
     Args:
         value: the result in float64.
@@ -99,7 +115,7 @@ def _largest(x: Tensor, rows: bool) -> Tensor:
 
 
 def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]) -> float:
-    """The largest error over bound of all outputs, at most 1; raises Mismatch with an explanation beyond that."""
+    """Return the largest error over bound of all outputs, at most 1; raises Mismatch with the reason beyond that."""
     outputs = in_form(got, expected)
     margins = [_margin(output, want) for want, output in zip(expected.values(), outputs, strict=True)]
     for (name, want), output, margin in zip(expected.items(), outputs, margins, strict=True):
@@ -107,7 +123,8 @@ def worst_margin(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]
             drawn = where_wrong(name, output, _over(output, want), want.rows)
             others = [_said(*other) for other in zip(expected, outputs, margins, strict=True) if other[0] != name]
             message = _explain(name, output, want, drawn, others)
-            raise Mismatch(message, max(margins), outputs, expected, drawn)
+            counts = int((_over(output, want) > 1).sum()), int(output.isnan().sum()), output.numel()
+            raise Mismatch(message, max(margins), outputs, expected, drawn, Wrong(name, *counts))
     return max(margins)
 
 
@@ -116,7 +133,7 @@ def _said(name: str, got: Tensor, margin: float) -> str:
 
 
 def in_form(got: Tensor | tuple[Tensor, ...], expected: dict[str, Expected]) -> tuple[Tensor, ...]:
-    """The outputs, as many as expected, each of the right shape and dtype; raises Mismatch."""
+    """Return the outputs, as many as expected, each of the right shape and dtype; raises Mismatch."""
     outputs = got if isinstance(got, tuple) else (got,)
     if len(expected) == 1 and isinstance(got, tuple):
         raise Mismatch(f"expected one tensor, {next(iter(expected))}; got a tuple of {_count(len(got))}")
@@ -139,7 +156,7 @@ def _check_form(name: str, got: Tensor, want: Expected) -> None:
 
 
 def _margin(got: Tensor, want: Expected) -> float:
-    """The largest error over its bound; infinite for what is not finite."""
+    """Return the largest error over its bound; infinite for what is not finite."""
     over = _over(got, want)
     return over.max().item() if over.numel() else 0.0
 
@@ -194,7 +211,10 @@ class Map:
 
 
 def where_wrong(name: str, got: Tensor, over: Tensor, rows: bool) -> Map | None:
-    """The map of the first batch with an error; None where all of it is alike. over: the errors in their bounds."""
+    """Return the map of the first batch with an error; None where all of it is alike.
+
+    over: the errors in their bounds.
+    """
     if over.ndim == 0:
         return None
     inner = min(2 if rows else 1, over.ndim)
@@ -215,7 +235,7 @@ def where_wrong(name: str, got: Tensor, over: Tensor, rows: bool) -> Map | None:
 
 
 def _tile(n: int, most: int) -> int:
-    """The least power of two that cuts n into at most so many."""
+    """Return the least power of two that cuts n into at most so many."""
     return 1 << max(0, -(-n // most) - 1).bit_length()
 
 
@@ -247,7 +267,7 @@ def _about_non_finite(got: Tensor, rows: bool) -> list[str]:
 
 
 def _region(mask: Tensor, rows: bool) -> str:
-    """Where mask is true, in words: ": batch 1 of 2, rows 96–127 of 128"."""
+    """Return where mask is true, in words: ": batch 1 of 2, rows 96–127 of 128"."""
     if mask.ndim == 0 or mask.all():
         return "" if mask.ndim == 0 else ": all of them"
     inner = ["row", "column"] if rows else ["row"]  # a vector has one element for each row
@@ -262,7 +282,7 @@ def _region(mask: Tensor, rows: bool) -> str:
 
 
 def _indices(name: str, hit: Tensor) -> str:
-    """The true positions of a vector in words: "rows 96–127 of 128 (the last 32)"."""
+    """Return the true positions of a vector in words: "rows 96–127 of 128 (the last 32)"."""
     where = hit.nonzero().flatten().tolist()
     plural = {"batch": "batches"}.get(name, f"{name}s")
     if len(where) == 1:

@@ -29,7 +29,7 @@ class Run(Protocol):
         """What a submission can address: a view may reach over most of it."""
 
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Results:
-        """The result of function(*tensors, **options)."""
+        """Return the result of function(*tensors, **options)."""
 
     def raises(self, expected: type[Exception], function: str, *tensors: Tensor, **options: Any) -> None:
         """Assert that the call raises `expected`, outside of any kernel."""
@@ -37,7 +37,7 @@ class Run(Protocol):
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
     ) -> tuple[Results, Results]:
-        """The results for `first` and, after its tensors were overwritten in place, for `second`.
+        """Return the results for `first` and, after its tensors were overwritten in place, for `second`.
 
         The first results are read after the second call. The test fails where a call wrote to its inputs, or returned
         memory of an input or of the earlier result.
@@ -53,25 +53,28 @@ class Run(Protocol):
         interleaved: bool = False,
         options: dict[str, Any] | None = None,
     ) -> list[tuple[Tensor, ...]]:
-        """The gradients for the tensors numbered in wrt (default: all), asked for `times` times.
+        """Return the gradients for the tensors numbered in wrt (default: all), asked for `times` times.
 
         grad is the gradient of the result; without it that of its sum is taken. Interleaved, the function is called
         once more, on other values and with its switches flipped, before the gradients are asked for.
         """
 
     def kept_bytes(self, function: str, *tensors: Tensor, **options: Any) -> tuple[int, tuple[Tensor, ...]]:
-        """The memory that a differentiable call holds on to, beside its inputs and its result; its sum's gradients."""
+        """Return the memory that a differentiable call holds on to, and the gradients of its sum.
+
+        Inputs and result are not counted.
+        """
 
     def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
-        """What the call moves, counted in the simulator."""
+        """Return what the call moves, counted in the simulator."""
 
     def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Results, int]:
-        """The results, and the number of elements of the largest tensor made during the call."""
+        """Return the results, and the number of elements of the largest tensor made during the call."""
 
     def compiled(
         self, function: str, *tensors: Tensor, right: Callable[[Any], object] = ..., **options: Any
     ) -> list[str]:
-        """What keeps the kernels of a call from being compiled, or from fitting, on each target; a text each.
+        """Return what keeps the kernels of a call from being compiled, or from fitting, on each target; a text each.
 
         Kernels are compiled of calls whose results are right: `right` raises something if they are not.
         """

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from tests import operators
-from tests.compare import Expected, Mismatch, in_form, worst_margin
+from tests.compare import Expected, Mismatch, TooMuchMoved, in_form, worst_margin
 from tests.inputs import drawn
 
 # Where the tensors of a call lie: of them, and of the memory in bytes that is there.
@@ -125,7 +125,7 @@ def parametrized(name: str | tuple[str, ...], table: Mapping[str, Any]) -> pytes
 def check_of(points: float, claim: str, problem: str, test: Test) -> Test:
     """Return a test as a check of the grade."""
     test.__doc__ = claim
-    problem = problem or operators.problem_of(claim)
+    problem = problem or operators.named_by(claim).problem
     return pytest.mark.points(points)(pytest.mark.problem(problem)(test))
 
 
@@ -209,7 +209,7 @@ def gradients(
         usual: the shape of an ask that names none.
         asks: what check_gradients in conftest.py is asked for; "shape" and "options" of the call.
     """
-    function = claim.split()[0]
+    function = operators.named_by(claim).name
 
     @parametrized("ask", asks)
     def test(check_gradients: Any, rng: Generator, ask: Mapping[str, Any]) -> None:
@@ -241,7 +241,7 @@ def moved(verb: str, name: str, nbytes: int, tensor_size: int, times: float, sla
     """Raise Mismatch if the bytes are more than `times` the tensor's, and the slack."""
     if nbytes > times * tensor_size + slack:
         expected = "once" if times == 1 else f"at most {times:.2f} times"
-        raise Mismatch(
+        raise TooMuchMoved(
             f"{name} is {verb} {nbytes / tensor_size:.2f} times: {nbytes:,} bytes of a tensor of {tensor_size:,}; "
             f"expected {expected}\n  {remedy}"
         )
@@ -269,14 +269,15 @@ def moved_once(
         slack = SLACK * tensor_size if tensor_size > VECTOR * largest else VECTOR_SLACK * largest
         moved(verb, name, nbytes, tensor_size, 1, slack, REMEDIES[verb])
         if nbytes < tensor_size:
-            raise Mismatch(f"{nbytes:,} bytes of {name} are {verb} in a call, of {tensor_size:,}: expected all of them")
+            said = f"{nbytes:,} bytes of {name} are {verb} in a call, of {tensor_size:,}: expected all of them"
+            raise Mismatch(said)
 
 
 def little_beside(costs: Any, tensors: Mapping[str, Tensor], copies: int) -> None:
     """Raise Mismatch if all else that is moved is more than writing so many float32 copies and reading each once."""
     copy = 4 * max(tensor.numel() for tensor in tensors.values())
     if costs.beside > 2 * copies * copy * (1 + SLACK):
-        raise Mismatch(
+        raise TooMuchMoved(
             f"{costs.beside:,} bytes are moved beside inputs and results, {costs.beside / copy:.1f} times a "
             f"float32 copy of the largest input: expected at most {2 * copies} times\n  {REMEDIES['beside']}"
         )
@@ -355,7 +356,7 @@ def speed(points: float, claim: str, cases: Cases, against: str, reach: float, m
         reach: the fraction for full points.
         memory: cases that are not timed: their memory has to grow with n·d.
     """
-    function = claim.split()[0]
+    function = operators.named_by(claim).name
     memory = memory or {}
 
     @parametrized("case", cases | memory)

@@ -77,6 +77,7 @@ class Operator:
         count: what the plainest computation holds at once, of the inputs by name; by default the elements of one.
         say: the size of a call, of the inputs by name; by default "96 rows of 40".
         is_practice: whether its problems are beside the 100 points.
+        follows: of practice, the problem after which it is proposed; "" of what comes before all.
     """
 
     name: str
@@ -90,18 +91,19 @@ class Operator:
     count: Callable[[dict[str, Any]], int] | None = None
     say: Callable[[dict[str, Any]], str] | None = None
     is_practice: bool = False
+    follows: str = ""
 
     def largest(self, named: dict[str, Any]) -> Any:
-        """The input that tells the size of a call, of all inputs by name; raises KeyError if there is none."""
+        """Return the input that tells the size of a call, of all inputs by name; raises KeyError if there is none."""
         names = [name for name in (self.sized_by, *named) if name in named]
         return named[names[0]] if names else named[self.sized_by]
 
     def elements(self, named: dict[str, Any]) -> int:
-        """What the plainest computation holds at once."""
+        """Return what the plainest computation holds at once."""
         return self.count(named) if self.count else self.largest(named).numel()
 
     def in_words(self, named: dict[str, Any]) -> str:
-        """The size of a call."""
+        """Return the size of a call."""
         if self.say:
             return self.say(named)
         *batch, d = self.largest(named).shape
@@ -110,7 +112,7 @@ class Operator:
 
 @functools.cache
 def operators() -> tuple[Operator, ...]:
-    """All operators, in the order of the course; practice comes last."""
+    """Return all operators, in the order of the course; practice comes last."""
     folders = [path.parent.name for path in HERE.glob("*/record.py")]
     found = [importlib.import_module(f"tests.{folder}.record").OPERATOR for folder in folders]
     return tuple(sorted(found, key=lambda operator: (operator.is_practice, operator.position)))
@@ -118,19 +120,19 @@ def operators() -> tuple[Operator, ...]:
 
 @functools.cache
 def functions() -> dict[str, Function]:
-    """All functions by name."""
+    """Return all functions by name."""
     return {function.name: function for operator in operators() for function in operator.functions}
 
 
 @functools.cache
 def problems() -> dict[str, Problem]:
-    """All problems by name."""
+    """Return all problems by name."""
     return {problem.name: problem for operator in operators() for problem in operator.problems}
 
 
 @functools.cache
 def operator_of(name: str) -> Operator:
-    """The operator of a function or problem; raises KeyError."""
+    """Return the operator of a function or problem; raises KeyError."""
     for operator in operators():
         if name in (part.name for part in (*operator.functions, *operator.problems)):
             return operator
@@ -138,7 +140,7 @@ def operator_of(name: str) -> Operator:
 
 
 def about(name: str) -> dict[str, Any]:
-    """What the processes that run a function are told beside its name: plain data. Of an unknown one, the usual."""
+    """Return what processes that run a function are told beside its name: plain data. Of an unknown one, the usual."""
     function = functions().get(name)
     return {
         "file": operator_of(name).file if function else "",
@@ -151,35 +153,35 @@ def about(name: str) -> dict[str, Any]:
 
 
 def _rows_at(function: Function) -> dict[str, int | None]:
-    """The dimension of the rows of results; None of one that has none, since all rows add to it."""
+    """Return the dimension of the rows of results; None of one that has none, since all rows add to it."""
     operator = operator_of(function.name)
     shared = [f"grad_{name}" for name in operator.vectors]
     return operator.rows_at | {name: None for name in function.outputs if name in shared}
 
 
 def called(name: str) -> dict[str, Any]:
-    """The part of a request that says which function it is about."""
+    """Return the part of a request that says which function it is about."""
     return {"function": name, "about": about(name)}
 
 
-def problem_of(claim: str) -> str:
-    """Return the problem of the function with whose name a check's claim begins; raises KeyError."""
-    return functions()[re.match(r"\w*", claim)[0]].problem  # type: ignore[index]
+def named_by(claim: str) -> Function:
+    """Return the function with whose name a check's claim begins; raises KeyError."""
+    return functions()[re.match(r"\w*", claim)[0]]  # type: ignore[index]
 
 
 @functools.cache
 def of_oracle(name: str) -> Function:
-    """The first function that is to return what this one of the oracle's does."""
+    """Return the first function that is to return what this one of the oracle's does."""
     return next(function for function in functions().values() if function.oracle == name)
 
 
 def oracle(name: str) -> Callable[..., Any]:
-    """The oracle's function of this name, in tests/<operator>/oracle.py."""
+    """Return the oracle's function of this name, in tests/<operator>/oracle.py."""
     return _in_folder(of_oracle(name), "oracle")
 
 
 def model(function: str) -> Callable[..., Any]:
-    """What bounds the results of a function: that of its oracle's name in tests/<operator>/models.py."""
+    """Return what bounds the results of a function: that of its oracle's name in tests/<operator>/models.py."""
     return _in_folder(functions()[function], "models")
 
 
@@ -189,5 +191,5 @@ def _in_folder(function: Function, module: str) -> Callable[..., Any]:
 
 
 def named(function: str, tensors: Sequence[Any]) -> dict[str, Any]:
-    """A function's input tensors by name; raises ValueError where there are more or fewer."""
+    """Return a function's input tensors by name; raises ValueError where there are more or fewer."""
     return dict(zip(functions()[function].inputs, tensors, strict=True))

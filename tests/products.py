@@ -68,7 +68,7 @@ RAGGED = shapes(
 )
 BATCHES = shapes({"ordinary": batches, "empty batch": (0, 32, 32, 32)})
 # Constant, unlike all others: what was compiled is remembered by its shapes, and saves half of a run.
-COMPILED = shapes({"512 × 256 × 512": (512, 256, 512)})
+COMPILED = shapes({"512 by 256 by 512": (512, 256, 512)})
 COSTLY = shapes({"two matrices": lambda rng: (2 * TILE * between(rng, 1, 2), TILE, 2 * TILE * between(rng, 2, 3))})
 WIDE = Case((512, 64, 8192), torch.bfloat16)
 TALL = Case((8192, 64, 512), torch.bfloat16)

@@ -2,7 +2,7 @@
 
 Every bug must be caught by its check on every seed, and by no check of another problem; every variant must keep all
 points; every cheat must get what the bank says, in time, and leave nothing behind. Without names and seeds this is the
-full run, which writes matrix.md. It goes on where it was interrupted.
+full run, which writes its sections of results.md. It goes on where it was interrupted.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from pathlib import Path
 
 import triton
 
-from assignment.attacks import cheats_page, page, whole_runs, yardstick
+from assignment.attacks import cheats_page, page, results_page, whole_runs, yardstick
 from assignment.attacks.cheats import CONFINED, quick
 from assignment.attacks.corpus import CHEAT, VARIANT, Entry, entries
 from assignment.attacks.judging import GradingJob, Result, digest, judge_all, key
-from assignment.attacks.verdicts import VerdictRow, judge
+from assignment.attacks.verdicts import VerdictRow, costs, judge
 from assignment.judge import checks
 from assignment.judge.pool import pick_device
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
@@ -54,7 +54,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
     )
-    parser.add_argument("--write", action="store_true", help="write matrix.md also where --seeds is given")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the sections of what was run there (a full run: results.md)"
+    )
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
     parser.add_argument(
         "--kept",
@@ -96,37 +98,53 @@ def main() -> int:
         return 2
     rows = run(chosen, options)
     declared = checks.without_a_gpu(checks.declared())
-    findings = [*judge(rows, declared), *write(rows, options, declared)]
-    graded = [row for row in rows if row.entry.kind != CHEAT]
-    if graded:
-        print(page.summary(graded) if options.quick else shown(graded, options, declared))
+    _, graded = split(rows)
+    findings = [*judge(rows, declared), *page.useless(graded, declared)]
+    print(page.summary(graded) if options.quick else shown(rows, options, declared))
     print(cheats_page.summary(rows, declared), *findings, sep="\n")
+    write(rows, options, declared)
     return 1 if findings else 0
 
 
 def shown(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> str:
-    is_yardstick = options.names == [yardstick.NAME]
-    return page.yardstick(rows, declared) if is_yardstick else page.render(rows, declared)
+    if options.names == [yardstick.NAME]:
+        return page.yardstick(costs(rows, declared))
+    cheats, graded = split(rows)
+    tables = [page.render(graded, declared)] * bool(graded) + [cheats_page.render(cheats, declared)] * bool(cheats)
+    return "\n".join(tables)
 
 
-def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> list[str]:
-    """The pages that were run in full; returns findings."""
-    if options.names == [yardstick.NAME] and not options.quick:
-        page.write_yardstick(rows, declared)
-        return []
-    if not options.write and (options.quick or options.first or options.seeds):
-        return []
-    done = {row.entry.name for row in rows}
-    cheats, others = ([e.name for e in entries() if (e.kind == CHEAT) == is_cheat] for is_cheat in (True, False))
-    if done.issuperset(cheats):
-        cheats_page.write(rows, declared)
-    if done.issuperset(others) and (options.write or not options.quick):
-        return page.write([row for row in rows if row.entry.kind != CHEAT], declared)
-    return []
+def split(rows: list[VerdictRow]) -> tuple[list[VerdictRow], list[VerdictRow]]:
+    """Return the cheats and the others."""
+    return [row for row in rows if row.entry.kind == CHEAT], [row for row in rows if row.entry.kind != CHEAT]
+
+
+def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> None:
+    """Write the sections of results.md that were run in full; of all that was run, to the file that was asked for."""
+    command = " ".join(["python -m assignment.attacks", *options.names])
+    file = options.write or results_page.PAGE
+    if options.names == [yardstick.NAME]:
+        if options.write or not options.quick:
+            results_page.write(page.YARDSTICK, command, page.yardstick(costs(rows, declared)), file)
+        return
+    is_full = not (options.quick or options.first or options.seeds)
+    cheats, graded = split(rows)
+    for title, own, section in (
+        (page.BANK, graded, page.section),
+        (cheats_page.TITLE, cheats, cheats_page.section),
+    ):
+        if own and (options.write or (is_full and len(own) == how_many(is_cheat=own is cheats))):
+            results_page.write(title, command, section(own, declared), file)
+
+
+def how_many(is_cheat: bool) -> int:
+    """Return how many cheats, or other submissions, can be graded with this Triton."""
+    own = [entry for entry in entries() if (entry.kind == CHEAT) == is_cheat]
+    return sum(HAS_BLOCK_POINTERS or not has_block_pointers(entry) for entry in own)
 
 
 def selected(entry: Entry, names: list[str]) -> bool:
-    """Whether an entry fits one of the names, and none of those that begin with "!"."""
+    """Return whether an entry fits one of the names, and none of those that begin with "!"."""
     wanted, unwanted = [n for n in names if n[:1] != "!"], [n[1:] for n in names if n[:1] == "!"]
     return (not wanted or _fits(entry, wanted)) and not _fits(entry, unwanted)
 
@@ -142,7 +160,7 @@ def _is_practice(entry: Entry) -> bool:
 
 
 def run(chosen: list[Entry], options: argparse.Namespace) -> list[VerdictRow]:
-    """All results of the chosen entries: kept ones, and those of the jobs that remain."""
+    """Return all results of the chosen entries: kept ones, and those of the jobs that remain."""
     device = pick_device(options.device)
     judged_by = digest(device)
     jobs = {key(job, judged_by): job for entry in chosen for job in jobs_of(entry, options)}
@@ -165,13 +183,13 @@ def run(chosen: list[Entry], options: argparse.Namespace) -> list[VerdictRow]:
 
 
 def results_of(jobs: list[GradingJob], device: str, processes: int) -> Iterator[Result]:
-    """Those of cheats from runs of grade.py, the others from warm judges."""
+    """Yield those of cheats from runs of grade.py, the others from warm judges."""
     yield from judge_all([job for job in jobs if job.entry.kind != CHEAT], device, processes)
     yield from whole_runs.judge_all([job for job in jobs if job.entry.kind == CHEAT], device, processes)
 
 
 def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
-    """A job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
+    """Return a job for each seed and rung; the rungs differ only in what the sandbox has a part in."""
     cheat = entry.cheat
     assert cheat is not None
     if options.quick and cheat.slow:
@@ -186,7 +204,7 @@ def cheat_jobs(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
 
 
 def jobs_of(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
-    """All checks, for bugs on the first seed; on the others the one that must catch it."""
+    """Return all checks, for bugs on the first seed; on the others the one that must catch it."""
     if entry.kind == CHEAT:
         return cheat_jobs(entry, options)
     if options.checks and entry.kind == VARIANT:
@@ -205,7 +223,7 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
 
 
 def read(file: Path, wanted: set[str]) -> dict[str, Result]:
-    """The kept results that are still good."""
+    """Return the kept results that are still good."""
     if not file.exists():
         return {}
     results = []

@@ -18,6 +18,7 @@ from assignment import plugin
 from assignment.attacks.corpus import BUG, Entry
 from assignment.commands.run import run_pytest
 from assignment.compiling import rules
+from assignment.finding import Explanation, explanation
 from assignment.judge import checks, score
 from assignment.judge.case import held_by
 from assignment.judge.pool import Pool
@@ -48,7 +49,7 @@ class Verdict:
     case: str = ""
     message: str = ""
     notes: list[str] = field(default_factory=list)  # what the simulator remarked during any of the cases
-    hints: list[str] | None = None  # what a wrong result may come from
+    hints: list[Explanation] | None = None  # what a wrong result may come from
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class Result:
     @staticmethod
     def read(line: str) -> "Result":
         data = json.loads(line)
+        for verdict in data["verdicts"].values():
+            verdict["hints"] = verdict["hints"] and [*map(explanation, verdict["hints"])]
         return Result(**data | {"verdicts": {name: Verdict(**v) for name, v in data["verdicts"].items()}})
 
 
@@ -175,13 +178,13 @@ class GradingLoop:
         return Result(job.entry.name, job.seed, job.only, key(job, self._judged_by), seconds, verdicts)
 
 
-Hints = list[list[str] | None]  # of each case of a check
+Hints = list[list[Explanation] | None]  # of each case of a check
 
 
 def _with_hints(found: dict[str, tuple[Verdict, Hints]]) -> dict[str, Verdict]:
     """Return the verdicts, each with the hint that a report of all of these checks would give."""
     first: dict[str, Hints] = {}
-    everywhere: dict[str, Counter[str]] = {}
+    everywhere: dict[str, Counter[Explanation]] = {}
     for name, (_, hints) in found.items():
         function, is_first = checks.place(name)
         everywhere.setdefault(function, Counter()).update(hint for of_case in hints for hint in of_case or ())
@@ -190,7 +193,7 @@ def _with_hints(found: dict[str, tuple[Verdict, Hints]]) -> dict[str, Verdict]:
     return {
         name: replace(
             verdict,
-            hints=[score.OR.join(score.chosen(hints, first.get(function, ()), everywhere[function]))],
+            hints=[*score.chosen(hints, first.get(function, ()), everywhere[function])],
         )
         for name, (verdict, hints) in found.items()
         for function in [checks.place(name)[0]]

@@ -1,9 +1,11 @@
 """Who sees the planted bugs that misuse memory: the simulator, right values, Triton's interpreter, compute-sanitizer.
 
-python -m assignment.attacks.memory                          run them all on the CPU; write memory.json, memory.md
-python -m assignment.attacks.memory page                     memory.md from what is recorded
-python -m assignment.attacks.memory sanitize [NAME ...]      on a GPU, under compute-sanitizer; sanitizer.json
+python -m assignment.attacks.memory                          run them all on the CPU; write a section of results.md
+python -m assignment.attacks.memory page                     the table and the section, from what is recorded
+python -m assignment.attacks.memory sanitize [NAME ...]      on a GPU, under compute-sanitizer
 python -m assignment.attacks.memory run NAME --engine NAME   one of them, once
+
+What is recorded lies in .attacks/, which is not committed.
 """
 
 import argparse
@@ -19,12 +21,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assignment.attacks import bugs, one_bug
+from assignment.attacks import bugs, one_bug, results_page
 from assignment.attacks.corpus import GRADED, entries
+from assignment.attacks.results_page import listed
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-PAGE, SEEN, SANITIZED = HERE / "memory.md", HERE / "memory.json", HERE / "sanitizer.json"
+ROOT = Path(__file__).resolve().parents[2]
+SEEN, SANITIZED = ROOT / ".attacks" / "memory.json", ROOT / ".attacks" / "sanitizer.json"
+TITLE = "Misused memory"  # section of results.md
 ON_CPU = ("simulator", "guarded", "interpreter")
 TIMEOUT_S = 150
 ALSO = {"race": "racecheck", "unwritten memory": "initcheck", "never stored": "initcheck"}  # beside memcheck
@@ -43,7 +46,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     lines = (__doc__ or "").splitlines()
     parser = argparse.ArgumentParser(prog="python -m assignment.attacks.memory", description=lines[0])
     commands = parser.add_subparsers(dest="command")
-    commands.add_parser("page", help="write memory.md from memory.json and sanitizer.json")
+    commands.add_parser("page", help="the table and the section of results.md, from what is recorded")
     run = commands.add_parser("run", help="one submission by one engine; prints a line of JSON")
     run.add_argument("name")
     run.add_argument("--engine", choices=one_bug.ENGINES, required=True)
@@ -66,7 +69,8 @@ def main() -> int:
     if options.command is None:
         SEEN.unlink(missing_ok=True)
         record(SEEN, list(targets()), on_cpu, 1)
-    PAGE.write_text(page(read(SEEN), read(SANITIZED)), encoding="utf-8")
+    print(table(read(SEEN), read(SANITIZED)))
+    results_page.write(TITLE, "python -m assignment.attacks.memory", section(read(SEEN), read(SANITIZED)))
     return 0
 
 
@@ -77,6 +81,7 @@ def read(file: Path) -> dict[str, Any]:
 def record(file: Path, names: Iterable[str], look: Callable[[str], dict[str, Any]], at_once: int) -> None:
     """Add to the file what `look` says of each name that it does not hold yet."""
     known = read(file)
+    file.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(at_once) as threads:
         pending = {threads.submit(look, name): name for name in names if name not in known}
         for done in as_completed(pending):
@@ -142,33 +147,49 @@ def run_apart(under: list[str], name: str, engine: str) -> tuple[dict[str, Any],
     return json.loads(lines[-1]) if lines else {"result": one_bug.ERROR, "message": output}, output
 
 
-def page(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
-    """Return the table in Markdown."""
+def section(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
+    """Return by kind of bug how many are seen by whom, and what is not as it should be."""
     wrong = {name: entry for name, entry in seen.items() if not name.startswith("base/")}
-    caught = sum(entry["simulator"] == one_bug.FAULT for entry in wrong.values())
-    counts = [sum(entry[engine] != one_bug.RIGHT for entry in wrong.values()) for engine in ON_CPU[1:]]
-    on_gpu = {name: entry for name, entry in sanitized.items() if name in wrong}
-    alarms = sum(alarmed(entry) for entry in on_gpu.values())
-    rows = [cells(name, entry, sanitized.get(name)) for name, entry in (wrong | seen).items()]
-    return f"""# Who sees misused memory
+    kinds = [*sorted({entry["kind"] for entry in wrong.values()}), ""]
+    rows = [_totals(kind, {n: e for n, e in wrong.items() if kind in e["kind"]}, sanitized) for kind in kinds]
+    missed = [name for name, entry in wrong.items() if entry["simulator"] != one_bug.FAULT]
+    alarms = [name for name in seen.keys() - wrong.keys() if is_alarm(seen[name], sanitized.get(name, {}))]
+    return "\n".join([EXPLAINED, *rows, *listed("Missed by the simulator", missed), *listed("False alarms", alarms)])
 
-Written by `python -m assignment.attacks.memory`, not by hand; its last columns come from
-`python -m assignment.attacks.memory sanitize` on an H200. Each planted bug, and the base that it is an edit of, ran on
-the same few cases of one check.
 
-- *Simulator*: whether it reports a fault, and where. A result that was never stored is a note beside wrong values.
+EXPLAINED = """Each planted bug, and the base that it is an edit of, ran on the same few cases of one check.
+
+- *Simulator*: it reports a fault. A result that was never stored is a note beside wrong values.
 - *Values alone*: the same cases in Triton's interpreter, inputs between guards of NaN, fresh memory full of NaN.
 - *Plain interpreter*: the same without guards and NaN. Both run programs in order, where a race may look right, and
-  what memory holds beyond a tensor is luck: this was one run.
-- *compute-sanitizer*: errors by tool with CUDA's own allocator, and whether the GPU's values were right; *error* where
-  memcheck ended the launch. Its racecheck knows shared memory only, its initcheck every load, used or not.
+  what memory holds beyond a tensor is luck: this was one run. Crashes count as seen.
+- *compute-sanitizer*: errors on an H200 with CUDA's own allocator. Its racecheck knows shared memory only, its
+  initcheck every load, used or not. *Wrong on an H200*: values, or an error.
 
-Of {len(wrong)} bugs the simulator sees {caught}, values alone {counts[0]} and the plain interpreter {counts[1]}, \
-crashes included; compute-sanitizer sees {f"{alarms} of {len(on_gpu)}" if on_gpu else "– (not run)"}.
+| kind | bugs | simulator | values alone | plain interpreter | compute-sanitizer | wrong on an H200 |
+|---|---|---|---|---|---|---|"""
 
-| bug | kind | simulator | values alone | plain interpreter | compute-sanitizer | values on an H200 |
-|---|---|---|---|---|---|---|
-""" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+def _totals(kind: str, wrong: dict[str, Any], sanitized: dict[str, Any]) -> str:
+    counts = [sum(entry["simulator"] == one_bug.FAULT for entry in wrong.values())]
+    counts += [sum(entry[engine] != one_bug.RIGHT for entry in wrong.values()) for engine in ON_CPU[1:]]
+    on_gpu = [sanitized[name] for name in wrong if name in sanitized]
+    gpu = [sum(map(alarmed, on_gpu)), sum(entry["values"] != one_bug.RIGHT for entry in on_gpu)]
+    cells = [kind or "all", len(wrong), *counts, *(gpu if on_gpu else ["–", "–"])]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def is_alarm(entry: dict[str, Any], sanitized: dict[str, Any]) -> bool:
+    """Return whether anything is said of a base, which is right."""
+    return any(entry[engine] != one_bug.RIGHT for engine in ON_CPU) or alarmed(sanitized)
+
+
+def table(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
+    """Return a table in Markdown: each bug, then each base, and what everybody says of it."""
+    names = sorted(seen, key=lambda name: (name.startswith("base/"), name))
+    rows = [cells(name, seen[name], sanitized.get(name)) for name in names]
+    heads = "bug | kind | simulator | values alone | plain interpreter | compute-sanitizer | values on an H200"
+    return f"| {heads} |\n|---|---|---|---|---|---|---|\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def cells(name: str, entry: dict[str, Any], sanitized: dict[str, Any] | None) -> list[str]:

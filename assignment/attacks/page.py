@@ -1,16 +1,19 @@
-"""The kill matrix as a page, matrix.md: pure functions of the results, and one that writes the file."""
+"""What came of bugs and right submissions: the tables that are printed, and the section of results.md."""
 
 import math
-from pathlib import Path
 
 from assignment.attacks.bugs import gathered
 from assignment.attacks.corpus import BUG, GRADED, VARIANT
 from assignment.attacks.judging import CAUGHT
+from assignment.attacks.results_page import listed
 from assignment.attacks.verdicts import (
     HONEST,
+    Cost,
     VerdictRow,
     costs,
     honest_margin,
+    is_caught,
+    judge,
     misnamed,
     naming,
     only_killer,
@@ -19,8 +22,7 @@ from assignment.attacks.verdicts import (
 from assignment.judge.checks import Check, problems
 from tests import operators
 
-PAGE = Path(__file__).with_name("matrix.md")
-YARDSTICK, VARIANTS = "## Single defects", "## Right submissions"  # sections
+BANK, YARDSTICK = "Planted bugs and right submissions", "Single defects"  # sections of results.md
 
 # Checks that may catch no bug alone, by the end of their names, and why they are there all the same.
 REASONS = {
@@ -33,22 +35,60 @@ REASONS = {
 
 
 def render(rows: list[VerdictRow], checks: list[Check]) -> str:
-    """Return the whole page in Markdown."""
-    parts = [_head(rows), _checks(rows, checks), yardstick(rows, checks), _variants(rows)]
+    """Return all tables in Markdown: checks, right submissions, and bug × check for each problem."""
+    parts = [summary(rows), _checks(rows, checks), yardstick(costs(rows, checks)), _variants(rows)]
     with_bugs = {row.entry.problem for row in rows if row.entry.kind == BUG}
     parts += [_matrix(problem, rows, checks) for problem in operators.problems() if problem in with_bugs]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def yardstick(rows: list[VerdictRow], checks: list[Check]) -> str:
+def section(rows: list[VerdictRow], checks: list[Check]) -> str:
+    """Return the totals, a line for each problem, and everything that is not perfect."""
+    lines = [
+        f"Bugs were graded on {_seeds(rows, BUG)} seeds, right submissions on {_seeds(rows, VARIANT)}. A margin is",
+        f"the largest error over its bound: at most {HONEST} is honest, at least {CAUGHT:g} is safely caught, and ∞ is",
+        "what cannot be measured, such as a NaN, a wrong shape or an exception.",
+        "",
+        *(f"- {line}" for line in summary(rows).splitlines()),
+        "",
+        "| problem | bugs | caught | least margin | of | right | largest margin | of |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_problem_line(problem, rows, checks) for problem in operators.problems()),
+    ]
+    return "\n".join(lines + _imperfect(rows, checks))
+
+
+def _seeds(rows: list[VerdictRow], kind: str) -> int:
+    return max((len(row.results) for row in rows if row.entry.kind == kind), default=0)
+
+
+def _problem_line(problem: str, rows: list[VerdictRow], checks: list[Check]) -> str:
+    own = [check.name for check in checks if check.problem == problem]
+    bugs = [row for row in rows if row.entry.kind == BUG and row.entry.problem == problem]
+    right = [row for row in rows if row.entry.kind == VARIANT and problem in row.entry.problems]
+    weakest, bug = min((weakest_bug(bugs, name) for name in own), default=(math.inf, ""))
+    honest, variant = max((honest_margin(right, name) for name in own), default=(0.0, ""))
+    cells = [problem, str(len(bugs)), str(sum(map(is_caught, bugs))), _number(weakest), _short(bug)]
+    return f"| {' | '.join([*cells, str(len(right)), f'{honest:.3f}', _short(variant)])} |"
+
+
+def _imperfect(rows: list[VerdictRow], checks: list[Check]) -> list[str]:
+    told = set(naming(rows)[0])
+    untold = [row.entry.name for row in rows if row.entry.kind == BUG and row.entry.name not in told]
+    paying = [f"{_short(row.entry.name)}: {', '.join(map(_column, row.entry.pays))}" for row in rows if row.entry.pays]
+    return [
+        *listed("What the command complains of", judge(rows, checks)),
+        *listed("Bugs that neither their name nor their line tells", [name.removeprefix("bugs/") for name in untold]),
+        *listed("Right submissions that pay for their style, and in which checks", paying),
+    ]
+
+
+def yardstick(found: list[Cost]) -> str:
     """Return what single defects cost; nothing where none was graded by all checks."""
-    found = costs(rows, checks)
     if not found:
         return ""
     told = sum(cost.is_told for cost in found)
     lines = [
-        YARDSTICK,
-        "",
         "Real students' mistakes, one at a time, on one seed. Each costs the check that is there for it, and at most a",
         f"quarter of its problem. {told} of {len(found)} are told by a hint or by their line.",
         "",
@@ -68,21 +108,13 @@ def _direction(problem: str) -> str:
     return "backward" if "backward" in problem else "forward"
 
 
-def write_yardstick(rows: list[VerdictRow], checks: list[Check]) -> None:
-    """Write the yardstick's section of the page alone."""
-    before, _, after = PAGE.read_text(encoding="utf-8").partition(f"{VARIANTS}\n")
-    before = before.partition(f"{YARDSTICK}\n")[0]
-    PAGE.write_text(f"{before}{yardstick(rows, checks)}\n\n{VARIANTS}\n{after}", encoding="utf-8")
-
-
-def write(rows: list[VerdictRow], checks: list[Check]) -> list[str]:
-    """Write the page; checks that neither kill a bug alone nor have a reason are findings."""
-    PAGE.write_text(render(rows, checks), encoding="utf-8")
+def useless(rows: list[VerdictRow], checks: list[Check]) -> list[str]:
+    """Return the checks that neither kill a bug alone nor have a reason, where bugs were graded by all checks."""
     if not _is_whole(rows):
         return []
     alone = only_killer(rows)
-    useless = [c.name for c in checks if c.name not in alone and not _reason(c.name)]
-    return [f"{name}: catches no bug that no other check catches, and REASONS has no reason" for name in useless]
+    names = [c.name for c in checks if c.name not in alone and not _reason(c.name)]
+    return [f"{name}: catches no bug that no other check catches, and REASONS has no reason" for name in names]
 
 
 def _is_whole(rows: list[VerdictRow]) -> bool:
@@ -95,11 +127,12 @@ def _reason(check: str) -> str:
 
 
 def summary(rows: list[VerdictRow]) -> str:
+    """Return how many bugs are caught and told, and how many right submissions keep their points."""
     bugs = [row for row in rows if row.entry.kind == BUG]
     variants = [row for row in rows if row.entry.kind == VARIANT]
     lines = []
     if bugs:
-        caught = sum(row.kills.get(row.entry.caught_by, (0, 0.0))[0] == row.seeds(row.entry.caught_by) for row in bugs)
+        caught = sum(map(is_caught, bugs))
         right, wrong = naming(rows)
         lines.append(f"{caught} of {len(bugs)} planted bugs caught by their own check on every seed")
         lines.append(f"{len(right)} of them are told by their name or their line, {len(wrong)} get a wrong name")
@@ -124,25 +157,6 @@ def _over_all_checks(bugs: list[VerdictRow]) -> list[str]:
     return [f"{line}, of {len({bug for bug, _ in wrong})} bugs"]
 
 
-def _head(rows: list[VerdictRow]) -> str:
-    def seeds(kind: str) -> int:
-        return max((len(row.results) for row in rows if row.entry.kind == kind), default=0)
-
-    by = (
-        "on all but the\nfirst by the check that must catch them"
-        if _is_whole(rows)
-        else "by the check\nthat must catch them"
-    )
-    return f"""# The tests, tested
-
-Written by `python -m assignment.attacks`, not by hand. Planted bugs were graded on {seeds(BUG)} seeds, {by};
-right submissions on {seeds(VARIANT)} seeds, by all checks. A margin is the
-largest error over its bound: at most {HONEST} is honest, at least {CAUGHT:g} is safely caught, and ∞ is what cannot be
-measured, such as a NaN, a wrong shape or an exception.
-
-{summary(rows)}"""
-
-
 def _checks(rows: list[VerdictRow], checks: list[Check]) -> str:
     alone = only_killer(rows) if (is_whole := _is_whole(rows)) else {}
     lines = [
@@ -165,7 +179,7 @@ def _checks(rows: list[VerdictRow], checks: list[Check]) -> str:
 
 
 def _variants(rows: list[VerdictRow]) -> str:
-    lines = [VARIANTS, "", "| submission | graded on | largest margin | check | pays |"]
+    lines = ["## Right submissions", "", "| submission | graded on | largest margin | check | pays |"]
     lines.append("|---|---|---|---|---|")
     for row in rows:
         if row.entry.kind == VARIANT:

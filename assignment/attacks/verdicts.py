@@ -9,7 +9,6 @@ from assignment.attacks import held, yardstick
 from assignment.attacks.bugs import gathered
 from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry
 from assignment.attacks.judging import CAUGHT, Result, Verdict
-from assignment.diagnosis import matching
 from assignment.judge import score
 from assignment.judge.checks import Check
 
@@ -155,7 +154,7 @@ def _judge_variant(row: VerdictRow, findings: Complaints) -> None:
             if verdict.status == score.NEEDS_REVIEW and not row.entry.is_doubted:
                 findings.add(row, f"is doubted in {name} on seed {result.seed}: {verdict.message}")
     for hint in {
-        hint for result in row.results for verdict in result.verdicts.values() for hint in verdict.hints or () if hint
+        str(hint) for result in row.results for verdict in result.verdicts.values() for hint in verdict.hints or ()
     }:
         findings.add(row, f"is right, and gets a hint: {hint}")
     remarks = {note for result in row.results for verdict in result.verdicts.values() for note in verdict.notes}
@@ -188,15 +187,20 @@ def _judge_bug(row: VerdictRow, problem_of: dict[str, str], findings: Complaints
         findings.add(row, "the grader failed on it")
 
 
+def is_caught(row: VerdictRow) -> bool:
+    """Return whether the check that must catch a bug does so on every seed."""
+    return row.kills.get(row.entry.caught_by, (0, 0.0))[0] == row.seeds(row.entry.caught_by)
+
+
 def told(entry: Entry, verdict: Verdict) -> tuple[bool, bool]:
     """Return whether a failure names the bug, or quotes its line; and whether it names another."""
-    hint = "".join(verdict.hints or ())
-    said = "\n".join([verdict.message, *verdict.notes, hint])
-    names = {matching.HINTS.get(one) for one in hint.split(score.OR)}
+    hints = verdict.hints or []
+    said = "\n".join([verdict.message, *verdict.notes, *map(str, hints)])
+    names = {hint.name for hint in hints}
     is_right = bool(entry.line and entry.line in verdict.message) or any(
         name in names or name in said for name in entry.named
     )
-    return is_right, bool(hint) and not is_right
+    return is_right, bool(hints) and not is_right
 
 
 def naming(rows: Iterable[VerdictRow]) -> tuple[list[str], list[str]]:
@@ -216,7 +220,7 @@ def naming(rows: Iterable[VerdictRow]) -> tuple[list[str], list[str]]:
 def misnamed(rows: Iterable[VerdictRow]) -> list[tuple[str, str, str]]:
     """Yield every bug, failed check and hint that names another bug, be it the check that must catch the bug or not."""
     found = {
-        (row.entry.name, check, "".join(result.verdicts[check].hints or ())): None
+        (row.entry.name, check, score.OR.join(map(str, result.verdicts[check].hints or ()))): None
         for row in rows
         if row.entry.kind == BUG
         for result in row.results

@@ -1,5 +1,6 @@
 """What needs a person before grades are published, with the code around the lines it names."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from assignment import text
 from assignment.classroom import decisions
 from assignment.classroom.decisions import Decision
-from assignment.commands.excerpts import PLACE, Excerpt, excerpts
+from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.judge import causes, score
 from assignment.sandbox import rungs
 from assignment.submission import UnusableSubmission, read
@@ -99,12 +100,10 @@ def findings(
 
 def _alike(checks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Return the checks that need a person, together those whose messages name the same lines."""
-    groups: dict[Any, list[dict[str, Any]]] = {}
+    groups: dict[Hashable, list[dict[str, Any]]] = {}
     for check in checks:
         if check["status"] in (score.NEEDS_REVIEW, score.GRADER_ERROR):
-            message = check["message"]
-            key = (check["status"], tuple(PLACE.findall(message)) or causes.reason(message))
-            groups.setdefault(key, []).append(check)
+            groups.setdefault((check["status"], causes.cause(check)), []).append(check)
     return list(groups.values())
 
 

@@ -96,13 +96,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def timed_checks(of: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the checks of speed that have figures."""
-    return [one for one in score.entries_of(of) if one.get("timings")]
-
-
-def function_of(check: dict[str, Any]) -> str:
-    """Return the function that a check is about: its claim begins with the name."""
-    return str(check["claim"]).partition(" ")[0]
+    """Return the checks of speed that have figures; an older grader's do not say which function is timed."""
+    return [one for one in score.entries_of(of) if one.get("timings") and one.get("function")]
 
 
 def ratios_of(of: dict[str, Any]) -> dict[str, Ratio]:
@@ -115,7 +110,7 @@ def ratios_of(of: dict[str, Any]) -> dict[str, Ratio]:
             f"{one['case']}: {one['ratio']:.2f} ({one['low']:.2f}–{one['high']:.2f}), {one['us']:,.0f} µs"
             for one in timings
         )
-        found[function_of(check)] = Ratio(middle, low, high, told)
+        found[check["function"]] = Ratio(middle, low, high, told)
     return found
 
 
@@ -135,7 +130,7 @@ def is_right(of: dict[str, Any]) -> bool:
     entries = [check for problem in of["problems"] for check in problem["checks"]]
     timed = [check for check in entries if check["name"].endswith(SPEED)]
     values = [one for one in entries if not one["name"].endswith((*NOT_VALUES, checks.SPEED))]
-    if not {*map(function_of, timed)} <= {*map(function_of, values)}:
+    if not {one["function"] for one in timed} <= {one["function"] for one in values}:
         return False  # whether its values are right was not asked
     return all(one["score"] or one["status"] == score.NOT_GRADED for one in timed) and all(
         one["status"] in score.KEEPS_POINTS for one in values
@@ -163,7 +158,7 @@ def columns(reports: Iterable[dict[str, Any]]) -> list[Column]:
     for one in reports:
         for check in timed_checks(one):
             first = check["timings"][0]
-            column = Column(function_of(check), first["against"], first["full_points_from"])
+            column = Column(check["function"], first["against"], first["full_points_from"])
             found.setdefault(column.function, column)
     return list(found.values())
 

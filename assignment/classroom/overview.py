@@ -1,31 +1,36 @@
 """What a class's reports say together: pure functions of data."""
 
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assignment import finding
+from assignment.finding import Explanation
 from assignment.judge import causes, score
 
 Reports = Mapping[str, dict[str, Any]]  # of the submissions that count, by name
 
 BINS = 10
-DIGITS = re.compile(r"\d[\d,.]*(?:e[+-]?\d+)?")
-# What a message without a likely cause holds, and what is said of it; the first that fits.
-KINDS = (
-    ("cannot be imported", "The file cannot be imported"),
-    ("not computed by your kernels", "Values that no kernel of theirs has computed"),
-    ("out of bounds: ", "Memory out of bounds is read or written"),
-    ("race: ", "A race: programs touch the same memory in no order"),
-    ("never stored", "Elements of a result that nobody stores"),
-    ("expected a ValueError", "A caller's mistake does not raise ValueError"),
-    ("it raised ", "The call raises an exception"),
-    (" times: ", "More memory is moved than is needed"),
-    (" wrong", "Wrong values, and no misconception agrees with them"),
-)
-STATUSES = {score.CRASHED: "The process crashes", score.TIMEOUT: "A call takes too long"}
+# What is said of a kind of finding without a likely cause.
+KINDS = {
+    finding.NOT_IMPORTED: "The file cannot be imported",
+    finding.NOT_THE_WORK: "Values that no kernel of theirs has computed",
+    "out of bounds": "Memory out of bounds is read or written",
+    "race": "A race: programs touch the same memory in no order",
+    "unwritten memory": "Memory is read that nobody has written",
+    "input written to": "An input is written to",
+    "endless loop": "A kernel's loop never ends",
+    finding.NEVER_STORED: "Elements of a result that nobody stores",
+    finding.NO_ERROR: "A caller's mistake does not raise ValueError",
+    finding.RAISED: "The call raises an exception",
+    finding.TOO_MUCH_MOVED: "More memory is moved than is needed",
+    finding.TOO_SLOW: "Right, but slow",
+    finding.WRONG_VALUES: "Wrong values, and no misconception agrees with them",
+    score.CRASHED: "The process crashes",
+    score.TIMEOUT: "A call takes too long",
+}
 OTHER = "Something else"
 
 
@@ -67,7 +72,7 @@ class CommonCause:
 
     says: str
     more: str  # where the handout tells of it, and where to look
-    name: str  # in an operator's misconceptions.py; "" where it has none
+    name: str  # of the misconception; "" of another reason
     who: tuple[str, ...]
 
 
@@ -135,37 +140,18 @@ def _parts_of(counts: Counter[str]) -> dict[str, int]:
     return {part: counts[part] for part in ("ok", "lost", "todo")}
 
 
-def sentences(check: dict[str, Any]) -> list[str]:
-    """Return the likely causes of a failed check, each a sentence."""
-    told = causes.IN_CASE.sub("", check["hint"])
-    return told.split(score.OR) if told else []
-
-
-def misconceptions(reports: Reports, names: Mapping[str, str] | None = None) -> list[CommonCause]:
-    """Return the likely causes that the reports name, the commonest first.
-
-    Args:
-        reports: of the class.
-        names: of sentences; those that differ in numbers alone are one cause.
-    """
-    first: dict[str, str] = {}
-    who: dict[str, list[str]] = {}
+def misconceptions(reports: Reports) -> list[CommonCause]:
+    """Return the likely causes that the reports name, the commonest first; those of one name are one cause."""
+    first: dict[str, Explanation] = {}
+    who: dict[str, dict[str, None]] = {}
     for name, report in reports.items():
-        said = {s for check in score.entries_of(report) for s in sentences(check)}
-        for sentence in sorted(said):
-            key = DIGITS.sub("…", sentence)
-            first.setdefault(key, sentence)
-            if name not in who.setdefault(key, []):
-                who[key].append(name)
-    known = names or {}
-    found = ((first[key], tuple(whose)) for key, whose in who.items())
-    return _commonest(CommonCause(*_parts(said), known.get(said, ""), whose) for said, whose in found)
-
-
-def _parts(sentence: str) -> tuple[str, str]:
-    """Return what a cause says, and what comes after: its section and where to look."""
-    says, mark, more = sentence.partition(" (handout/")
-    return says, f"handout/{more.replace('). ', ': ', 1)}" if mark else ""
+        for one in (one for check in score.entries_of(report) for one in causes.misconceptions(check)):
+            first.setdefault(one.name, one)
+            who.setdefault(one.name, {})[name] = None
+    return _commonest(
+        CommonCause(one.says, f"{one.section}: {one.look}" if one.section else "", one.name, tuple(who[name]))
+        for name, one in first.items()
+    )
 
 
 def others(reports: Reports) -> list[CommonCause]:
@@ -180,12 +166,10 @@ def others(reports: Reports) -> list[CommonCause]:
 
 
 def kind(check: dict[str, Any]) -> str:
-    """Return what kind of failure a message tells of; "" where it is none of the student's."""
+    """Return what is said of a failed check's kind; "" where it is none of the student's."""
     if check["status"] in (score.NEEDS_REVIEW, score.GRADER_ERROR):
         return ""
-    if check["status"] in STATUSES:
-        return STATUSES[check["status"]]
-    return next((says for part, says in KINDS if part in check["message"]), OTHER)
+    return KINDS.get(causes.kind(check), OTHER)
 
 
 def _commonest(found: Iterable[CommonCause]) -> list[CommonCause]:

@@ -14,7 +14,7 @@ from assignment import text
 from assignment.classroom import COMMAND, decisions, evidence, grades, overview, pages, results, review, tables
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
-from assignment.judge import score
+from assignment.judge import causes, score
 from assignment.submission import UnusableSubmission
 
 PAGE, STUDENTS = "report.html", "students"
@@ -97,7 +97,7 @@ def of_class(found: Class, title: str, price: float | None) -> dict[str, Any]:
         "notes": _notes(graded),
         "distribution": overview.distribution(graded),
         "problems": overview.problems(graded),
-        "misconceptions": overview.misconceptions(graded, _names()),
+        "misconceptions": overview.misconceptions(graded),
         "others": overview.others(graded),
         "rates": overview.rates(graded),
         "seconds": seconds,
@@ -107,13 +107,6 @@ def of_class(found: Class, title: str, price: float | None) -> dict[str, Any]:
         "slowest": sorted(took.items(), key=lambda pair: -pair[1])[:SLOWEST],
         "machines": Counter(_machine(found.reports[name]) for name in took).most_common(),
     }
-
-
-def _names() -> dict[str, str]:
-    """Return the names of misconceptions by what is told of them."""
-    from assignment.diagnosis import matching  # loads PyTorch
-
-    return {text.clean(sentence): name for sentence, name in matching.HINTS.items()}
 
 
 def _machine(report: dict[str, Any]) -> str:
@@ -190,13 +183,13 @@ def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str
 
 
 def _likely_causes(report: dict[str, Any]) -> dict[str, list[str]]:
-    """Return each likely cause once, with the checks that it explains; those that differ in numbers alone are one."""
+    """Return each likely cause once, with the checks that it explains; those of one name are one."""
     found: dict[str, list[str]] = {}
     says: dict[str, str] = {}
     for check in score.entries_of(report):
-        for sentence in overview.sentences(check) if check["status"] != score.OK else ():
-            first = says.setdefault(overview.DIGITS.sub("…", sentence), sentence)
-            found.setdefault(first, []).append(check["name"])
+        for one in causes.misconceptions(check):
+            names = found.setdefault(says.setdefault(one.name, str(one)), [])
+            names += [check["name"]] if check["name"] not in names else []
     return found
 
 

@@ -1,7 +1,6 @@
 """`--explain CHECK`: all that a check says, and the section of the handout that belongs to it."""
 
 import argparse
-import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from assignment import failure, text
 from assignment.commands import handout, picture, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
-from assignment.judge import causes, checks, score, where
+from assignment.judge import checks, score, where
+from assignment.judge.case import Case
 from assignment.judge.pool import Pool
 from assignment.submission import UnusableSubmission
 
@@ -83,7 +83,8 @@ def show_check(console: Console, check: checks.Check, citation: str) -> None:
     console.print(Text("\n".join(report.claim_lines(f"{check.claim}, for {counted(check.points, 'point')}", 2))))
     file = check.path.partition("::")[0]
     console.print(Text(f"  tested by tests/{file}:{check.line}"))
-    shown = citation if handout.section(citation) else place.section
+    # of a whole chapter that a hint names, the part on the function is enough
+    shown = citation if "#" in citation and handout.section(citation) else place.section
     console.print(Text(f"\nFrom {shown}:\n", "bold"))
     handout.show(console, handout.section(shown))
     console.print()
@@ -131,7 +132,7 @@ def show_cases(console: Console, result: score.CheckResult) -> None:
     lost = [case for case in result.cases if case.status != score.OK]
     told: dict[Any, str] = {}
     for case in sorted(lost, key=lambda case: case is not result.worst):
-        first = told.setdefault(kind(case.message), case.name)
+        first = told.setdefault(alike(case), case.name)
         if first != case.name and case.status != score.TO_DO:
             console.print(Text(text.line(f"  [{case.name}] {case.status}: the same as in [{first}]")))
             continue
@@ -142,10 +143,10 @@ def show_cases(console: Console, result: score.CheckResult) -> None:
             report.print_block(console, text.clean(case.message))
 
 
-def kind(message: str) -> Hashable:
+def alike(case: Case) -> Hashable:
     """Return what is equal of cases that differ in nothing that matters: in their numbers alone, or not at all."""
-    if not (wrong := causes.WRONG_VALUES.search(message)):
-        return causes.reason(message)
-    results = re.findall(r"^ *(\w+): [\d,]+ of [\d,]+ elements? wrong", message, re.MULTILINE)
-    has_nan, is_all = " NaN: " in message, "all of them" in message[wrong.start() :].partition("\n")[0]
-    return ("values", *results, has_nan, is_all)
+    found = case.finding
+    if found is None or not found.result:
+        return found.cause if found else case.message
+    n = found.numbers
+    return found.kind, found.result, found.places, n["nan"] > 0, n["wrong"] == n["elements"]

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assignment import text
+from assignment import finding, text
 from assignment.commands import handout
 from assignment.judge import causes, checks, score
+from tests import operators
 
 STYLES = {
     score.OK: "green",
@@ -107,7 +108,7 @@ def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_er
             print_block(console, short(first["message"]))
             print_hint(console, first)
         if others:
-            print_others(console, others, is_brief)
+            print_others(console, others)
     if len(groups) == 1:
         print_commands(console, groups[0][0])
     elif groups:
@@ -117,10 +118,10 @@ def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_er
 def untold(group: list[dict[str, Any]], import_error: str) -> list[dict[str, Any]]:
     """Return a group of failed checks, without the text of an import error that was told already."""
     first, *others = group
-    broken = causes.NOT_IMPORTED.search(first["message"])
-    if not broken or not import_error or import_error.splitlines()[0] not in broken[0]:
+    said = first["findings"][0]["says"] if causes.kind(first) == finding.NOT_IMPORTED else ""
+    if not said or not import_error or import_error.splitlines()[0] not in said:
         return group
-    return [{**first, "message": f"{broken[0].partition(':')[0]}: see above"}, *others]
+    return [{**first, "message": f"{said.partition(':')[0]}: see above"}, *others]
 
 
 def brief(message: str) -> str:
@@ -129,12 +130,9 @@ def brief(message: str) -> str:
     return text.clean("\n".join((said or call).splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
 
 
-def print_others(console: Console, others: list[dict[str, Any]], is_brief: bool) -> None:
-    """Print which checks fail for the cause that was told; of a brief one, how many."""
+def print_others(console: Console, others: list[dict[str, Any]]) -> None:
+    """Print which checks fail for the cause that was told."""
     count = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
-    if is_brief:
-        console.print(Text(f"  {count}, as it seems for the same cause"))
-        return
     names = ", ".join(check["name"].partition("::")[2] for check in others)
     told = textwrap.fill(names, WIDTH - 4, break_long_words=False)
     console.print(Text(f"  {count}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
@@ -225,17 +223,34 @@ def remark(problem: dict[str, Any], on_gpu: bool) -> str:
 
 
 def next_step(report: dict[str, Any]) -> str:
-    """Return what to open for the first check that is to do; where all are finished, the problem after them."""
+    """Return what to open for the first check that is to do; where all are finished, what comes after them."""
     todo = (check for check in score.entries_of(report) if check["status"] == score.TO_DO)
     if step := next((short(check["message"]).rpartition("\n")[2] for check in todo), ""):
         return step
     problems = [*report["problems"], *report["practice"]]
     if not problems or any(problem["score"] < problem["max_score"] for problem in problems):
         return ""
-    course = checks.problems()
-    names = [name for name in course if name != checks.SPEED and not checks.is_practice(name)]
-    last = max((names.index(problem["name"]) for problem in problems if problem["name"] in names), default=-1)
-    return f"{names[last + 1]}, {course[names[last + 1]].section}" if last + 1 < len(names) else ""
+    names = [problem["name"] for problem in problems]
+    return "; practice: ".join([*after_course(names), *after_practice(names)])
+
+
+def after_course(names: list[str]) -> list[str]:
+    """Return the problem with points that comes after finished ones, and its section; the first after vector_add."""
+    course = [name for name in checks.problems() if name != checks.SPEED and not checks.is_practice(name)]
+    done = [course.index(name) for name in names if name in course]
+    if not done and any(operators.operator_of(name).follows for name in names):
+        return []
+    return [in_handout(name) for name in course[max(done, default=-1) + 1 :][:1]]
+
+
+def after_practice(names: list[str]) -> list[str]:
+    """Return the practice that follows the last of finished problems, and its section."""
+    found = [one for one in operators.operators() if one.follows == names[-1]]
+    return [in_handout(problem.name) for one in found for problem in one.problems]
+
+
+def in_handout(problem: str) -> str:
+    return f"{problem}, {checks.problems()[problem].section}"
 
 
 def total(report: dict[str, Any]) -> str:

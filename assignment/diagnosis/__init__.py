@@ -10,7 +10,7 @@ search.py      what was found so far
 """
 
 from assignment.diagnosis.candidates import calls
-from assignment.diagnosis.matching import RARE, causes
+from assignment.diagnosis.matching import causes
 from assignment.diagnosis.search import Search
 
-__all__ = ["RARE", "Search", "calls", "causes"]
+__all__ = ["Search", "calls", "causes"]

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 
 from assignment.diagnosis import strides
+from assignment.finding import Explanation
 from assignment.operators import parts
 from assignment.operators.misconception import Call, Model, Models
 from tests.operators import Function, functions, of_oracle, operator_of, oracle
 
-OF_ANOTHER_GRAPH = (
-    "Your gradients are those with tensors, or options, of another forward pass that came in between "
-    "(handout/grading.md#what-may-be-called). A class or a module holds the last ones only: ctx keeps those of its own "
-    "graph."
+OF_ANOTHER_GRAPH = Explanation(
+    "another-graph",
+    "Your gradients are those with tensors, or options, of another forward pass that came in between",
+    "handout/grading.md#what-may-be-called",
+    "A class or a module holds the last ones only: ctx keeps those of its own graph.",
 )
 MAX_ELEMENTS = 1 << 22  # of scores, or of x: what is larger is not looked at
 
@@ -27,9 +29,9 @@ MODELS: dict[str, Models] = {name: models for part in parts("misconceptions") fo
 
 @dataclass(frozen=True)
 class Cause:
-    """What may have been computed instead: a sentence for the student, and all such results."""
+    """What may have been computed instead: how it is told, and all such results."""
 
-    hint: str
+    explanation: Explanation
     model: Model
     is_by_batch: bool = False  # what it computes of an entry of the batch depends on no other entry
 
@@ -112,20 +114,21 @@ def possible(function: str, call: Call) -> Iterator[Cause]:
         several = sorted(several, key=lambda one: not one.section.endswith("what-goes-wrong"))
     for misconception in several:
         model = functools.partial(in_every_way, misconception.model, models.ways)
-        yield Cause(misconception.hint, model, misconception.is_by_batch)
+        yield Cause(misconception.explanation, model, misconception.is_by_batch)
     section = models.section
     for words, tensors in strides.misread(call, of_oracle(function).inputs, models.n_inner):
-        hint = f"Your result is what comes out if {words} ({section}). "
+        says = f"Your result is what comes out if {words}"
+        look = "Every tensor has strides of its own: .stride() tells them."
         misread = functools.partial(results, function, tensors=tensors)
-        yield Cause(hint + "Every tensor has strides of its own: .stride() tells them.", misread)
+        yield Cause(Explanation(f"misread: {words}", says, section, look), misread)
     if isinstance(call, Interleaved):
         yield Cause(OF_ANOTHER_GRAPH, functools.partial(of_another_graph, function))
-    hint = f"Your result is right, but stored with an input's strides ({section}). "
-    hint += "The result has strides of its own: pass those of the tensor that is stored to."
-    yield Cause(hint, functools.partial(misplaced, function))
-    hint = f"Your result is right, but stored as if it were contiguous ({section}). "
-    hint += "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
-    yield Cause(hint, functools.partial(mislaid, function))
+    says = "Your result is right, but stored with an input's strides"
+    look = "The result has strides of its own: pass those of the tensor that is stored to."
+    yield Cause(Explanation("stored-with-inputs-strides", says, section, look), functools.partial(misplaced, function))
+    says = "Your result is right, but stored as if it were contiguous"
+    look = "torch.empty_like(x) has x's strides: pass those of the result to the kernel."
+    yield Cause(Explanation("stored-as-contiguous", says, section, look), functools.partial(mislaid, function))
 
 
 def in_every_way(model: Model, ways: Callable[[Call], Iterable[str]], call: Call) -> Iterator[Sequence[Tensor]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from assignment.diagnosis.candidates import MODELS, Cause, possible, right, too_large
 from assignment.diagnosis.closeness import are_near, distance, error_over_bound
+from assignment.finding import Explanation
 from assignment.operators.misconception import Call
 from tests.compare import Expected
 
@@ -22,45 +23,48 @@ LESS = 300.0
 MOST = 300.0  # times the bound, even then
 # of the error that a model may leave, as a root mean square and at its largest
 REST, REST_LARGEST = 0.02, 0.1
-OF_AN_EMPTY_BATCH = (
-    "A sum over no rows is 0, and a mean over no rows is 0/0, which is NaN ({section}"
-    "). What does your function do before it returns, where the batch is empty?"
+CALLED = "handout/grading.md#what-may-be-called"
+OF_AN_EMPTY_BATCH = Explanation(
+    "mean-of-an-empty-batch",
+    "A sum over no rows is 0, and a mean over no rows is 0/0, which is NaN",
+    look="What does your function do before it returns, where the batch is empty?",
 )
-ADDED_TO_ANOTHER = (
-    "Your result is that of this call added to that of the call before (handout/grading.md#what-may-be-called). Is "
-    "memory kept from one call to the next, and added to without having been cleared?"
+ADDED_TO_ANOTHER = Explanation(
+    "added-to-another-call",
+    "Your result is that of this call added to that of the call before",
+    CALLED,
+    "Is memory kept from one call to the next, and added to without having been cleared?",
 )
-OF_ANOTHER_CALL = (
-    "Your result is right for the inputs of another call (handout/grading.md#what-may-be-called). Is a result kept or "
-    "looked up from one call to the next? The same tensors may hold other values by then."
+OF_ANOTHER_CALL = Explanation(
+    "another-call",
+    "Your result is right for the inputs of another call",
+    CALLED,
+    "Is a result kept or looked up from one call to the next? The same tensors may hold other values by then.",
 )
-
-HINTS = {one.hint: one.name for models in MODELS.values() for one in models.misconceptions}
-RARE = {one.hint for models in MODELS.values() for one in models.misconceptions if one.is_rare}
 
 
 def causes(
     calls: Iterable[Call],
     got: Sequence[Tensor],
     expected: dict[str, Expected],
-    known: Collection[str] = (),
+    known: Collection[Explanation] = (),
     budget_s: float = math.inf,
     only_known: bool = False,
-) -> list[str]:
-    """Return a sentence for each misconception that explains one of the calls, the likelier first.
+) -> list[Explanation]:
+    """Return the misconceptions that explain one of the calls, the likelier first.
 
     Args:
         calls: what the result may be of.
         got: the wrong result.
         expected: what it is compared with.
-        known: sentences to try first; where one of them explains the result closely, no other is tried.
+        known: those to try first; where one of them explains the result closely, no other is tried.
         budget_s: processor seconds of this process, so that a busy machine gives the same answers.
-        only_known: whether no other sentence is tried in any case.
+        only_known: whether no other is tried in any case.
     """
     calls = list(calls)
     if of_all := told_at_once(calls, got, expected):
         return [of_all]
-    found: dict[str, float] = {}
+    found: dict[Explanation, float] = {}
     until = time.process_time() + budget_s
     for call in calls:
         if call.function not in MODELS or too_large(call):
@@ -70,25 +74,25 @@ def causes(
             return [OF_ANOTHER_CALL]
         for is_known in (True, False) if known else (False,):
             for cause in possible(call.function, call):
-                if (cause.hint in known) == is_known and time.process_time() <= until:
+                if (cause.explanation in known) == is_known and time.process_time() <= until:
                     error = result.explained_by(cause)
                     if error < math.inf:
-                        found[cause.hint] = min(error, found.get(cause.hint, math.inf))
+                        found[cause.explanation] = min(error, found.get(cause.explanation, math.inf))
             if only_known or min(found.values(), default=math.inf) <= CLOSE:
                 break
-        if not found and (hint := constant_factor(result)) and (hint in known or not only_known):
-            found[hint] = 1.0
+        if not found and (factor := constant_factor(result)) and (factor in known or not only_known):
+            found[factor] = 1.0
     least = min(found.values(), default=0.0)
-    return [hint for hint, error in found.items() if error <= max(CLOSE, FARTHER * least)]
+    return [one for one, error in found.items() if error <= max(CLOSE, FARTHER * least)]
 
 
-def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> str:
+def told_at_once(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str, Expected]) -> Explanation | None:
     """Return what a result shows by itself: NaN of an empty sum, or two calls' results added."""
     if calls and is_nan_of_nothing(got, expected):
-        return OF_AN_EMPTY_BATCH.format(section=MODELS[calls[0].function].section)
+        return replace(OF_AN_EMPTY_BATCH, section=MODELS[calls[0].function].section)
     if len(calls) == 2 and is_added_to(calls, got, expected):
         return ADDED_TO_ANOTHER
-    return ""
+    return None
 
 
 def is_nan_of_nothing(got: Sequence[Tensor], expected: dict[str, Expected]) -> bool:
@@ -183,18 +187,19 @@ class Wrong:
         return are_near(self._got, outputs, self._expected)
 
 
-def constant_factor(result: Wrong) -> str:
-    """Return a sentence if everything is wrong by one factor; "" if not."""
+def constant_factor(result: Wrong) -> Explanation | None:
+    """Return by which factor everything is wrong; None if by no single one."""
     factors = result.factors()
     if not factors or not result.agrees(result.scaled(factors)):
-        return ""
+        return None
     # 0.498 is 0.5 times a truncated product
     in_digits = [f"{factor:.2g}" for factor in factors.values()]
     if {"0", "-0", "1"} & set(in_digits):
-        return ""
+        return None
     told = " and ".join(f"{name} is {factor} times" for name, factor in zip(factors, in_digits, strict=True))
     section = MODELS[result.call.function].section
-    return f"Everywhere alike your {told} what it should be ({section}). Which factor is missing, or one too many?"
+    says, look = f"Everywhere alike your {told} what it should be", "Which factor is missing, or one too many?"
+    return Explanation(f"factor of {' and '.join(factors)}", says, section, look, tuple(map(float, in_digits)))
 
 
 def root_mean_square(x: Tensor) -> float:

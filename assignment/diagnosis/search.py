@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from assignment.diagnosis import candidates, matching
+from assignment.finding import Explanation
 from tests.compare import Expected
 
 MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything
@@ -21,7 +22,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self._known: defaultdict[str, dict[str, None]] = defaultdict(dict)  # hints by function
+        self._known: defaultdict[str, dict[Explanation, None]] = defaultdict(dict)  # by function
         self._first_is_wrong: set[str] = set()  # functions
         self._in_vain: Counter[str] = Counter()  # by check
 
@@ -33,7 +34,7 @@ class Search:
         asked: dict[str, Any],
         got: Sequence[Tensor],
         expected: dict[str, Expected],
-    ) -> list[str] | None:
+    ) -> list[Explanation] | None:
         """Return what may explain a wrong result of a check; None if it was not searched.
 
         Args:

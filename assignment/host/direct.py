@@ -34,7 +34,8 @@ class DirectSession:
         try:
             return self.let_raise(header, tensors)
         except (requests.WrongReturn, Missing) as error:
-            return {"status": "failed", "message": str(error)[:MAX_MESSAGE]}, []
+            kind = error.kind if isinstance(error, Missing) else ""
+            return {"status": "failed", "kind": kind, "message": str(error)[:MAX_MESSAGE]}, []
         except BaseException as error:
             return {"status": "raised", **describe(error, self._submission.folder)}, []
 

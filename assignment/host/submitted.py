@@ -17,7 +17,15 @@ MAX_MESSAGE = 2_000  # characters
 
 
 class Missing(Exception):
-    """The submission has no such function, or the file that should hold it cannot be imported."""
+    """The submission has no such function."""
+
+    kind = ""
+
+
+class NotImported(Missing):
+    """The file that should hold the function cannot be imported."""
+
+    kind = "not imported"
 
 
 class ImportedSubmission:
@@ -84,7 +92,7 @@ class ImportedSubmission:
         try:
             module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
         except BaseException as error:
-            raise Missing(f"{path} cannot be imported: {summary(error, self.folder)}") from error
+            raise NotImported(f"{path} cannot be imported: {summary(error, self.folder)}") from error
         if not hasattr(module, name):
             raise Missing(f"{path} has no function {name}")
         return getattr(module, name)

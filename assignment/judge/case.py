@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from assignment.finding import Explanation, Finding, explanation, finding
+
 if TYPE_CHECKING:
     import pytest
 
@@ -24,8 +26,7 @@ class Case:
     timing: dict[str, Any] | None = None  # the same as numbers: see timing/speed.py
     share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
-    hints: tuple[str, ...] | None = None  # what a wrong result may come from; None where nobody has looked
-    rare: tuple[str, ...] = ()  # of these, what is told only where no other explains as much
+    hints: tuple[Explanation, ...] | None = None  # what a wrong result may come from; None where nobody has looked
     size: int = 0  # elements of its inputs
     map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
     moved: tuple[dict[str, Any], ...] = ()  # bytes of its inputs and results: door.moved_by
@@ -34,8 +35,13 @@ class Case:
     printed: tuple[str, ...] = ()  # by the submission where it is right: the first lines and the last
     n_printed: int = 0  # how many lines that were
     staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
-    is_fault: bool = False  # the simulator has found one, and its line
+    finding: Finding | None = None  # what is wrong
     import_error: str = ""  # what kept the package from being imported, as far as its process knows
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the simulator has found one, and its line."""
+        return self.finding is not None and self.finding.is_fault
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,4 +58,8 @@ def held_by(report: "pytest.TestReport") -> Case | None:
     if data is None:
         return None
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    if values["hints"] is not None:
+        values["hints"] = tuple(map(explanation, values["hints"]))
+    if values["finding"] is not None:
+        values["finding"] = finding(values["finding"])
     return Case(**values)

@@ -1,15 +1,12 @@
 """Which failed checks have one cause, so that it is told once."""
 
-import re
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from assignment import finding
 from assignment.judge import score
 
-PLACES = ("at ", "computed at ", "called from ")
-WRONG_VALUES = re.compile(r"^ *\w+: [\d,]+ of [\d,]+ elements? wrong", re.MULTILINE)
-NOT_IMPORTED = re.compile(r"cs336_kernels\S* cannot be imported: .*")
-IN_CASE = re.compile(r"^In case \[.*?\]: ")
+VALUES = (finding.WRONG_VALUES, finding.NEVER_STORED)
 SILENT = (score.OK, score.TO_DO, score.NOT_GRADED)
 
 
@@ -23,12 +20,12 @@ def grouped(checks: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     groups: dict[Hashable, list[dict[str, Any]]] = {}
     plain: dict[str, Any] = {}  # by function, the group of its first check
     for check in checks:
-        function = check["claim"].partition(" ")[0].removesuffix("'s")
+        function = check.get("function", "")
         is_first = function not in plain
         group = plain.setdefault(function, None)
         if check["status"] in SILENT:
             continue
-        has_wrong_values = bool(WRONG_VALUES.search(check["message"]))
+        has_wrong_values = kind(check) in VALUES
         if check["hint"] or not has_wrong_values or group is None:
             group = groups.setdefault(cause(check), [])
         group.append(check)
@@ -37,15 +34,19 @@ def grouped(checks: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return list(groups.values())
 
 
+def kind(check: dict[str, Any]) -> str:
+    """Return the kind of what is told of a failed check; "" in a report of an older grader."""
+    return next((found["kind"] for found in check.get("findings", ())), "")
+
+
 def cause(check: dict[str, Any]) -> Hashable:
-    return ("likely", IN_CASE.sub("", check["hint"])) if check["hint"] else reason(check["message"])
+    """Return what two checks have in common that have one cause: the misconceptions, or else what is told first."""
+    if likely := frozenset(misconceptions(check)):
+        return likely
+    return next((finding.finding(found).cause for found in check.get("findings", ())), check["message"])
 
 
-def reason(message: str) -> Hashable:
-    """Return what two messages have in common that tell of one reason: the kind of failure and its lines, if any."""
-    if broken := NOT_IMPORTED.search(message):
-        return broken[0]
-    _, _, said = message.removeprefix(score.NO_POINTS).partition("\n")  # without the call that the first line tells
-    lines = [line.strip() for line in said.splitlines()]
-    places = [line for line in lines if line.startswith(PLACES)]
-    return (lines[0].partition(":")[0], *places) if places else said or message
+def misconceptions(check: dict[str, Any]) -> list[finding.Explanation]:
+    """Return what a check's wrong results may come from, each once."""
+    told = (one for found in check.get("findings", ()) for one in found["misconceptions"])
+    return list(dict.fromkeys(map(finding.explanation, told)))

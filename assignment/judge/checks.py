@@ -7,7 +7,6 @@ that is not collected still counts.
 import ast
 import difflib
 import functools
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,34 +34,29 @@ class Check:
     folder: str = ""  # of its file, below tests/
     line: int = 0  # where it stands in the file
     is_timed: bool = False  # on a GPU
+    function: str = ""  # that it is about
 
     @property
     def path(self) -> str:
         """Its name with the file's place below tests/."""
         return f"{self.folder}/{self.name}" if self.folder else self.name
 
-    @property
-    def function(self) -> str:
-        """That it is about: a claim begins with its name."""
-        match = re.match(r"\w+", self.claim)
-        return match[0] if match else ""
-
 
 @functools.cache
 def problems() -> dict[str, Problem]:
-    """All problems by name: those of the operators, speed, and practice."""
+    """Return all problems by name: those of the operators, speed, and practice."""
     found = operators.problems()
     graded = {name: problem for name, problem in found.items() if not is_practice(name)}
     return {**graded, SPEED: Problem(SPEED, "Speed on a GPU", 20.0, "handout/grading.md#speed"), **found}
 
 
 def is_practice(problem: str) -> bool:
-    """Whether it is beside the 100 points."""
+    """Return whether it is beside the 100 points."""
     return problem in operators.problems() and operators.operator_of(problem).is_practice
 
 
 def declared(folder: Path = TESTS) -> list[Check]:
-    """All checks, in the order of the problems and then of the source."""
+    """Return all checks, in the order of the problems and then of the source."""
     files = sorted(folder.rglob("test_*.py"), key=lambda file: file.name)
     checks = [check for file in files for check in _in_file(file, folder)]
     order = list(problems())
@@ -70,8 +64,9 @@ def declared(folder: Path = TESTS) -> list[Check]:
 
 
 def place(name: str) -> tuple[str, bool]:
-    """The function that a check is about, and whether it is the first of that function's; of a test that is no check
-    its own name.
+    """Return the function that a check is about, and whether it is the first of that function's.
+
+    Of a test that is no check: its own name.
     """
     return _places().get(name, (name, False))
 
@@ -91,8 +86,9 @@ def _in_file(file: Path, root: Path) -> Iterator[Check]:
     folder = file.parent.relative_to(root).as_posix().removeprefix(".")
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         for name, points, claim, problem in _declared_by(node):
-            is_timed, problem = problem == SPEED, _own(problem, claim)
-            yield Check(f"{file.name}::{name}", problem, claim, float(points), folder, node.lineno, is_timed)
+            function, is_timed = operators.named_by(claim), problem == SPEED
+            own = _own(problem, function), claim, float(points)
+            yield Check(f"{file.name}::{name}", *own, folder, node.lineno, is_timed, function.name)
 
 
 def _declared_by(node: ast.stmt) -> list[Declared]:
@@ -119,12 +115,11 @@ def _together(call: ast.Call) -> list[Declared]:
     return [(name, *of_check, SPEED if name.endswith(SPEED) else "") for name, of_check in said.items()]
 
 
-def _own(problem: str, claim: str) -> str:
+def _own(problem: str, function: operators.Function) -> str:
     """Return the problem that has the points: its function's where none is said, and for the speed of practice."""
     if problem not in ("", SPEED):
         return problem
-    own = operators.problem_of(claim)
-    return own if not problem or is_practice(own) else problem
+    return function.problem if not problem or is_practice(function.problem) else problem
 
 
 def _marked(test: ast.FunctionDef) -> Declared | None:

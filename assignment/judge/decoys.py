@@ -81,7 +81,7 @@ def _fill(view: Tensor, rng: torch.Generator, like: Tensor) -> None:
 
 
 def kind(values: Tensor) -> tuple[float, float]:
-    """How large values are in the middle, and at most, to the nearest power of four: all that a decoy has of them."""
+    """Return how large values are in the middle, and at most, to powers of four: all that a decoy has of them."""
     sizes = (values.abs() if values.is_complex() else values).detach().float().abs().flatten()
     sizes = sizes[sizes.isfinite()]
     if not sizes.numel():

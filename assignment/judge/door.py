@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from assignment import text
+from assignment import finding, text
 from assignment.confined.confinement import ADDRESS_SPACE
 from assignment.judge import compiled, configurations, score, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
@@ -43,6 +43,7 @@ class Run:
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
         self.configurations = [""]  # that a call so far had the choice of: what each gives to kernels
         self.notes: list[str] = []  # what the simulator remarked during all calls
+        self.unstored: list[str] = []  # which elements of results no program has stored
         self.nans: list[str] = []  # where kernels made a NaN of numbers
         self.reads: list[str] = []  # where host code read the value of a stand-in, or had what is not played
         self.moved: list[dict[str, Any]] = []  # what calls moved of their inputs and results
@@ -165,7 +166,8 @@ class Run:
                 came = f"a kernel was launched\n{reply.message}"
             case Ok():
                 came = "it returned a result"
-        raise SubmissionError(score.FAIL, f"expected a {expected.__name__} before any launch, but {came}")
+        said = f"expected a {expected.__name__} before any launch, but {came}"
+        raise SubmissionError(score.FAIL, said, kind=finding.NO_ERROR)
 
     def _has_launched(self, function: str) -> bool:
         """Return whether the last call has launched a kernel of a function whose work is that of kernels."""
@@ -266,7 +268,8 @@ class Run:
             self._accuse(function, reply.evidence)
         add(self.nans, reply.nans)
         add(self.reads, reply.reads)
-        add(self.notes, reply.notes)
+        add(self.unstored, reply.unstored)
+        add(self.notes, [*reply.unstored, *reply.notes])
         add(self.doubts, reply.doubts)
 
     def _accuse(self, function: str, evidence: Iterable[str]) -> None:

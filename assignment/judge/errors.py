@@ -2,6 +2,7 @@
 
 import _pytest.outcomes
 
+from assignment import finding
 from assignment.judge import score
 from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply
 
@@ -13,10 +14,9 @@ TOO_SMALL = (
 class SubmissionError(_pytest.outcomes.Failed):
     """The submission did something else than return tensors."""
 
-    def __init__(self, status: str, message: str, ran: bool = True, is_fault: bool = False) -> None:
+    def __init__(self, status: str, message: str, ran: bool = True, kind: str = finding.OTHER, error: str = "") -> None:
         super().__init__(message, pytrace=False)
-        self.status, self.ran = status, ran
-        self.is_fault = is_fault  # the simulator's, with a line
+        self.status, self.ran, self.kind, self.error = status, ran, kind, error
 
 
 class GraderError(Exception):
@@ -30,11 +30,11 @@ def meant_by(reply: Reply | None) -> SubmissionError | GraderError:
             return GraderError(message)
         case Raised(is_todo=True, text=text):
             return SubmissionError(score.TO_DO, text)
-        case Raised(message=message, in_kernel=in_kernel):
+        case Raised(types=types, message=message, in_kernel=in_kernel):
             advice = f"\n  {TOO_SMALL}" if in_kernel and "Input shapes should have" in message else ""
-            return SubmissionError(score.FAIL, f"it raised {message}{advice}")
-        case Failed(message=message):
-            return SubmissionError(score.FAIL, message)
-        case Fault(message=message):
-            return SubmissionError(score.FAIL, message, is_fault=True)
+            return SubmissionError(
+                score.FAIL, f"it raised {message}{advice}", kind=finding.RAISED, error=next(iter(types), "")
+            )
+        case Failed(message=message, kind=kind) | Fault(message=message, kind=kind):
+            return SubmissionError(score.FAIL, message, kind=kind)
     return SubmissionError(score.CRASHED, UNREADABLE)

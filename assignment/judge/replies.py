@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
-from assignment import text
+from assignment import finding, text
 from assignment.compiling import kernel
 from assignment.compiling.targets import TARGETS
 
@@ -20,7 +20,7 @@ MAX_TUNED = 10_000  # launches
 MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
 LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
-SAID = ("notes", "evidence", "doubts", "nans", "reads")  # beside the results
+SAID = ("unstored", "notes", "evidence", "doubts", "nans", "reads")  # beside the results
 Result = TypeVar("Result")  # a tensor: nothing here loads PyTorch, which a worker's start must not wait for
 
 
@@ -30,6 +30,7 @@ class Ok:
 
     groups: tuple[int, ...]  # how many of them belong together
     bare: bool  # a single tensor, and not a tuple
+    unstored: tuple[str, ...] = ()  # which elements of its results no program has stored
     notes: tuple[str, ...] = ()  # what the simulator remarked
     evidence: tuple[str, ...] = ()  # that results are not the work that was asked for
     doubts: tuple[str, ...] = ()  # what it leaves to the staff to judge
@@ -64,6 +65,7 @@ class Failed:
     """The call did not do what a call has to, and has no exception to show for it."""
 
     message: str
+    kind: str = finding.OTHER  # or NOT_IMPORTED
     fits: bool = True  # False where a GPU has no room for the call
 
 
@@ -72,6 +74,7 @@ class Fault:
     """A kernel misused memory."""
 
     message: str
+    kind: str  # one of finding.FAULTS
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,12 @@ def read(reply: dict[str, Any], n_results: int) -> Reply | None:
     message, fits = reply.get("message"), reply.get("fits", True)
     if not isinstance(message, str) or not isinstance(fits, bool):
         return None
+    kind = reply.get("kind", "")
     if status == "failed":
-        return Failed(text.clean(message), fits)
+        return Failed(text.clean(message), kind if kind == finding.NOT_IMPORTED else finding.OTHER, fits)
     if status == "broken":
         return Broken(text.clean(message))
-    return Fault(text.clean(message)) if status == "fault" else None
+    return Fault(text.clean(message), kind) if status == "fault" and kind in finding.FAULTS else None
 
 
 def recorded(reply: dict[str, Any]) -> Recorded | None:

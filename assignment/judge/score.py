@@ -2,11 +2,12 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assignment import failure, text
+from assignment.finding import OTHER, Explanation, Finding
 from assignment.judge import checks
 from assignment.judge.case import Case
 from assignment.judge.checks import Check
@@ -22,6 +23,7 @@ OR = " Or: "  # between two likely causes
 NO_POINTS = "the problem earns no points: "
 LARGEST_MARGIN = 1e9  # JSON has no infinity
 MAX_NOTES = 5  # of a check
+MAX_FINDINGS = 8  # likewise
 MAX_NOTE_LINES = 6
 MAX_STAFF_NOTES = 20
 MAX_LISTED = 100  # figures of kernels, of a check
@@ -86,7 +88,10 @@ def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> Chec
     at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
     message = f"{NO_POINTS}{at}: {evidence.message}"
     return replace(
-        result, cases=tuple(replace(case, status=FAIL, message=message, share=None) for case in result.cases)
+        result,
+        cases=tuple(
+            replace(case, status=FAIL, message=message, share=None, finding=evidence.finding) for case in result.cases
+        ),
     )
 
 
@@ -189,6 +194,8 @@ def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
         "passed": 0,
         "message": "",
         "hint": "",
+        "function": "",
+        "findings": [],
         "rerun": "",
     }
 
@@ -206,6 +213,8 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "passed": sum(case.status in KEEPS_POINTS for case in result.cases),
         "message": "" if result.status == OK else text.clean(_message(result)),
         "hint": text.clean(hint_of(result)),
+        "function": result.check.function,
+        "findings": findings_of(result),
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
@@ -217,6 +226,19 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "compiled": _compiled(result.cases),
         "timings": [{"case": text.line(case.name), **case.timing} for case in result.cases if case.timing],
     }
+
+
+def findings_of(result: CheckResult) -> list[dict[str, Any]]:
+    """Return what is wrong with the check's cases: of the one that is told, and of those with other causes or hints."""
+    told = set(likely(case.hints for case in result.cases))
+    found: dict[Any, dict[str, Any]] = {}
+    for case in sorted(result.cases, key=lambda case: case is not result.worst):
+        if case.status not in (OK, TO_DO, NOT_GRADED):
+            hints = tuple(hint for hint in case.hints or () if hint in told)
+            of = case.finding or Finding(OTHER if case.status == FAIL else case.status, case.message)
+            shown = replace(of, says=text.clean(of.says, MAX_NOTE_LINES), places=tuple(map(text.line, of.places)))
+            found.setdefault(hints or of.cause, shown.as_json(text.line(case.name), hints))
+    return [*found.values()][:MAX_FINDINGS]
 
 
 def _most_moved(cases: Iterable[Case]) -> list[dict[str, Any]]:
@@ -254,30 +276,22 @@ def _node(result: CheckResult) -> str:
 
 def hint_of(result: CheckResult) -> str:
     """Return what is likely, and in which case that was seen, if not in the one that is shown."""
-    hints = likely((case.hints for case in result.cases), rare=rare_in(result.cases))
-    told = OR.join(hints)
+    hints = likely(case.hints for case in result.cases)
+    told = OR.join(map(str, hints))
     if not hints or result.worst is None or set(hints) <= set(result.worst.hints or ()):
         return told
     seen = next(case.name for case in result.cases if hints[0] in (case.hints or ()))
     return f"In case [{seen}]: {told}"
 
 
-def rare_in(cases: Iterable[Case]) -> frozenset[str]:
-    """Return the hints that are told only where no other explains as much."""
-    return frozenset(hint for case in cases for hint in case.rare)
-
-
 def likely(
-    hints: Iterable[Sequence[str] | None],
-    everywhere: Mapping[str, int] | None = None,
-    rare: Collection[str] = (),
-) -> tuple[str, ...]:
+    hints: Iterable[Sequence[Explanation] | None], everywhere: Mapping[Explanation, int] | None = None
+) -> tuple[Explanation, ...]:
     """Return, of what may explain each failed case, what explains the most of them; the likelier come first.
 
     Two where both explain them all, and as much elsewhere. Nothing where it explains fewer than half of those that
     somebody has looked into: it is chance then.
     everywhere: how many cases each explains in all, which goes before.
-    rare: what is told only where no other explains as much.
     """
     looked_into = [of_case for of_case in hints if of_case is not None]
     votes = Counter(hint for of_case in looked_into for hint in of_case)
@@ -285,21 +299,20 @@ def likely(
     if not enough:
         return ()
     in_all = everywhere or votes
-    best = max(enough, key=lambda hint: (in_all[hint], hint not in rare))
+    best = max(enough, key=lambda hint: (in_all[hint], not hint.is_rare))
     same = (votes[best], in_all[best])
-    alike = [hint for hint in enough if hint != best and hint not in rare and (votes[hint], in_all[hint]) == same]
+    alike = [hint for hint in enough if hint != best and not hint.is_rare and (votes[hint], in_all[hint]) == same]
     return best, *alike[: votes[best] == len(looked_into)]
 
 
 def chosen(
-    hints: Iterable[Sequence[str] | None],
-    plain: Iterable[Sequence[str] | None],
-    everywhere: Mapping[str, int],
-    rare: Collection[str] = (),
-) -> tuple[str, ...]:
+    hints: Iterable[Sequence[Explanation] | None],
+    plain: Iterable[Sequence[Explanation] | None],
+    everywhere: Mapping[Explanation, int],
+) -> tuple[Explanation, ...]:
     """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
     looked_into = [of_case for of_case in plain if of_case is not None]
-    found = likely(hints, everywhere, rare)
+    found = likely(hints, everywhere)
     return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
 
 
@@ -318,9 +331,9 @@ def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
     return [_settled(r, by_function[r.check.function][0], everywhere[r.check.function]) for r in results]
 
 
-def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[str, int]) -> CheckResult:
+def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[Explanation, int]) -> CheckResult:
     hints, plain = ([case.hints for case in of.cases] for of in (result, first))
-    told = chosen(hints, plain, everywhere, rare_in(result.cases))
+    told = chosen(hints, plain, everywhere)
     kept = (
         case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
         for case in result.cases

@@ -14,7 +14,7 @@ class Place:
     section: str
 
     def __str__(self) -> str:
-        """As in a stub's message."""
+        """Return the place as a stub says it."""
         return f"{self.file}: {self.function}, {self.section}"
 
 

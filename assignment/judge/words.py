@@ -19,7 +19,7 @@ def of_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -
 
 
 def of_size(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
-    """The size of a call: "77 queries, 80 keys, d 64, 3 batches, causal, bfloat16"; "" where it has no usual form."""
+    """Return the size of a call: "77 queries, 80 keys, d 64, 3 batches, causal, bfloat16"; "" if none is usual."""
     operator = operators.operator_of(function)
     named = dict(zip(operators.functions()[function].inputs, tensors, strict=False))
     try:
@@ -30,7 +30,7 @@ def of_size(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -
 
 
 def switched_on(options: dict[str, Any]) -> list[str]:
-    """The options that are on: "causal"."""
+    """Return the options that are on: "causal"."""
     return [name.removeprefix("is_") for name, value in options.items() if value is True]
 
 

@@ -45,7 +45,7 @@ class PlayerSession:
         try:
             played, seen = player.play(program, header, inputs)
         except MemoryFault as fault:
-            return {"status": "fault", "message": str(fault)[:MAX_NOTE]}, []
+            return {"status": "fault", "kind": fault.kind, "message": str(fault)[:MAX_NOTE]}, []
         except (CannotFollow, Refused) as error:
             return {"status": "failed", "message": str(error)[:MAX_NOTE]}, []
         except InKernel as raised:
@@ -76,12 +76,8 @@ class PlayerSession:
             "status": "ok",
             "groups": [len(group) for group in groups],
             "bare": program.bare,
-            "notes": told(
-                [
-                    *never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"]),
-                    *seen.warnings,
-                ]
-            ),
+            "unstored": told(never_stored(about["results"], judged, seen.empty_grids, inputs, about["rows_at"])),
+            "notes": told(seen.warnings),
             "nans": told(seen.nans.values()),
             "evidence": told(player.work.evidence),
             "doubts": told(player.work.doubts),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from assignment import failure, text
+from assignment import failure, finding, text
+from assignment.finding import Explanation, Finding, places_in
 from assignment.judge import checks, score, words
 from assignment.judge.case import Case, margins_of
 from assignment.judge.door import Run
@@ -27,7 +28,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     speed: Speed | None = fixtures.get("speed")
     door = run or speed
     error = call.excinfo.value if call.excinfo else None
-    status, message = verdict(item, error, door, staff)
+    status, said = verdict(item, error, door, staff)
     wrong = error if isinstance(error, compare.Mismatch) else None
     refused = error if isinstance(error, SubmissionError) else None
     margins = [*margins_of(report), *([wrong.margin] if wrong else [])]
@@ -40,7 +41,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     return Case(
         name=item.name.partition("[")[2].removesuffix("]"),
         status=status,
-        message=message,
+        message=door.in_context(said) if door and said and status != score.TO_DO else said,
         margin=max(margins, default=None),
         ran=refused is None or refused.ran,
         notes=tuple(door.notes if door else ()),
@@ -49,7 +50,6 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         share=getattr(error, "share", None),  # of a TooSlow, the one exception that has it
         cheated=tuple(door.evidence if door else ()),
         hints=None if hints is None else tuple(hints),
-        rare=rare_of(hints or []),
         size=sum(tensor.numel() for tensor in run.asked.get("tensors", ())) if run else 0,
         map=drawn,
         moved=tuple(run.moved) if run else (),
@@ -58,12 +58,12 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
         printed=tuple(text.line(line) for line in words.beginning_and_end(printed)),
         n_printed=len(printed),
         staff=tuple(staff),
-        is_fault=refused is not None and refused.is_fault,
+        finding=finding_of(status, said, error, door),
         import_error=import_error(item.config),
     )
 
 
-def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> list[str] | None:
+def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -> list[Explanation] | None:
     """Return what a wrong result may come from, of the first few that a check has; None without a look at it."""
     if wrong is None or not wrong.expected or run is None:
         return None
@@ -75,27 +75,43 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
     return search.causes(check, function, is_first, run.asked, wrong.got, wrong.expected)
 
 
-def rare_of(hints: list[str]) -> tuple[str, ...]:
-    """Return which of these are told only where no other explains as much."""
-    if not hints:
-        return ()
-    from assignment import diagnosis
-
-    return tuple(hint for hint in hints if hint in diagnosis.RARE)
-
-
 def map_of(wrong: compare.Mismatch | None) -> dict[str, Any] | None:
     """Return where a result is wrong, as plain data."""
     return asdict(wrong.map) if wrong and wrong.map else None
 
 
 def verdict(item: pytest.Item, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:
-    """Return the status of a case and what to tell the student."""
+    """Return the status of a case and what to tell the student, without the call."""
     status, message = outcome(item.config.getoption("inline"), error, door, staff)
     evidence = [shown for texts in door.evidence.values() for shown in texts] if door else []
     if door and evidence and status in (*score.KEEPS_POINTS, score.FAIL):
-        return score.FAIL, door.in_context("\n".join([*([message] if message else []), *evidence]))
-    return status, door.in_context(message) if door and message and status != score.TO_DO else message
+        return score.FAIL, "\n".join([*([message] if message else []), *evidence])
+    return status, message
+
+
+def finding_of(status: str, said: str, error: BaseException | None, door: Door) -> Finding | None:
+    """Return what is wrong with a case; None where nothing is, or nothing was graded."""
+    if status in (score.OK, score.TO_DO, score.NOT_GRADED):
+        return None
+    if status != score.FAIL:
+        return Finding(status, said, places_in(said))
+    wrong = error.wrong if isinstance(error, compare.Mismatch) else None
+    numbers = {} if wrong is None else {"wrong": wrong.wrong, "nan": wrong.nan, "elements": wrong.elements}
+    kind = finding.NOT_THE_WORK if door and door.evidence else kind_of(error, door)
+    raised = error.error if isinstance(error, SubmissionError) else ""
+    return Finding(kind, said, places_in(said), raised, wrong.name if wrong else "", numbers)
+
+
+def kind_of(error: BaseException | None, door: Door) -> str:
+    """Return the kind of what a test has met."""
+    match error:
+        case SubmissionError():
+            return error.kind
+        case compare.TooMuchMoved():
+            return finding.TOO_MUCH_MOVED
+        case compare.Mismatch(wrong=compare.Wrong()):
+            return finding.NEVER_STORED if isinstance(door, Run) and door.unstored else finding.WRONG_VALUES
+    return finding.OTHER if getattr(error, "share", None) is None else finding.TOO_SLOW
 
 
 def outcome(is_inline: bool, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:

@@ -79,7 +79,6 @@ def _are_configurations(program: "Program", value: Any) -> bool:
 
 _IS_VIEW = _is_index_of("views")
 Number: TypeAlias = Annotated[int, lambda _, value: is_natural(value)]
-ViewNumber: TypeAlias = Annotated[int, _IS_VIEW]
 ViewNumbers: TypeAlias = Annotated[list[int], _is_list_of(_IS_VIEW)]
 Line: TypeAlias = Annotated[int, _is_index_of("lines")]
 Name: TypeAlias = Annotated[str, lambda _, value: is_text(value)]

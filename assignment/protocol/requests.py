@@ -43,7 +43,8 @@ def answer(
             if not seen.faults:
                 raise
         if seen.faults:
-            return {"status": "fault", "message": told([str(seen.faults[0])], folder)[0]}, []
+            fault = seen.faults[0]
+            return {"status": "fault", "kind": fault.kind, "message": told([str(fault)], folder)[0]}, []
     if header["kind"] != "again":  # which writes to the inputs itself, and lets the grader compare
         refuse_shared_memory(before, groups[0])
     if header["kind"] == "call":

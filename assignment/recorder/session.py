@@ -61,7 +61,8 @@ class RecorderSession:
             with self._recorded():
                 groups, bare = self._call(header, tensors)
         except (requests.WrongReturn, Missing) as error:
-            reply = {"status": "failed", "message": str(error)[:MAX_MESSAGE]}
+            kind = error.kind if isinstance(error, Missing) else ""
+            reply = {"status": "failed", "kind": kind, "message": str(error)[:MAX_MESSAGE]}
         except BaseException as error:
             self._faults.note(error)
             reply = {"status": "raised", **describe(error, self._folder), "in_kernel": False}

@@ -5,6 +5,7 @@ from typing import Any
 
 from assignment.classroom import results, tables
 from assignment.classroom.handed_in import Handed, Person
+from assignment.finding import Explanation
 from assignment.judge import checks, score
 from assignment.judge.case import Case
 from assignment.submission import Submission, UnusableSubmission
@@ -12,9 +13,11 @@ from assignment.submission import Submission, UnusableSubmission
 FILE = "cs336_kernels/rmsnorm.py"
 SOURCE = "".join(f"line_{i} = {i}\n" for i in range(1, 30))
 MARKUP = "<script>document.title='taken'</script><img src=http://127.0.0.1:9/x onerror=alert(1)></pre>"
-HINT = (
-    "Your o equals attention in which the old accumulator is not rescaled when the running maximum "
-    "grows (handout/flash_attention.md#online-softmax). Look at what multiplies acc before you add to it."
+HINT = Explanation(
+    "acc-not-rescaled",
+    "Your o equals attention in which the old accumulator is not rescaled when the running maximum grows",
+    "handout/flash_attention.md#online-softmax",
+    "Look at what multiplies acc before you add to it.",
 )
 VALUES = "test_rmsnorm.py::test_forward_values"
 SPEED = "test_rmsnorm.py::test_forward_speed"

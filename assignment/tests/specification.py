@@ -3,6 +3,8 @@
 import importlib
 from types import SimpleNamespace
 
+from assignment.diagnosis.candidates import MODELS
+from assignment.finding import Explanation
 from tests import operators
 from tests.families import Subject
 
@@ -23,3 +25,8 @@ def at_least_matrices(subject, rng, shape, dtype):
     """Return the tensors of a call; of an operator whose shapes have one size more, its first input is square."""
     tensors = subject.build(rng(), shape, dtype)
     return tensors if tensors[0].ndim > 1 else subject.build(rng(), (shape[0], *shape), dtype)
+
+
+def explanations() -> list[Explanation]:
+    """Return all misconceptions as they are told."""
+    return [one.explanation for of in MODELS.values() for one in of.misconceptions]

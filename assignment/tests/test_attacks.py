@@ -1,4 +1,4 @@
-"""The corpora are whole, what is said of their results follows from them, and the committed matrix is theirs."""
+"""The corpora are whole, what is said of their results follows from them, and the committed page is of these."""
 
 import ast
 import math
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import bugs, memory, one_bug, page, yardstick
-from assignment.attacks.corpus import BUG, CHEAT, GRADED, VARIANT, Entry, defined, entries
+from assignment.attacks import bugs, memory, one_bug, page, results_page, yardstick
+from assignment.attacks.corpus import BUG, GRADED, VARIANT, Entry, defined, entries
 from assignment.attacks.judging import GradingJob, Result, Verdict, judge_all, key
-from assignment.attacks.verdicts import VerdictRow, judge, misnamed, naming, only_killer
-from assignment.diagnosis import matching
-from assignment.judge import checks, score
+from assignment.attacks.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer
+from assignment.finding import Explanation
+from assignment.judge import checks
 from assignment.judge.pool import FUNCTIONS
 from assignment.submission import Submission
 
@@ -117,14 +117,13 @@ FAULT = "race: …\n  at cs336_kernels/rmsnorm.py:158 in _backward_kernel: tl.st
 
 def test_names_are_counted_over_all_checks():
     """One that is told, another's name in a check that need not catch it, and two of which one is right"""
-    hints = {name: hint for hint, name in matching.HINTS.items()}
-    right, wrong = hints["eps-missing"], hints["eps-fixed"]
+    right, wrong = Explanation("eps-missing", "No eps."), Explanation("eps-fixed", "Another eps.")
     entry = replace(A_BUG, named=("eps-missing",))
-    both = replace(failed(9), hints=[score.OR.join([wrong, right])])
+    both = replace(failed(9), hints=[wrong, right])
     seen = {EPS: replace(failed(9), hints=[right]), VALUES: replace(failed(9), hints=[wrong]), ELSEWHERE: both}
     rows = [row(entry, seen)]
     assert naming(rows) == ([entry.name], [])
-    assert misnamed(rows) == [(entry.name, VALUES, wrong)]
+    assert misnamed(rows) == [(entry.name, VALUES, "Another eps.")]
     assert "over all checks 1 of 3 failures get a wrong name, of 1 bugs" in page.summary(rows)
     assert "over all checks" not in page.summary([row(entry, {EPS: seen[EPS]})])
 
@@ -200,17 +199,22 @@ def test_a_defect_that_costs_over_a_quarter_of_its_problem_is_a_finding():
     assert "costs 6.25 of 20 points, at most 25% may be lost" in line
 
 
-def test_the_table_of_defects_takes_its_place_on_the_page(monkeypatch, tmp_path):
-    monkeypatch.setattr(page, "PAGE", tmp_path / "matrix.md")
-    page.PAGE.write_text("# Top\n\n## Right submissions\n\n| base |\n")
-    for seen in (GOOD, failed(9)):
-        page.write_yardstick(
-            [defect({RAGGED: failed(9), "test_flash_forward.py::test_triton_traffic": seen})], DECLARED
-        )
-    text = page.PAGE.read_text()
-    assert text.startswith("# Top\n\n## Single defects\n")
-    assert text.endswith("\n\n## Right submissions\n\n| base |\n")
-    assert text.count("n-queries-and-n-keys-must-be-equal | 2.75 of 20 | ragged | traffic |") == 1
+def test_defects_are_printed_with_what_they_cost():
+    verdicts = {RAGGED: failed(9), "test_flash_forward.py::test_triton_traffic": failed(9)}
+    text = page.yardstick(costs([defect(verdicts)], DECLARED))
+    assert "n-queries-and-n-keys-must-be-equal | 2.75 of 20 | ragged | traffic |" in text
+    assert page.yardstick(costs([defect({RAGGED: failed(9)})], DECLARED)) == ""
+
+
+def test_a_section_of_the_page_is_replaced_where_it_stands(tmp_path):
+    file = tmp_path / "results.md"
+    for title, body in (("First", "one"), ("Second", "two"), ("Third", "three"), ("Second", "**2**")):
+        results_page.write(title, "python -m some.command", body, file)
+    text = file.read_text()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## First", "## Second", "## Third"]
+    assert text.count("Written by `python -m some.command` on ") == 3
+    assert results_page.section("Second", file).strip().endswith("**2**")
+    assert "two" not in text
 
 
 def test_the_yardstick_is_run_by_all_checks_on_one_seed():
@@ -226,7 +230,7 @@ def test_the_only_check_that_catches_a_bug_is_known():
     assert only_killer([row(A_BUG, {EPS: failed(9), VALUES: failed(9)})]) == {}
 
 
-def test_the_page_shows_margins_and_the_check_that_must_catch():
+def test_tables_show_margins_and_the_check_that_must_catch():
     text = page.render(
         [row(A_BUG, {EPS: failed(2.5), VALUES: failed(math.inf)}), row(A_VARIANT, {EPS: GOOD})], DECLARED
     )
@@ -234,6 +238,14 @@ def test_the_page_shows_margins_and_the_check_that_must_catch():
     assert "**2.5**" in line
     assert "∞" in line
     assert "| plain | rmsnorm | 0.400 |" in text
+
+
+def test_the_section_has_totals_and_what_is_not_perfect():
+    text = page.section([row(A_BUG, {EPS: failed(1.5)}), row(A_VARIANT, {EPS: GOOD})], DECLARED)
+    assert "| rmsnorm | 1 | 1 | 1.5 | eps | 1 | 0.400 | plain |" in text
+    assert "caught it by 1.50 times the bound" in text
+    assert "tells:\n\n- rmsnorm/eps\n" in text
+    assert "in which checks: none." in text
 
 
 def test_a_result_is_read_as_it_was_written():
@@ -267,15 +279,16 @@ def test_warm_judges_tell_one_submission_from_the_next():
     assert results[1].verdicts[only].margin < 0.5
 
 
-def test_the_committed_matrix_has_every_bug_variant_and_check():
-    text = page.PAGE.read_text(encoding="utf-8")
-    missing = [
-        e.name
-        for e in ENTRIES
-        if e.kind != CHEAT and f"| {e.name.rpartition('/')[2]} |" not in text and f"| {e.name} |" not in text
-    ]
-    missing += [check.name for check in DECLARED if f"| `{check.name}` |" not in text]
-    assert missing == [], "run `python -m assignment.attacks` and commit matrix.md"
+def test_the_committed_page_counts_what_the_bank_has():
+    text = results_page.section(page.BANK)
+    for problem in checks.problems():
+        n_bugs = sum(entry.kind == BUG and entry.problem == problem for entry in ENTRIES)
+        n_right = sum(entry.kind == VARIANT and problem in entry.problems for entry in ENTRIES)
+        line = next((line for line in text.splitlines() if line.startswith(f"| {problem} |")), "")
+        cells = line.strip("| ").split(" | ")
+        if n_bugs:
+            found = (cells[1], cells[5])
+            assert found == (str(n_bugs), str(n_right)), f"run `python -m assignment.attacks` for {problem}, and commit"
 
 
 def test_a_message_tells_of_a_fault_only_in_the_simulator():
@@ -287,12 +300,19 @@ def test_a_message_tells_of_a_fault_only_in_the_simulator():
     assert one_bug.result_of("", "cuda") == "right"
 
 
-def test_the_committed_table_of_misused_memory_has_every_bug_and_what_was_recorded():
-    seen = memory.read(memory.SEEN)
-    assert set(seen) == set(memory.targets()), "run `python -m assignment.attacks.memory` and commit what it writes"
-    assert memory.PAGE.read_text(encoding="utf-8") == memory.page(seen, memory.read(memory.SANITIZED))
-    for name, entry in seen.items():
-        assert entry["simulator"] == ("right" if name.startswith("base/") else "fault"), name
+def test_the_committed_page_counts_the_bugs_that_misuse_memory():
+    n_bugs = sum(not name.startswith("base/") for name in memory.targets())
+    text = results_page.section(memory.TITLE)
+    assert f"| all | {n_bugs} | {n_bugs} |" in text, "run `python -m assignment.attacks.memory` and commit results.md"
+    assert "Missed by the simulator: none.\n\nFalse alarms: none." in text
+
+
+def test_misused_memory_is_counted_by_kind_and_false_alarms_are_named():
+    fine = {"simulator": "right", "guarded": "right", "interpreter": "right", "kind": "", "at": ""}
+    seen = {"x/a": fine | {"simulator": "fault", "kind": "race"}, "x/b": fine | {"kind": "race", "guarded": "wrong"}}
+    text = memory.section(seen | {"base/y": fine}, {"base/y": {"memcheck": 1, "values": "right"}})
+    assert "| race | 2 | 1 | 1 | 0 | – | – |" in text
+    assert "Missed by the simulator:\n\n- x/b\n\nFalse alarms:\n\n- base/y" in text
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from assignment.finding import Explanation, Finding
 from assignment.judge import case, score
 
 WHOLE = case.Case(
@@ -21,8 +22,7 @@ WHOLE = case.Case(
     timing={"ratio": 0.5},
     share=0.5,
     cheated=("rmsnorm",),
-    hints=(),
-    rare=("one of them",),
+    hints=(Explanation("factor", "It is twice as large.", "handout/faq.md", "Look.", (2.0,), is_rare=True),),
     size=4,
     map={"name": "o[0]", "cells": ["+"]},
     moved=({"tensor": "x", "bytes": 4, "least": 4},),
@@ -31,7 +31,7 @@ WHOLE = case.Case(
     printed=("x = 1",),
     n_printed=1,
     staff=("s",),
-    is_fault=True,
+    finding=Finding("race", "race: y[3]", ("at x.py:3 in f",), "X", "y", {"wrong": 1, "nan": 0, "elements": 9}),
     import_error="SyntaxError",
 )
 

@@ -18,6 +18,7 @@ class Collector:
     def pytest_collection_finish(self, session):
         checks = {}
         for item in session.items:
+            assert "\\\\" not in item.name, f"pytest escapes {item.name}: a case is named in ASCII"
             points = item.get_closest_marker("points").args[0]
             problem = item.get_closest_marker("problem").args[0]
             checks[plugin.check_name(item)] = [problem, points, item.function.__doc__.splitlines()[0]]

@@ -9,6 +9,7 @@ import pytest
 from assignment.commands import handout
 from assignment.diagnosis import matching
 from assignment.judge import checks, door, where
+from assignment.tests.specification import explanations
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = {".md", ".py", ".toml"}
@@ -49,7 +50,12 @@ def test_citations_resolve():
 
 def test_what_is_put_together_when_it_runs_resolves_too():
     """Hints, messages, and what a check says to open"""
-    made = [*matching.HINTS, *(models.section for models in matching.MODELS.values()), door.READ, *door.NOT_THE_WORK]
+    made = [
+        *map(str, explanations()),
+        *(models.section for models in matching.MODELS.values()),
+        door.READ,
+        *door.NOT_THE_WORK,
+    ]
     for text in [*made, *(str(where.place(check)) for check in checks.declared())]:
         assert handout.cited(text), text
         assert not wrong(text), text

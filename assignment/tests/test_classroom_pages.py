@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from assignment import pages
+from assignment import finding, pages
 from assignment.classroom import __main__ as classroom
 from assignment.classroom import decisions, leaderboard, overview, results, tables
 from assignment.classroom.handed_in import Handed, Person
+from assignment.finding import Explanation, Finding
+from assignment.host.submitted import NotImported
 from assignment.judge import score
 from assignment.judge.case import Case
+from assignment.simulator import faults
 from assignment.tests import class_made
 from assignment.tests.class_made import FLASH, HINT, MARKUP, SPEED, TIMING, VALUES
 
@@ -26,9 +29,10 @@ def made(tmp_path_factory):
     return folder
 
 
-def one_check(status: str, hint: str = "", message: str = "", name: str = "t::test_x") -> dict[str, Any]:
+def one_check(status: str, *hints: Explanation, kind: str = finding.OTHER, name: str = "t::test_x") -> dict[str, Any]:
     return {
-        "name": name, "claim": "f is right", "status": status, "hint": hint, "message": message,
+        "name": name, "claim": "f is right", "function": "f", "status": status, "message": "",
+        "hint": score.OR.join(map(str, hints)), "findings": [Finding(kind).as_json("a", hints)],
         "score": 0.0, "max_score": 2.0,
     }  # fmt: skip
 
@@ -62,40 +66,49 @@ def test_what_was_not_graded_is_in_no_rate():
 
 
 def test_a_misconception_counts_once_for_a_student_whatever_it_costs():
-    factor = "Everywhere alike your y is {} times what it should be (handout/rmsnorm.md#algorithm). Which?"
+    half, more, most = (
+        Explanation("factor of y", f"y is {x} times", "handout/faq.md", "", (x,)) for x in (0.5, 1.7, 2.4)
+    )
     reports = {
-        "ada": a_report(one_check(score.FAIL, HINT), one_check(score.FAIL, f"In case [large]: {HINT}", name="b")),
-        "bo": a_report(one_check(score.FAIL, f"{factor.format('0.5')}{score.OR}{HINT}")),
-        "cy": a_report(*(one_check(score.FAIL, factor.format(x), name=x) for x in ("1.7", "2.4"))),
+        "ada": a_report(one_check(score.FAIL, HINT), one_check(score.FAIL, HINT, name="b")),
+        "bo": a_report(one_check(score.FAIL, half, HINT)),
+        "cy": a_report(one_check(score.FAIL, more), one_check(score.FAIL, most, name="b")),
         "di": a_report(one_check(score.OK)),
     }
-    found = overview.misconceptions(reports, {HINT: "acc-not-rescaled"})
+    found = overview.misconceptions(reports)
     assert [(one.who, one.name) for one in found] == [
-        (("bo", "cy"), ""),
         (("ada", "bo"), "acc-not-rescaled"),
+        (("bo", "cy"), "factor of y"),
     ]
-    assert found[1].says.endswith("when the running maximum grows")
-    assert found[1].more.startswith("handout/flash_attention.md#online-softmax: Look at")
+    assert found[0].says.endswith("when the running maximum grows")
+    assert found[0].more.startswith("handout/flash_attention.md#online-softmax: Look at")
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "says"),
+    ("status", "kind", "says"),
     [
-        (score.FAIL, "f(x):\nout of bounds: program (0, 0, 0)", "Memory out of bounds"),
-        (score.FAIL, "f(x):\nrace: programs (0, 0, 0) and", "A race"),
-        (score.FAIL, "f(x):\ny: 3 of 4 elements wrong", "Wrong values"),
-        (score.FAIL, "f(x):\nx is read 2.00 times: 3 bytes", "More memory"),
-        (score.CRASHED, "y: 3 of 4 elements wrong", "The process crashes"),
-        (score.FAIL, "?", "Something else"),
-        (score.NEEDS_REVIEW, "?", ""),
+        (score.FAIL, "out of bounds", "Memory out of bounds"),
+        (score.FAIL, "race", "A race"),
+        (score.FAIL, finding.WRONG_VALUES, "Wrong values"),
+        (score.FAIL, finding.TOO_MUCH_MOVED, "More memory"),
+        (score.CRASHED, score.CRASHED, "The process crashes"),
+        (score.FAIL, finding.OTHER, "Something else"),
+        (score.NEEDS_REVIEW, score.NEEDS_REVIEW, ""),
     ],
 )
-def test_other_failures_have_a_kind(status, message, says):
-    kind = overview.kind(one_check(status, message=message))
-    assert kind.startswith(says)
-    assert bool(kind) == bool(says)
-    found = overview.others({"ada": a_report(one_check(status, message=message))})
+def test_other_failures_have_a_kind(status, kind, says):
+    told = overview.kind(one_check(status, kind=kind))
+    assert told.startswith(says)
+    assert bool(told) == bool(says)
+    found = overview.others({"ada": a_report(one_check(status, kind=kind))})
     assert [one.who for one in found] == ([("ada",)] if says else [])
+
+
+def test_every_kind_of_fault_is_the_simulators():
+    kinds = {faults.MemoryFault.kind, *(fault.kind for fault in faults.MemoryFault.__subclasses__())}
+    assert kinds == set(finding.FAULTS)
+    assert kinds - {"memory fault"} <= set(overview.KINDS)
+    assert NotImported.kind == finding.NOT_IMPORTED
 
 
 # pages

@@ -14,7 +14,11 @@ from assignment.sandbox.worker_client import WorkerDied
 from tests.door import Costs
 
 RIGHT = {"status": "ok", "groups": [1], "bare": True, "notes": []}
-FAULT = {"status": "fault", "message": "race: programs (0, 0, 0) and (1, 0, 0) of kernel both touch y[0]"}
+FAULT = {
+    "status": "fault",
+    "kind": "race",
+    "message": "race: programs (0, 0, 0) and (1, 0, 0) of kernel both touch y[0]",
+}
 RAISED = {"status": "raised", "types": [], "message": "", "text": "", "by_submission": False, "in_kernel": True}
 
 

@@ -8,13 +8,14 @@ import pytest
 from rich.console import Console
 
 from assignment.commands import explain, handout
-from assignment.diagnosis import matching
+from assignment.finding import WRONG_VALUES, Explanation, Finding
 from assignment.judge import checks, score
 from assignment.judge.checks import Check
 from assignment.judge.score import Case, CheckResult
 from assignment.submission import UnusableSubmission
 from assignment.tests.forked import python
 from assignment.tests.graded import append
+from assignment.tests.specification import explanations
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = checks.declared()
@@ -109,8 +110,8 @@ def test_a_hint_says_what_it_cites(hint, citation):
 
 
 def test_every_hint_cites_a_section():
-    for hint in matching.HINTS:
-        assert handout.section(handout.cited(hint)), hint
+    for hint in explanations():
+        assert handout.section(handout.cited(str(hint))), hint
 
 
 MATHEMATICS = r"With $\frac{x_i}{y_i}\,z_i$ of `$HOME` and `a_b`:" + "\n\n```math\n\\sum_i x_i\\,w_i\n```\n"
@@ -148,7 +149,7 @@ def test_the_handout_fits_a_terminal(chapter):
 
 
 def told(*cases):
-    check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 3.0)
+    check = Check("test_rmsnorm.py::test_eps", "rmsnorm", "rmsnorm_forward adds eps", 3.0, function="rmsnorm_forward")
     result = CheckResult(check, cases, len(cases))
     console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, color_system=None, width=100)
     explain.show_result(console, result, score.check_entry(result, "uv run grade.py --seed 1 --only", "uv run pytest"))
@@ -160,7 +161,8 @@ def test_every_case_that_failed_is_told_in_full():
     """One cause once; those that pass are counted"""
     message = "\n".join(f"line {i}" for i in range(30))
     same = "f(float32 (3,)):\nit raised ValueError\n  at cs336_kernels/rmsnorm.py:3"
-    out = told(Case("a", "ok"), Case("b", "FAIL", message), Case("c", "FAIL", same), Case("d", "FAIL", same))
+    raised = [Case(i, "FAIL", same, finding=Finding("raised", same, ("at x.py:3",))) for i in "cd"]
+    out = told(Case("a", "ok"), Case("b", "FAIL", message), *raised)
     assert "FAIL: 0/3 points, 1 of 4 cases right" in out
     assert "    | line 29\n" in out
     assert out.count("it raised ValueError") == 1
@@ -172,10 +174,13 @@ def test_every_case_that_failed_is_told_in_full():
 
 def test_cases_that_differ_in_their_numbers_alone_are_a_line_each():
     """What is wrong in other results, or is NaN, is told in full"""
-    wrong = "f(float32 ({0},)):\ny: {0} of 9 elements wrong: {1}\n  first one: y[{0}] = 1, expected 2"
-    cases = [Case(name, "FAIL", wrong.format(i, "rows 1, 2")) for i, name in enumerate("abc")]
-    nan = Case("d", "FAIL", wrong.format(7, "rows 1, 2") + "\n  3 NaN: rows 1 to 3")
-    out = told(*cases, nan)
+    wrong = "f(float32 ({0},)):\ny: {0} of 9 elements wrong: rows 1, 2\n  first one: y[{0}] = 1, expected 2"
+    cases = []
+    for i, name in enumerate("abcd"):
+        counts = {"wrong": i + 1, "nan": 3 if name == "d" else 0, "elements": 9}
+        seen = Finding(WRONG_VALUES, wrong.format(i), result="y", numbers=counts)
+        cases.append(Case(name, "FAIL", wrong.format(i), finding=seen))
+    out = told(*cases)
     assert "[b] FAIL: the same as in [a]\n  [c] FAIL: the same as in [a]\n\n  [d] FAIL\n    | f(" in out
 
 
@@ -194,7 +199,7 @@ def test_the_case_that_the_report_shows_comes_first():
 
 
 def test_the_likely_cause_and_the_debugger_are_named():
-    out = told(Case("a", "FAIL", "wrong", hints=("Your y lacks eps.",)))
+    out = told(Case("a", "FAIL", "wrong", hints=(Explanation("no-eps", "Your y lacks eps."),)))
     assert "likely cause: Your y lacks eps.\n" in out
     assert "  debug: uv run pytest" in out
 

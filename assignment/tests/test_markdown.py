@@ -6,6 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from assignment.commands import markdown
+from assignment.finding import OTHER, Finding
 from assignment.judge import score
 from assignment.judge.checks import Check, declared, without_practice
 from assignment.judge.score import Case, CheckResult
@@ -78,6 +79,7 @@ def test_it_fits_a_summary(char):
     for number, entry in enumerate(score.entries_of(data)):  # each a cause of its own
         entry["message"] = "\n".join(f"{number} {char * 170}" for _ in range(40))
         entry["hint"] = f"{number} {char * 900}"
+        entry["findings"] = [Finding(OTHER, str(number)).as_json("0")]
     page = markdown.page(data)
     assert len(page.encode()) < SUMMARY_OF_A_STEP
     assert ("are left out here" in page) == (char == "\U0001f600")

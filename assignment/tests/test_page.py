@@ -8,6 +8,7 @@ import pytest
 
 from assignment.commands import modes, page, picture, progress
 from assignment.commands.cli import parse_arguments
+from assignment.finding import Explanation, Finding
 from assignment.judge import checks, score
 from assignment.judge.case import Case
 from assignment.submission import UnusableSubmission
@@ -18,9 +19,10 @@ MAP = {
     "name": "o[1, 0]", "shape": [77, 64], "tile": [16, 32], "cells": ["..", "..", "#.", "N.", "++"],
     "over": [[0.2, 0.1], [0.3, 0.9], [5.0, 0.4], [1e9, 0.4], [300.0, 2e4]],
 }  # fmt: skip
-HINT = "Your o lacks the mask (handout/flash_attention.md#forward-algorithm)."
+HINT = Explanation("no-mask", "Your o lacks the mask", "handout/flash_attention.md#forward-algorithm")
 WRONG = Case("77 queries", score.FAIL, f"{MARKUP}\no: 3 of 4 elements wrong", hints=(HINT,), map=MAP)
-FAULT = Case("", score.FAIL, f"f(x):\nout of bounds\n  at {class_made.FILE}:12 in f: line_12 = 12", is_fault=True)
+OUTSIDE = f"out of bounds\n  at {class_made.FILE}:12 in f: line_12 = 12"
+FAULT = Case("", score.FAIL, f"f(x):\n{OUTSIDE}", finding=Finding("out of bounds", OUTSIDE))
 
 
 def told(cases=None, scores=(80.0,), is_watched=False, **more):

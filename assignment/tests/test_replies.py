@@ -20,7 +20,7 @@ RAISED = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", 
           "message": "KeyError: 'q'\n  at cs336_kernels/x.py:3", "text": "'q'", "by_submission": True,
           "in_kernel": False}  # fmt: skip
 FAILED = {"status": "failed", "message": "returned None, expected a torch.Tensor"}
-FAULT = {"status": "fault", "message": "race: two programs touch y[0]"}
+FAULT = {"status": "fault", "kind": "race", "message": "race: two programs touch y[0]"}
 KERNEL = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "h100", shared=512, registers=32, instructions=("wgmma",))
 COMPILED = {"status": "compiled", "kernels": [KERNEL.as_json()], "stopped": {"a100": "ValueError: no"}}
 NO_KERNELS: list[Any] = [None, {}, [None], [[]], [{}], [KERNEL.as_json()] * 301]

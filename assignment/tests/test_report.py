@@ -12,12 +12,14 @@ from argparse import Namespace
 import pytest
 from rich.console import Console
 
-from assignment import text
+from assignment import finding, text
 from assignment.commands import collector, files, report
-from assignment.diagnosis import matching
+from assignment.finding import Explanation, Finding
 from assignment.judge import causes, score
 from assignment.judge.checks import Check, declared, without_practice
 from assignment.judge.score import Case, CheckResult, Circumstances
+from assignment.tests.specification import explanations
+from tests import operators
 
 HOSTILE = "\x1b[2J[bold]80/80[/bold]\0 </failure> " + "x" * 10_000 + "\n" * 50 + "end"
 SESSION = Circumstances("uv run grade.py --only", 1, "cpu-simulated", "none", "00")
@@ -83,7 +85,7 @@ def test_a_text_writes_no_line_of_the_report(said, terminal):
     assert rows[-2:] == ["Score: 2/6 gradable here, 94 need a GPU", ""]
     assert sum(row.lstrip().startswith("Score") for row in rows) == 1
     if terminal.get("force_terminal"):
-        assert max(columns(row) for row in rows if not row.startswith("  again: ")) <= 60
+        assert max(columns(row) for row in rows if not row.startswith(("  again: ", "  all of it"))) <= 60
     assert len(rows) < 150
 
 
@@ -121,7 +123,9 @@ def test_an_import_error_is_told_once():
     """Above; the checks that it costs are one cause, whether a case is named first or not"""
     said = "SyntaxError: invalid syntax\n  at cs336_kernels/rmsnorm.py:3: def f(:"
     broken = f"cs336_kernels/rmsnorm.py cannot be imported: {said}"
-    checks = entries(("test_a", "f", f"[x] f(float32 (3,)):\n{broken}", ""), ("test_b", "g", f"[y] {broken}", ""))
+    checks = entries(
+        ("test_a", "f", finding.NOT_IMPORTED, broken, ""), ("test_b", "g", finding.NOT_IMPORTED, broken, "")
+    )
     assert len(causes.grouped(checks)) == 1
     page = io.StringIO()
     report.print_failures(Console(file=page, width=100), [{**check, "rerun": ""} for check in checks], said)
@@ -181,9 +185,13 @@ def test_the_next_step_is_the_first_stub():
 @pytest.mark.parametrize(
     ("finished", "words"),
     [
-        (["weighted_sum"], "rmsnorm, handout/rmsnorm.md"),
-        (["weighted_sum", "rmsnorm"], "flash_forward_pytorch, handout/flash_attention.md#forward-in-pytorch"),
-        (["flash_backward_triton"], ""),
+        (["weighted_sum"], "rmsnorm, handout/rmsnorm.md; practice: bias_gelu, handout/bias_gelu.md"),
+        (
+            ["weighted_sum", "rmsnorm"],
+            "flash_forward_pytorch, handout/flash_attention.md#forward-in-pytorch"
+            "; practice: layernorm, handout/layernorm.md",
+        ),
+        (["flash_backward_triton"], "matmul, handout/matmul.md"),
     ],
 )
 def test_after_finished_problems_comes_the_next(finished, words):
@@ -192,9 +200,22 @@ def test_after_finished_problems_comes_the_next(finished, words):
     assert report.next_step({"problems": [*problems, {**problems[0], "score": 0.5}], "practice": []}) == ""
 
 
-def test_after_practice_comes_the_first_problem():
-    practice = [{"name": "vector_add", "score": 1, "max_score": 1, "checks": []}]
-    assert report.next_step({"problems": [], "practice": practice}) == "weighted_sum, handout/weighted_sum.md"
+@pytest.mark.parametrize(
+    ("finished", "words"),
+    [
+        ("vector_add", "weighted_sum, handout/weighted_sum.md"),
+        ("layernorm", "dropout_add_layernorm, handout/dropout_add_layernorm.md"),
+        ("softmax", ""),
+    ],
+)
+def test_after_practice_comes_what_follows_it(finished, words):
+    practice = [{"name": finished, "score": 1, "max_score": 1, "checks": []}]
+    assert report.next_step({"problems": [], "practice": practice}) == words
+
+
+def test_practice_follows_problems_that_there_are():
+    followed = {one.follows for one in operators.operators() if one.is_practice}
+    assert followed - {""} <= set(operators.problems())
 
 
 def test_junit_is_well_formed_and_counts_checks(data):
@@ -236,61 +257,80 @@ def test_what_is_no_file_is_not_replaced(tmp_path, data):
 
 
 def test_one_cause_is_told_once():
-    """A line that fails several checks, with other inputs in each; another line, or no line, is another cause"""
-    at = "  computed at cs336_kernels/rmsnorm.py:3 in f: return x.exp()"
-    evidence = f"not computed by your kernels: see the handout\n{{}} of 9 elements\n{at}"
-    first = f"[a] f(float32 (3,)):\n{evidence.format(1)}"
-    again = f"{score.NO_POINTS}test_a.py::test_a[a]: f(float32 (3,)):\n{evidence.format(2)}"
-    other = first.replace("rmsnorm.py:3", "rmsnorm.py:4")
-    assert causes.reason(first) == causes.reason(again) != causes.reason(other)
-    assert causes.reason("f(float32 (3,)):\nit raised ValueError") == causes.reason(
-        "f(float32 (4,)):\nit raised ValueError"
+    """A line that fails several checks, with other values in each; another line, or no line, is another cause"""
+    at = ("computed at cs336_kernels/rmsnorm.py:3 in f",)
+    first, again = (Finding(finding.NOT_THE_WORK, f"{i} of 9 elements", at) for i in range(2))
+    assert first.cause == again.cause
+    assert first.cause != Finding(finding.RAISED, "", at).cause
+    assert first.cause != dataclasses.replace(first, places=("computed at cs336_kernels/rmsnorm.py:4 in f",)).cause
+    assert Finding(finding.OTHER, "row 1 is wrong").cause != Finding(finding.OTHER, "row 2 is wrong").cause
+
+
+def test_a_finding_is_read_as_the_report_has_it():
+    seen = Finding(
+        finding.WRONG_VALUES, "y: 1 of 9", ("at x.py:3 in f",), "", "y", {"wrong": 1, "nan": 0, "elements": 9}
     )
-    assert causes.reason("f(float32 (3,)):\nrow 1 is wrong") != causes.reason("f(float32 (3,)):\nrow 2 is wrong")
+    hint = Explanation("factor of y", "y is twice it.", "handout/faq.md", "Why?", (2.0,))
+    data = json.loads(json.dumps(seen.as_json("d = 8", (hint,))))
+    assert finding.finding(data) == seen
+    assert causes.misconceptions({"findings": [data, data]}) == [hint]
+    assert data["case"] == "d = 8"
 
 
-WRONG = "o: 3 of 9 elements wrong"
+def test_places_are_the_lines_that_a_message_names():
+    said = "race: y[3]\n  at x.py:3 in f: y = 1\n    called from x.py:9 in g: f(y)\n  of what lies at x.py:4"
+    assert finding.places_in(said) == ("at x.py:3 in f", "called from x.py:9 in g")
+
+
 FIRST, SCALE, TAIL = "test_triton_values", "the scale is missing", "the last tile is left out"
+WRONG = finding.WRONG_VALUES
 
 
 def entries(*checks):
-    """Of a report: name, function, message and hint of each."""
-    names = ("name", "claim", "message", "hint")
-    return [{"status": "FAIL", **dict(zip(names, (n, f"{f} is right", m, h), strict=True))} for n, f, m, h in checks]
+    """Return checks of a report that failed: of each its name, function, kind, what is wrong, and the likely cause."""
+    found = []
+    for name, function, kind, said, hint in checks:
+        hints = (Explanation(hint, hint),) if hint else ()
+        one = Finding(kind, said, finding.places_in(said)).as_json("a", hints)
+        found.append(
+            {"name": name, "function": function, "claim": f"{function} is right", "status": "FAIL",
+             "message": f"f(3):\n{said}", "hint": hint, "findings": [one]}
+        )  # fmt: skip
+    return found
 
 
 @pytest.mark.parametrize(
     ("checks", "groups"),
     [
         pytest.param(
-            [(FIRST, "f", WRONG, SCALE), ("ragged", "f", WRONG, f"In case [d = 8]: {SCALE}"), ("g", "g", WRONG, SCALE)],
+            [(FIRST, "f", WRONG, "1", SCALE), ("ragged", "f", WRONG, "2", SCALE), ("g", "g", WRONG, "3", SCALE)],
             [[FIRST, "ragged", "g"]],
             id="one likely cause, in whatever function",
         ),
         pytest.param(
-            [(FIRST, "f", WRONG, SCALE), ("traffic", "f", f"costs are counted …:\n{WRONG}", "")],
+            [(FIRST, "f", WRONG, "1", SCALE), ("traffic", "f", WRONG, "costs are counted …", "")],
             [[FIRST, "traffic"]],
             id="wrong values of a function whose first check is wrong",
         ),
         pytest.param(
-            [(FIRST, "f", WRONG, ""), ("ragged", "f", WRONG, TAIL), ("strides", "f", WRONG, "")],
+            [(FIRST, "f", WRONG, "1", ""), ("ragged", "f", WRONG, "2", TAIL), ("strides", "f", WRONG, "3", "")],
             [[FIRST, "strides"], ["ragged"]],
             id="another likely cause",
         ),
         pytest.param(
-            [("ragged", "f", WRONG, TAIL), ("mistakes", "f", "[a] f():\nit returned a result", "")],
+            [("ragged", "f", WRONG, "1", TAIL), ("mistakes", "f", finding.NO_ERROR, "it returned a result", "")],
             [["ragged"], ["mistakes"]],
             id="no values at all",
         ),
         pytest.param(
-            [(FIRST, "f", "f(1):\nit raised X\n  at a.py:3", ""), ("ragged", "f", WRONG, "")],
+            [(FIRST, "f", finding.RAISED, "it raised X\n  at a.py:3", ""), ("ragged", "f", WRONG, "1", "")],
             [[FIRST], ["ragged"]],
             id="the first check raises",
         ),
         pytest.param(
             [
-                ("a", "f", "f(1):\nit raised X: 1\n  at a.py:3", ""),
-                ("b", "f", "f(2):\nit raised X: 2\n  at a.py:3", ""),
+                ("a", "f", finding.RAISED, "it raised X: 1\n  at a.py:3", ""),
+                ("b", "f", finding.RAISED, "it raised X: 2\n  at a.py:3", ""),
             ],
             [["a", "b"]],
             id="one line",
@@ -303,15 +343,24 @@ def test_checks_with_one_cause_are_together(checks, groups):
 
 def test_a_first_check_that_passes_excuses_nothing():
     """Wrong values of other checks are told each by itself"""
-    checks = entries((FIRST, "f", "", ""), ("ragged", "f", "a:\n" + WRONG, ""), ("strides", "f", "b:\n3 others", ""))
+    checks = entries((FIRST, "f", WRONG, "", ""), ("ragged", "f", WRONG, "1", ""), ("strides", "f", WRONG, "2", ""))
     checks[0]["status"] = "ok"
     assert [len(group) for group in causes.grouped(checks)] == [1, 1]
+
+
+def test_checks_of_one_cause_are_named_where_causes_are_many():
+    """In brief, too: who mends it knows what to run again"""
+    checks = [(f"t.py::test_{i}", f"f{i}", finding.RAISED, f"it raised X\n  at a.py:{i // 2}", "") for i in range(20)]
+    page = io.StringIO()
+    report.print_failures(Console(file=page, width=100), [{**check, "rerun": ""} for check in entries(*checks)])
+    assert all(f"test_{i}" in page.getvalue() for i in range(20))
+    assert page.getvalue().count("1 check more, as it seems for the same cause:") == 10
 
 
 def test_a_failure_fits_a_screen():
     """25 lines of 100 columns, the longest message, hint and name included"""
     lines = [f"flash_forward_triton({'float32 (3, 200, 300), ' * 6}is_causal=True):", *["  " + "x" * 90] * 20]
-    hint = max(matching.HINTS, key=len)
+    hint = max(explanations(), key=lambda hint: len(str(hint)))
     check = Check("test_flash_forward.py::test_triton_properties", "flash_forward_triton", "c" * 95, 1.0)
     case = Case("one token past a tile-causal", "FAIL", "\n".join(lines), hints=(hint,))
     session = Circumstances("uv run grade.py --seed 123456789 --only", 1, "cpu-simulated", "none", "00")
@@ -367,12 +416,12 @@ def test_a_verdict_is_one_line_of_a_terminal():
 def test_ten_checks_that_fail_take_a_hundred_lines():
     """Each for a cause of its own, with the longest message and hint; the commands are told once"""
     message = "\n".join(["f(float32 (3,)):", "it raised {}", *["  " + "x" * 90] * 30])
-    hint = max(matching.HINTS, key=len)
+    hint = max(explanations(), key=lambda hint: len(str(hint)))
     checks = [Check(f"test_rmsnorm.py::test_{i}", "rmsnorm", f"f{i} {'claim ' * 20}", 1.0) for i in range(10)]
-    results = [
-        CheckResult(check, (Case("a", "FAIL", message.format(i), hints=(f"{i} {hint}",)),), 1)
-        for i, check in enumerate(checks)
-    ]
+    results = []
+    for i, check in enumerate(checks):
+        case = Case("a", "FAIL", message.format(i), hints=(dataclasses.replace(hint, name=str(i)),))
+        results.append(CheckResult(check, (case,), 1))
     data = score.report(dataclasses.replace(SESSION, debug="uv run pytest --inline --pdb"), results)
     shown = printed(data, width=100)
     rows = [report.verdict_line(entry).plain for entry in score.entries_of(data)] + shown.splitlines()

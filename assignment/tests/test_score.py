@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from assignment.finding import Explanation, Finding
 from assignment.judge import score
 from assignment.judge.checks import Check
 from assignment.judge.score import Case, CheckResult, Circumstances
@@ -119,11 +120,14 @@ def test_what_was_measured_is_told():
     assert (entry["status"], entry["passed"]) == ("FAIL", 1)
 
 
+THIS, THAT = Explanation("this", "It is this."), Explanation("that", "Or that.")
+
+
 def test_a_hint_says_in_which_case_it_was_seen():
-    small = Case("small", "FAIL", "out of bounds", size=1, is_fault=True)
-    large = Case("large", "FAIL", "a message", size=9, hints=("It is this.",))
+    small = Case("small", "FAIL", "out of bounds", size=1, finding=Finding("out of bounds"))
+    large = Case("large", "FAIL", "a message", size=9, hints=(THIS,))
     assert score.check_entry(CheckResult(CHECK, (small, large), 2), COMMAND)["hint"] == "In case [large]: It is this."
-    own = dataclasses.replace(small, is_fault=False, hints=("It is this.", "Or that."))
+    own = dataclasses.replace(small, finding=None, hints=(THIS, THAT))
     assert score.check_entry(CheckResult(CHECK, (own, large), 2), COMMAND)["hint"] == "It is this."
     assert score.check_entry(CheckResult(CHECK, (small,), 1), COMMAND)["hint"] == ""
 
@@ -131,7 +135,10 @@ def test_a_hint_says_in_which_case_it_was_seen():
 def test_the_case_that_is_shown_is_the_most_telling_one():
     """A fault with its line, then one with a likely cause, then the smallest"""
     small, other = Case("small", "FAIL", size=1), Case("other", "FAIL", size=2)
-    hinted, fault = Case("hinted", "FAIL", size=8, hints=("It is this.",)), Case("fault", "FAIL", size=9, is_fault=True)
+    hinted, fault = (
+        Case("hinted", "FAIL", size=8, hints=(THIS,)),
+        Case("fault", "FAIL", size=9, finding=Finding("race")),
+    )
     cases = [other, small, hinted, fault]
     for expected in (fault, hinted, small, other):
         assert CheckResult(CHECK, tuple(cases), len(cases)).worst is expected
@@ -140,24 +147,24 @@ def test_the_case_that_is_shown_is_the_most_telling_one():
 
 def test_a_hint_that_explains_few_of_the_cases_is_chance():
     """Of those that somebody has looked into"""
-    seen, not_seen, unknown = (("It is this.",), (), None)
-    assert score.likely([seen, not_seen]) == ("It is this.",)
-    assert score.likely([seen, unknown, unknown]) == ("It is this.",)
+    seen, not_seen, unknown = ((THIS,), (), None)
+    assert score.likely([seen, not_seen]) == (THIS,)
+    assert score.likely([seen, unknown, unknown]) == (THIS,)
     assert score.likely([seen, not_seen, not_seen]) == ()
     assert score.likely([unknown]) == ()
 
 
 def test_two_hints_that_explain_all_cases_alike_are_both_told():
     """Where one of them explains another case too, it alone is"""
-    both = Case("a", "FAIL", hints=("It is this.", "Or that.", "Or a third."))
-    one = Case("b", "FAIL", hints=("Or that.",))
+    both = Case("a", "FAIL", hints=(THIS, THAT, Explanation("third", "Or a third.")))
+    one = Case("b", "FAIL", hints=(THAT,))
     assert score.hint_of(CheckResult(CHECK, (both,), 1)) == "It is this. Or: Or that."
-    assert score.likely([both.hints, one.hints]) == ("Or that.",)
+    assert score.likely([both.hints, one.hints]) == (THAT,)
 
 
 def test_what_is_rare_is_told_only_where_it_explains_more():
-    hints = ("It is this.", "Or that.")
-    rare = Case("a", "FAIL", hints=hints, rare=hints[:1])
+    hints = (dataclasses.replace(THIS, is_rare=True), THAT)
+    rare = Case("a", "FAIL", hints=hints)
     assert score.hint_of(CheckResult(CHECK, (rare,), 1)) == "Or that."
     more = dataclasses.replace(rare, name="b", hints=hints[:1])
     assert score.hint_of(CheckResult(CHECK, (rare, more), 2)) == "It is this."
@@ -166,10 +173,10 @@ def test_what_is_rare_is_told_only_where_it_explains_more():
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
-        ((), ("It is this.",), ""),  # what explains the plain values not at all is not what is wrong elsewhere
-        (("Or that.",), ("It is this.",), ""),
-        (("It is this.",), ("It is this.", "Or that."), "It is this."),
-        (None, ("It is this.",), "It is this."),  # right there, or nobody has looked
+        ((), (THIS,), ""),  # what explains the plain values not at all is not what is wrong elsewhere
+        ((THAT,), (THIS,), ""),
+        ((THIS,), (THIS, THAT), "It is this."),
+        (None, (THIS,), "It is this."),  # right there, or nobody has looked
     ],
 )
 def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, second, told):
@@ -178,13 +185,13 @@ def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, secon
         CheckResult(check, (Case("a", "FAIL", hints=hints),), 1) for check, hints in ((plain, first), (CHECK, second))
     ]
     assert score.hint_of(score.settled(results)[1]) == told
-    elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, claim="rmsnorm_other is right"))
-    assert score.hint_of(score.settled([elsewhere, results[1]])[1]) == score.OR.join(second)
+    elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, function="rmsnorm_backward"))
+    assert score.hint_of(score.settled([elsewhere, results[1]])[1]) == score.OR.join(map(str, second))
 
 
 def test_a_hint_that_explains_more_of_its_function_goes_before():
     """In the check of its own two explain the same; of these the one that is seen elsewhere too is likelier"""
-    both, one = Case("a", "FAIL", hints=("Or that.", "It is this.")), Case("b", "FAIL", hints=("It is this.",))
+    both, one = Case("a", "FAIL", hints=(THAT, THIS)), Case("b", "FAIL", hints=(THIS,))
     right = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_plain")
     other = dataclasses.replace(CHECK, name="test_rmsnorm.py::test_other")
     results = [

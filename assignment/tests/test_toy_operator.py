@@ -341,6 +341,6 @@ print(len(call.tensors), bool((call.tensors[1] - x.exp()).abs().max() < 1e-6))
 (other,) = candidates.calls({**asked, "interleaved": True})
 found = [grad_x for (grad_x,) in candidates.of_another_graph("grow_backward", other)]
 print(all((grad_x - grad * (x / 2).exp()).abs().max() < 1e-6 for grad_x in found), len(found) > 0)
-print(next(candidates.possible("grow_backward", call)).hint.partition(" (")[0])
+print(next(candidates.possible("grow_backward", call)).explanation.says)
 """
     assert python(copy, "-c", asked) == "2 True\nTrue True\nYour grad_x equals grad_y\n"

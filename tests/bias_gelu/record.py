@@ -7,6 +7,7 @@ OPERATOR = Operator(
     file="cs336_kernels/practice/bias_gelu.py",
     position=4,
     is_practice=True,
+    follows="weighted_sum",
     problems=(Problem("bias_gelu", "Bias and GELU", 20.0, "handout/bias_gelu.md"),),
     functions=(
         Function(

@@ -7,6 +7,7 @@ OPERATOR = Operator(
     file="cs336_kernels/practice/dropout_add_layernorm.py",
     position=6,
     is_practice=True,
+    follows="layernorm",
     problems=(
         Problem("dropout_add_layernorm", "Dropout, residual and LayerNorm", 20.0, "handout/dropout_add_layernorm.md"),
     ),

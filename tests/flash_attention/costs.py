@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Generator, Tensor
 
-from tests.compare import Mismatch
+from tests.compare import TooMuchMoved
 from tests.families import SLACK, Case, Subject, Test, check_of, margin_of_right, moved, parametrized, size
 from tests.flash_attention.inputs import BOTH, Attention, many_tokens
 
@@ -49,7 +49,7 @@ def half_where_causal(points: float, claim: str, subject: Subject, case: Case) -
         for name, tensor, full, causal in zip(("grad_o", "q", "k", "v"), tensors, *read, strict=False):
             again = [nbytes - size(tensor) for nbytes in (full, causal)]  # beyond the one time that all must be read
             if again[1] > HALF * again[0] + SLACK * size(tensor):
-                raise Mismatch(
+                raise TooMuchMoved(
                     f"{name} is read {full / size(tensor):.2f} times, with is_causal {causal / size(tensor):.2f} "
                     "times: expected about half as often\n"
                     "  start and end the loops at the tiles of the diagonal: beyond it p is 0"
@@ -74,7 +74,7 @@ def memory(points: float, claim: str, subject: Subject) -> Test:
         record_property("margin", margin_of_right(results, expected, why))
         n = results[0].shape[-2]
         if largest >= n**2 // 4:
-            raise Mismatch(
+            raise TooMuchMoved(
                 f"for {n} queries and keys a tensor of {largest:,} elements is made; expected fewer than "
                 f"n²/4 = {n**2 // 4:,}\n  hold a tile of the scores at a time, never all of them"
             )

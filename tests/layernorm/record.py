@@ -7,6 +7,7 @@ OPERATOR = Operator(
     file="cs336_kernels/practice/layernorm.py",
     position=5,
     is_practice=True,
+    follows="rmsnorm",
     problems=(Problem("layernorm", "LayerNorm", 20.0, "handout/layernorm.md"),),
     functions=(
         Function(

@@ -81,7 +81,7 @@ STRIDES = {
     "x transposed": lambda tensors, memory_bytes: [layouts.transposed(tensors[0]), *tensors[1:]],
     "weight transposed": lambda tensors, memory_bytes: [tensors[0], layouts.transposed(tensors[1]), tensors[2]],
 }
-RACED = {f"{n}³": Case((n, n, n), torch.bfloat16) for n in (4096, 8192)}
+RACED = {f"all of {n}": Case((n, n, n), torch.bfloat16) for n in (4096, 8192)}
 
 
 def nothing_between(costs, tensors, case):

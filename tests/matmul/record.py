@@ -24,6 +24,7 @@ OPERATOR = Operator(
     file="cs336_kernels/practice/matmul.py",
     position=7,
     is_practice=True,
+    follows="flash_backward_triton",
     problems=(Problem("matmul", "Matrix product", 20.0, "handout/matmul.md"),),
     functions=(Function(name="matmul", problem="matmul", inputs=("a", "b"), outputs=("c",), oracle="matmul"),),
     sized_by="a",

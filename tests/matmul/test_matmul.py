@@ -28,7 +28,7 @@ MISTAKES = {
     "b with a batch dimension": lambda a, b: (a, b.unsqueeze(0)),
     "dtypes differ": lambda a, b: (a, b.bfloat16()),
 }
-RACED = {f"{n}³": Case((n, n, n), torch.bfloat16) for n in (4096, 8192)}
+RACED = {f"all of {n}": Case((n, n, n), torch.bfloat16) for n in (4096, 8192)}
 
 
 def transposed_first(tensors, memory_bytes):

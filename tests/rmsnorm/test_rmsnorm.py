@@ -116,8 +116,8 @@ test_backward_ragged = values(
     BACKWARD,
     rows.RAGGED,
 )
-test_forward_wide = values(0.5, "rmsnorm_forward takes rows wider than any block", FORWARD, rows.WIDE)
-test_backward_wide = values(0.5, "rmsnorm_backward takes rows wider than any block", BACKWARD, rows.WIDE)
+test_forward_wide = values(0.5, "rmsnorm_forward takes rows of up to 20,000 columns", FORWARD, rows.WIDE)
+test_backward_wide = values(0.5, "rmsnorm_backward takes rows of up to 20,000 columns", BACKWARD, rows.WIDE)
 test_eps = values(
     0.5,
     "rmsnorm_forward adds eps to the mean of the squares, under the root; rows range from tiny to large",

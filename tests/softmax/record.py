@@ -7,6 +7,7 @@ OPERATOR = Operator(
     file="cs336_kernels/practice/softmax.py",
     position=3,
     is_practice=True,
+    follows="flash_forward_pytorch",
     problems=(Problem("softmax", "Softmax", 20.0, "handout/softmax.md"),),
     functions=(
         Function(

@@ -1,7 +1,6 @@
 """A report in Gradescope's form, results.json: a test for each check; and what only staff see, as text."""
 
 import json
-import re
 from typing import Any
 
 from assignment import text
@@ -11,7 +10,6 @@ from assignment.commands import report as screen
 from assignment.judge import checks, score
 from assignment.sandbox import rungs
 
-RATIO = re.compile(r": (\d+\.\d+) × ")
 FAILED = (
     "**The grader failed. This is no grade, and it is not your code.** "
     "The course's staff see why, and can run it again: nothing has to be handed in anew."
@@ -87,15 +85,13 @@ def _quoted(message: str) -> list[str]:
 def leaderboard(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Return for each check of speed the smallest ratio to its baseline; nothing where a value is wrong."""
     entries = score.entries_of(report)
-    timed = [entry for entry in entries if entry.get("measured")]
+    timed = [entry for entry in entries if entry.get("timings")]
     if any(entry["status"] != score.OK for entry in entries if entry not in timed):
         return []
     board = []
     for entry in timed:
-        ratios = [float(found[1]) for line in entry["measured"] if (found := RATIO.search(line))]
-        if ratios:
-            name = text.line(entry["name"].partition("::")[2].removeprefix("test_").replace("_", " "))
-            board.append({"name": name, "value": min(ratios), "order": "desc"})
+        name = text.line(entry["name"].partition("::")[2].removeprefix("test_").replace("_", " "))
+        board.append({"name": name, "value": min(timing["ratio"] for timing in entry["timings"]), "order": "desc"})
     return board
 
 

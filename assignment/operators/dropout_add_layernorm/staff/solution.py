@@ -258,7 +258,7 @@ def _forward_kernel(
         if not IS_ONE_TILE:
             lane_count += tl.where(col_mask, 1.0, 0.0)
             step = tl.where(tile_mask, summed - lane_mean, 0.0)
-            lane_mean += step / lane_count[None, :]  # of every lane the first tile has a column
+            lane_mean += step * (1.0 / (start // D_TILE_SIZE + 1).to(tl.float32))  # one division for all lanes
             lane_squares += step * (summed - lane_mean)
     if IS_ONE_TILE:
         mean = tl.sum(summed, axis=1) / d

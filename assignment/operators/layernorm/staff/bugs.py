@@ -24,7 +24,7 @@ the variance from squares, kept from being negative | variance | {VARIANCE}
     → tl.maximum(tl.sum(x * x, axis=1) / d - mean * mean, 0.0) | layernorm-variance-from-squares
 wide rows' variance from squares | variance | lane_squares += step * (x - lane_mean)
     → lane_squares += x * x | tl.sum(lane_squares + between * between * lane_count[None, :], axis=1)
-    / d → tl.sum(lane_squares, axis=1) / d - mean * mean | -
+    / d → tl.sum(lane_squares, axis=1) / d - mean * mean | layernorm-variance-from-squares
 means over the padded row | ragged | mean = tl.sum(x, axis=1) / d
     → mean = tl.sum(x, axis=1) / D_TILE_SIZE | layernorm-mean-over-the-padded-row
 padding in the variance | ragged | tl.where(tile_mask, x - mean[:, None], 0.0) → x - mean[:, None] |

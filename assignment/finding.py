@@ -1,0 +1,95 @@
+"""A finding: what is wrong with a case, as data from where it is found to the JSON. Text is made of it at the edge."""
+
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
+FAULTS = ("out of bounds", "race", "unwritten memory", "input written to", "endless loop", "memory fault")
+NOT_IMPORTED = "not imported"  # a file of the submission
+NOT_THE_WORK = "not the work"  # that was asked for: values that no kernel has computed
+NO_ERROR = "no error"  # raised for a caller's mistake
+RAISED = "raised"
+WRONG_VALUES, NEVER_STORED = "wrong values", "never stored"
+TOO_MUCH_MOVED = "too much moved"
+TOO_SLOW = "too slow"
+OTHER = "other"  # or a status, of what is neither right nor wrong
+
+PLACES = ("at ", "computed at ", "called from ")  # how a line of a message begins that names one of the submission's
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a wrong result may come from: a misconception, known by its name and what it measures.
+
+    Attributes:
+        name: of an operator's misconception, or of one of those that any function may have.
+        numbers: that tell two of one name apart, such as a factor.
+        says: what was computed, in one sentence.
+        section: of the handout, such as "handout/rmsnorm.md#algorithm".
+        look: where to look, without the solution.
+        is_rare: told only where no other explains as much.
+    """
+
+    name: str
+    says: str = field(compare=False)
+    section: str = field(compare=False, default="")
+    look: str = field(compare=False, default="")
+    numbers: tuple[float, ...] = ()
+    is_rare: bool = field(compare=False, default=False)
+
+    def __str__(self) -> str:
+        """Return what the student reads."""
+        return f"{self.says} ({self.section}). {self.look}" if self.section else self.says
+
+
+def explanation(data: dict[str, Any]) -> Explanation:
+    """Return what asdict made plain data of."""
+    return Explanation(**data | {"numbers": tuple(data["numbers"])})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a case.
+
+    Attributes:
+        kind: one of the above, or the case's status.
+        says: what is wrong, without the call that it is seen in.
+        places: the lines of the submission that it names, the innermost first.
+        error: the class of an exception.
+        result: the name of a wrong result.
+        numbers: of a wrong result "wrong" and "nan" of its "elements".
+    """
+
+    kind: str
+    says: str = ""
+    places: tuple[str, ...] = ()
+    error: str = ""
+    result: str = ""
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_fault(self) -> bool:
+        return self.kind in FAULTS
+
+    @property
+    def cause(self) -> Hashable:
+        """Two that are equal here have one cause: the same lines, or else the same words."""
+        return (self.kind, self.error, self.places) if self.places else (self.kind, self.says)
+
+    def as_json(self, case: str, told: tuple[Explanation, ...] = ()) -> dict[str, Any]:
+        """Return the finding as the report has it, with the misconceptions that are told of its case."""
+        likely = [asdict(one) | {"numbers": [*one.numbers]} for one in told]
+        return {"case": case, **asdict(self), "places": [*self.places], "misconceptions": likely}
+
+
+def finding(data: dict[str, Any]) -> Finding:
+    """Return what asdict, or as_json, made plain data of."""
+    own = {name: data[name] for name in ("kind", "says", "error", "result", "numbers")}
+    return Finding(**own, places=tuple(data["places"]))
+
+
+def places_in(said: str) -> tuple[str, ...]:
+    """Return the lines of the submission that a worker's message names, without their text."""
+    lines = (line.strip() for line in said.splitlines())
+    return tuple(line.partition(": ")[0] for line in lines if line.startswith(PLACES))
