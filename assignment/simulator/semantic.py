@@ -12,6 +12,8 @@ import triton.language as tl
 
 from .triton_private import FORMATS_ARE_CONSTANTS, TritonSemantic
 
+MOST_CONSTANTS = 10_000  # of a process
+
 
 class Semantic(TritonSemantic):
     """What `triton.language` asks of the compiler."""
@@ -20,6 +22,7 @@ class Semantic(TritonSemantic):
         super().__init__(builder)
         self._operands_of_one_operation = False
         self._broadcast_types: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self._constants: dict[tuple, tuple[Any, Any]] = {}
 
     def binary_op_type_checking_impl(
         self,
@@ -31,15 +34,31 @@ class Semantic(TritonSemantic):
         div_or_mod: bool = False,
     ) -> tuple[Any, Any]:
         """Return both operands in one type, for NumPy to broadcast."""
-        if not div_or_mod and type(lhs) is type(rhs) is tl.tensor and lhs.type is rhs.type and not lhs.dtype.is_ptr():
-            return lhs, rhs
+        if not div_or_mod and type(lhs) is type(rhs) is tl.tensor and lhs.dtype is rhs.dtype and not lhs.dtype.is_ptr():
+            return (lhs, rhs) if lhs.type is rhs.type else self._in_one_shape(lhs, rhs)
+        flags = (allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
+        if type(lhs) is tl.tensor and _can_be_kept(rhs):
+            key = (id(lhs.type), type(rhs), rhs, flags)
+            if (kept := self._constants.get(key)) is not None:
+                return lhs, kept[0]
+            new_lhs, new_rhs = self._in_one_type(lhs, rhs, flags)
+            if new_lhs is lhs:  # the number alone became something else
+                self._keep(key, new_rhs, lhs.type)
+            return new_lhs, new_rhs
+        return self._in_one_type(lhs, rhs, flags)
+
+    def _in_one_type(self, lhs: Any, rhs: Any, flags: tuple[bool, bool, bool, bool]) -> tuple[Any, Any]:
         self._operands_of_one_operation = True
         try:
-            return super().binary_op_type_checking_impl(
-                lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod
-            )
+            return super().binary_op_type_checking_impl(lhs, rhs, *flags)
         finally:
             self._operands_of_one_operation = False
+
+    def _keep(self, key: tuple, constant: Any, of_type: Any) -> None:
+        """Keep what a number becomes beside tensors of a type; the type too, so that its id stays its own."""
+        if len(self._constants) >= MOST_CONSTANTS:
+            self._constants.clear()
+        self._constants[key] = (constant, of_type)
 
     def dot_scaled(
         self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *more: Any
@@ -53,6 +72,10 @@ class Semantic(TritonSemantic):
         """Return both operands in one shape."""
         if not self._operands_of_one_operation:
             return super().broadcast_impl_value(lhs, rhs)
+        return self._in_one_shape(lhs, rhs)
+
+    def _in_one_shape(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+        """Return both operands with the types of one shape; NumPy broadcasts their values."""
         key = (id(lhs.type), id(rhs.type))
         found = self._broadcast_types.get(key)
         if found is None:
@@ -64,6 +87,11 @@ class Semantic(TritonSemantic):
         if found[1] is not rhs.type:
             rhs = tl.tensor(rhs.handle, found[1])
         return lhs, rhs
+
+
+def _can_be_kept(number: Any) -> bool:
+    """Return whether equal numbers of its type are one number: not 0.0 and −0.0, nor NaN."""
+    return type(number) is int or (type(number) is float and number != 0 and number == number)
 
 
 _blocks: dict[tuple, Any] = {}

@@ -15,7 +15,18 @@ import pytest
 import triton
 
 from assignment.attacks import __main__ as attacks
-from assignment.attacks import devices, faults, gpu_memory, hostile_operations, kills, load, peak_memory, races, rules
+from assignment.attacks import (
+    cpu_time,
+    devices,
+    faults,
+    gpu_memory,
+    hostile_operations,
+    kills,
+    load,
+    peak_memory,
+    races,
+    rules,
+)
 from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
@@ -294,8 +305,8 @@ def test_commands_have_a_known_form(command, pytest_help):
             *verbs,
         ]:
             assert set(verbs) <= {"sanitize"}
-        case ["uv", "run", "python", "-m", "assignment.attacks.sandbox_cost"]:
-            pass
+        case ["uv", "run", "python", "-m", "assignment.attacks.cpu_time", *arguments]:
+            cpu_time.parse_arguments(arguments)
         case ["sed", "-i", _, script]:
             assert script in SCRIPTS
         case ["uv", "run", "python", file]:

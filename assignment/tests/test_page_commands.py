@@ -48,7 +48,7 @@ NOT_HERE = {  # the beginnings of commands, and why they are not run
     "python -m assignment.attacks.load": f"{LONG}: test_load.py",
     "python -m assignment.attacks.kills": f"{LONG}: test_faults.py",
     "python -m assignment.attacks.peak_memory": f"{LONG}: test_peak_memory.py",
-    "python -m assignment.attacks.sandbox_cost": LONG,
+    "python -m assignment.attacks.cpu_time": f"{LONG}: test_cpu_time.py",
     "python -m assignment.simulator --l2": "the script is the student's: test_l2.py has one",
     "python -m assignment.operators.flash_attention.staff.benchmark": LONG,
     "python -m assignment.compiling match.py --target h100": "test_handout.py compares what it says, and its listings",

@@ -390,5 +390,28 @@ def check_minus_of_zero() -> None:
         assert math.copysign(1, y.item()) == (-1 if VERSION >= (3, 8) else 1)
 
 
+@triton.jit
+def alike_kernel(x_ptr, n_ptr, infinite_ptr, half_ptr, whole_ptr):
+    x, n = tl.load(x_ptr), tl.load(n_ptr)
+    tl.store(infinite_ptr, 1 / (x * 0.0))
+    tl.store(infinite_ptr + 1, 1 / (x * -0.0))
+    tl.store(half_ptr, (n * 1 + 0.5) * 1.0)
+    tl.store(whole_ptr, (n * 1.0).to(tl.int32) // 2)
+    tl.static_assert((n + 1).dtype == tl.int32)
+    tl.static_assert((n + 1.0).dtype == tl.float32)
+    tl.static_assert((n.to(tl.int64) + 1).dtype == tl.int64)
+    tl.static_assert((n > 1).dtype == tl.int1)
+
+
+def check_numbers_that_python_takes_for_equal() -> None:
+    """0.0 and -0.0, and 1 and 1.0, are numbers of their own beside a tensor, each time that a launch meets them."""
+    for _ in range(2):
+        infinite, half, whole = torch.empty(2), torch.empty(1), torch.empty(1, dtype=torch.int32)
+        alike_kernel[(1,)](torch.ones(1), torch.tensor([3], dtype=torch.int32), infinite, half, whole)
+        assert infinite.tolist() == [math.inf, -math.inf]
+        assert half.item() == 3.5
+        assert whole.item() == 1
+
+
 if __name__ == "__main__":
     run_checks(globals())
