@@ -91,14 +91,33 @@ def test_an_interrupted_run_ends_at_once(submission, tmp_path):
     env = mine(tmp_path) | {"PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("Grading")
-    time.sleep(5)  # the workers are loaded, the judges wait for the hanging function
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=20)
+    try:
+        assert process.stdout.readline().startswith("Grading")
+        while not any("worker.py" in command for command in below(process.pid).values()):
+            assert process.poll() is None
+            time.sleep(0.5)
+        time.sleep(5)  # the workers are loaded, the judges wait for the hanging function
+        started = below(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert error == "grade.py: interrupted, no score\n"
     assert not list(tmp_path.glob("grade-*"))
-    assert str(tmp_path / "grade-") not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert not started.items() & below(1).items()
+
+
+def below(number: int) -> dict[int, str]:
+    """Return the command lines of a process's children, of theirs, and so on, by their numbers."""
+    lines = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True).stdout.splitlines()
+    found, told = {number}, dict[int, str]()
+    for line in sorted(lines, key=lambda line: int(line.split()[0])):
+        pid, parent, command = line.split(maxsplit=2)
+        if int(parent) in found and "<defunct>" not in command:
+            found.add(int(pid))
+            told[int(pid)] = command
+    return told
 
 
 def mine(tmp_path: Path) -> dict[str, str]:
