@@ -40,7 +40,7 @@ class Case:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the simulator has found one, and its line."""
+        """Return whether the simulator has found one, and its line."""
         return self.finding is not None and self.finding.is_fault
 
     def as_json(self) -> dict[str, Any]:

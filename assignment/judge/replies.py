@@ -164,7 +164,7 @@ def _timed(reply: dict[str, Any]) -> dict[str, Any]:
     if isinstance(seconds := reply.get("events_s"), float):
         found["events_s"] = seconds
     constants, numbers = reply.get("constants"), reply.get("constants_of")
-    if _are_constants(constants) and isinstance(numbers, list) and {*numbers} <= {*range(len(constants))}:
+    if _are_constants(constants) and _are_numbers(numbers, len(constants)):
         found |= {"constants": tuple(constants), "constants_of": tuple(numbers)}
     if type(peak := reply.get("peak")) is int:
         found["peak"] = peak
@@ -172,6 +172,10 @@ def _timed(reply: dict[str, Any]) -> dict[str, Any]:
     if isinstance(tuned, list) and len(tuned) <= MAX_TUNED and all(isinstance(seconds, float) for seconds in tuned):
         found["tuned"] = tuple(tuned)
     return found
+
+
+def _are_numbers(value: Any, n: int) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(number) is int and 0 <= number < n for number in value)
 
 
 def _are_constants(value: Any) -> TypeGuard[list[dict[str, list[str]]]]:

@@ -116,7 +116,9 @@ def test_constants_are_read():
     without = replies.read(OK, 3)
     for wrong in ([{"x.py:3": ["True"]}], [{**seen, "x.py:3:4:if": [1]}], [None], None):
         assert replies.read({**OK, "constants": wrong, "constants_of": [0]}, 3) == without
-    assert replies.read({**OK, "constants": [seen], "constants_of": [1]}, 3) == without
+    strange: list[Any] = [[1], [-1], [True], [{}], ["0"], None]
+    for numbers in strange:
+        assert replies.read({**OK, "constants": [seen], "constants_of": numbers}, 3) == without
 
 
 def test_nothing_else_goes_further():

@@ -40,7 +40,7 @@ def sweep() -> list[Workload]:
 
 
 def pick(work: Workload, named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
-    """A check of y where some rows and columns meet."""
+    """Return a check of y where some rows and columns meet."""
     x, weight, bias = named.values()
     rows = sorted(chance.sample(range(len(x)), min(len(x), CHECKED_ROWS // (1 if is_strict else 4))))
     columns = sorted(chance.sample(range(len(weight)), min(len(weight), COLUMNS)))

@@ -43,7 +43,7 @@ def sweep() -> list[Workload]:
 
 
 def pick(work: Workload, named: dict[str, Tensor], chance: random.Random, is_strict: bool) -> Check:
-    """A check of c where some rows and columns meet."""
+    """Return a check of c where some rows and columns meet."""
     a, b = named["a"], named["b"]
     rows = sorted(chance.sample(range(len(a)), min(len(a), CHECKED_ROWS // (1 if is_strict else 4))))
     columns = sorted(chance.sample(range(b.shape[1]), min(b.shape[1], COLUMNS)))
