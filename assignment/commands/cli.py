@@ -11,10 +11,9 @@ import traceback
 from pathlib import Path
 
 from assignment import failure
-from assignment.commands import doctor
+from assignment.commands import doctor, interruption
 from assignment.sandbox import rungs
 
-INTERRUPTED = 130
 MAX_DIGITS = 40  # of a number: a seed has 20
 
 
@@ -80,10 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # in the C locale a × must not cost the score
             stream.reconfigure(errors="replace")
+    interruption.install("grade.py: interrupted, no score")
     try:
         return answer(options)
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except Exception:  # exit status 1, which Python would give it, means graded
         return failure.tell([traceback.format_exc()])
 

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +39,8 @@ Mode = Callable[[argparse.Namespace, list[checks.Check], Pool, Console], int]
 def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
     """Start the workers for this submission, which begin to load."""
     supervisor.adopt_orphans()
+    if options.inline:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the debugger
     seed = streams.new_seed() if options.seed is None else options.seed
     device = pick_device(options.device)
     jobs = 1 if options.inline else options.jobs or default_jobs(device)

@@ -17,12 +17,13 @@ import traceback
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkProcess
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, text
-from assignment.commands import run
+from assignment.commands import interruption, run
 from assignment.confined import supervisor
 from assignment.judge import streams, where
 from assignment.judge.checks import Check
@@ -83,8 +84,9 @@ class SaveWatch:
         self._options, self._mode, self._selected, self._pool, self._console = options, mode, selected, pool, console
         self._process: ForkProcess | None = None
 
-    def run(self) -> int:
-        """Grade until Ctrl-C; the exit status is that of an interruption."""
+    def run(self) -> NoReturn:
+        """Grade until Ctrl-C."""
+        interruption.install("grade.py: no longer watching")
         try:
             self._console.print(Text("Loading PyTorch and the workers …", "dim"))
             self._load()
@@ -96,11 +98,6 @@ class SaveWatch:
                 self._console.clear()  # nothing where it is no terminal
                 seen, changed = after, after.changes(seen)
                 self._console.print(Text(text.line(f"{time.strftime('%H:%M:%S')} saved: {', '.join(sorted(changed))}")))
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows is short
-            self._end()
-            print("\n" * self._console.is_terminal + "grade.py: no longer watching", file=sys.stderr)
-            return run.INTERRUPTED
         finally:
             self._end()
             self._pool.close()

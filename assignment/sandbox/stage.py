@@ -27,6 +27,7 @@ RUNTIME = {  # and what it may in its role
 SUBMISSION_TIMEOUT_S = {"cpu": 600.0, "cuda": 1800.0}  # in its processes; the reference takes 40 s
 WORKERS_END_S = 10.0
 GO_ON, WAIT, GIVE_UP = "go on", "wait", "give up"  # what becomes of a call that has not answered yet
+_made: set[Path] = set()  # folders of this process that have to be removed
 
 
 class Stage:
@@ -45,6 +46,7 @@ class Stage:
         Nothing is left behind in that case.
         """
         self._root, self._device = Path(tempfile.mkdtemp(prefix="grade-")).resolve(), device
+        _made.add(self._root)
         self.submission, self._runtime, self._scratch = (
             self._root / name for name in ("submission", "runtime", "scratch")
         )
@@ -134,6 +136,12 @@ def copy(source: Path, target: Path) -> None:
             (copied.parent / "__pycache__").mkdir(exist_ok=True)
             with contextlib.suppress(OSError):  # replaced by another run at this moment
                 shutil.copy2(compiled, copied.parent / "__pycache__")
+
+
+def remove_all() -> None:
+    """Remove the folders of all stages, once their workers have ended."""
+    for folder in _made:
+        remove(folder)
 
 
 def remove(folder: Path) -> None:

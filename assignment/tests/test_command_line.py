@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from assignment.tests.graded import ROOT, append, grade
+from assignment.confined import supervisor
+from assignment.sandbox import rungs
+from assignment.tests.graded import ROOT, append, grade, heed_interrupts
 
 
 def test_in_this_process(submission):
@@ -84,40 +86,41 @@ def test_speed_alone_is_not_graded_here(submission, name):
     assert (got.report["score"], got.report["gradable"], got.report["max_score"]) == (0, 0, 20)
 
 
-def test_an_interrupted_run_ends_at_once(submission, tmp_path):
-    """Ctrl-C during a hanging call: no score, no traceback, no process left"""
+@pytest.mark.parametrize(
+    ("rung", "after_s"), [*((rung, 6.0) for rung in rungs.RUNGS), *(("landlock", s) for s in (0.0, 1.0, 1.5, 2.0))]
+)
+def test_an_interrupted_run_ends_at_once(submission, tmp_path, rung, after_s):
+    """While PyTorch loads, and during a hanging call: no score, no traceback, no process left, no folder"""
+    if reason := rungs.problem(rung, "cpu"):
+        pytest.skip(reason)
     append(submission, "weighted_sum.py", "def weighted_sum_forward(*args):\n    while True:\n        pass")
-    command = [sys.executable, str(ROOT / "grade.py"), str(submission), "--only", "weighted_sum"]
+    command = [sys.executable, str(ROOT / "grade.py"), str(submission), "--only", "weighted_sum", "--sandbox", rung]
     env = mine(tmp_path) | {"PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, preexec_fn=heed_interrupts
+    )
     assert process.stdout is not None
     try:
         assert process.stdout.readline().startswith("Grading")
-        while not any("worker.py" in command for command in below(process.pid).values()):
-            assert process.poll() is None
-            time.sleep(0.5)
-        time.sleep(5)  # the workers are loaded, the judges wait for the hanging function
-        started = below(process.pid)
-        process.send_signal(signal.SIGINT)
+        time.sleep(after_s)
+        started = {pid: began(pid) for pid in supervisor.descendants(process.pid)}
+        process.send_signal(signal.SIGTERM if rung == rungs.LANDLOCK else signal.SIGINT)
         _, error = process.communicate(timeout=20)
     finally:
         process.kill()
-    assert process.returncode == 130
     assert error == "grade.py: interrupted, no score\n"
+    assert process.returncode == (143 if rung == rungs.LANDLOCK else 130)
     assert not list(tmp_path.glob("grade-*"))
-    assert not started.items() & below(1).items()
+    assert started
+    assert not [pid for pid, then in started.items() if began(pid) == then != ""]
 
 
-def below(number: int) -> dict[int, str]:
-    """Return the command lines of a process's children, of theirs, and so on, by their numbers."""
-    lines = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True).stdout.splitlines()
-    found, told = {number}, dict[int, str]()
-    for line in sorted(lines, key=lambda line: int(line.split()[0])):
-        pid, parent, command = line.split(maxsplit=2)
-        if int(parent) in found and "<defunct>" not in command:
-            found.add(int(pid))
-            told[int(pid)] = command
-    return told
+def began(pid: int) -> str:
+    """Return when a process began, which tells it from a later one of the same number; "" where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    except OSError:
+        return ""
 
 
 def mine(tmp_path: Path) -> dict[str, str]:

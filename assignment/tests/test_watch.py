@@ -26,6 +26,7 @@ from assignment.judge.pool import FATAL, LONG_S, NOBODY, Pool
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Worker
 from assignment.submission import Submission, UnusableSubmission
+from assignment.tests.graded import heed_interrupts
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0  # for what takes less than a second on a quiet machine
@@ -172,11 +173,6 @@ def test_the_checks_of_a_changed_file_come_first(changed, first):
     in_turn = watch.in_turn(checks.declared(), changed)
     assert in_turn[0].problem == first
     assert sorted(map(repr, in_turn)) == sorted(map(repr, checks.declared()))
-
-
-def heed_interrupts():
-    """Whoever runs the tests in the background of a shell has them ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Watching:
