@@ -8,9 +8,10 @@ if not (3, 11) <= sys.version_info[:2] <= (3, 14):
     raise SystemExit(2)
 
 try:
-    from assignment.commands.cli import main
+    from assignment.commands import cli, interruption
 except Exception as error:  # exit status 1, which Python would give it, means graded
     print(f"grade.py: the grader is not whole: {type(error).__name__}: {error}; get its files again", file=sys.stderr)
     raise SystemExit(3) from None
 
-raise SystemExit(main())
+interruption.install("grade.py: interrupted, no score")
+raise SystemExit(cli.main())

@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from assignment import failure
-from assignment.commands import doctor, interruption
+from assignment.commands import doctor
 from assignment.sandbox import rungs
 
 MAX_DIGITS = 40  # of a number: a seed has 20
@@ -79,7 +79,6 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # in the C locale a × must not cost the score
             stream.reconfigure(errors="replace")
-    interruption.install("grade.py: interrupted, no score")
     try:
         return answer(options)
     except Exception:  # exit status 1, which Python would give it, means graded
