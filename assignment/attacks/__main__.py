@@ -51,7 +51,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--without", default="", metavar="WORD", help="with --quick: run variants without the checks of this name"
     )
-    parser.add_argument("--checks", nargs="+", metavar="WORD", help="of variants: the checks with this in their name")
+    parser.add_argument(
+        "--checks",
+        action="append",
+        metavar="WORD",
+        help="of variants: the checks with this in their name, on all seeds",
+    )
     parser.add_argument(
         "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
     )
@@ -60,15 +65,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
     parser.add_argument(
-        "--kept",
-        type=Path,
-        nargs="+",
-        default=[KEPT],
-        metavar="FILE",
-        help="earlier results; new ones go to the first",
+        "--kept", type=Path, action="append", metavar="FILE", help="earlier results; new ones go to the first FILE"
     )
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="of N parts of the submissions the I-th")
     options = parser.parse_args(arguments)
+    options.kept = options.kept or [KEPT]
     if options.names == [yardstick.NAME]:
         options.seeds = options.seeds or 1
     return options

@@ -1,4 +1,4 @@
-"""Where verdicts differ between the simulator and a GPU: `python -m assignment.attacks.devices --kept FILE [FILE ...]`.
+"""Where verdicts of the simulator and of a GPU differ: `python -m assignment.attacks.devices --kept FILE --kept FILE`.
 
 The files are those of `python -m assignment.attacks NAME ... --kept FILE --device cpu` and of the same with cuda, from
 whatever machines. Each difference is printed with what both say; without one the exit status is 0.
@@ -57,7 +57,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         prog="python -m assignment.attacks.devices", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("names", nargs="*", help="as of python -m assignment.attacks")
-    parser.add_argument("--kept", type=Path, nargs="+", required=True, metavar="FILE", help="results of both")
+    parser.add_argument("--kept", type=Path, action="append", required=True, metavar="FILE", help="results of both")
     parser.add_argument("--seeds", type=int, default=max(SEEDS.values()), metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
     parser.set_defaults(quick=False, sandbox=None, without="", checks=None)
