@@ -1,5 +1,6 @@
-"""Who judges: processes forked once the tests are collected, each with a worker of its own; speed comes afterwards.
+"""Who runs tests: processes forked once they are collected, each with a worker of its own; speed comes afterwards.
 
+Tests that call the submission are tasks of their own, the others go by files, which share what their fixtures set up.
 pytest-xdist would not do: its workers are fresh interpreters, which import PyTorch and collect for themselves, share no
 memory with this process, and fail the test at which a submission's signals kill or stop them; here another judges it.
 """
@@ -13,16 +14,21 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from assignment.plugin.fixtures import SPEED, check_name, is_judged, pool_of, uses_submission
+from assignment.judge.pool import default_jobs
+from assignment.plugin.fixtures import POOL, SPEED, check_name, is_judged, pool_of, uses_submission
 
+Task = tuple[int, ...]  # the numbers of tests that one process runs
+Reports = list[dict[str, Any]] | str  # of one test, as plain data; or what kept it from them
 MANY = 8  # judges, of which the last ones would wait for a long test
 MAX_ROUNDS = 5  # of judging processes, where they are killed from outside
 WAKE_EVERY_S = 5.0  # what somebody has stopped
@@ -30,22 +36,45 @@ STALL_S = 600.0  # without any verdict: longer than the calls of a test can take
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Spread the tests that call the submission over the judging processes; the others follow in this one."""
+    """Spread the tests over processes; those of speed, or of a single file, follow in this one."""
     prepare_for_speed(session)
-    judged = [i for i, item in enumerate(session.items) if is_judged(item)]
-    if session.testsfailed or session.config.option.collectonly or not judged:
+    tasks = [*judged_of(session), *files_of(session)]
+    if session.testsfailed or session.config.option.collectonly or not tasks:
         return None
-    if pool_of(session.config).jobs == 1:
-        compute_alone()
+    if jobs_of(session) == 1:
+        if judged_of(session):
+            compute_alone()
         return None
-    judge_in_parallel(session, judged)
-    rest = [item for item in session.items if not is_judged(item)]
+    run_in_parallel(session, tasks)
+    done = {i for task in tasks for i in task}
+    rest = [item for i, item in enumerate(session.items) if i not in done]
     for i, item in enumerate(rest):
         stop_if_asked(session)
         following = rest[i + 1] if i + 1 < len(rest) else None
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
     stop_if_asked(session)
     return True
+
+
+def judged_of(session: pytest.Session) -> list[Task]:
+    return [(i,) for i, item in enumerate(session.items) if is_judged(item)]
+
+
+def files_of(session: pytest.Session) -> list[Task]:
+    """Return the tests that do not call the submission, file by file; nothing where they are in one."""
+    files: dict[Path, list[int]] = {}
+    for i, item in enumerate(session.items):
+        if not uses_submission(item):
+            files.setdefault(item.path, []).append(i)
+    return [tuple(numbers) for numbers in files.values()] if len(files) > 1 else []
+
+
+def jobs_of(session: pytest.Session) -> int:
+    """Return how many processes run tests."""
+    if judged_of(session):
+        return pool_of(session.config).jobs
+    options = session.config.option
+    return 1 if options.usepdb else options.jobs or default_jobs("cpu")
 
 
 def prepare_for_speed(session: pytest.Session) -> None:
@@ -66,34 +95,36 @@ def stop_if_asked(session: pytest.Session) -> None:
         raise session.Interrupted(session.shouldstop)
 
 
-def judge_in_parallel(session: pytest.Session, judged: list[int]) -> None:
-    """Have all of these tests judged. Judges that are killed or stopped from outside are replaced a few times."""
+def run_in_parallel(session: pytest.Session, tasks: list[Task]) -> None:
+    """Have all of these tests run. Processes that are killed or stopped from outside are replaced a few times."""
     for _ in range(MAX_ROUNDS):
-        judged = judge_what_is_left(session, judged)
-        if not judged:
+        tasks = run_what_is_left(session, tasks)
+        if not tasks:
             return
-        pool_of(session.config).renew()
+        if POOL in session.config.stash:
+            pool_of(session.config).renew()
     raise RuntimeError(
         f"the grader's own processes were killed or stopped {MAX_ROUNDS} times: for want of memory? "
         "If it happens again, look at what the submission starts and signals"
     )
 
 
-def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
-    """Judge with one set of processes; return the tests that got no verdict because a process was lost."""
-    pool = pool_of(session.config)
+def run_what_is_left(session: pytest.Session, tasks: list[Task]) -> list[Task]:
+    """Run tests in one set of processes; return those that have no result because a process was lost."""
+    jobs = jobs_of(session)
     fork = multiprocessing.get_context("fork")
     gc.freeze()  # the judges share this memory as long as nobody looks through it
     numbers = fork.Queue()
-    for number in range(pool.jobs):
+    for number in range(jobs):
         numbers.put(number)
-    executor = ProcessPoolExecutor(pool.jobs, fork, become_judge, (session, numbers))
+    executor = ProcessPoolExecutor(jobs, fork, become_judge, (session, numbers))
     with executor:
-        pending = {executor.submit(judge, i): i for i in in_turn(session, judged, pool.jobs)}
+        pending = {executor.submit(run_task, task): task for task in in_turn(session, tasks, jobs)}
         try:
             while pending:
                 for future in sorted(first_of(pending, executor), key=lambda future: future.exception() is not None):
-                    hand_on(session, session.items[pending[future]], future.result())
+                    for i, reports in zip(pending[future], future.result(), strict=True):
+                        hand_on(session, session.items[i], reports)
                     del pending[future]
         except BrokenProcessPool:
             end(executor)
@@ -104,11 +135,14 @@ def judge_what_is_left(session: pytest.Session, judged: list[int]) -> list[int]:
     return []
 
 
-def in_turn(session: pytest.Session, judged: list[int], jobs: int) -> list[int]:
-    """Return the tests in the order in which they are begun: with many judges the longest first, else as they stand."""
-    if jobs < MANY:
-        return judged
-    return sorted(judged, key=lambda i: session.items[i].get_closest_marker("lengthy") is None)
+def in_turn(session: pytest.Session, tasks: list[Task], jobs: int) -> list[Task]:
+    """Return tasks in the order in which they are begun: the longest first, but to few judges as they stand."""
+
+    def is_short(task: Task) -> bool:
+        is_first = jobs >= MANY or not is_judged(session.items[task[0]])
+        return not (is_first and session.items[task[0]].get_closest_marker("lengthy"))
+
+    return sorted(tasks, key=is_short)
 
 
 def first_of(pending: Iterable[Future], executor: ProcessPoolExecutor) -> set[Future]:
@@ -157,7 +191,15 @@ def become_judge(session: pytest.Session, numbers: Any) -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
     _session = session
-    pool_of(session.config).mine = numbers.get()
+    if POOL in session.config.stash:
+        pool_of(session.config).mine = numbers.get()
+    plugins = session.config.pluginmanager
+    if plugins.has_plugin("terminalreporter"):  # the process that reports has its own
+        plugins.unregister(name="terminalreporter")
+    capture = plugins.getplugin("capturemanager")
+    if capture and capture.is_globally_capturing():  # the files that it has are those of all processes
+        capture.stop_global_capturing()
+        capture.start_global_capturing()
     compute_alone()
 
 
@@ -168,17 +210,50 @@ def compute_alone() -> None:
     torch.set_num_threads(1)
 
 
-def judge(index: int) -> list[dict[str, Any]] | str:
-    """Return a case's reports, as plain data; if the grader fails at it a traceback, which costs no other case."""
-    item = _session.items[index]
+def run_task(task: Task) -> list[Reports]:
+    """Return the reports of each test."""
+    items = [_session.items[i] for i in task]
+    if is_judged(items[0]):
+        return [judge(task[0], items[0])]
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # of which what a test starts takes it over
+    try:
+        return [reports_of(*each, whole_protocol) for each in zip(items, [*items[1:], None], strict=True)]
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def whole_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    """Run a test with what all plugins do around it, such as pytest's filters of warnings; return its reports."""
+    reports: list[pytest.TestReport] = []
+
+    class Gather:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            reports.append(report)
+
+    gather = item.config.pluginmanager.register(Gather())
+    try:
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+    finally:
+        item.config.pluginmanager.unregister(name=gather)
+    return reports
+
+
+def judge(index: int, item: pytest.Item) -> Reports:
+    """Return the reports of a test that calls the submission."""
     pool = pool_of(item.config)
     pool.judge(index, check_name(item))
     try:
-        reports = runtestprotocol(item, log=False, nextitem=None)
+        return reports_of(item, None, partial(runtestprotocol, log=False))
+    finally:
+        pool.is_judged()
+
+
+def reports_of(item: pytest.Item, following: pytest.Item | None, protocol: Callable[..., Any]) -> Reports:
+    """Return a test's reports, as plain data; if the grader fails at it a traceback, which costs no other test."""
+    try:
+        reports = protocol(item, nextitem=following)
         return [item.config.hook.pytest_report_to_serializable(config=item.config, report=report) for report in reports]
     except Exception:
         problem = traceback.format_exc()
-        item.session._setupstate.teardown_exact(None)  # it would be in the way of the next case
+        item.session._setupstate.teardown_exact(None)  # it would be in the way of the next one
         return problem
-    finally:
-        pool.is_judged()

@@ -53,6 +53,7 @@ def test_claims_are_unique():
     assert len(set(claims)) == len(claims)
 
 
+@pytest.mark.slow
 def test_source_and_pytest_agree(tmp_path):
     """What is read from the source is what pytest collects: names, problems, points and claims"""
     file = tmp_path / "checks.json"
@@ -103,11 +104,9 @@ def test_a_single_judge_computes_with_one_thread(monkeypatch):
     """Two for each of many grades side by side would make all of them several times slower"""
     pool = SimpleNamespace(jobs=1)
     monkeypatch.setattr(parallel, "pool_of", lambda config: pool)
-    monkeypatch.setattr(parallel, "is_judged", lambda item: True)
     monkeypatch.setattr(parallel, "prepare_for_speed", lambda session: None)
-    session: Any = SimpleNamespace(
-        testsfailed=0, items=[None], config=SimpleNamespace(option=SimpleNamespace(collectonly=0))
-    )
+    item, option = SimpleNamespace(fixturenames=["run"]), SimpleNamespace(collectonly=0)
+    session: Any = SimpleNamespace(testsfailed=0, items=[item], config=SimpleNamespace(option=option))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

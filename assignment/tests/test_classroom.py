@@ -277,6 +277,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_grader_ends_with_the_process_that_has_started_it():
     """Even if that is killed"""
     with subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:

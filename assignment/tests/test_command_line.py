@@ -15,12 +15,14 @@ from assignment.sandbox import rungs
 from assignment.tests.graded import ROOT, append, grade, heed_interrupts
 
 
+@pytest.mark.slow
 def test_in_this_process(submission):
     got = grade(submission, "--inline", "--only", "weighted_sum")
     assert got.report
     assert got.report["score"] == got.report["gradable"] == 10
 
 
+@pytest.mark.slow
 def test_wrappers_that_insist_on_a_gpu_run_in_this_process(submission):
     """As they do where they are recorded: in the forward pass, and in PyTorch's call of the backward pass"""
     code = "_right = weighted_sum_forward, weighted_sum_backward\n"
@@ -34,6 +36,7 @@ def test_wrappers_that_insist_on_a_gpu_run_in_this_process(submission):
     assert got.report["score"] == 10
 
 
+@pytest.mark.slow
 def test_junit_and_the_lowest_score(submission):
     append(submission, "rmsnorm.py", "def rmsnorm(*a, **k):\n    return None")
     got = grade(submission, "--only", "test_value", "--fail-under", "1", "--junit", str(submission / "junit.xml"))
@@ -87,7 +90,13 @@ def test_speed_alone_is_not_graded_here(submission, name):
 
 
 @pytest.mark.parametrize(
-    ("rung", "after_s"), [*((rung, 6.0) for rung in rungs.RUNGS), *(("landlock", s) for s in (0.0, 1.0, 1.5, 2.0))]
+    ("rung", "after_s"),
+    [
+        ("landlock", 1.5),
+        ("bubblewrap", 6.0),
+        *(pytest.param(rung, 6.0, marks=pytest.mark.slow) for rung in ("landlock", "rlimits")),
+        *(pytest.param("landlock", after_s, marks=pytest.mark.slow) for after_s in (0.0, 1.0, 2.0, 2.5)),
+    ],
 )
 def test_an_interrupted_run_ends_at_once(submission, tmp_path, rung, after_s):
     """While PyTorch loads, and during a hanging call: no score, no traceback, no process left, no folder"""

@@ -56,6 +56,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_the_compiler_refuses_is_told_at_its_line(told, name):
     """One text for all targets: the compiler's words, the line, also where a helper was called, and what to do"""
@@ -66,6 +67,7 @@ def test_what_the_compiler_refuses_is_told_at_its_line(told, name):
         assert part in text
 
 
+@pytest.mark.slow
 def test_a_tile_below_the_least_of_tl_dot(told):
     """The inner dimension of a product has at least 16 elements: the K of 8 is refused, M of 16 is not"""
     (small, *_) = [text for text in told["problems"]["products"] if "K >= 16" in text]
@@ -73,6 +75,7 @@ def test_a_tile_below_the_least_of_tl_dot(told):
     assert line_in("products") in small
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_told_with_what_is_there(told):
     """Shared memory is told for each target that has too little, with the kernel's place and a remedy"""
     (text,) = [text for text in told["problems"]["products"] if "shared memory" in text]
@@ -81,6 +84,7 @@ def test_what_does_not_fit_is_told_with_what_is_there(told):
     assert "smaller tiles need less; so do fewer stages (num_stages=3 now)" in text
 
 
+@pytest.mark.slow
 def test_one_fitting_configuration_is_enough(told, kernels):
     """All configurations are reported; those of which one fits are no problem, and need not all be compiled"""
     own = [one for one in kernels if one.name == "tuned"]
@@ -90,6 +94,7 @@ def test_one_fitting_configuration_is_enough(told, kernels):
     assert [config.split(",")[0] for config in told["enough"]] == 3 * ["M=128"] + 3 * ["M=16"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["with_descriptors", "with_block_pointers"])
 def test_other_ways_to_address_memory_compile(told, name):
     """Block pointers where Triton has them; where it has not, that is told, with what takes their place."""
@@ -100,6 +105,7 @@ def test_other_ways_to_address_memory_compile(told, name):
         assert problems == []
 
 
+@pytest.mark.slow
 def test_the_instruction_of_each_target(kernels):
     """bfloat16 tiles of 64 rows are multiplied by the target's best instruction, without a remark"""
     found = {one.target: one for one in reversed(kernels) if one.name == "products" and not one.error}
@@ -108,6 +114,7 @@ def test_the_instruction_of_each_target(kernels):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "targets"),
     [
@@ -124,6 +131,7 @@ def test_why_not_the_best_instruction(kernels, part, targets):
     assert any(line_in("products") in remark for one in kernels for remark in one.remarks if part in remark)
 
 
+@pytest.mark.slow
 def test_alignment_does_not_decide_the_instruction(kernels):
     """A pointer to the second element of a tensor costs the copies ahead of time, and not the instruction"""
     kinds = [one for one in kernels if one.name == "products" and one.constants == "M=64, K=64, PRECISION=tf32"]
@@ -133,6 +141,7 @@ def test_alignment_does_not_decide_the_instruction(kernels):
         assert odd.instructions == aligned.instructions == (target.best,)
 
 
+@pytest.mark.slow
 def test_registers_and_spills_are_those_that_cuobjdump_tells(told):
     """On each target, of a kernel that spills on two of them"""
     assert len(told["resources"]) == 3
@@ -142,6 +151,7 @@ def test_registers_and_spills_are_those_that_cuobjdump_tells(told):
     assert sum(spills > 0 for _, spills, *_ in told["resources"]) == 2
 
 
+@pytest.mark.slow
 def test_spills_are_told_with_the_line(told):
     assert "registers of each thread live in memory, most of them here:\n  at " in told["spills"]
     assert f"{SOURCE}:" in told["spills"]

@@ -62,6 +62,7 @@ def test_a_crash_of_the_compiler_costs_nothing_where_the_kernel_fits():
     assert advice.not_judged(too_large) == advice.unknown(too_large) == []
 
 
+@pytest.mark.slow
 def test_a_kernel_is_told_which_gpu_it_is_compiled_for(tmp_path):
     """Each build has its own target's answer, though all launches are noted down before"""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)}

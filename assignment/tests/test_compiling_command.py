@@ -12,6 +12,7 @@ from assignment.tests.forked import python
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_tuned_kernels_of_several_calls_are_told_apart(command, tmp_path):
     """One that fits in one call does not stand for one that does not in another"""
     (tmp_path / "cs336_kernels").mkdir()
@@ -61,6 +62,7 @@ def test_agreement_without_a_gpu_says_so(capsys, monkeypatch):
     assert agreement.main([str(ROOT / "assignment")]) == 2
 
 
+@pytest.mark.slow
 def test_the_side_that_needs_no_gpu(tmp_path, monkeypatch):
     """A row for each launch of each call, also those that are compiled once for several"""
     package = tmp_path / "cs336_kernels"

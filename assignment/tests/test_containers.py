@@ -96,6 +96,7 @@ def is_a_sentence(text):
     return text and "\n" not in text and "Traceback" not in text and "expected" in text
 
 
+@pytest.mark.slow
 def test_any_mutated_archive_is_used_or_refused(tmp_path):
     chance = random.Random(SEED)
     path, outcomes = tmp_path / "handed-in.zip", {True: 0, False: 0}

@@ -69,6 +69,7 @@ def test_a_kernel_that_fails_is_told_with_what_may_mend_it(monkeypatch, look):
     assert_says(look(), OK, "kernel")
 
 
+@pytest.mark.slow
 def test_the_first_kernel_runs_and_says_why_not(monkeypatch, tmp_path):
     assert processes.first_kernel("-m", "assignment.simulator") == ""
     wrong = tmp_path / "kernel.py"
@@ -295,6 +296,7 @@ def run(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Compl
     return done
 
 
+@pytest.mark.slow
 def test_this_machine_is_fit_for_a_grade():
     done = run("grade.py", "--doctor")
     assert done.returncode == 0, done.stdout

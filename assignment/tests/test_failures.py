@@ -14,7 +14,7 @@ from assignment import failure
 from assignment.commands import cli, files
 from assignment.judge import score
 from assignment.tests.forked import python
-from assignment.tests.graded import ROOT, Grade
+from assignment.tests.graded import QUICK, ROOT, Grade
 
 VALUES, RAGGED = "test_weighted_sum.py::test_forward_values", "test_weighted_sum.py::test_forward_ragged"
 FAIL = "def fail(*args, **kwargs):\n    raise IndexError('planted')\n"
@@ -26,7 +26,7 @@ def grade(submission: Path, broken: str, *arguments: str) -> Grade:
     temporary, file = submission.parent / "temporary", submission.parent / "report.json"
     temporary.mkdir(exist_ok=True)
     program = f"import sys\n{FAIL}{broken}\nfrom assignment.commands import cli\nsys.exit(cli.main(sys.argv[1:]))"
-    command = "-c", program, str(submission), "--only", VALUES, RAGGED, *arguments
+    command = "-c", program, str(submission), "--only", VALUES, RAGGED, *QUICK, *arguments
     env = os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     done = python(*command, timeout=120, env=env, cwd=submission.parent)
     assert not [*temporary.glob("grade-*")]
@@ -39,7 +39,11 @@ FILES = ("--json", "report.json", "--junit", "report.xml")
 @pytest.mark.parametrize(
     "broken",
     [
-        pytest.param("import assignment.diagnosis\nassignment.diagnosis.Search.causes = fail", id="a misconception"),
+        pytest.param(
+            "import assignment.diagnosis\nassignment.diagnosis.Search.causes = fail",
+            id="a misconception",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "from assignment.plugin import verdict\n"
             "verdict.causes = verdict.map_of = verdict.with_origin_of_nan = fail",
@@ -62,7 +66,7 @@ def test_diagnosis_never_costs_a_grade(submission, broken):
 @pytest.mark.parametrize(
     ("jobs", "name", "other"),
     [
-        pytest.param("1", RAGGED, VALUES, id="pytest ends there, and keeps what came before"),
+        pytest.param("1", RAGGED, VALUES, id="pytest ends there, and keeps what came before", marks=pytest.mark.slow),
         pytest.param("2", VALUES, RAGGED, id="a judging process goes on"),
     ],
 )
@@ -86,13 +90,24 @@ def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
     ("broken", "statuses"),
     [
         pytest.param("from assignment.judge import pair\npair.Worker = fail", {"grader error"}, id="no worker"),
-        pytest.param("from assignment.commands import run\nrun.introduce = fail", {"grader error"}, id="no beginning"),
-        pytest.param("from assignment.commands import run\nrun.run_pytest = fail", {"grader error"}, id="no pytest"),
+        pytest.param(
+            "from assignment.commands import run\nrun.introduce = fail",
+            {"grader error"},
+            id="no beginning",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "from assignment.commands import run\nrun.run_pytest = fail",
+            {"grader error"},
+            id="no pytest",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "from assignment.commands import report\nfrom assignment.judge import score\n"
             "score.settled = report.print_summary = fail",
             {"ok"},
             id="neither hints nor a summary",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -105,7 +120,7 @@ def test_the_report_is_written_as_far_as_it_goes(submission, broken, statuses):
     assert ElementTree.parse(submission.parent / "report.xml").getroot().tag == "testsuites"
 
 
-@pytest.mark.parametrize("arguments", [["--next"], ["--explain", VALUES]])
+@pytest.mark.parametrize("arguments", [["--next"], pytest.param(["--explain", VALUES], marks=pytest.mark.slow)])
 def test_what_only_shows_says_that_the_grader_failed(submission, arguments):
     got = grade(submission, "from assignment.plugin import verdict\nverdict.case_of = fail", *arguments)
     assert got.status == 3

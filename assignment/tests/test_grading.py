@@ -6,7 +6,7 @@ import re
 import pytest
 
 from assignment.tests.forked import python
-from assignment.tests.graded import ROOT, append, grade
+from assignment.tests.graded import QUICK, ROOT, append, grade
 
 
 @pytest.mark.slow
@@ -40,6 +40,7 @@ def test_a_function_that_ends_the_process_costs_only_its_own_points(submission):
     assert got.check("test_flash_forward.py::test_pytorch_values")["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_loop_that_never_ends_is_told_at_once(submission):
     """Where its variables repeat, in every check that meets it: nothing waits for a deadline"""
     path = submission / "cs336_kernels" / "weighted_sum.py"
@@ -99,7 +100,7 @@ def test_a_function_that_hangs_is_stopped_once_a_check(submission):
     [
         pytest.param("rmsnorm.py", "def rmsnorm_forward(:", id="a syntax error"),
         pytest.param("rmsnorm.py", None, id="a missing file", marks=pytest.mark.slow),
-        pytest.param("rmsnorm.py", "import os\nos._exit(1)", id="a file that ends the process"),
+        pytest.param("rmsnorm.py", "import os\nos._exit(1)", id="a file that ends the process", marks=pytest.mark.slow),
         pytest.param("rmsnorm.py", "import a_module_that_nobody_has", id="a missing module", marks=pytest.mark.slow),
     ],
 )
@@ -158,6 +159,7 @@ def test_what_is_wrong_with_a_function_is_said_in_a_sentence(submission, code, w
     assert got.check("test_rmsnorm.py::test_forward_values")["status"] == "FAIL"
 
 
+@pytest.mark.slow
 def test_the_module_and_function_of_one_name(submission):
     """Where the package's `rmsnorm` is the module, its function is meant"""
     (submission / "cs336_kernels" / "__init__.py").write_text("from cs336_kernels import rmsnorm\n")
@@ -174,7 +176,10 @@ def test_a_failure_says_what_and_where(submission):
     assert "rmsnorm_forward(float32 (" in message
     assert "row" in message
     assert "NaN" in message
-    assert f"uv run grade.py {submission} --seed 3 --only test_rmsnorm.py::test_forward_values" in got.out
+    assert (
+        f"uv run grade.py {submission}{' '.join(('', *QUICK))} --seed 3 --only test_rmsnorm.py::test_forward_values"
+        in got.out
+    )
 
 
 SDPA = """
@@ -203,6 +208,7 @@ def test_the_line_that_makes_a_nan_is_quoted(submission):
     assert "in _attend: row_sum = rescale * row_sum + tl.sum(p, axis=1)" in message
 
 
+@pytest.mark.slow
 def test_a_line_that_reads_a_value_is_quoted(submission):
     """Once, and not that of a launch with a table that host code has made"""
     code = "_right = weighted_sum_forward\n\ndef weighted_sum_forward(x, weight):\n"
@@ -295,6 +301,7 @@ def test_a_forged_reply_earns_nothing_and_does_not_stop_the_grader(submission, c
     assert {entry["status"] for problem in got.report["problems"] for entry in problem["checks"]} <= {"crashed", "FAIL"}
 
 
+@pytest.mark.slow
 def test_a_function_that_keeps_its_inputs_keeps_its_points(submission):
     """However large the views that it was sent"""
     keep = "_kept = []\nright = weighted_sum_forward\ndef weighted_sum_forward(*args):\n    _kept.append(args)"
@@ -303,6 +310,7 @@ def test_a_function_that_keeps_its_inputs_keeps_its_points(submission):
     assert got.check("test_weighted_sum.py::test_forward_strides")["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_second_result_of_another_form_is_said(submission):
     twice = "right = weighted_sum_forward\n_calls = []\ndef weighted_sum_forward(*args):\n    _calls.append(0)"
     append(submission, "weighted_sum.py", f"{twice}\n    return right(*args) if len(_calls) % 2 else ()")

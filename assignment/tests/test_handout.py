@@ -130,6 +130,7 @@ def said_of(program: str, shown: Block, folder: Path, *options: str, **environme
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("report", shown_as("report"))
 def test_the_simulator_says_what_the_handout_shows(report, tmp_path):
     """Each script gets the report that is printed below it: a bug that is planted in it, or its costs"""
@@ -153,6 +154,7 @@ def test_an_ellipsis_stands_for_lines(content, fits):
     assert is_shown("a  \nb\nc\n", content) == fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", shown_as("solved"))
 def test_a_solution_says_what_the_handout_shows(shown, tmp_path):
     """A script that calls cs336_kernels prints this for a right solution"""

@@ -139,6 +139,7 @@ def test_pyproject_says_where(tmp_path):
     assert handout.published(tmp_path / "nowhere") == ""
 
 
+@pytest.mark.slow
 @chromium.needed
 def test_pages_are_searched_in_a_browser_without_a_server(browser, site):
     """Five words lead to their chapters; no console error, from a disk and in the dark"""

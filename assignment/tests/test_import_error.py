@@ -14,7 +14,7 @@ from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
 from assignment.tests.forked import python
-from assignment.tests.graded import REFERENCE, ROOT
+from assignment.tests.graded import QUICK, REFERENCE, ROOT
 from tests.operators import called
 
 NAME = "test_weighted_sum.py::test_forward_values"
@@ -30,12 +30,13 @@ def submission(submission):
 
 
 def grade(submission, *arguments):
-    done = python(ROOT / "grade.py", submission, "--only", NAME, *arguments, timeout=120)
+    rung = () if "--inline" in arguments else QUICK
+    done = python(ROOT / "grade.py", submission, "--only", NAME, *rung, *arguments, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("how", [["--jobs", "2"], ["--inline"]], ids=" ".join)
+@pytest.mark.parametrize("how", [["--jobs", "2"], pytest.param(["--inline"], marks=pytest.mark.slow)])
 def test_it_is_told_at_the_top_and_the_files_are_graded(submission, tmp_path, how):
     out = grade(submission, "--json", str(tmp_path / "report.json"), *how)
     data = json.loads((tmp_path / "report.json").read_text())
@@ -45,6 +46,7 @@ def test_it_is_told_at_the_top_and_the_files_are_graded(submission, tmp_path, ho
     assert out.index("def weighted_sum(:") < out.index("  ok ")
 
 
+@pytest.mark.slow
 def test_without_files_beside_it(submission, tmp_path):
     for file in (submission / "cs336_kernels").iterdir():
         if file.is_file() and file.name != "__init__.py":
@@ -68,7 +70,7 @@ def test_a_syntax_error_is_told_once(tmp_path, how):
     assert "cs336_kernels/weighted_sum.py cannot be imported: see above" in out
 
 
-@pytest.mark.parametrize("how", [["--next"], ["--explain", NAME]], ids=["next", "explain"])
+@pytest.mark.parametrize("how", [["--next"], pytest.param(["--explain", NAME], marks=pytest.mark.slow)])
 def test_what_shows_one_check_tells_it_too(submission, how):
     out = grade(submission, *how)
     assert out.count("cs336_kernels cannot be imported") == out.count("def weighted_sum(:") == 1
@@ -78,15 +80,16 @@ def test_what_shows_one_check_tells_it_too(submission, how):
     ("init", "said"),
     [
         pytest.param("", "", id="nothing is wrong"),
-        pytest.param(None, "", id="a package needs none"),
+        pytest.param(None, "", id="a package needs none", marks=pytest.mark.slow),
         pytest.param(
             "import nobody_has_this",
             "ModuleNotFoundError: No module named 'nobody_has_this'\n  at cs336_kernels/__init__.py:1 in <module>: "
             "import nobody_has_this",
             id="a missing module",
+            marks=pytest.mark.slow,
         ),
         pytest.param("from . import rmsnorm", "at cs336_kernels/rmsnorm.py:1: def (", id="a file that it imports"),
-        pytest.param("import os\nos._exit(3)", "exit status 3", id="the end of the process"),
+        pytest.param("import os\nos._exit(3)", "exit status 3", id="the end of the process", marks=pytest.mark.slow),
         pytest.param(
             "import ctypes\nctypes.string_at(0)",
             "SIGSEGV (segmentation fault: an address outside of every tensor?)\n  at cs336_kernels/__init__.py:2 in",
@@ -96,6 +99,7 @@ def test_what_shows_one_check_tells_it_too(submission, how):
             "class Odd(Exception):\n    def __str__(self):\n        raise SystemExit\nraise Odd",
             "Odd",
             id="an exception without words",
+            marks=pytest.mark.slow,
         ),
     ],
 )

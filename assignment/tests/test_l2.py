@@ -71,6 +71,7 @@ def test_programs_take_turns() -> None:
     assert "".join(l2.in_turn(["abc", "d", "ef", "", "g"], 2)) == "adbcefg"
 
 
+@pytest.mark.slow
 def test_order_of_tiles_decides_what_is_fetched(tmp_path: Path) -> None:
     """Row after row takes all of b for each of 8 rows of tiles; 4 rows and 2 columns at once share both."""
     script = tmp_path / "orders.py"

@@ -38,6 +38,7 @@ CORPORA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["simulated", "compiled"])
 @pytest.mark.parametrize("files", CORPORA.values(), ids=CORPORA)
 def test_every_kernel_that_is_right_is_described_and_built(files, way, tmp_path):

@@ -162,6 +162,7 @@ def read(data: bytes, closes: bool) -> str:
                 writer.join()
 
 
+@pytest.mark.slow
 def test_ten_thousand_frames():
     """Each ends within its deadline, in a checked reply or one of three errors; memory stays flat"""
     rng = random.Random(SEED)

@@ -28,6 +28,7 @@ def compiler(at):
     worker.close()
 
 
+@pytest.mark.slow
 def test_host_code_hears_what_its_kernels_really_take(at, compiler):
     """Recorded anew once they are compiled, from the import on: nothing that it kept is of other figures"""
     at.take(WARMED_UP)

@@ -53,6 +53,7 @@ def planted(role, request) -> Iterator[Planted]:
     opened.stage.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", rungs_that_work(rungs.RUNGS, "compile"))
 def test_kernels_are_compiled_inside(rung, tmp_path, monkeypatch):
     """And what came of them is remembered by the grader"""

@@ -47,6 +47,7 @@ def test_a_hostile_submission_is_graded_to_its_end(rung, tmp_path, marked):
     assert statuses[names[1]] in ("crashed", "FAIL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", rungs_that_work(rungs.RUNGS))
 def test_the_reference_loses_nothing(rung, tmp_path):
     """Gradients, asked for several times, and views over gigabytes"""
