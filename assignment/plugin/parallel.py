@@ -38,15 +38,16 @@ STALL_S = 600.0  # without any verdict: longer than the calls of a test can take
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Spread the tests over processes; those of speed, or of a single file, follow in this one."""
     prepare_for_speed(session)
-    tasks = [*judged_of(session), *files_of(session)]
-    if session.testsfailed or session.config.option.collectonly or not tasks:
+    judged, files = judged_of(session), files_of(session)
+    if session.testsfailed or session.config.option.collectonly or not (judged or files):
         return None
-    if jobs_of(session) == 1:
-        if judged_of(session):
+    if (jobs := jobs_of(session)) == 1:
+        if judged:
             compute_alone()
         return None
-    run_in_parallel(session, tasks)
-    done = {i for task in tasks for i in task}
+    run_in_parallel(session, judged, jobs)
+    run_in_parallel(session, files, jobs + 1)  # these often wait
+    done = {i for task in (*judged, *files) for i in task}
     rest = [item for i, item in enumerate(session.items) if i not in done]
     for i, item in enumerate(rest):
         stop_if_asked(session)
@@ -95,10 +96,12 @@ def stop_if_asked(session: pytest.Session) -> None:
         raise session.Interrupted(session.shouldstop)
 
 
-def run_in_parallel(session: pytest.Session, tasks: list[Task]) -> None:
+def run_in_parallel(session: pytest.Session, tasks: list[Task], jobs: int) -> None:
     """Have all of these tests run. Processes that are killed or stopped from outside are replaced a few times."""
+    if not tasks:
+        return
     for _ in range(MAX_ROUNDS):
-        tasks = run_what_is_left(session, tasks)
+        tasks = run_what_is_left(session, tasks, jobs)
         if not tasks:
             return
         if POOL in session.config.stash:
@@ -109,9 +112,8 @@ def run_in_parallel(session: pytest.Session, tasks: list[Task]) -> None:
     )
 
 
-def run_what_is_left(session: pytest.Session, tasks: list[Task]) -> list[Task]:
+def run_what_is_left(session: pytest.Session, tasks: list[Task], jobs: int) -> list[Task]:
     """Run tests in one set of processes; return those that have no result because a process was lost."""
-    jobs = jobs_of(session)
     fork = multiprocessing.get_context("fork")
     gc.freeze()  # the judges share this memory as long as nobody looks through it
     numbers = fork.Queue()

@@ -339,6 +339,7 @@ print(one_bug.run(files, "test_weighted_sum.py::test_forward_values", "simulator
 """
 
 
+@pytest.mark.slow
 def test_one_submission_runs_in_this_process():
     """As those who watch processes run it: the reference is right there"""
     done = subprocess.run(

@@ -45,6 +45,7 @@ def test_junit_and_the_lowest_score(submission):
     assert [case.find("failure") is not None for case in cases] == [False, True]
 
 
+@pytest.mark.slow
 def test_packing(submission, tmp_path):
     command = [sys.executable, str(ROOT / "grade.py"), "--pack"]
     subprocess.run(command, cwd=submission, check=True, capture_output=True)

@@ -141,8 +141,15 @@ def test_a_script_is_compiled(command, tmp_path):
         ("assert y.sum() == 7\n", 0, "AssertionError\n    at add.py:14: assert y.sum() == 7"),
         ("y.no_such_method()\n", 1, "AttributeError: 'Tensor' object has no attribute 'no_such_method'"),
         ("sys.exit(3)\n", 0, "add_one"),
-        ("add_one[(1,)](x, y, 100, N=100)\n", 1, "arange's range must be a power of 2"),
-        ("add_one[(1,)](x, y, 100, N=128, num_warps=3)\n", 1, "num_warps must be a power of 2"),
+        pytest.param(
+            "add_one[(1,)](x, y, 100, N=100)\n", 1, "arange's range must be a power of 2", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "add_one[(1,)](x, y, 100, N=128, num_warps=3)\n",
+            1,
+            "num_warps must be a power of 2",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_how_a_script_ends(command, tmp_path, ending, expected, part):
@@ -194,6 +201,7 @@ def test_a_submission_is_compiled(command, tmp_path):
     assert "flash_backward" not in out
 
 
+@pytest.mark.slow
 def test_a_report_is_remembered_until_a_file_changes(command, tmp_path):
     """The one that is remembered reads alike; a failure is not remembered"""
     package = tmp_path / "cs336_kernels"

@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from assignment.attacks import cpu_time
 from assignment.attacks.judging import ROOT
 
@@ -19,6 +21,8 @@ os.wait()
 MEASURE = f"""
 import sys
 from pathlib import Path
+import pytest
+
 from assignment.attacks import cpu_time
 cpu_time.adopt_orphans()
 print(cpu_time.cpu_seconds([sys.executable, "-c", {ORPHANED!r}], Path("."), {{}}))
@@ -43,6 +47,7 @@ def test_neighbours_are_divided():
     assert cpu_time.described([10.0, 20.0], [20.0, 40.0])[-1] == "ratio  0.500 (0.500 to 0.500), of 2 pairs"
 
 
+@pytest.mark.slow
 def test_two_checkouts_grade_in_turn(tmp_path):
     """One that does nothing but spend time stands in for the grader"""
     folders = [tmp_path / "here", tmp_path / "other"]

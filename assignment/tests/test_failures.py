@@ -143,6 +143,7 @@ def test_a_grader_of_which_a_file_is_missing(tmp_path):
     assert done.stderr.startswith("grade.py: the grader is not whole: ModuleNotFoundError: ")
 
 
+@pytest.mark.slow
 def test_who_stops_reading_loses_the_screen_alone(submission):
     """head is through after the first line; a file is written, and exit status 1 would mean below --fail-under"""
     command = f"{sys.executable} {ROOT}/grade.py {submission} --only {VALUES} --json report.json | head -n 1"

@@ -118,6 +118,7 @@ def test_packages_of_pythonpath_are_for_peers(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["flash_attn_interface", "fa3_fwd_interface"])
 def test_flash_attention_3_goes_by_two_names(name, tmp_path, monkeypatch):
     """As it is built, and as the wheel fa3-fwd has it"""

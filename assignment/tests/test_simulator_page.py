@@ -159,6 +159,7 @@ def test_values_that_do_not_fit_are_cut_alike():
     assert 430 <= rows(large) <= 440  # half of 900,000 bytes
 
 
+@pytest.mark.slow
 def test_what_the_script_reads_and_moves_is_not_counted_twice(tmp_path):
     """The copies for the page are no operations of the script's"""
     (tmp_path / "script.py").write_text(HEAD + RIGHT)
@@ -291,6 +292,7 @@ def test_an_element_names_those_who_touched_it(shown):
     assert told(page).startswith("Program (0, 0, 0), step 2 of 2")
 
 
+@pytest.mark.slow
 @chromium.needed
 def test_a_product_shows_what_it_multiplies(shown):
     page = shown(DOT)

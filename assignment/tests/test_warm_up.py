@@ -40,6 +40,7 @@ def test_host_code_hears_what_its_kernels_really_take(at, compiler):
     assert at.pair._n_asked == 1
 
 
+@pytest.mark.slow
 def test_a_kernel_that_cannot_be_compiled_has_figures_too(at, compiler):
     code = WARMED_UP.replace("SIZE=256", "SIZE=200")  # no power of two
     at.take(code)
@@ -85,6 +86,7 @@ def test_so_many_kernels_are_compiled_at_once(at, compiler, monkeypatch):
     assert len(asked) <= 16 * 16
 
 
+@pytest.mark.slow
 def test_whoever_asks_again_and_again_is_answered_in_the_end(at, compiler):
     code = WARMED_UP.replace("def weighted", "import os\n\ndef weighted").replace(
         "200, SIZE", "int(os.urandom(3)[0]), SIZE"

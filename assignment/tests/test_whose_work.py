@@ -134,12 +134,14 @@ def test_it_may_not_sum_what_none_has_stored(at, code):
     assert "computed by aten::" in evidence[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [code.replace("copied(x)", "x.clamp(-9, 9)") for code in SUMS.values()], ids=SUMS)
 def test_nor_what_was_only_cleaned_up(at, code):
     evidence, _, _ = judged(at, code, X, name=BACKWARD)
     assert "computed by aten::" in evidence[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [code.replace("copied(x)", CLEANED) for code in SUMS.values()], ids=SUMS)
 def test_a_sum_of_what_was_cleaned_up_is_for_staff_to_judge(at, code):
     evidence, doubts, _ = judged(at, code, X, name=BACKWARD)
