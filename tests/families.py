@@ -126,7 +126,12 @@ def check_of(points: float, claim: str, problem: str, test: Test) -> Test:
     """Return a test as a check of the grade."""
     test.__doc__ = claim
     problem = problem or operators.named_by(claim).problem
-    return pytest.mark.points(points)(pytest.mark.problem(problem)(test))
+    marks = [pytest.mark.points(points), pytest.mark.problem(problem)]
+    if problem in operators.problems() and operators.operator_of(problem).is_practice:
+        marks.append(pytest.mark.practice)
+    for mark in marks:
+        test = mark(test)
+    return test
 
 
 def values(points: float, claim: str, subject: Subject, cases: Cases, problem: str = "") -> Test:

@@ -5,6 +5,7 @@ base with a few edits. The base is frozen, so that an edit means tomorrow what i
 """
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,13 @@ class Entry:
         return f"fails {self.caught_by}"
 
 
-def entries() -> list[Entry]:
+@functools.cache
+def entries() -> tuple[Entry, ...]:
     """Return everything there is: the reference and the base among the variants."""
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
     variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
     variants += [entry for operator in operators.operators() for entry in _variants(operator)]
-    return [*variants, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats())]
+    return (*variants, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats()))
 
 
 # Appended to the base's __init__.py: the part's functions take the place of the base's wherever these are called.

@@ -71,7 +71,7 @@ def differences(alone: dict[str, str], at_once: dict[str, str]) -> list[str]:
     return [f"{name}: alone {pairs[name][0]}; at once {pairs[name][1]}" for name in wrong]
 
 
-def chosen(names: list[str], everything: list[Entry]) -> list[Entry]:
+def chosen(names: list[str], everything: Sequence[Entry]) -> list[Entry]:
     """Return the entries of these names, or the reference and some of each kind."""
     if names:
         return [entry for entry in everything if entry.kind != CHEAT and selected(entry, names)]

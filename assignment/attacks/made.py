@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def drawn(count: int, rng: random.Random) -> list[Student]:
     """Return a class, in the shares of OF_300."""
-    entries = [entry for entry in _corpora() if not _is_practice(entry)]
+    entries = [entry for entry in corpus.entries() if not _is_practice(entry)]
     bank = {kind: [entry for entry in entries if entry.kind == kind] for kind in (VARIANT, BUG, CHEAT)}
     bank[CHEAT] = [entry for entry in bank[CHEAT] if entry.cheat and not (entry.cheat.slow or entry.cheat.archive)]
     counts = _shares(count)
@@ -99,11 +99,6 @@ def drawn(count: int, rng: random.Random) -> list[Student]:
     broken = [Student(BROKEN, expected=why, archive=made) for why, made in _cycled(kinds, counts[BROKEN])]
     later = [replace(one, name=f"s{n:03}") for n, one in enumerate([*copies, *broken], start=len(students) + 1)]
     return _renamed([*students, *later], rng)
-
-
-@functools.cache
-def _corpora() -> tuple[Entry, ...]:
-    return tuple(corpus.entries())
 
 
 @functools.cache
