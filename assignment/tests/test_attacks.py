@@ -268,6 +268,7 @@ def test_a_changed_submission_is_judged_again():
     assert key(jobs[0], "tests") != key(jobs[0], "other tests")
 
 
+@pytest.mark.slow
 def test_warm_judges_tell_one_submission_from_the_next():
     """A bug, then a correct submission on the same worker: neither verdicts nor margins are carried over"""
     only = "test_rmsnorm.py::test_eps"

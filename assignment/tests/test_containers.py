@@ -260,7 +260,11 @@ def test_what_cannot_be_staged_leaves_nothing(tmp_path, monkeypatch, make):
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("that_start", [0, 1, 3], ids=["none", "a recorder alone", "a pair and a recorder"])
+@pytest.mark.parametrize(
+    "that_start",
+    [0, pytest.param(1, marks=pytest.mark.slow), 3],
+    ids=["none", "a recorder alone", "a pair and a recorder"],
+)
 def test_a_pool_without_workers_leaves_nothing(tmp_path, monkeypatch, that_start):
     started: list[worker_client.Worker] = []
 

@@ -330,6 +330,7 @@ def test_a_seed_replays_a_run(submission):
     assert margins[0] == margins[1] != margins[2]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_still_a_stub_is_to_do(submission):
     code = "import triton\n@triton.jit\ndef _stub(x_ptr):\n    raise NotImplementedError('write the kernel')\n"
     append(submission, "rmsnorm.py", code + "def rmsnorm_forward(x, weight, eps=1e-5):\n    _stub[(1,)](x)")

@@ -6,8 +6,6 @@ pages.py says what the blocks of a document mean; test_page_commands.py runs the
 import os
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -243,9 +241,8 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def pytest_help():
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
+    done = python("-m", "pytest", "--help", cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

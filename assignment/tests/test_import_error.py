@@ -79,7 +79,7 @@ def test_what_shows_one_check_tells_it_too(submission, how):
 @pytest.mark.parametrize(
     ("init", "said"),
     [
-        pytest.param("", "", id="nothing is wrong"),
+        pytest.param("", "", id="nothing is wrong", marks=pytest.mark.slow),
         pytest.param(None, "", id="a package needs none", marks=pytest.mark.slow),
         pytest.param(
             "import nobody_has_this",

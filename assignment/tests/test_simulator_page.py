@@ -135,7 +135,9 @@ FOUND = {  # by what is wrong: the finding's first words, and the kinds of the e
 }
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name != "a race" else []) for name in FOUND]
+)
 def test_findings_lead_to_their_place(name, tmp_path):
     source, words, kind, other = FOUND[name]
     data = Data(made(tmp_path, source))
@@ -248,6 +250,7 @@ def test_stepping_changes_the_line_the_words_and_the_picture(shown):
     assert told(page).startswith("Program (1, 0, 0), step 1 of 2")
 
 
+@pytest.mark.slow
 @chromium.needed
 def test_a_planted_fault_is_found_by_clicking(shown):
     page = shown(ROWS)

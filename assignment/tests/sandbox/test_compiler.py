@@ -85,6 +85,7 @@ def test_it_is_confined(planted, tmp_path):
     assert {name for name, did in zip(attempts, worked, strict=True) if did} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["compile"])
 def test_processes_are_started_and_ended(planted):
     """As many as a compiler needs, and none that stays"""

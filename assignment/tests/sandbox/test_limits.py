@@ -117,7 +117,9 @@ def test_a_worker_that_is_killed_at_its_start_is_replaced_a_few_times(box, monke
             "        for _ in range(200):\n            file.write(bytes(1 << 20))",
             id="in large files",
         ),
-        pytest.param("for i in range(50_000):\n    open(f'{i}', 'w').close()", id="in many files"),
+        pytest.param(
+            "for i in range(50_000):\n    open(f'{i}', 'w').close()", id="in many files", marks=pytest.mark.slow
+        ),
         pytest.param(
             "kept = []\nfor i in range(8):\n    kept.append(os.memfd_create('x'))\n    for _ in range(200):\n"
             "        os.write(kept[-1], bytes(1 << 20))",
