@@ -69,7 +69,7 @@ class Worker:
         Args:
             packages: folders of more packages that it may import.
         """
-        self._stage, self._device, self._rung = (stage, device, rung or rungs.choose(rungs.AUTO, device))
+        self._stage, self._device, self._rung = (stage, device, rungs.choose(rung or rungs.AUTO, device))
         self._packages = tuple(packages)
         self._channel: socket.socket | None = None
         self._isolated = False

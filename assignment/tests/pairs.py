@@ -15,6 +15,7 @@ from assignment.judge.replies import Ok, Recorded
 from assignment.protocol.program import Launch, Operation, Program, Step
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
+from assignment.tests.graded import RUNG
 from tests.operators import called
 
 F = "weighted_sum_forward"
@@ -121,7 +122,7 @@ def result_of(at: Desk, x: Tensor = X, kind: str = "call", **more: Any) -> Tenso
 @contextlib.contextmanager
 def desk() -> Iterator[Desk]:
     held = Stage(Submission({FILE: b""}))
-    pair = RecorderAndPlayer(held, None)
+    pair = RecorderAndPlayer(held, RUNG)
     try:
         yield Desk(held, pair)
     finally:

@@ -14,7 +14,7 @@ from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
 from assignment.tests.forked import python
-from assignment.tests.graded import QUICK, REFERENCE, ROOT
+from assignment.tests.graded import QUICK, REFERENCE, ROOT, RUNG
 from tests.operators import called
 
 NAME = "test_weighted_sum.py::test_forward_values"
@@ -107,7 +107,7 @@ def test_what_it_was(init, said):
     files = {"weighted_sum.py": b"def weighted_sum(x, weight):\n    return x * 2\n", "rmsnorm.py": b"def (\n"}
     files |= {} if init is None else {"__init__.py": init.encode()}
     staged = Stage(Submission({f"cs336_kernels/{name}": content for name, content in files.items()}))
-    asked = RecorderAndPlayer(staged, None)
+    asked = RecorderAndPlayer(staged, RUNG)
     try:
         reply, _ = asked.ask({"kind": "call", **called("weighted_sum"), "options": {}, "order": 1}, [])
         assert isinstance(reply, Raised)

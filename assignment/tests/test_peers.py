@@ -12,6 +12,7 @@ from assignment.judge.replies import Ok
 from assignment.operators.workloads import COPYING
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
+from assignment.tests.graded import RUNG
 from assignment.tests.specification import at_least_matrices, oracle, subjects
 from assignment.timing import contestants
 from tests import operators
@@ -22,7 +23,7 @@ from tests.operators import called
 def call():
     """A function of a peer, recorded and played."""
     stage = Stage(contestants.peers())
-    pair = RecorderAndPlayer(stage, None)
+    pair = RecorderAndPlayer(stage, RUNG)
 
     def call(peer, function, *tensors, **options):
         request = {"kind": "call", **called(f"{peer}__{function}"), "options": options}
