@@ -14,7 +14,7 @@ from assignment.judge.checks import Check
 from assignment.judge.score import Case, CheckResult
 from assignment.submission import UnusableSubmission
 from assignment.tests.forked import python
-from assignment.tests.graded import QUICK, append
+from assignment.tests.graded import append
 from assignment.tests.specification import explanations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,7 +229,7 @@ def broken(submission):
 
 
 def run(folder, *arguments):
-    return python(ROOT / "grade.py", *QUICK, *arguments, cwd=folder, timeout=120)
+    return python(ROOT / "grade.py", *arguments, cwd=folder, timeout=120)
 
 
 @pytest.mark.slow

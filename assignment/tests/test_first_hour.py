@@ -20,7 +20,6 @@ from assignment.judge.pool import FUNCTIONS
 from assignment.judge.score import Case, CheckResult, Circumstances
 from assignment.submission import Submission
 from assignment.tests.forked import python
-from assignment.tests.graded import QUICK
 
 ROOT = Path(__file__).resolve().parents[2]
 SESSION = Circumstances("uv run grade.py --seed 1 --only", 1, "cpu-simulated", "none", "00", seconds=15.3)
@@ -29,7 +28,7 @@ SESSION = Circumstances("uv run grade.py --seed 1 --only", 1, "cpu-simulated", "
 def grade(folder: Path, *arguments: str) -> str:
     """What grade.py prints in a folder."""
     env = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    done = python(ROOT / "grade.py", *QUICK, *arguments, cwd=folder, env=env)
+    done = python(ROOT / "grade.py", *arguments, cwd=folder, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
