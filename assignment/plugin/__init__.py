@@ -3,7 +3,7 @@
 The pytest process never imports a submission: `run` sends tensors to a worker and brings tensors back.
 
     fixtures  what a test gets, and the pool of workers behind it
-    parallel  the processes that judge
+    parallel  the processes that run tests
     verdict   what becomes of a case
 """
 
