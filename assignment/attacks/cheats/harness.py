@@ -228,8 +228,8 @@ wire.send = send
         """
 from assignment.recorder import tape
 
-for field in ("on_gpu", "modes", "device"):
-    setattr(tape.Tape, field, property(lambda self: [], lambda self, value: None))
+for field, empty in (("on_gpu", set()), ("modes", []), ("device", [])):
+    setattr(tape.Tape, field, property(lambda self, empty=empty: empty, lambda self, value: None))
 """,
     ),
     hiding(
