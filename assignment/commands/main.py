@@ -51,7 +51,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"grade.py: {text.clean(str(error))}", file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:
-        print("grade.py: interrupted, no score", file=sys.stderr)
+        print("grade.py: interrupted, no score; give the same command again", file=sys.stderr)
         return INTERRUPTED
 
 

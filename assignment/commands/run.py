@@ -69,7 +69,7 @@ def judged(judge: Judge, selected: list[checks.Check], pool: Pool) -> bool:
             if pool.rung in rungs.UNSAFE:  # there a submission can kill those who would have ended what it started
                 supervisor.end_descendants()
     if status == pytest.ExitCode.INTERRUPTED and not judge.problems and not judge.has_enough:
-        print("grade.py: interrupted, no score", file=sys.stderr)
+        print("grade.py: interrupted, no score; give the same command again", file=sys.stderr)
         return False
     good = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
     if status not in good and not judge.problems:

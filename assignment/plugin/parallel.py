@@ -138,13 +138,10 @@ def run_what_is_left(session: pytest.Session, tasks: list[Task], jobs: int) -> l
 
 
 def in_turn(session: pytest.Session, tasks: list[Task], jobs: int) -> list[Task]:
-    """Return tasks in the order in which they are begun: the longest first, but to few judges as they stand."""
-
-    def is_short(task: Task) -> bool:
-        is_first = jobs >= MANY or not is_judged(session.items[task[0]])
-        return not (is_first and session.items[task[0]].get_closest_marker("lengthy"))
-
-    return sorted(tasks, key=is_short)
+    """Return tasks in the order in which they are begun: those marked `lengthy` first, where many processes judge."""
+    if jobs < MANY:
+        return tasks
+    return sorted(tasks, key=lambda task: session.items[task[0]].get_closest_marker("lengthy") is None)
 
 
 def first_of(pending: Iterable[Future], executor: ProcessPoolExecutor) -> set[Future]:

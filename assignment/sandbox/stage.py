@@ -140,7 +140,7 @@ def copy(source: Path, target: Path) -> None:
 
 def remove_all() -> None:
     """Remove the folders of all stages, once their workers have ended."""
-    for folder in _made:
+    for folder in tuple(_made):
         remove(folder)
 
 
@@ -149,3 +149,4 @@ def remove(folder: Path) -> None:
     for program in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
         if folder.exists():
             subprocess.run([*program, "--", str(folder)], stderr=subprocess.DEVNULL)
+    _made.discard(folder)

@@ -118,7 +118,7 @@ def test_an_interrupted_run_ends_at_once(submission, tmp_path, rung, after_s):
         _, error = process.communicate(timeout=20)
     finally:
         process.kill()
-    assert error == "grade.py: interrupted, no score\n"
+    assert error == "grade.py: interrupted, no score; give the same command again\n"
     assert process.returncode == (143 if rung == rungs.LANDLOCK else 130)
     assert not list(tmp_path.glob("grade-*"))
     assert started
