@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from assignment.host.submitted import MAX_MESSAGE, ImportedSubmission, Missing, describe
+from assignment.host.submitted import ImportedSubmission, reply_to
 from assignment.protocol import requests
 
 
@@ -26,18 +26,15 @@ class DirectSession:
         if (error := sticky.error()) is None:
             return reply, results
         if reply["status"] == "ok":  # the kernel at fault was still running
-            reply = {"status": "raised", **describe(error, self._submission.folder)}
+            reply = reply_to(error, self._submission.folder)
         return {**reply, "sticks": True}, []
 
     def _described(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
         """Answer a request, with the submission's exceptions described in the reply."""
         try:
             return self.let_raise(header, tensors)
-        except (requests.WrongReturn, Missing) as error:
-            kind = error.kind if isinstance(error, Missing) else ""
-            return {"status": "failed", "kind": kind, "message": str(error)[:MAX_MESSAGE]}, []
         except BaseException as error:
-            return {"status": "raised", **describe(error, self._submission.folder)}, []
+            return reply_to(error, self._submission.folder), []
 
     def let_raise(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
         """Answer a request; the submission's exceptions are not caught."""

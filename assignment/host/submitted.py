@@ -12,8 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from assignment.protocol.requests import WrongReturn
+
 PACKAGE = "cs336_kernels"
 MAX_MESSAGE = 2_000  # characters
+UNREADABLE = "an exception that raises another one when it is read; raise one of Python's own classes instead"
 
 
 class Missing(Exception):
@@ -98,7 +101,19 @@ class ImportedSubmission:
         return getattr(module, name)
 
 
-def describe(error: BaseException, folder: Path) -> dict[str, Any]:
+def reply_to(error: BaseException, folder: Path) -> dict[str, Any]:
+    """Return the reply to a call that ended with an exception, whose class may raise at whatever is asked of it."""
+    try:
+        if type(error) in (WrongReturn, Missing, NotImported):  # ours, and no class made of them
+            kind = error.kind if isinstance(error, Missing) else ""
+            return {"status": "failed", "kind": kind, "message": str(error)[:MAX_MESSAGE]}
+        return {"status": "raised", **_described(error, folder)}
+    except BaseException:
+        said = {"types": ["Exception"], "message": UNREADABLE, "text": UNREADABLE}
+        return {"status": "raised", **said, "by_submission": True, "in_kernel": False}
+
+
+def _described(error: BaseException, folder: Path) -> dict[str, Any]:
     """Return what the grader needs to know of an exception: types, message and place."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
@@ -116,6 +131,13 @@ def summary(error: BaseException, folder: Path) -> str:
 
     The place is "  at cs336_kernels/rmsnorm.py:42 in rmsnorm_forward: source line".
     """
+    try:
+        return _summary(error, folder)
+    except BaseException:
+        return UNREADABLE
+
+
+def _summary(error: BaseException, folder: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         path = Path(error.filename)
         where = path.relative_to(folder) if path.is_relative_to(folder) else path.name

@@ -114,8 +114,7 @@ class Memory:
 
     def counts(self, tensor: torch.Tensor) -> np.ndarray:
         """Return how many elements of the tensor have each label; what is seen many times counts once."""
-        once = [slice(None) if stride else slice(1) for stride in tensor.stride()]
-        return np.bincount(self.of(tensor[tuple(once)]).flatten().numpy(), minlength=256)
+        return np.bincount(self.of(once(tensor)).flatten().numpy(), minlength=256)
 
     def is_constant(self) -> bool:
         """Return whether all values are constants."""
@@ -133,7 +132,12 @@ class Memory:
         return set(counts.nonzero().flatten().tolist())
 
     def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
-        """Record that a tensor on this storage was given values with these labels."""
+        """Record that a tensor on this storage was given values with these labels.
+
+        Elements that lie at one address get the worst label of all.
+        """
+        if (seen := once(tensor)).shape != tensor.shape:
+            tensor, labels = seen, labels if isinstance(labels, int) else worst(labels)
         uniform = labels if isinstance(labels, int) else _uniform(labels)
         is_once_each = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
         if uniform is not None and is_once_each and tensor.numel() * tensor.itemsize == self.nbytes:
@@ -208,6 +212,18 @@ def worst(labels: torch.Tensor) -> int:
     computed = [label for label in present if label >= FIRST_SOURCE]
     ranked = [*computed, *(label for label in (FOREIGN, PRODUCT) if label in present)]
     return ranked[0] if ranked else max(present, default=CONSTANT)
+
+
+def once(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of all elements that the tensor's addresses are of, without what strides of 0 repeat.
+
+    Where elements overlap in another way, and are more than there is memory, it may have more than the tensor's.
+    """
+    if not tensor.numel():
+        return tensor
+    seen = tensor[tuple(slice(None) if stride else slice(1) for stride in tensor.stride())]
+    extent = sum((size - 1) * stride for size, stride in zip(seen.shape, seen.stride(), strict=True)) + 1
+    return seen if seen.numel() <= extent else seen.as_strided((extent,), (1,))
 
 
 def _uniform(labels: torch.Tensor) -> int | None:

@@ -1,5 +1,6 @@
 """Plays programs on graded inputs in the simulator, with every element tracked."""
 
+import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from .storages import CannotFollow, Storages, check_fits
 from .work import Work
 
 MAX_POISON = 1 << 30  # bytes
+MAX_ELEMENTS = 1 << 28  # of a tensor, which a stride of 0 makes of little memory; labels take a byte for each
 MAX_NOTE = 1_000  # characters of a message
 FUSED = ("_flash_attention", "_efficient_attention", "_cudnn_attention", "multi_head_attention")
 SDPA = ("scaled_dot_product", "_safe_softmax")  # one of these is in all that it is made of
@@ -94,6 +96,8 @@ class Player:
         self, program: Program, header: dict[str, Any], tensors: Sequence[torch.Tensor]
     ) -> tuple[Played, calls.Call]:
         """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
+        if (most := max((math.prod(view.sizes) for view in program.views), default=0)) > MAX_ELEMENTS:
+            raise CannotFollow(f"a tensor of {most:,} elements: expected at most {MAX_ELEMENTS:,}; look at expand")
         is_backward = header["kind"] in ("gradients", "kept", "forward", "backward")
         inputs = self._inputs = self._inputs if header["kind"] == "backward" else tensors
         is_costs, notes_constants = header["kind"] == "costs", header.get("notes_constants", False)

@@ -36,6 +36,7 @@ from .labels import (
     SUM,
     HostOperation,
     Memory,
+    once,
     worst,
 )
 from .operations import outputs_of
@@ -272,17 +273,18 @@ class Work:
     def _judge(self, result: torch.Tensor, name: str) -> None:
         memory = self.memory(result)
         assert memory is not None
-        labels = memory.of(result)
+        seen = once(result)
+        labels = memory.of(seen)
         wrong = _NOT_RETURNABLE.copy()
         wrong[SUM] = not self._allows_sums
-        wrong[CONSTANT] = not _is_one_value(result[labels == CONSTANT])
+        wrong[CONSTANT] = not _is_one_value(seen[labels == CONSTANT])
         present = torch.bincount(labels.flatten(), minlength=256).nonzero().flatten().tolist()
         is_doubt = {label: not self._is_wrong(label, wrong) for label in present if wrong[label]}
         for kind in set(is_doubt.values()):
             found = torch.isin(labels, torch.tensor([label for label in is_doubt if is_doubt[label] == kind]))
             first = found.nonzero()[0].tolist()
             label = int(labels[tuple(first)])
-            share = f"{int(found.sum())} of {result.numel()} elements of {name}"
+            share = f"{int(found.sum())} of {seen.numel()} elements of {name}"
             self._blame(label, f"{share}, the first at {first}, were {self._words(label, memory, wrong)}", wrong)
 
     # words

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from assignment.compiling.targets import TARGETS
-from assignment.host.submitted import ImportedSubmission, Missing, describe
+from assignment.host.submitted import ImportedSubmission, reply_to
 from assignment.protocol import requests
 from assignment.protocol.wire import DTYPES
 from assignment.simulator.triton_private import GPUTarget
@@ -20,7 +20,6 @@ from .launches import Launcher
 from .tape import Tape, fill
 
 TARGET = "h100"  # the GPU that host code hears of, unless another is asked for
-MAX_MESSAGE = 2_000  # characters
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
 
 
@@ -60,12 +59,9 @@ class RecorderSession:
         try:
             with self._recorded():
                 groups, bare = self._call(header, tensors)
-        except (requests.WrongReturn, Missing) as error:
-            kind = error.kind if isinstance(error, Missing) else ""
-            reply = {"status": "failed", "kind": kind, "message": str(error)[:MAX_MESSAGE]}
         except BaseException as error:
             self._faults.note(error)
-            reply = {"status": "raised", **describe(error, self._folder), "in_kernel": False}
+            reply = {**reply_to(error, self._folder), "in_kernel": False}
             error.__traceback__ = None
         if said := self._faults.take():
             reply = {"status": "broken", "message": said}

@@ -20,6 +20,7 @@ from assignment.confined.confinement import ON_GPU
 from assignment.confined.supervisor import HERE, descendants
 from assignment.sandbox import rungs
 from assignment.sandbox.nursery import Nursery
+from assignment.sandbox.slowness import slowness
 from assignment.sandbox.stage import GIVE_UP, WAIT, Stage, remove
 
 if TYPE_CHECKING:
@@ -193,14 +194,15 @@ class Worker:
     def _await_reply(self, timeout_s: float) -> None:
         """Wait for a reply's first byte; raises DeadlineExceeded.
 
-        The deadline counts the child's processor time, and time in which it is idle, so that a busy
-        machine changes no verdict.
+        The deadline counts the child's processor time, and time in which it is idle, and grows with the machine's
+        slowness, so that a busy machine changes no verdict.
         """
         from assignment.protocol import wire
 
         channel, output = self._channel, self._output
         assert channel is not None
         began = last = time.monotonic()
+        allowed_s = timeout_s
         before: float | None = None
         while channel not in (ready := readable(channel, output)):
             now = time.monotonic()
@@ -216,7 +218,9 @@ class Worker:
             idle_s = now - last if self._device in ON_GPU or used.get("is_idle", True) else 0.0
             self._idle_s, last = self._idle_s + idle_s, now
             self._spent_s = max(processor_s - before, 0.0) + self._idle_s
-            if self._spent_s > timeout_s or now - began > WALL_TIMES * timeout_s:
+            if self._spent_s > allowed_s:
+                allowed_s = timeout_s * slowness()
+            if self._spent_s > allowed_s or now - began > WALL_TIMES * timeout_s:
                 self._idle_s = 0.0
                 raise wire.DeadlineExceeded
             if self._await_turn():

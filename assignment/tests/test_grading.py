@@ -287,7 +287,7 @@ def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
             "test_forward_contract",
             id="two groups",
         ),
-        pytest.param("session.describe = lambda *arguments: {}", "test_forward_mistakes", id="no description"),
+        pytest.param("session.reply_to = lambda *arguments: {}", "test_forward_mistakes", id="no description"),
         pytest.param(
             "session.HANDLERS['forward'] = lambda *a: ([[], []], True)", "test_attention_memory", id="no number"
         ),

@@ -92,6 +92,34 @@ def test_a_call_that_raises_is_played_up_to_there(at):
     assert torch.equal(result_of(at, X * 2), X)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "class E(Exception):\n    __str__ = lambda self: 1 / 0\n",
+        "class E(Exception):\n    __str__ = lambda self: 7\n",
+        "class M(type):\n    __name__ = property(lambda cls: 1 / 0)\nclass E(Exception, metaclass=M):\n    pass\n",
+        "from assignment.host.submitted import Missing\nclass E(Missing):\n    __str__ = lambda self: 1 / 0\n",
+    ],
+    ids=["its text raises", "its text is a number", "its class has no name", "it is one of the grader's"],
+)
+@pytest.mark.parametrize("at_import", [False, True], ids=["in a call", "at import"])
+def test_an_exception_that_cannot_be_read_is_the_submissions(at, error, at_import):
+    at.take(defined("raise E", before=error + "raise E\n" * at_import))
+    reply, _ = at.ask(F, X)
+    assert isinstance(reply, Failed if at_import else Raised), reply
+    assert "raise one of Python's own classes" in reply.message
+
+
+@pytest.mark.parametrize(
+    "view", ["torch.zeros(1).expand(100_000, 250_000)", "torch.zeros(9 << 15).as_strided((1 << 18, 1 << 15), (1, 1))"]
+)
+def test_a_view_of_more_elements_than_memory_holds_is_refused(at, view):
+    at.take(defined("copied(x)", f"return {view}"))
+    reply, _ = at.ask(F, X)
+    assert isinstance(reply, Failed)
+    assert "elements: expected at most" in reply.message
+
+
 @pytest.mark.parametrize("kind", ["call", "gradients", "again", "largest", "costs", "kept", "compile"])
 def test_what_is_not_written_yet_says_so(at, kind):
     """However it is asked for, and though nothing is there to be measured"""

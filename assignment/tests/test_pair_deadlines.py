@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from assignment.sandbox import worker_client
+from assignment.sandbox import slowness, worker_client
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import F, X, defined, result_of
@@ -54,6 +54,27 @@ def test_a_call_without_end_is_stopped(at, lines, before, role, monkeypatch):
     assert time.monotonic() - began < 20
     at.take(defined("return copied(x)"))
     assert torch.equal(result_of(at), X)
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_a_slow_machine_lengthens_the_deadline(at, factor, monkeypatch):
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "record", 2.0)
+    monkeypatch.setattr(worker_client, "slowness", lambda: factor)
+    spend = ("import time", "began = time.process_time()", "while time.process_time() - began < 4.0:", "    pass")
+    at.take(defined(*spend, "return copied(x)"))
+    if factor == 1.0:
+        with pytest.raises(WorkerDied, match="no answer within 2 s"):
+            at.ask(F, X)
+    else:
+        assert torch.equal(result_of(at), X)
+
+
+def test_a_quiet_core_is_not_slow(monkeypatch):
+    """And one that takes longer is as slow as it takes longer, up to a limit"""
+    clock = iter([0.0, 0.09, 0.0, 0.2, 0.0, 9.0])
+    monkeypatch.setattr(slowness, "ROUNDS", 1)
+    monkeypatch.setattr(slowness.time, "thread_time", lambda: next(clock))
+    assert [slowness.slowness() for _ in range(3)] == [1.0, 2.0, slowness.MOST]
 
 
 def test_a_call_that_waits_takes_no_time_and_goes_on(at, monkeypatch):

@@ -254,6 +254,11 @@ CAUGHT = {
         "y = x.new_empty(201); y[:200] = x.exp().flatten(); y[200:].expand(201).zero_(); return copied(y[:200])",
         ["aten::exp"],
     ),
+    "written where elements share an address": (
+        "y = copied(x)[:, :1].expand(4, 50); i = torch.tensor([0], device=x.device); "
+        "y.index_put_((i,), x[:1].exp()); return y.contiguous()",
+        ["aten::"],
+    ),
     "a list of outputs": ("y = copied(x); torch.unbind_copy(x.exp()[None], out=[y]); return y", ["aten::exp"]),
     "one of two in a list": (
         "y, z = copied(x), copied(x); torch.split_copy(torch.cat([copied(x), x.exp()]), 4, out=[y, z]); return z",
