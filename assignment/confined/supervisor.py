@@ -2,8 +2,8 @@
 
 It never runs a submission's code. The grader asks it by JSON messages over a socket of packets, one
 answer to each, with the message's number, since answers to a judge that was killed may be left
-over. In the bubblewrap rung it is the first process of a process namespace: nothing inside can stop
-it, and all processes end with it.
+over. In the bubblewrap rung it has joined name spaces whose first process, and with it all others,
+ends when it does.
 """
 
 import contextlib

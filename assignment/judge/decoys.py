@@ -20,6 +20,7 @@ from tests import operators
 
 FAR = 8  # times the usual size, from which on the largest values are of another kind
 MANY = 64  # elements for one that is large
+SAMPLED = 4_096  # elements
 MAX_ELEMENTS = 1 << 24  # of what the oracle holds, up to which a backward pass gets what its forward one returns
 
 
@@ -80,13 +81,19 @@ def _fill(view: Tensor, rng: torch.Generator, like: Tensor) -> None:
         whole.copy_(numbers(whole.shape, rng, like))
 
 
-def kind(values: Tensor) -> tuple[float, float]:
-    """Return how large values are in the middle, and at most, to powers of four: all that a decoy has of them."""
+def kind(values: Tensor, rng: torch.Generator) -> tuple[float, float]:
+    """Return how large values are in the middle, and at most, to powers of four: all that a decoy has of them.
+
+    The middle of many is that of a sample.
+    """
     sizes = (values.abs() if values.is_complex() else values).detach().float().abs().flatten()
-    sizes = sizes[sizes.isfinite()]
+    if sizes.numel() and not (largest := sizes.max()).isfinite():
+        sizes = sizes[sizes.isfinite()]
+        largest = sizes.max() if sizes.numel() else largest
     if not sizes.numel():
         return 1.0, 1.0
-    return _rounded(sizes.median().item()), _rounded(sizes.max().item())
+    some = sizes[torch.randint(sizes.numel(), (SAMPLED,), generator=rng)] if sizes.numel() > SAMPLED else sizes
+    return _rounded(some.median().item()), _rounded(largest.item())
 
 
 def _rounded(size: float) -> float:
@@ -94,7 +101,7 @@ def _rounded(size: float) -> float:
 
 
 def _floats(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
-    usual, largest = (min(size, torch.finfo(like.dtype).max / 4) for size in kind(like))  # finite, four times over
+    usual, largest = (min(size, torch.finfo(like.dtype).max / 4) for size in kind(like, rng))  # finite, four times over
     numbers = usual * torch.randn(shape, generator=rng).clamp(-3.9, 3.9)
     if largest > FAR * usual and numbers.numel():
         few = torch.randint(numbers.numel(), (1 + numbers.numel() // MANY,), generator=rng)

@@ -3,9 +3,10 @@
 Runs as a separate program, `python -I nursery.py SOCKET`, with the environment that workers have.
 Each packet that it receives is a JSON object, "setup" for worker.py with "environment" and
 "folder", and three descriptors: the control socket, where the pid is sent first, the output, and
-one that is only to be held open. It imports nothing of ours until it is forked, and never has a
-submission. Bubblewrap makes its own processes, and a GPU needs fresh ones: those workers load
-PyTorch themselves.
+one that is only to be held open. Two more are for a worker in bubblewrap: the first process of the
+name spaces that it is to join, of which "spaces" says the kinds, and a pipe at whose end they end.
+It imports nothing of ours until it is forked, and never has a submission. A GPU needs fresh
+processes: its workers load PyTorch themselves.
 """
 
 import contextlib
@@ -19,11 +20,10 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 MAX_MESSAGE = 256 << 10
-N_DESCRIPTORS = 3
+N_DESCRIPTORS = 3, 5  # without name spaces, and with
 
 
 def main() -> None:
@@ -35,10 +35,10 @@ def main() -> None:
     for stream in (1, 2):
         os.dup2(silence, stream)
     while True:
-        data, descriptors, _, _ = socket.recv_fds(line, MAX_MESSAGE, N_DESCRIPTORS)
+        data, descriptors, _, _ = socket.recv_fds(line, MAX_MESSAGE, max(N_DESCRIPTORS))
         if not data:  # the grader is gone
             os._exit(0)
-        if len(descriptors) == N_DESCRIPTORS and _is_forked():
+        if len(descriptors) in N_DESCRIPTORS and _is_forked():
             line.close()
             _become_worker(json.loads(data), *descriptors)
         for descriptor in descriptors:
@@ -67,16 +67,18 @@ def _hide() -> None:
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 
 
-def _become_worker(order: dict[str, Any], control: int, output: int, _: int) -> None:
+def _become_worker(order: dict[str, Any], control: int, output: int, living: int, *sandbox: int) -> None:
     try:
         os.setsid()
         for stream in (1, 2):
             os.dup2(output, stream)
         os.close(output)
+        os.write(control, json.dumps({"supervisor": os.getpid()}).encode())
+        if sandbox:
+            _enter(sandbox[0], order["spaces"], held=(control, living, *sandbox))
         os.chdir(order["folder"])
         os.environ |= order["environment"]
         setup = {**order["setup"], "control": control}
-        os.write(control, json.dumps({"supervisor": os.getpid()}).encode())
         program = f"{setup['runtime']}/assignment/worker.py"
         sys.argv[:] = [program, json.dumps(setup)]
         runpy.run_path(program, run_name="__main__")
@@ -84,6 +86,25 @@ def _become_worker(order: dict[str, Any], control: int, output: int, _: int) -> 
         traceback.print_exc()
     finally:
         os._exit(1)
+
+
+def _enter(first: int, spaces: int, held: Sequence[int]) -> None:
+    """Join the name spaces of a process and go on in a new one there; this one only waits for its end.
+
+    Whoever ends this one ends the other. What is held open is the new one's.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(first, spaces):
+        raise OSError(ctypes.get_errno(), "setns")
+    if child := os.fork():
+        for descriptor in (1, 2, *held):
+            os.close(descriptor)
+        os.waitpid(child, 0)
+        os._exit(0)
+    os.close(first)
+    libc.prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 class Nursery:
@@ -94,10 +115,11 @@ class Nursery:
         self._processes: list[subprocess.Popen] = []  # Popen complains when it is forgotten
 
     def fork_worker(
-        self, setup: dict[str, Any], environment: dict[str, str], folder: Path, descriptors: Sequence[int]
+        self, setup: dict[str, Any], environment: dict[str, str], spaces: int, descriptors: Sequence[int]
     ) -> None:
         """Start a worker; its first message on the control socket is its pid."""
-        order = json.dumps({"setup": setup, "environment": environment, "folder": str(folder)}).encode()
+        wanted = {"setup": setup, "environment": environment, "folder": setup["scratch"], "spaces": spaces}
+        order = json.dumps(wanted).encode()
         try:
             if self._line is None:
                 raise ConnectionError

@@ -1,9 +1,9 @@
 """The sandboxes that a worker can run in, best first, which of them work here, and what they allow.
 
 bubblewrap  The worker has its own name spaces: no network, no other process, and of the file
-            system only what is bound, read-only except for its scratch space. Its first process
-            cannot be killed from inside, and all processes end with it. A system-call filter
-            closes what is left: see seccomp.py.
+            system only what is bound, read-only except for its scratch space. All processes end
+            with its supervisor. A system-call filter closes what is left, signals to other
+            processes among it: see seccomp.py.
 landlock    The kernel's Landlock refuses to open other files (that they exist can still be seen)
             and, from version 4 on, TCP, from 6 on, signals to processes outside; the filter
             refuses sockets, signals, ptrace, changes of files' owners and modes, and new
@@ -18,6 +18,7 @@ In every rung the verdict is the grader's alone: a rung protects files, network 
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,9 @@ ROOTS_OWN = tuple(f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "b
 # where memory runs out
 FIRST_TO_GO = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$0" "$@"')
 PROBE_TIMEOUT_S = 10
+# not dumpable, so that nothing inside can trace it or write to its memory
+KEEPER = "import ctypes, os; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); os.write(1, b'.'); os.read(0, 1)"
+JOINABLE = (5, 8)  # the version of Linux from which on a process joins all name spaces of another one at once
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,8 @@ def problem(rung: str, device: str) -> str:
         return "" if landlock.version() else "the kernel has no Landlock (Linux 5.13), or a container forbids it"
     if not shutil.which("bwrap"):
         return "bwrap is not installed (apt install bubblewrap)"
+    if tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2]) < JOINABLE:
+        return f"Linux is older than {'.'.join(map(str, JOINABLE))}"
     try:
         done = subprocess.run(
             [*bubblewrap(device), "true"], env={}, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S
@@ -133,22 +139,32 @@ def setup(rung: str, device: str, folders: Folders) -> dict[str, Any]:
 
 
 def command(rung: str, device: str, folders: Folders, control: int, env: dict[str, str]) -> list[str]:
-    """Return the command line of a worker in a rung."""
+    """Return the command line of a worker in a rung, which loads PyTorch itself."""
     names, told = seen(rung, folders), {**setup(rung, device, folders), "control": control}
     worker = [sys.executable, "-I", f"{names.runtime}/assignment/worker.py", json.dumps(told)]
-    if rung != BUBBLEWRAP:
-        return [*FIRST_TO_GO, *worker]
+    return [*FIRST_TO_GO, *worker] if rung != BUBBLEWRAP else bubblewrapped(device, folders, worker, env)
+
+
+def keeper(device: str, folders: Folders) -> list[str]:
+    """Return the command line of bubblewrap with a first process that keeps its name spaces for others to join.
+
+    It answers once they are made, and all in them end when its input does.
+    """
+    return bubblewrapped(device, folders, [sys.executable, "-I", "-S", "-c", KEEPER], {})
+
+
+def bubblewrapped(device: str, folders: Folders, program: list[str], env: dict[str, str]) -> list[str]:
+    """Return the command line of a program in bubblewrap, with the folders of a worker."""
+    names, can_read = seen(BUBBLEWRAP, folders), setup(BUBBLEWRAP, device, folders)["readable"]
     stage = ["--ro-bind", folders.runtime, names.runtime, "--ro-bind", folders.submission, names.submission]
     stage += ["--bind", folders.scratch, names.scratch, "--chdir", names.scratch]
     stage += [word for folder in folders.packages for word in ("--ro-bind", folder, folder)]
     if folders.compiled:
         stage += ["--bind", folders.compiled, names.compiled]
-    if not any(
-        Path("/tmp") in Path(file).parents for file in told["readable"]
-    ):  # a checkout there: its Python is below
+    if not any(Path("/tmp") in Path(file).parents for file in can_read):  # a checkout there: its Python is below
         stage += ["--symlink", names.scratch, "/tmp"]
     variables = [word for item in env.items() for word in ("--setenv", *item)]
-    return [*FIRST_TO_GO, *bubblewrap(device), *stage, *variables, "--remount-ro", "/", *worker]
+    return [*FIRST_TO_GO, *bubblewrap(device), *stage, *variables, "--remount-ro", "/", *program]
 
 
 def bubblewrap(device: str) -> list[str]:

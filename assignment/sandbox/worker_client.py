@@ -11,13 +11,14 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assignment import text
 from assignment.confined.confinement import ON_GPU
-from assignment.confined.supervisor import HERE, descendants
+from assignment.confined.supervisor import HERE, children_of, descendants
 from assignment.sandbox import rungs
 from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.slowness import slowness
@@ -46,6 +47,13 @@ FOR_CUDA = ("PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC")  # and a compiler
 
 
 _nursery = Nursery()  # of this process and of those that it forks
+
+
+# kinds of name spaces, as clone(2) numbers them
+SPACES = {
+    **{"user": 0x10000000, "mnt": 0x20000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000},
+    **{"uts": 0x04000000, "cgroup": 0x02000000},
+}
 
 
 class WorkerDied(Exception):
@@ -108,11 +116,13 @@ class Worker:
             str(stage.runtime(role)), str(stage.seen_by(role)), str(self._scratch), stage.compiled(role), self._packages
         )
         env = self._environment(rungs.seen(self._rung, folders).scratch)
-        if self._rung != rungs.BUBBLEWRAP and self._device not in ON_GPU:
+        if self._device not in ON_GPU:
             self._pid.value = 0  # until it tells
-            setup = rungs.setup(self._rung, self._device, folders)
-            _nursery.fork_worker(setup, env, self._scratch, [control, output, self._stage.living])
-            return
+            setup, descriptors = rungs.setup(self._rung, self._device, folders), [control, output, self._stage.living]
+            if self._rung != rungs.BUBBLEWRAP:
+                return _nursery.fork_worker(setup, env, 0, descriptors)
+            with self._name_spaces(folders, output) as (first, kinds, lifeline):
+                return _nursery.fork_worker(setup, env, kinds, [*descriptors, first, lifeline])
         process = subprocess.Popen(
             rungs.command(self._rung, self._device, folders, control, env),
             stdin=subprocess.DEVNULL,
@@ -126,6 +136,36 @@ class Worker:
         )
         self._pid.value = process.pid
         self._processes.append(process)
+
+    @contextmanager
+    def _name_spaces(self, folders: rungs.Folders, output: int) -> Iterator[tuple[int, int, int]]:
+        """Yield descriptors of bubblewrap's first process and of the pipe that it lives by, and the kinds to join.
+
+        Raises WorkerUnavailable where bubblewrap fails; what it says is in the output.
+        """
+        process = subprocess.Popen(
+            rungs.keeper(self._device, folders),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            cwd=self._scratch,
+            env={},
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        assert process.stdin
+        assert process.stdout
+        with process.stdin, process.stdout:
+            has_answered = select.select([process.stdout], [], [], START_TIMEOUT_S)[0] and process.stdout.read(1)
+            first, *_ = children_of(process.pid) if has_answered else [0]
+            if not first:
+                process.kill()
+                raise WorkerUnavailable(f"bubblewrap did not start: it ended with status {process.wait()}")
+            descriptor = os.pidfd_open(first)
+            try:
+                yield descriptor, kinds_to_join(first), process.stdin.fileno()
+            finally:
+                os.close(descriptor)
 
     def _environment(self, scratch: str) -> dict[str, str]:
         names = PASSED_ON + (FOR_CUDA if self._device in ON_GPU else ())
@@ -385,6 +425,7 @@ class Worker:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid.value, signal.SIGKILL)
         if self._owner == os.getpid() and self._processes:
+            self._processes[-1].kill()
             self._processes[-1].wait()
         self._last_words = "" if self._has_had_child else tail(self._output)
         self._catch_up()
@@ -418,6 +459,12 @@ def import_error_in(header: dict[str, Any]) -> str:
 def readable(*ends: Any) -> list[Any]:
     """Return the channels that can be read from, or an empty list after a while."""
     return select.select(ends, [], [], LOOK_EVERY_S)[0]
+
+
+def kinds_to_join(pid: int) -> int:
+    """Return the kinds of name spaces that a process has for itself, as setns takes them."""
+    theirs, ours = Path(f"/proc/{pid}/ns"), Path("/proc/self/ns")
+    return sum(bit for kind, bit in SPACES.items() if (theirs / kind).stat().st_ino != (ours / kind).stat().st_ino)
 
 
 def has_ended(pid: int, timeout_s: float) -> bool:

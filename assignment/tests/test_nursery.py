@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from assignment.judge.pair import RecorderAndPlayer
-from assignment.sandbox import nursery, rungs, worker_client
+from assignment.sandbox import nursery, worker_client
 from assignment.sandbox.stage import Stage
 from assignment.submission import Submission
 from tests.operators import called
@@ -27,10 +27,6 @@ def weighted_sum(x):
     import time
     time.sleep(9)
 """
-
-pytestmark = pytest.mark.skipif(
-    rungs.choose(rungs.AUTO, "cpu") == rungs.BUBBLEWRAP, reason="bubblewrap makes its own processes"
-)
 
 
 @pytest.fixture

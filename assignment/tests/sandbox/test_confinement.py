@@ -29,6 +29,9 @@ def test_other_files_cannot_be_read(closed_box, tmp_path):
         "the supervisor's environment": "open(f'/proc/{os.getppid()}/environ').read()",
         "the supervisor's memory": "open(f'/proc/{os.getppid()}/mem', 'rb')",
         "the supervisor's files": "os.readlink(f'/proc/{os.getppid()}/fd/0')",
+        "the first process's environment": "open('/proc/1/environ').read()",
+        "the first process's memory": "open('/proc/1/mem', 'rb')",
+        "the first process's files": "os.readlink('/proc/1/fd/0')",
     }
     try:
         assert closed_box.that_work(attempts) == set()
@@ -50,7 +53,7 @@ def test_folders_show_nothing_of_others(closed_box):
         numbers = {{name for name in processes if name.isdigit()}}
         hidden = {{".bashrc", ".cache", ".config", ".profile"}}
         others = (repository - {{".venv"}}, home & hidden, temporary - {below_tmp | {""}}, top & {{"boot"}})
-        return torch.tensor([len(numbers - {{"1", str(os.getpid())}}), *map(len, others)])
+        return torch.tensor([len(numbers - {{"1", str(os.getpid()), str(os.getppid())}}), *map(len, others)])
     """)
     assert strangers.tolist() == [0] * 5
 
@@ -111,7 +114,8 @@ def abstract_socket():
 def test_other_processes_cannot_be_touched(closed_box):
     """The grader, the supervisor; signal 0 stands for all, and asks only for the permission"""
     attempts: dict[str, str] = {}
-    for name, pid in {"the grader": str(os.getpid()), "the supervisor": "os.getppid()"}.items():
+    others = {"the grader": str(os.getpid()), "the supervisor": "os.getppid()", "the first process": "1"}
+    for name, pid in others.items():
         attempts |= {
             f"kill {name}": f"os.kill({pid}, 0)",
             f"queue a signal to {name}": f"checked(libc.syscall(129, {pid}, 0, bytes(128)))",

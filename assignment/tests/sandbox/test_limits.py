@@ -11,7 +11,7 @@ import pytest
 
 from assignment.confined import seccomp, supervisor
 from assignment.sandbox import rungs, stage
-from assignment.sandbox.worker_client import WorkerDied
+from assignment.sandbox.worker_client import WorkerDied, has_ended
 from assignment.tests.sandbox.boxes import ROOT, process_ids
 
 
@@ -77,6 +77,20 @@ def test_a_worker_whose_supervisor_is_killed_is_replaced(box):
             box.run(code)
     else:
         assert box.run(code) == 3
+    assert box.run("return x.sum()") == 3
+
+
+def test_all_in_its_name_spaces_ends_with_the_supervisor(box):
+    """Nobody tells the others to, and the grader does not know yet"""
+    if box.rung != rungs.BUBBLEWRAP:
+        pytest.skip("name spaces are bubblewrap's")
+    assert box.run("return x.sum()") == 3
+    worker = box.worker
+    (first,) = supervisor.children_of(worker._processes[-1].pid)
+    inside = [first, *supervisor.descendants(worker._pid.value)]
+    assert len(inside) == 3, "its first process, the supervisor, its child"
+    os.kill(worker._pid.value, signal.SIGKILL)
+    assert all(has_ended(pid, 5.0) for pid in inside)
     assert box.run("return x.sum()") == 3
 
 
