@@ -166,6 +166,9 @@ def _answered(answer: Answer, header: dict[str, Any], tensors: list) -> tuple[di
     try:
         return answer(header, tensors)
     except Exception as error:
+        if whose.is_of_memory(error):
+            message = f"the call needs more memory than it may have: {error}"
+            return {"status": "failed", "kind": "", "message": message}, []
         return {"status": "broken", "message": whose.told(error)}, []
 
 

@@ -31,9 +31,10 @@ def install(message: str) -> None:
         try:
             with contextlib.suppress(Exception):  # the interrupted code may be printing
                 sys.stdout.flush()
-            if sys.stdout.isatty():  # a progress bar may have hidden the cursor
-                os.write(1, b"\x1b[?25h\n")
-            os.write(2, f"{message}\n".encode())
+            with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+                if sys.stdout.isatty():  # a progress bar may have hidden the cursor
+                    os.write(1, b"\x1b[?25h\n")
+                os.write(2, f"{message}\n".encode())
             supervisor.end_descendants()
             stage.remove_all()
         finally:

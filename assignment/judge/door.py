@@ -11,7 +11,7 @@ from assignment.confined.confinement import ADDRESS_SPACE
 from assignment.judge import compiled, configurations, score, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
-from assignment.judge.replies import Compiled, Failed, Fault, NoResult, Ok, Raised
+from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised
 from assignment.judge.results import fits, same_bits, share_memory
 from assignment.protocol.program import Program
 from assignment.sandbox.worker_client import WorkerDied
@@ -160,7 +160,7 @@ class Run:
                 if not self._has_launched(function):
                     return
                 came = "a kernel was launched"
-            case Raised(is_todo=True) | Failed():
+            case Raised(is_todo=True) | Failed() | Broken():
                 raise meant_by(reply)
             case Raised():
                 came = f"it raised {reply.message}"

@@ -1,6 +1,6 @@
 """Arguments of operations and of launches, from the JSON of a program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -78,3 +78,13 @@ def _dtype(name: Any) -> torch.dtype:
     if not isinstance(found, torch.dtype):
         raise CannotFollow("a dtype that PyTorch does not have")
     return found
+
+
+def by_position(names: Sequence[str], values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of a launch by position, where each parameter has one, otherwise by name.
+
+    A parameter may have the name of one of Triton's own, such as `grid`.
+    """
+    if values.keys() == set(names):
+        return [values[name] for name in names], {}
+    return [], values

@@ -134,11 +134,11 @@ class Memory:
     def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
         """Record that a tensor on this storage was given values with these labels.
 
-        Elements that lie at one address get the worst label of all.
+        Of elements that share addresses nobody knows which was written last: of several labels theirs is FOREIGN.
         """
-        if (seen := once(tensor)).shape != tensor.shape:
-            tensor, labels = seen, labels if isinstance(labels, int) else worst(labels)
         uniform = labels if isinstance(labels, int) else _uniform(labels)
+        if meets_itself(tensor):
+            tensor, uniform = once(tensor), FOREIGN if uniform is None else uniform
         is_once_each = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
         if uniform is not None and is_once_each and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
@@ -222,8 +222,22 @@ def once(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.numel():
         return tensor
     seen = tensor[tuple(slice(None) if stride else slice(1) for stride in tensor.stride())]
-    extent = sum((size - 1) * stride for size, stride in zip(seen.shape, seen.stride(), strict=True)) + 1
-    return seen if seen.numel() <= extent else seen.as_strided((extent,), (1,))
+    return seen if seen.numel() <= reach(seen) else seen.as_strided((reach(seen),), (1,))
+
+
+def reach(tensor: torch.Tensor) -> int:
+    """Return how many elements lie between the first and the last of a tensor that has some, with these."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def meets_itself(tensor: torch.Tensor) -> bool:
+    """Return whether elements may share addresses: whether a stride is within the reach of smaller ones."""
+    last = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride <= last:
+            return True
+        last += max(size - 1, 0) * stride
+    return False
 
 
 def _uniform(labels: torch.Tensor) -> int | None:

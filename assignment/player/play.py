@@ -309,7 +309,8 @@ class Turn:
             self._player.work.accuse(f"{what}\n{line}")
         triton.set_allocator(self._allocate if launch.has_allocator else NullAllocator())
         try:
-            function[tuple(launch.grid)](**values, **settings)
+            positional, named = arguments.by_position(function.arg_names, values)
+            function[tuple(launch.grid)](*positional, **named, **settings)
         except (MemoryFault, Refused):
             raise
         except Exception as error:

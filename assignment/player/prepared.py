@@ -112,10 +112,13 @@ class Prepared:
                 getters[name] = self._of_launch(value)
             else:
                 constants[name] = arguments.of_launch(value, _no_view, self._player.kernels)
-        launch = self._player.kernels[step.kernel][tuple(step.grid)]
+        function = self._player.kernels[step.kernel]
+        launch, options = function[tuple(step.grid)], {name: constants.pop(name) for name in step.options}
 
         def play(registers: _Registers) -> None:
-            launch(**constants, **{name: get(registers) for name, get in getters.items()})
+            values = constants | {name: get(registers) for name, get in getters.items()}
+            positional, named = arguments.by_position(function.arg_names, values)
+            launch(*positional, **named, **options)
 
         return play
 

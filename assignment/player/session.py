@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from assignment.protocol import program as programs
-from assignment.protocol import whose
+from assignment.protocol import whose, wire
 from assignment.protocol.probes import InputsBefore
 from assignment.protocol.program import Program
 from assignment.simulator import constants
@@ -70,6 +70,8 @@ class PlayerSession:
             figures = [torch.tensor(largest(played))]
         elif header["kind"] == "kept":
             groups = [[torch.tensor(kept(player, program, played))]]
+        if (size := sum(t.numel() * t.itemsize for group in groups for t in group)) > wire.MAX_REPLY_PAYLOAD:
+            return {"status": "failed", "message": f"results of {size:,} bytes, expected those of the handout"}, []
         if header["kind"] == "call":
             # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]

@@ -10,6 +10,7 @@ evidence   any other operation on the way from an input to a result, or to what 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from .labels import (
     HostOperation,
     Memory,
     once,
+    reach,
     worst,
 )
 from .operations import outputs_of
@@ -209,6 +211,8 @@ class Work:
             if unwritten is not None:
                 below = Computed(self.stands_for(label) | {FRESH}, self.depth(label))
                 labels = torch.where(unwritten, self._numbered(below, func, line), label).to(torch.uint8)
+        if isinstance(labels, list) and _meet(targets):
+            labels = FOREIGN
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
@@ -293,11 +297,14 @@ class Work:
         """Return how values with this label were made, of what, and where, if by PyTorch."""
         if label >= FIRST_SOURCE:
             source = self.sources[label - FIRST_SOURCE]
-            under = [WORDS[each] for each in source.stands_for if wrong[each]]
+            under = {self._word(each) for each in source.stands_for if wrong[each]}
             of = f" of what was {' and '.join(sorted(under))}" if under else ""
             return f"computed by {source.what}{of}\n{source.place.replace('  at', '  computed at', 1)}"
         where = "" if label == STALE or not memory.place else f"\n{memory.place.replace('  at', '  computed at', 1)}"
         return WORDS[next(iter(self.stands_for(label)))] + where
+
+    def _word(self, label: int) -> str:
+        return WORDS[label] if label < FIRST_SOURCE else f"computed by {self.sources[label - FIRST_SOURCE].what}"
 
     def _blame(self, label: int, text: str, wrong: np.ndarray, about: Any = None) -> None:
         """Add a finding, unless there is one about the same already.
@@ -317,6 +324,12 @@ class Work:
 
     def doubt(self, text: str) -> None:
         self.doubts[text] = None
+
+
+def _meet(targets: Sequence[torch.Tensor]) -> bool:
+    """Return whether two of these reach into the same bytes: nobody knows which of them is written last."""
+    spans = sorted((t.data_ptr(), t.data_ptr() + reach(t) * t.itemsize) for t in targets if t.numel())
+    return any(start < end for (_, end), (start, _) in pairwise(spans))
 
 
 def _aged(source: HostOperation) -> HostOperation:

@@ -69,7 +69,10 @@ def _is_value(program: "Program", value: Any, depth: int = 0) -> bool:
 
 
 def _is_mapping(program: "Program", value: Any) -> bool:
-    return isinstance(value, dict) and _is_value(program, value)
+    """Return whether these are arguments by name: a parameter may have any, that of a tag among them."""
+    return isinstance(value, dict) and all(
+        len(name) <= MAX_TEXT and _is_value(program, inner, depth=1) for name, inner in value.items()
+    )
 
 
 def _are_configurations(program: "Program", value: Any) -> bool:

@@ -135,6 +135,8 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: A
         for i in range(times)
     ]
     for number, gradient in zip(wrt, came[0], strict=True):
+        if gradient is not None and gradient.layout != torch.strided:
+            raise WrongReturn(f"a {gradient.layout} gradient came for argument {number}, expected a strided one")
         if gradient is None:
             alone = "" if len(wrt) == len(inputs) else ": it may be asked for alone, which ctx.needs_input_grad tells"
             raise WrongReturn(f"no gradient came for argument {number}, only None{alone}")

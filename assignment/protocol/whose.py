@@ -21,8 +21,15 @@ def is_ours(error: BaseException) -> bool:
     *_, (frame, line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
     if frame is None or not isinstance(error, Exception) or isinstance(error, THEIRS):
         return False
+    if is_of_memory(error):
+        return False
     path = frame.f_code.co_filename
     return path.startswith(ROOT) and line not in _meant(path)
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Return whether memory was wanting: PyTorch says so in words."""
+    return isinstance(error, MemoryError) or (type(error) is RuntimeError and "can't allocate memory" in str(error))
 
 
 def told(error: BaseException) -> str:

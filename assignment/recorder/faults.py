@@ -31,9 +31,9 @@ def noted(method: Method) -> Method:
     """Wrap a method that host code enters, of an object with `faults`: what it raises is looked at."""
 
     @functools.wraps(method)
-    def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def entered(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         try:
-            return method(self, *args, **kwargs)
+            return method(self, *args, **kwargs)  # theirs
         except BaseException as error:
             self.faults.note(error)
             raise

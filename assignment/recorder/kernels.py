@@ -11,7 +11,7 @@ import inspect
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -186,7 +186,12 @@ def is_kernel(value: Any) -> bool:
 def _options(kernel: Any) -> dict[str, Any]:
     given = getattr(kernel, "kwargs", None) or vars(kernel)
     options = {name: given.get(name) for name in _OPTIONS}
-    return {name: list(v) if isinstance(v, (tuple, set)) else v for name, v in options.items() if v is not None}
+    return {name: _option(value) for name, value in options.items() if value is not None}
+
+
+def _option(value: Any) -> bool | list[int | str]:
+    """Return an option of @triton.jit: whether, or which parameters."""
+    return [plain(item) for item in value] if isinstance(value, Iterable) else bool(value)  # theirs
 
 
 def _tree(fn: Callable) -> ast.FunctionDef:

@@ -5,6 +5,7 @@ then for good, and records all configurations that are left after pruning: any o
 on a GPU.
 """
 
+import contextlib
 import struct
 import threading
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 import triton.language as tl
+from triton import Config
 
 from assignment.protocol.program import Arguments, Launch, Value, WarmUp, drawn, given
 from assignment.simulator.triton_private import (
@@ -26,7 +28,7 @@ from assignment.simulator.triton_private import (
 
 from .faults import noted
 from .kernels import Described, advice, kind_of
-from .tape import Tape
+from .tape import Tape, has_storage
 from .wanted import CompiledStandIn, Wanted
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -64,8 +66,8 @@ class Launcher:
     def install(self) -> None:
         """Replace how Triton launches and tunes kernels, for the rest of the process."""
         launcher = self
-        JITFunction.run = lambda kernel, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
-        Autotuner.run = lambda tuner, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
+        JITFunction.run = lambda kernel, /, *args, **kwargs: launcher.run(kernel, *args, **kwargs)
+        Autotuner.run = lambda tuner, /, *args, **kwargs: launcher.tune(tuner, *args, **kwargs)
 
     @property
     def _alternatives(self) -> list[Arguments] | None:
@@ -90,7 +92,7 @@ class Launcher:
         return number % n
 
     @noted
-    def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)  # theirs
@@ -176,10 +178,13 @@ class Launcher:
             fields = getattr(value, "_fields", None)
             if fields is None:
                 return {"tuple": items}
-            return {"namedtuple": {"name": type(value).__name__, "fields": list(fields)}, "values": items}
+            names: list[Value] = [str(field) for field in fields]  # theirs
+            return {"namedtuple": {"name": type(value).__name__, "fields": names}, "values": items}
         return self._kernels.value(value)
 
     def _pointer(self, name: str, tensor: torch.Tensor) -> int:
+        if not isinstance(tensor, torch.Tensor) or not has_storage(tensor):
+            raise TypeError(f"argument {name}: a kernel needs the memory of a tensor, got a {kind_of(type(tensor))}")
         if self._tape.is_strict and not self._tape.is_on_gpu(tensor):
             raise ValueError(
                 f"Pointer argument {name} cannot be accessed from Triton (cpu tensor?): "
@@ -190,20 +195,23 @@ class Launcher:
     def _descriptor(self, name: str, value: TensorDescriptor) -> Value:
         return {
             "descriptor": self._pointer(name, value.base),
-            "shape": [int(size) for size in value.shape],
-            "strides": [int(stride) for stride in value.strides],
-            "block": [int(size) for size in value.block_shape],
+            "shape": [int(size) for size in value.shape],  # theirs
+            "strides": [int(stride) for stride in value.strides],  # theirs
+            "block": [int(size) for size in value.block_shape],  # theirs
             "padding": str(value.padding),
             **({"round_to_tf32": True} if getattr(value, "round_f32_to_tf32", False) else {}),
         }
 
     @noted
-    def tune(self, tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    def tune(self, tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
-            configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs  # theirs
+            pruned = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs  # theirs
+            configs = list(pruned or ())  # theirs
             for config in configs:
+                if not isinstance(config, Config) or not isinstance(config.kwargs, dict):
+                    raise TypeError(f"expected configurations made by triton.Config of a dict, got {config!r}")
                 if conflicts := kwargs.keys() & config.kwargs.keys():
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
             if not configs:
@@ -226,7 +234,7 @@ class Launcher:
     def _trial(self, tuner: Any, config: Any, args: Any, kwargs: Any) -> None:
         """Run once as the tuner's benchmark does, under the hooks that make trial runs harmless."""
         key = _key(tuner, kwargs)
-        if key in tuner.cache:
+        if key in tuner.cache:  # theirs
             return
         values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
         if config.pre_hook:
@@ -285,10 +293,14 @@ def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
     """Return one to three sizes, padded with 1."""
     if callable(grid):
         grid = grid(values)  # theirs
-    is_one = hasattr(grid, "__len__") and hasattr(grid, "__getitem__") and len(grid) > 0
+    is_one = False
+    with contextlib.suppress(TypeError):  # of an array of no dimensions
+        is_one = hasattr(grid, "__getitem__") and len(grid) > 0
     if not is_one or not all(hasattr(size, "__index__") for size in grid):
         raise TypeError(f"expected a grid of one to three integers, such as (triton.cdiv(n, 64),), got {grid!r}")
     sizes = [size.__index__() for size in (*grid[:3], 1, 1)[:3]]  # theirs
+    if min(sizes) < 0:
+        raise ValueError(f"expected a grid of sizes that are 0 or more, got {tuple(sizes)}")
     for axis, size, limit in zip("xyz", sizes, MAX_GRID, strict=True):
         if size > limit:
             raise RuntimeError(f"Triton Error [CUDA]: invalid argument: grid {axis} is {size}, at most {limit} allowed")

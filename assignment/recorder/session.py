@@ -17,7 +17,7 @@ from assignment.simulator.triton_private import GPUTarget
 from . import bodies, device
 from .kernels import Described
 from .launches import Launcher
-from .tape import Tape, fill
+from .tape import Tape, fill, has_storage, lies_in_memory
 
 TARGET = "h100"  # the GPU that host code hears of, unless another is asked for
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
@@ -65,6 +65,9 @@ class RecorderSession:
             error.__traceback__ = None
         if said := self._faults.take():
             reply = {"status": "broken", "message": said}
+        elif not all(has_storage(tensor) and lies_in_memory(tensor) for group in groups for tensor in group):
+            message = "returned a tensor without memory of its own, expected a strided one"
+            reply, groups = {"status": "failed", "message": message}, []
         program = self._tape.take(self._new_kernels(), groups, bare)
         reply["asked"] = self._asks_at_import or self._answers.were_asked or self._launcher.were_asked
         return reply, [program.encoded()]

@@ -154,6 +154,8 @@ class Tape(TorchDispatchMode):
 
     def _number(self, tensor: torch.Tensor) -> tuple[int, bool]:
         """Return the number of a tensor's storage, and whether it is new."""
+        if not has_storage(tensor):
+            raise TypeError(f"expected a strided tensor with memory of its own, got {type(tensor).__name__}")
         storage = tensor.untyped_storage()
         if (number := self._numbers.get(storage._cdata)) is not None:
             return number, False
@@ -203,9 +205,9 @@ class Tape(TorchDispatchMode):
 
     def is_on_gpu(self, tensor: torch.Tensor) -> bool:
         """Return whether a machine with a GPU would have the tensor there."""
-        if tensor.layout != torch.strided:
-            return False
-        return self._numbers.get(tensor.untyped_storage()._cdata) in self.on_gpu
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # of torch.vmap, for example
+            return self.is_on_gpu(torch._C._functorch.get_unwrapped(tensor))
+        return has_storage(tensor) and self._numbers.get(tensor.untyped_storage()._cdata) in self.on_gpu
 
     def line(self) -> int:
         """Return the number of the submission's current line."""
@@ -372,3 +374,18 @@ def fill(tensor: torch.Tensor) -> None:
 
 def bytes_of(storage: torch.UntypedStorage) -> bytes:
     return ctypes.string_at(storage.data_ptr(), storage.nbytes())
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor lies in memory of its own, as a sparse or nested one, or one of torch.vmap, does not."""
+    try:
+        tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return False
+    return tensor.layout == torch.strided
+
+
+def lies_in_memory(tensor: torch.Tensor) -> bool:
+    """Return whether all elements of a strided tensor are in its storage, which may have been made smaller."""
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return not tensor.numel() or int(last + 1) * tensor.itemsize <= tensor.untyped_storage().nbytes()

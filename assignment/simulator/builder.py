@@ -45,6 +45,8 @@ class Builder(Elementwise):
     # shapes
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
+        if not isinstance(arg, Handle):
+            raise TypeError(f"expected a value, got {arg}: what stores or prints returns none")
         data = np.empty_like(arg.data, shape=tuple(ret_ty.shape))
         data.fill(arg.data[0])
         return Handle(data, arg.dtype)

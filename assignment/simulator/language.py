@@ -167,10 +167,16 @@ def _removed(name: str) -> Callable:
     return refuse
 
 
+def _as_index(value: Any) -> int:
+    if value.handle.data.size != 1:
+        raise TypeError(f"expected one integer, got a block of shape {value.handle.data.shape}")
+    return int(value.handle.data.item())
+
+
 def _patch_tensor() -> None:
     cls = tl.tensor
     cls.__bool__ = _truth
-    cls.__index__ = lambda self: int(self.handle.data.item())
+    cls.__index__ = _as_index
     cls.__repr__ = cls.__str__ = lambda self: str(self.handle.data)
     cls.T = property(lambda self: semantic.permute(self, (1, 0)))
     for name, member in list(vars(cls).items()):

@@ -51,6 +51,8 @@ def reduce(
     rank = arrays[0].ndim
     if axis is None:
         arrays = [x.reshape(-1) for x in arrays]
+    elif not isinstance(axis, int):
+        raise TypeError(f"a reduction's axis is an integer, got {axis!r}")
     elif not -rank <= axis < rank:
         raise ValueError(f"reduction axis {axis} does not exist in a block of rank {rank}")
     results = _reduce([np.moveaxis(x, axis or 0, 0) for x in arrays], combine_fn, [t.dtype for t in blocks])
@@ -88,7 +90,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
         result = scalar_fn(
             *(_tensor(x[i : i + 1], ty) for x, ty in zip(group, types, strict=True) for i in range(pack))
         )
-        calls.append([result] if isinstance(result, tl.tensor) else list(result))
+        calls.append(_several(result))
     outputs = [
         _tensor(
             np.concatenate([_array(c[k + i]) for c in calls for i in range(pack)]).reshape(arrays[0].shape), first.dtype
@@ -136,6 +138,13 @@ def _ufunc(combine_fn: Any) -> np.ufunc | None:
     return next((ufunc for ufunc, fns in _UFUNC if any(fn is combine_fn for fn in fns)), None)
 
 
+def _several(result: Any) -> list[Any]:
+    """Return what a function of the kernel's returned as a list."""
+    if not isinstance(result, tl.tensor | tl.tuple | tuple | list):
+        raise TypeError(f"expected a function that returns a value or a tuple of values, got {result!r}")
+    return [result] if isinstance(result, tl.tensor) else list(result)
+
+
 def _combine(combine_fn: Any, types: Sequence[Any]) -> Combine:
     """Return `combine_fn`, a function of Triton tensors, as a function of arrays."""
     ufunc = _ufunc(combine_fn)
@@ -145,7 +154,7 @@ def _combine(combine_fn: Any, types: Sequence[Any]) -> Combine:
     def combine(left: Arrays, right: Arrays) -> Arrays:
         args = [_tensor(x, ty) for side in (left, right) for x, ty in zip(side, types, strict=True)]
         result = combine_fn(*args)
-        results = [result] if isinstance(result, tl.tensor) else list(result)
+        results = _several(result)
         return [np.broadcast_to(_array(r), x.shape).astype(x.dtype) for r, x in zip(results, left, strict=True)]
 
     return combine

@@ -298,7 +298,7 @@ class Watch:
             lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
             text = self._says(Unwritten, "updates", region, lane, "which was never written")
             self.undefined.meet(text, place(), old, lanes, True)
-        new = operation(old, *operands).astype(old.dtype)
+        new = operation(old, *operands).astype(old.dtype)  # theirs
         self._record(region, addresses, old, new)
         memory[index] = new
         self._note_stored(region, offsets, new)

@@ -85,7 +85,7 @@ def test_one_that_was_killed_is_replaced(stage):
 
 def test_one_that_hangs_is_replaced(stage, monkeypatch):
     """As where PyTorch lies on a disk that does not answer"""
-    monkeypatch.setattr(worker_client, "START_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(worker_client, "START_TIMEOUT_S", 8.0)
     monkeypatch.setattr(nursery.Nursery, "wake", lambda self: None)
     pair, other = RecorderAndPlayer(stage, None), None
     try:

@@ -51,7 +51,7 @@ def examined(program: Program, function: str) -> Found:
             case Inputs(views):
                 given |= {of[view] for view in views}
             case Launch():
-                launched |= {of[view] for view in views_in([step.arguments, step.options])}
+                launched |= {of[view] for view in views_in([*step.arguments.values(), *step.options.values()])}
             case Operation(operation, args, kwargs, made, line):
                 called = program.operations[operation].removeprefix("aten::").partition(".")[0]
                 operands = [of[view] for view in views_in([args, kwargs])]
