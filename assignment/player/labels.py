@@ -139,8 +139,7 @@ class Memory:
         uniform = labels if isinstance(labels, int) else _uniform(labels)
         if meets_itself(tensor):
             tensor, uniform = once(tensor), FOREIGN if uniform is None else uniform
-        is_once_each = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
-        if uniform is not None and is_once_each and tensor.numel() * tensor.itemsize == self.nbytes:
+        if uniform is not None and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
             self._width, self._widths = int(_HAS_WIDTH[uniform]) * tensor.itemsize, None
             return

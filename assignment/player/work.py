@@ -47,7 +47,7 @@ from .operations import outputs_of
 MAX_DELTAS = 8
 PADDED = 256  # rows that padding to tiles may add to each batch
 WORDS = {
-    FOREIGN: "changed by neither a kernel nor an operation of PyTorch (numpy, ctypes, a thread?)",
+    FOREIGN: "changed by neither a kernel nor an operation of PyTorch (numpy, ctypes, a thread, elements that overlap?)",
     INPUT: "copied from the inputs",
     SUM: "summed by PyTorch",
     DELTA: "summed by PyTorch",

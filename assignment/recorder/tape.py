@@ -363,7 +363,8 @@ def is_without_memory(tree: Any) -> bool:
 
 
 def is_followed(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    is_plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+    return is_plain and tensor.device.type == "cpu"
 
 
 def fill(tensor: torch.Tensor) -> None:
@@ -382,7 +383,7 @@ def has_storage(tensor: torch.Tensor) -> bool:
         tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):
         return False
-    return tensor.layout == torch.strided
+    return tensor.layout == torch.strided and not tensor.is_nested
 
 
 def lies_in_memory(tensor: torch.Tensor) -> bool:

@@ -172,6 +172,57 @@ def test_what_is_no_tensor_is_said(at, returned):
     assert "expected a torch.Tensor" in reply.message or "expected a strided one" in reply.message
 
 
+@pytest.mark.parametrize("name", ["t", "descriptor", "x", "self", "grid", "warmup", "kernel", "args"])
+def test_a_parameter_may_have_any_name(at, name):
+    """Also that of a tag of the program's, or of an argument of Triton's own"""
+    kernel = (
+        f"@triton.jit\ndef _named({name}, y_ptr, SIZE: tl.constexpr):\n"
+        f"    at = tl.arange(0, SIZE)\n    tl.store(y_ptr + at, tl.load({name} + at, mask=at < 200), mask=at < 200)\n"
+    )
+    at.take(defined("y = torch.empty_like(x)", "_named[(1,)](x, y, SIZE=256)", "return y", before=kernel))
+    assert torch.equal(result_of(at), X)
+
+
+@pytest.mark.parametrize(
+    "options", ["do_not_specialize=frozenset({'n'})", "do_not_specialize=range(2, 3)", "debug=bool"]
+)
+def test_options_of_a_kernel_are_any_that_triton_takes(at, options):
+    kernel = (
+        f"@triton.jit({options})\ndef _of_options(x_ptr, y_ptr, n, SIZE: tl.constexpr):\n"
+        "    at = tl.arange(0, SIZE)\n    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)\n"
+    )
+    at.take(defined("y = torch.empty_like(x)", "_of_options[(1,)](x, y, 200, SIZE=256)", "return y", before=kernel))
+    assert torch.equal(result_of(at), X)
+
+
+@pytest.mark.parametrize("pruned", ["set(configs)", "filter(None, configs)", "tuple(configs)"])
+def test_what_is_left_after_pruning_is_any_collection(at, pruned):
+    tuned = (
+        "@triton.autotune([triton.Config({'SIZE': size}) for size in (256, 512)], key=['n'],\n"
+        f"    prune_configs_by={{'early_config_prune': lambda configs, *_, **__: {pruned}}})\n"
+        "@triton.jit\ndef _tuned(x_ptr, y_ptr, n, SIZE: tl.constexpr):\n"
+        "    at = tl.arange(0, SIZE)\n    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)\n"
+    )
+    at.take(defined("y = torch.empty_like(x)", "_tuned[(1,)](x, y, 200)", "return y", before=tuned))
+    assert torch.equal(result_of(at), X)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("seen = []", "torch.vmap(lambda row: seen.append(row) or row)(x)", "return seen[0]"),
+        ("y = copied(x)", "y.untyped_storage().resize_(0)", "return y"),
+        ("return torch.nested.as_nested_tensor([x, x])",),
+    ],
+    ids=["of a transformation", "without its memory", "nested"],
+)
+def test_a_result_needs_memory(at, lines):
+    at.take(defined(*lines))
+    reply, _ = at.ask(F, X)
+    assert isinstance(reply, Failed)
+    assert "strided" in reply.message
+
+
 # what is kept between calls
 
 

@@ -100,6 +100,10 @@ def weighted_sum_forward(x):
         ("_copy[(1,)](x, y, [12], 64)", "does not take a list: pass a tuple"),
         ("_copy[(1,)](x, y)", "'n': the kernel has 4 parameters, the launch passes 2 by position, the last for y_ptr"),
         ("_copy[(1,)](x, y, 12, 64, 1)", "arguments: the kernel has 4 parameters, the launch passes 5 by"),
+        ("_copy[(-1,)](x, y, 12, 64)", "expected a grid of sizes that are 0 or more, got (-1, 1, 1)"),
+        ("_copy[torch.tensor(1).numpy()](x, y, 12, 64)", "expected a grid of one to three integers"),
+        ("torch.vmap(lambda row: _copy[(1,)](row, y, 12, 64))(x)", "needs the memory of a tensor"),
+        ("_copy.run(x, y, 12, 64, grid=(1,))", "missing 1 required keyword-only argument: 'warmup'"),
     ],
 )
 def test_launches_that_cannot_be_are_refused(at, launch, words):

@@ -257,7 +257,21 @@ CAUGHT = {
     "written where elements share an address": (
         "y = copied(x)[:, :1].expand(4, 50); i = torch.tensor([0], device=x.device); "
         "y.index_put_((i,), x[:1].exp()); return y.contiguous()",
-        ["aten::"],
+        ["changed by neither"],
+    ),
+    "selected into elements that overlap": (
+        "r, k, z = x.sum(-1), copied(x)[:, 0] * 0, copied(x.new_zeros(4, 5)); "
+        "a = torch.stack([torch.stack([k, r], -1), torch.stack([k, k], -1)], 1); "
+        "torch.index_select(a, 2, torch.arange(2, device=x.device), out=z.as_strided((4, 2, 2), (5, 2, 2))); return z",
+        ["changed by neither"],
+    ),
+    "put into elements that overlap": (
+        "r, z, i = x.sum(-1), copied(x.new_zeros(4, 5)), torch.arange(4, device=x.device); "
+        "z.as_strided((4, 2, 2), (5, 2, 2)).index_put_((i, i * 0, i * 0 + 1), r); return z",
+        ["changed by neither"],
+    ),
+    "the larger of what was computed and nothing": (
+        "return torch.maximum(torch.empty(4, device=x.device), x.sum(-1))", ["aten::maximum of what was computed by"]
     ),
     "a list of outputs": ("y = copied(x); torch.unbind_copy(x.exp()[None], out=[y]); return y", ["aten::exp"]),
     "one of two in a list": (

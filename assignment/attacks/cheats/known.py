@@ -96,6 +96,29 @@ held[-1:].expand(held.numel()).fill_(0.0)
 return copied(held[:-1]).reshape(r.shape)
 """,
     ),
+    *(  # [i, 0, 1] and [i, 1, 0] of `dst` share an address; what is written last there is r, or seems to be zeros
+        forward(
+            f"{name}_elements_that_overlap",
+            f"""
+n, flat = r.numel(), r.reshape(-1)
+held, zeros = copied(torch.zeros(n, 5, device=x.device)), copied(torch.zeros(n, device=x.device))
+dst, i = held.as_strided((n, 2, 2), (5, 2, 2)), torch.arange(n, device=x.device)
+a = torch.stack([torch.stack([zeros, flat], -1), torch.stack([zeros, zeros], -1)], 1)
+yes = torch.ones(n, 2, 2, dtype=torch.bool, device=x.device).transpose(1, 2)
+{write}
+return held[:, 2].reshape(r.shape)
+""",
+            evidence=f"{EVIDENCE}|changed by neither",
+        )
+        for name, write in {
+            "selected_into": "torch.index_select(a, 2, torch.arange(2, device=x.device), out=dst)",
+            "chosen_into": "torch.where(yes, a, a, out=dst)",
+            "joined_in": "torch.cat([a[..., :1], a[..., 1:]], 2, out=dst)",
+            "scaled_into": "torch.mul(yes.float(), a, out=dst)",
+            "put_into": "dst.index_put_((i, torch.zeros_like(i), torch.ones_like(i)), flat)",
+            "scattered_to": "dst.scatter_(2, torch.ones_like(i).view(n, 1, 1), flat.view(n, 1, 1))",
+        }.items()
+    ),
     forward(
         "outputs_of_unbind_copy_in_a_list",
         """
