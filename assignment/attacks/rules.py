@@ -29,7 +29,7 @@ class Rule:
 
 RULES = [
     Rule(
-        "nobody knows what is written last where elements share addresses",
+        "what is written last where elements share addresses is unknown",
         f"{PLAYER}/labels.py",
         "if meets_itself(tensor):",
         "if False:",

@@ -134,7 +134,7 @@ class Memory:
     def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
         """Record that a tensor on this storage was given values with these labels.
 
-        Of elements that share addresses nobody knows which was written last: of several labels theirs is FOREIGN.
+        Which of the elements that share an address was written last is unknown: if labels differ, all get FOREIGN.
         """
         uniform = labels if isinstance(labels, int) else _uniform(labels)
         if meets_itself(tensor):

@@ -47,7 +47,7 @@ from .operations import outputs_of
 MAX_DELTAS = 8
 PADDED = 256  # rows that padding to tiles may add to each batch
 WORDS = {
-    FOREIGN: "changed by neither a kernel nor an operation of PyTorch (numpy, ctypes, a thread, elements that overlap?)",
+    FOREIGN: "changed by neither a kernel nor an operation of PyTorch (numpy, a thread, elements that overlap?)",
     INPUT: "copied from the inputs",
     SUM: "summed by PyTorch",
     DELTA: "summed by PyTorch",
@@ -327,7 +327,7 @@ class Work:
 
 
 def _meet(targets: Sequence[torch.Tensor]) -> bool:
-    """Return whether two of these reach into the same bytes: nobody knows which of them is written last."""
+    """Return whether two of these reach into the same bytes: which of them is written last is unknown."""
     spans = sorted((t.data_ptr(), t.data_ptr() + reach(t) * t.itemsize) for t in targets if t.numel())
     return any(start < end for (_, end), (start, _) in pairwise(spans))
 

@@ -91,7 +91,7 @@ def _become_worker(order: dict[str, Any], control: int, output: int, living: int
 def _enter(first: int, spaces: int, held: Sequence[int]) -> None:
     """Join the name spaces of a process and go on in a new one there; this one only waits for its end.
 
-    Whoever ends this one ends the other. What is held open is the new one's.
+    The new one ends with this one, and holds the descriptors that are to be held open.
     """
     import ctypes
 
