@@ -113,7 +113,8 @@ class Prepared:
             else:
                 constants[name] = arguments.of_launch(value, _no_view, self._player.kernels)
         function = self._player.kernels[step.kernel]
-        launch, options = function[tuple(step.grid)], {name: constants.pop(name) for name in step.options}
+        options = {name: constants.pop(name) for name in step.options if name in constants}
+        launch = function[tuple(step.grid)]
 
         def play(registers: _Registers) -> None:
             values = constants | {name: get(registers) for name, get in getters.items()}

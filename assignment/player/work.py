@@ -10,7 +10,6 @@ evidence   any other operation on the way from an input to a result, or to what 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,6 @@ from .labels import (
     HostOperation,
     Memory,
     once,
-    reach,
     worst,
 )
 from .operations import outputs_of
@@ -211,8 +209,6 @@ class Work:
             if unwritten is not None:
                 below = Computed(self.stands_for(label) | {FRESH}, self.depth(label))
                 labels = torch.where(unwritten, self._numbered(below, func, line), label).to(torch.uint8)
-        if isinstance(labels, list) and _meet(targets):
-            labels = FOREIGN
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
@@ -324,12 +320,6 @@ class Work:
 
     def doubt(self, text: str) -> None:
         self.doubts[text] = None
-
-
-def _meet(targets: Sequence[torch.Tensor]) -> bool:
-    """Return whether two of these reach into the same bytes: which of them is written last is unknown."""
-    spans = sorted((t.data_ptr(), t.data_ptr() + reach(t) * t.itemsize) for t in targets if t.numel())
-    return any(start < end for (_, end), (start, _) in pairwise(spans))
 
 
 def _aged(source: HostOperation) -> HostOperation:

@@ -62,7 +62,8 @@ class RecorderSession:
         except BaseException as error:
             self._faults.note(error)
             reply = {**reply_to(error, self._folder), "in_kernel": False}
-            error.__traceback__ = None
+            with contextlib.suppress(Exception):  # of a class that lets nothing be set
+                error.__traceback__ = None
         if said := self._faults.take():
             reply = {"status": "broken", "message": said}
         elif not all(has_storage(tensor) and lies_in_memory(tensor) for group in groups for tensor in group):
