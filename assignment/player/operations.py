@@ -11,6 +11,8 @@ import torch
 
 from assignment.simulator.costs import tensors_in
 
+from .labels import reach
+
 _MAKING = """
 arange empty empty_like empty_permuted empty_strided eye full full_like linspace new_empty new_empty_strided new_full
 new_ones new_zeros ones ones_like scalar_tensor zeros zeros_like tril_indices triu_indices
@@ -178,8 +180,7 @@ def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _reach(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first byte of a tensor's elements in its storage, and the one past the last."""
     first = int(tensor.storage_offset()) * tensor.itemsize
-    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return first, first + (int(steps) + 1) * tensor.itemsize
+    return first, first + reach(tensor) * tensor.itemsize
 
 
 def _bytes_of(tensor: torch.Tensor, laid_out: torch.Tensor, origin: int) -> torch.Tensor:

@@ -106,6 +106,10 @@ class Worker:
         self._scratch = self._stage.new_scratch()
         try:
             self._start_process(theirs.fileno(), write_end)
+        except BaseException:
+            self._control.close()
+            os.close(self._output)
+            raise
         finally:
             theirs.close()
             os.close(write_end)
@@ -141,7 +145,7 @@ class Worker:
     def _name_spaces(self, folders: rungs.Folders, output: int) -> Iterator[tuple[int, int, int]]:
         """Yield descriptors of bubblewrap's first process and of the pipe that it lives by, and the kinds to join.
 
-        Raises WorkerUnavailable where bubblewrap fails; what it says is in the output.
+        Raises WorkerUnavailable where bubblewrap fails.
         """
         process = subprocess.Popen(
             rungs.keeper(self._device, folders),
@@ -157,10 +161,12 @@ class Worker:
         assert process.stdout
         with process.stdin, process.stdout:
             has_answered = select.select([process.stdout], [], [], START_TIMEOUT_S)[0] and process.stdout.read(1)
-            first, *_ = children_of(process.pid) if has_answered else [0]
-            if not first:
+            if not has_answered or not (inside := children_of(process.pid)):
                 process.kill()
-                raise WorkerUnavailable(f"bubblewrap did not start: it ended with status {process.wait()}")
+                process.wait()
+                said = tail(self._output).strip() or "it was killed"
+                raise WorkerUnavailable(f"bubblewrap did not start: {said}; --sandbox landlock does without it")
+            first = inside[0]
             descriptor = os.pidfd_open(first)
             try:
                 yield descriptor, kinds_to_join(first), process.stdin.fileno()

@@ -1,12 +1,14 @@
 """Which sandbox is taken, what it shows of the machine, and whole grades in each that works here."""
 
+import contextlib
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from assignment.sandbox import rungs
+from assignment.sandbox import rungs, stage, worker_client
+from assignment.submission import Submission
 from assignment.tests.sandbox.boxes import ROOT, grade, rungs_that_work
 
 
@@ -99,3 +101,13 @@ def test_a_checkout_in_the_temporary_folder_keeps_its_python(monkeypatch, file, 
     monkeypatch.setattr(rungs, "readable", lambda device: [file])
     words = rungs.command(rungs.BUBBLEWRAP, "cpu", rungs.Folders("/a", "/b", "/c"), 3, {})
     assert ("/tmp" in words) == is_hidden
+
+
+def test_bubblewrap_that_fails_after_its_trial_says_why(monkeypatch):
+    """Where name spaces have run out, for example"""
+    monkeypatch.setattr(rungs, "keeper", lambda *_: ["/bin/sh", "-c", "echo 'no space left' >&2; exit 1"])
+    monkeypatch.setattr(rungs, "problem", lambda rung, device: "")
+    held = stage.Stage(Submission({"cs336_kernels/__init__.py": b""}))
+    said = pytest.raises(worker_client.WorkerUnavailable, match="no space left; --sandbox landlock")
+    with contextlib.closing(held), said:
+        worker_client.Worker(held, "record", rungs.BUBBLEWRAP)
