@@ -1,0 +1,166 @@
+"""What the machinery's seams are made of, in figures that may only fall.
+
+`python -m assignment.tests.test_seams` prints them. Whoever lowers one lowers its ceiling.
+"""
+
+import ast
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from assignment.tests.test_roles import STAFFS, of_ours
+
+OURS = Path(__file__).resolve().parents[1]
+APART = ("operators", "reference", "tests", "attacks/cheats")
+VAGUE = {"Any", "Json", "object"}
+NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+# lines with an annotation that says Any, Json or object, by package
+VAGUE_LINES = {
+    "attacks": 41,
+    "classroom": 99,
+    "commands": 59,
+    "compiling": 40,
+    "confined": 12,
+    "diagnosis": 5,
+    "finding.py": 3,
+    "handout": 7,
+    "host": 6,
+    "judge": 81,
+    "pages": 2,
+    "player": 115,
+    "plugin": 8,
+    "protocol": 49,
+    "recorder": 87,
+    "sandbox": 11,
+    "simulator": 322,
+    "timing": 13,
+    "worker.py": 3,
+}
+LAZY_IMPORTS = 69  # of our own modules, in functions
+REPEATED_CLASSES = 0.043  # share of classes whose name another has
+CODE_LINES = 26_000  # without comments and docstrings
+PRIVATE_USERS = {"_pytest": 5, "torch": 11}  # modules that use private names
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the files of the machinery, parsed, by their place in assignment/."""
+    paths = {path.relative_to(OURS).as_posix(): path for path in sorted(OURS.rglob("*.py"))}
+    return {
+        name: ast.parse(path.read_text(encoding="utf-8")) for name, path in paths.items() if not name.startswith(APART)
+    }
+
+
+def annotations(tree: ast.AST) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.returns:
+            yield node.returns
+        elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
+            yield node.annotation
+
+
+def words(annotation: ast.expr) -> set[str]:
+    """Return the names in an annotation, those in strings too."""
+    return set(re.findall(r"\w+", ast.unparse(annotation)))
+
+
+def vague_lines() -> dict[str, int]:
+    """Return how many lines of each package have an annotation that says nothing."""
+    found = {
+        (name, annotation.lineno)
+        for name, tree in trees().items()
+        for annotation in annotations(tree)
+        if words(annotation) & VAGUE
+    }
+    return dict(Counter(name.partition("/")[0] for name, _ in sorted(found)))
+
+
+def lazy_imports() -> list[str]:
+    """Return where functions import our own modules, staff's tools apart."""
+    return [
+        f"{name}:{node.lineno}"
+        for name, tree in trees().items()
+        if name.split("/")[0] not in STAFFS
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if (isinstance(node, ast.ImportFrom) and (node.level or of_ours(node.module or "")))
+        or (isinstance(node, ast.Import) and any(of_ours(alias.name) for alias in node.names))
+    ]
+
+
+def repeated_classes() -> tuple[float, list[str]]:
+    """Return the share of classes whose name another has, and the names."""
+    classes = Counter(
+        node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    repeated = {name: count for name, count in classes.items() if count > 1}
+    return sum(repeated.values()) / classes.total(), list(repeated)
+
+
+def code_lines() -> int:
+    """Count the lines that hold code."""
+    return sum(len(_code_lines(OURS / name, tree)) for name, tree in trees().items())
+
+
+def _code_lines(path: Path, tree: ast.Module) -> set[int]:
+    with path.open("rb") as file:
+        tokens = [token for token in tokenize.tokenize(file.readline) if token.type not in NO_CODE]
+    lines = {line for token in tokens[1:] for line in range(token.start[0], token.end[0] + 1)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return lines - {line for text in texts for line in range(text.lineno, (text.end_lineno or 0) + 1)}
+
+
+def private_users() -> dict[str, list[str]]:
+    """Return the modules that use private names of pytest and PyTorch; test_triton_private.py looks for Triton's."""
+    patterns = {"_pytest": re.compile(r"_pytest\b"), "torch": re.compile(r"torch\.(\w+\.)*_[a-zA-Z]")}
+    return {
+        library: [name for name, tree in trees().items() if any(map(pattern.match, dotted(tree)))]
+        for library, pattern in patterns.items()
+    }
+
+
+def dotted(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of modules and of what is taken from them, from the library on."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute | ast.Name):
+            yield ast.unparse(node)
+
+
+def test_no_more_annotations_are_vague():
+    counts = vague_lines()
+    assert not {package: n for package, n in counts.items() if n > VAGUE_LINES.get(package, 0)}
+
+
+def test_no_more_imports_are_lazy():
+    assert len(lazy_imports()) <= LAZY_IMPORTS, lazy_imports()
+
+
+def test_no_more_class_names_repeat():
+    share, names = repeated_classes()
+    assert share <= REPEATED_CLASSES, names
+
+
+def test_there_is_no_more_code():
+    assert code_lines() <= CODE_LINES
+
+
+def test_no_more_modules_use_private_names():
+    users = private_users()
+    assert not {library: names for library, names in users.items() if len(names) > PRIVATE_USERS[library]}
+
+
+if __name__ == "__main__":
+    print("vague annotations", sum(vague_lines().values()), vague_lines())
+    print("lazy imports", len(lazy_imports()))
+    print("repeated class names", *repeated_classes())
+    print("lines of code", code_lines())
+    print("private names", private_users())
