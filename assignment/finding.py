@@ -1,8 +1,8 @@
 """A finding: what is wrong with a case, as data from where it is found to the JSON. Text is made of it at the edge."""
 
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TypedDict
 
 # Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
 FAULTS = ("out of bounds", "race", "unwritten memory", "input written to", "endless loop", "memory fault")
@@ -42,10 +42,46 @@ class Explanation:
         """Return what the student reads."""
         return f"{self.says} ({self.section}). {self.look}" if self.section else self.says
 
+    def as_json(self) -> "ExplanationEntry":
+        """Return the explanation as the report has it."""
+        return {
+            "name": self.name,
+            "says": self.says,
+            "section": self.section,
+            "look": self.look,
+            "numbers": [*self.numbers],
+            "is_rare": self.is_rare,
+        }
 
-def explanation(data: dict[str, Any]) -> Explanation:
+
+def explanation(data: "ExplanationEntry") -> Explanation:
     """Return what asdict made plain data of."""
-    return Explanation(**data | {"numbers": tuple(data["numbers"])})
+    name, says, section, look = data["name"], data["says"], data["section"], data["look"]
+    return Explanation(name, says, section, look, tuple(data["numbers"]), data["is_rare"])
+
+
+class ExplanationEntry(TypedDict):
+    """An explanation in the report."""
+
+    name: str
+    says: str
+    section: str
+    look: str
+    numbers: list[float]
+    is_rare: bool
+
+
+class FindingEntry(TypedDict):
+    """A finding in the report."""
+
+    case: str
+    kind: str
+    says: str
+    places: list[str]
+    error: str
+    result: str
+    numbers: dict[str, int]
+    misconceptions: list[ExplanationEntry]
 
 
 @dataclass(frozen=True)
@@ -77,16 +113,24 @@ class Finding:
         """Two that are equal here have one cause: the same lines, or else the same words."""
         return (self.kind, self.error, self.places) if self.places else (self.kind, self.says)
 
-    def as_json(self, case: str, told: tuple[Explanation, ...] = ()) -> dict[str, Any]:
+    def as_json(self, case: str, told: tuple[Explanation, ...] = ()) -> FindingEntry:
         """Return the finding as the report has it, with the misconceptions that are told of its case."""
-        likely = [asdict(one) | {"numbers": [*one.numbers]} for one in told]
-        return {"case": case, **asdict(self), "places": [*self.places], "misconceptions": likely}
+        return {
+            "case": case,
+            "kind": self.kind,
+            "says": self.says,
+            "places": [*self.places],
+            "error": self.error,
+            "result": self.result,
+            "numbers": self.numbers,
+            "misconceptions": [one.as_json() for one in told],
+        }
 
 
-def finding(data: dict[str, Any]) -> Finding:
+def finding(data: FindingEntry) -> Finding:
     """Return what asdict, or as_json, made plain data of."""
-    own = {name: data[name] for name in ("kind", "says", "error", "result", "numbers")}
-    return Finding(**own, places=tuple(data["places"]))
+    places = tuple(data["places"])
+    return Finding(data["kind"], data["says"], places, data["error"], data["result"], data["numbers"])
 
 
 def places_in(said: str) -> tuple[str, ...]:

@@ -10,12 +10,12 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from assignment.attacks.raylets import raylets
-from assignment.classroom import batch, cluster
+from assignment.classroom import batch, cluster, results
 from assignment.classroom.cluster import Needs
 from assignment.classroom.handed_in import Handed
+from assignment.classroom.kept import GraderAnswer
 from assignment.submission import Submission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,9 +32,9 @@ class Sleeping(batch.Grader):
     def start(self) -> None:
         """Do nothing: nothing has to be loaded."""
 
-    def grade(self, job: batch.Job, limit_s: float) -> dict[str, Any]:
+    def grade(self, job: batch.Job, limit_s: float) -> GraderAnswer:
         time.sleep(self._seconds)
-        return {"report": {"score": 0.0, "filler": "x" * REPORT}, "log": ""}
+        return {"report": results.failed(""), "log": "x" * REPORT}
 
 
 def slept(jobs: int, seconds: float) -> float:

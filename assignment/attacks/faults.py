@@ -21,11 +21,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assignment.attacks import processes
 from assignment.attacks.processes import Process, descendants
 from assignment.judge import score
+from assignment.judge.entries import CheckEntry, Report
 
 ROOT = Path(__file__).resolve().parents[2]
 ONLY = "weighted_sum"
@@ -82,7 +82,7 @@ class FaultOutcome:
     faults: list[str]  # what must not be
 
 
-def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[FaultOutcome, dict[str, Any]]:
+def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[FaultOutcome, Report | None]:
     """Grade, and strike meanwhile; the report too."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "grade.py"), str(ROOT / "assignment/reference"), "--only", ONLY]
@@ -101,13 +101,13 @@ def run(seed: int, strikes: Sequence[Strike] = ()) -> tuple[FaultOutcome, dict[s
                 status = grade.wait(LONGEST_S)
             except subprocess.TimeoutExpired:
                 grade.kill()
-                return FaultOutcome(hits, LONGEST_S, 0, [f"no end within {LONGEST_S:.0f} s"]), {}
+                return FaultOutcome(hits, LONGEST_S, 0, [f"no end within {LONGEST_S:.0f} s"]), None
         seconds = time.monotonic() - start
         faults = processes.left_behind(Path(folder), ("grade-",), seen)
         report = Path(folder) / "report.json"
         if status or not report.exists():
             said = Path(folder, "out").read_text()[-2000:]
-            return FaultOutcome(hits, seconds, 0, [*faults, f"exit status {status}: {said}"]), {}
+            return FaultOutcome(hits, seconds, 0, [*faults, f"exit status {status}: {said}"]), None
         return FaultOutcome(hits, seconds, 0, faults), json.loads(report.read_text())
 
 
@@ -121,7 +121,7 @@ def struck(grade: subprocess.Popen, strike: Strike) -> list[Process]:
     return []
 
 
-def compared(outcome: FaultOutcome, report: dict[str, Any], undisturbed: dict[str, Any]) -> FaultOutcome:
+def compared(outcome: FaultOutcome, report: Report | None, undisturbed: Report) -> FaultOutcome:
     """Return the outcome, with what is wrong about its report."""
     if not report:
         return outcome
@@ -129,8 +129,8 @@ def compared(outcome: FaultOutcome, report: dict[str, Any], undisturbed: dict[st
     for (_, want), (_, got) in zip(checks(undisturbed), checks(report), strict=True):
         lost += got["status"] in LOST
         for key in (*SAME, *(UNHIT if got["status"] not in LOST else ())):
-            if got[key] != want[key]:
-                faults.append(f"{want['name']}: {key} is {got[key]!r}, undisturbed {want[key]!r}")
+            if got.get(key) != want.get(key):
+                faults.append(f"{want['name']}: {key} is {got.get(key)!r}, undisturbed {want.get(key)!r}")
         if got["status"] in LOST and got["score"]:
             faults.append(f"{want['name']}: points for {got['status']}")
     if report["score"] != round(sum(check["score"] for _, check in checks(report)), 6):
@@ -138,7 +138,7 @@ def compared(outcome: FaultOutcome, report: dict[str, Any], undisturbed: dict[st
     return FaultOutcome(outcome.hits, outcome.seconds, lost, faults)
 
 
-def checks(report: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def checks(report: Report) -> list[tuple[str, CheckEntry]]:
     return [(problem["name"], check) for problem in report["problems"] for check in problem["checks"]]
 
 
@@ -156,6 +156,9 @@ def main() -> int:
     print(f"seed {options.seed}")
     rng = random.Random(options.seed)
     outcome, undisturbed = run(options.seed)
+    if undisturbed is None:
+        print("undisturbed:", *outcome.faults)
+        return 1
     hits, usual_s = Counter[str](), outcome.seconds
     lost, faults, longest = Counter[int](), list(outcome.faults), 0.0
     while sum(hits.values()) < options.times and not (faults and len(faults) > 20):

@@ -148,7 +148,7 @@ class GradingLoop:
         if report.failed:
             self.problems.append(report.longreprtext)
 
-    def pytest_internalerror(self, excrepr: Any) -> None:
+    def pytest_internalerror(self, excrepr: object) -> None:
         self.problems.append(str(excrepr))
 
     @pytest.hookimpl(tryfirst=True)

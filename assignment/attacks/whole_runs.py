@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, AnyStr
+from typing import AnyStr
 
 from assignment import failure
 from assignment.attacks.cheats import Cheat
 from assignment.attacks.judging import ROOT, GradingJob, Result, Verdict, digest, key
 from assignment.commands.report import total
 from assignment.judge import checks, score
+from assignment.judge.entries import Report
 
 MAX_REPORT = 1 << 20  # bytes, of what is printed and of the JSON
 GRACE_S = 2.0  # for killed processes to go
@@ -67,14 +68,14 @@ def grade(job: GradingJob, device: str, judged_by: str) -> Result:
         seconds = round(time.monotonic() - start, 2)
         trouble = [f"did not end within {cheat.within_s:.0f} s"] if status is None else []
         trouble += [*leftovers(), *bait.taken()]
-        report, wrong = read_report(bait.root, job) if status in (0, failure.BROKEN) else ({}, [])
+        report, wrong = read_report(bait.root, job) if status in (0, failure.BROKEN) else (None, [])
         trouble += wrong
         verdicts = {
             check["name"]: Verdict(check["status"], check.get("margin", 0.0), "", check["message"])
             for check in (score.entries_of(report) if report else ())
         }
         said = (bait.root / "stderr").read_text(errors="replace")[-500:]
-    rung = job.sandbox or report.get("sandbox", "")
+    rung = job.sandbox or (report["sandbox"] if report else "")
     identity = job.entry.name, job.seed, job.only, key(job, judged_by)
     return Result(*identity, seconds, verdicts, status=status, said=said, trouble=trouble, rung=rung)
 
@@ -212,17 +213,17 @@ def descendants() -> list[int]:
     return sorted(found - {os.getpid()})
 
 
-def read_report(root: Path, job: GradingJob) -> tuple[dict[str, Any], list[str]]:
+def read_report(root: Path, job: GradingJob) -> tuple[Report | None, list[str]]:
     """Return the JSON report, and what is wrong with it, with JUnit's or with what was printed."""
     printed = (root / "stdout").read_text(encoding="utf-8", errors="replace")
     text = (root / "report.json").read_text(encoding="utf-8")
     if max(len(printed), len(text)) > MAX_REPORT:
-        return {}, [f"a report of {len(text)} bytes, printed in {len(printed)}"]
+        return None, [f"a report of {len(text)} bytes, printed in {len(printed)}"]
     try:
-        report = json.loads(text, parse_constant=_not_json)
+        report: Report = json.loads(text, parse_constant=_not_json)
         ElementTree.parse(root / "report.xml")
     except (ValueError, ElementTree.ParseError) as error:
-        return {}, [f"a report that cannot be read: {error}"]
+        return None, [f"a report that cannot be read: {error}"]
     entries = [check for problem in report["problems"] for check in problem["checks"]]
     selected = checks.select(checks.declared(), job.only.split())
     complete = {check.name for check in selected} <= {check["name"] for check in score.entries_of(report)}

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 from assignment.classroom import scratch
 from assignment.classroom.handed_in import Handed
+from assignment.classroom.kept import GraderAnswer
 from assignment.sandbox.stage import remove
 from assignment.submission import Submission
 
@@ -52,7 +53,7 @@ class Grader:
         self._folder: scratch.Folder | None = None  # of its temporary files: who is killed cannot remove them
         self._kept = self._errors = b""  # an answer that has begun; the end of what was said to stderr
 
-    def grade(self, job: Job, limit_s: float) -> dict[str, Any]:
+    def grade(self, job: Job, limit_s: float) -> GraderAnswer:
         """Return the report of a submission and its log; raises Lost."""
         process = self._process or self._start()
         files = {name: content.decode() for name, content in job.submission.files.items()}
@@ -87,7 +88,7 @@ class Grader:
         self._answer(process, START_S)
         return process
 
-    def _answer(self, process: "subprocess.Popen[bytes]", limit_s: float) -> dict[str, Any]:
+    def _answer(self, process: "subprocess.Popen[bytes]", limit_s: float) -> GraderAnswer:
         """Return the next line, as data; raises Lost."""
         out, errors = process.stdout, process.stderr
         assert out is not None
@@ -108,9 +109,10 @@ class Grader:
                     pipes.remove(errors)
         line, _, self._kept = self._kept.partition(b"\n")
         try:
-            return dict(json.loads(line))
+            answer: GraderAnswer = json.loads(line)
         except ValueError:
             self._lose("the report cannot be read")
+        return answer
 
     def _lose(self, why: str) -> NoReturn:
         process, self._process = self._process, None
@@ -174,7 +176,7 @@ def at_once(asked: int | None) -> int:
     return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_OF_A_JOB))
 
 
-Answer = dict[str, Any] | Exception
+Answer = GraderAnswer | Exception
 
 
 def grade_all(

@@ -5,12 +5,12 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from assignment.classroom import decisions, grades, tables
+from assignment.classroom.kept import KeptReport
 from assignment.judge import score
 from assignment.submission import UnusableSubmission
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return CHANGED if graders else ALIKE
 
 
-def reports(folder: Path) -> dict[str, dict[str, Any]]:
+def reports(folder: Path) -> dict[str, KeptReport]:
     """Return a class's reports by name; raises UnusableSubmission."""
     paths = sorted((folder / "reports").glob("*.json"))
     if not paths:
@@ -72,7 +72,7 @@ def reports(folder: Path) -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def _heads(new: dict[str, dict[str, Any]], old: dict[str, dict[str, Any]]) -> list[str]:
+def _heads(new: dict[str, KeptReport], old: dict[str, KeptReport]) -> list[str]:
     """Return what the two were graded with, and a warning where they differ in more than the grader."""
     lines, seeds = [], []
     for title, found in (("now", new), ("before", old)):
@@ -85,7 +85,7 @@ def _heads(new: dict[str, dict[str, Any]], old: dict[str, dict[str, Any]]) -> li
     return lines
 
 
-def changed(name: str, before: dict[str, Any], after: dict[str, Any]) -> Change | None:
+def changed(name: str, before: KeptReport, after: KeptReport) -> Change | None:
     """Return what has changed in a submission's verdicts; None for nothing."""
     of = decisions.sha256_of(before), decisions.sha256_of(after)
     is_other = all(of) and of[0] != of[1]  # one that could not be read has no hash
@@ -101,7 +101,7 @@ def changed(name: str, before: dict[str, Any], after: dict[str, Any]) -> Change 
     return Change(name, *points, checks, is_other)
 
 
-def _verdicts(report: dict[str, Any]) -> dict[str, tuple[str, float]]:
+def _verdicts(report: KeptReport) -> dict[str, tuple[str, float]]:
     """Return status and points of each check; of no grade one entry."""
     if "failed" in report:
         return {NO_GRADE: (NO_GRADE, 0.0)}

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment import text
+from assignment.classroom.kept import KeptReport
 from assignment.commands.files import replace
 from assignment.judge import checks
 from assignment.submission import UnusableSubmission
@@ -183,13 +184,13 @@ def new(name: str, problem: str, points: float, reason: str, by: str, sha256: st
     return checked({**said, "points": points, "when": when, "sha256": sha256})
 
 
-def about(decisions: Iterable[Decision], name: str, report: dict[str, Any]) -> dict[str, Decision]:
+def about(decisions: Iterable[Decision], name: str, report: KeptReport) -> dict[str, Decision]:
     """Return the decisions that count for a report, by problem."""
     kept = [one for one in decisions if one.name == name and one.sha256 == sha256_of(report)]
     return {one.problem: one for one in kept if one.problem in (TOTAL, *_problems(report))}
 
 
-def void(decisions: Iterable[Decision], reports: dict[str, dict[str, Any]]) -> list[tuple[Decision, str]]:
+def void(decisions: Iterable[Decision], reports: dict[str, KeptReport]) -> list[tuple[Decision, str]]:
     """Return the decisions that count for none of the reports, each with the reason."""
     found = []
     for one in decisions:
@@ -203,26 +204,27 @@ def void(decisions: Iterable[Decision], reports: dict[str, dict[str, Any]]) -> l
     return found
 
 
-def _problems(report: dict[str, Any]) -> list[str]:
+def _problems(report: KeptReport) -> list[str]:
     return [problem["name"] for problem in report["problems"]]
 
 
-def sha256_of(report: dict[str, Any]) -> str:
+def sha256_of(report: KeptReport) -> str:
     """Return the hash of the submission that a report is of; "" where it could not be read."""
     return str(report.get("submission_sha256") or report.get("classroom", {}).get("sha256") or "")
 
 
-def applied(report: dict[str, Any], decided: dict[str, Decision]) -> dict[str, Any]:
+def applied(report: KeptReport, decided: dict[str, Decision]) -> KeptReport:
     """Return a report with the points that were decided, and the decisions under `decided`."""
     if not decided:
         return report
-    problems = [
-        {**one, "score": decided[one["name"]].points} if one["name"] in decided else one for one in report["problems"]
-    ]
+    problems = [*report["problems"]]
+    for i, one in enumerate(problems):
+        if one["name"] in decided:
+            problems[i] = {**one, "score": decided[one["name"]].points}
     summed = round(sum(problem["score"] for problem in problems), 6)
     return {
         **report,
         "problems": problems,
         "score": decided[TOTAL].points if TOTAL in decided else summed,
-        "decided": {problem: asdict(one) for problem, one in decided.items()},
+        "decided": decided,
     }

@@ -3,13 +3,14 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assignment import text
 from assignment.classroom import decisions
 from assignment.classroom.decisions import Decision
+from assignment.classroom.kept import KeptReport
 from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.judge import causes, score
+from assignment.judge.entries import CheckEntry
 from assignment.sandbox import rungs
 from assignment.submission import UnusableSubmission, read
 
@@ -66,7 +67,7 @@ def is_below(got: str, asked: str) -> bool:
 
 def findings(
     name: str,
-    report: dict[str, Any],
+    report: KeptReport,
     decided: dict[str, Decision],
     files: dict[str, str],
     asked: str = rungs.AUTO,
@@ -98,16 +99,16 @@ def findings(
     return found
 
 
-def _alike(checks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _alike(checks: list[CheckEntry]) -> list[list[CheckEntry]]:
     """Return the checks that need a person, together those whose messages name the same lines."""
-    groups: dict[Hashable, list[dict[str, Any]]] = {}
+    groups: dict[Hashable, list[CheckEntry]] = {}
     for check in checks:
         if check["status"] in (score.NEEDS_REVIEW, score.GRADER_ERROR):
             groups.setdefault((check["status"], causes.cause(check)), []).append(check)
     return list(groups.values())
 
 
-def _of_all(report: dict[str, Any], asked: str) -> list[tuple[str, str]]:
+def _of_all(report: KeptReport, asked: str) -> list[tuple[str, str]]:
     """Return what needs a person about a whole submission: why, and the evidence."""
     if "failed" in report:
         return [(NO_GRADE, text.clean(report["failed"]))]

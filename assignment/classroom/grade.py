@@ -4,7 +4,6 @@ import argparse
 import datetime
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,6 +13,7 @@ from assignment import text
 from assignment.classroom import batch, cluster, decisions, grades, layouts, results, roster, scratch, tables
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
+from assignment.classroom.kept import KeptReport
 from assignment.judge import checks
 from assignment.sandbox import rungs
 from assignment.submission import UnusableSubmission
@@ -180,7 +180,7 @@ def _answers(
         yield from cluster.grade_all(jobs, arguments, needs, options.limit, tell)
 
 
-def _line(handed: Handed, report: dict[str, Any]) -> str:
+def _line(handed: Handed, report: KeptReport) -> str:
     state = grades.state(report)
     said = f"  {handed.name}: {report['score']:g} of {report['gradable']:g} in {report['seconds']:.0f} s"
     return f"{said}, {state}" if state else said

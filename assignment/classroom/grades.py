@@ -5,18 +5,19 @@ import datetime
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from assignment.classroom import decisions
 from assignment.classroom.handed_in import START, Handed, Person
+from assignment.classroom.kept import KeptReport
 from assignment.judge import checks, score
 
-Graded = tuple[Handed, dict[str, Any]]
+Graded = tuple[Handed, KeptReport]
+Cell = str | float  # of a table
 DAY_S = 86_400
 DECIDED, WAITING = "decided", "not graded yet"
 
 
-def points(report: dict[str, Any]) -> float:
+def points(report: KeptReport) -> float:
     """Return the score; of a submission that got no grade 0."""
     return float(report.get("score") or 0.0)
 
@@ -58,14 +59,14 @@ def chosen(graded: Iterable[Graded], pick: str) -> list[Graded]:
     return list(counted.values())
 
 
-def late_days(handed: Handed, due: Any) -> int | str:
+def late_days(handed: Handed, due: datetime.datetime | None) -> int | str:
     """Return how many days a submission is late, begun ones counted; "late" where only that is known."""
     if due is not None and handed.submitted is not None:
         return max(0, math.ceil((handed.submitted - due).total_seconds() / DAY_S))
     return "late" if handed.is_late else 0
 
 
-def state(report: dict[str, Any]) -> str:
+def state(report: KeptReport) -> str:
     """Return what is to be done about a report before it is published.
 
     "" is nothing, and `decided` that staff have settled all there was.
@@ -85,35 +86,34 @@ def state(report: dict[str, Any]) -> str:
     return DECIDED if decided else ""
 
 
-def rows(graded: Iterable[Graded], pick: str, due: Any) -> list[dict[str, Any]]:
+def rows(graded: Iterable[Graded], pick: str, due: datetime.datetime | None) -> list[dict[str, Cell]]:
     """Return a row for each student; in a group each has one. What was not graded has empty cells."""
     problems = [name for name in checks.problems() if not checks.is_practice(name)]
     return [_row(person, *one, problems, due) for person, one in by_person(graded, pick)]
 
 
-def _row(person: Person, handed: Handed, report: dict[str, Any], problems: list[str], due: Any) -> dict[str, Any]:
+def _row(
+    person: Person, handed: Handed, report: KeptReport, problems: list[str], due: datetime.datetime | None
+) -> dict[str, Cell]:
     is_graded = report.get("score") is not None
     earned = {one["name"]: one["score"] for one in report["problems"] if one.get("gradable", True)}
     return {
         "student": handed.student,
         "source": handed.source,
-        **{name: getattr(person, name) for name in ("name", "sid", "email")},
+        "name": person.name,
+        "sid": person.sid,
+        "email": person.email,
         "attempt": handed.attempt,
         "late": late_days(handed, due),
         "score": points(report) if is_graded else "",
         "of": report.get("gradable", ""),
         **{name: earned.get(name, "") for name in problems},
         "state": state(report),
-        "decided": "; ".join(map(told, report.get("decided", {}).values())),
+        "decided": "; ".join(one.told for one in report.get("decided", {}).values()),
     }
 
 
-def told(decision: dict[str, Any]) -> str:
-    """Return a decision of a report in a line."""
-    return decisions.Decision(**decision).told
-
-
-def as_csv(table: list[dict[str, Any]], columns: Sequence[str] = ()) -> bytes:
+def as_csv(table: list[dict[str, Cell]], columns: Sequence[str] = ()) -> bytes:
     """Return a table as CSV; what a spreadsheet would take for a formula is text."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns or list(table[0] if table else ()))
@@ -122,11 +122,11 @@ def as_csv(table: list[dict[str, Any]], columns: Sequence[str] = ()) -> bytes:
     return out.getvalue().encode(errors="backslashreplace")
 
 
-def plain(value: Any) -> Any:
+def plain(value: Cell) -> Cell:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def importable(graded: Iterable[Graded], pick: str) -> tuple[list[tuple[Person, Any]], list[str]]:
+def importable(graded: Iterable[Graded], pick: str) -> tuple[list[tuple[Person, Cell]], list[str]]:
     """Return students whom a platform can know with their points, "" for no grade; and the names of the others."""
     found, others = [], []
     for person, (handed, report) in by_person(graded, pick):
@@ -137,13 +137,13 @@ def importable(graded: Iterable[Graded], pick: str) -> tuple[list[tuple[Person, 
     return found, others
 
 
-def gradescope(students: list[tuple[Person, Any]]) -> bytes:
+def gradescope(students: list[tuple[Person, Cell]]) -> bytes:
     """Return the columns that Gradescope matches students by, and the score."""
     rows = [{"Name": one.name, "SID": one.sid, "Email": one.email, "Score": score} for one, score in students]
     return as_csv(rows, ("Name", "SID", "Email", "Score"))
 
 
-def canvas(students: list[tuple[Person, Any]], assignment: str) -> bytes:
+def canvas(students: list[tuple[Person, Cell]], assignment: str) -> bytes:
     """Return the columns of Canvas's own export, and the assignment's score."""
     columns = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment)
     told = [(one.name, one.canvas, one.sid, one.login, one.section, score) for one, score in students]

@@ -9,14 +9,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from assignment import text
 from assignment.classroom import grades, pages, report
+from assignment.classroom.kept import KeptReport
 from assignment.commands.files import replace
 from assignment.judge import checks, score
+from assignment.judge.entries import CheckEntry
 from assignment.submission import UnusableSubmission
 
 PAGE, PSEUDONYMS = "leaderboard.html", "pseudonyms.json"
@@ -95,17 +96,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def timed_checks(of: dict[str, Any]) -> list[dict[str, Any]]:
+def timed_checks(of: KeptReport) -> list[CheckEntry]:
     """Return the checks of speed that have figures; an older grader's do not say which function is timed."""
     return [one for one in score.entries_of(of) if one.get("timings") and one.get("function")]
 
 
-def ratios_of(of: dict[str, Any]) -> dict[str, Ratio]:
+def ratios_of(of: KeptReport) -> dict[str, Ratio]:
     """Return the ratios of a report, by function."""
     found = {}
     for check in timed_checks(of):
         timings = check["timings"]
-        middle, low, high = (_mean(one[key] for one in timings) for key in ("ratio", "low", "high"))
+        middle = _mean(one["ratio"] for one in timings)
+        low, high = _mean(one["low"] for one in timings), _mean(one["high"] for one in timings)
         told = tuple(
             f"{one['case']}: {one['ratio']:.2f} ({one['low']:.2f}–{one['high']:.2f}), {one['us']:,.0f} µs"
             for one in timings
@@ -120,7 +122,7 @@ def _mean(values: Iterable[float]) -> float:
     return statistics.geometric_mean(found) if min(found) > 0 else 0.0
 
 
-def is_right(of: dict[str, Any]) -> bool:
+def is_right(of: KeptReport) -> bool:
     """Return whether all values are right, with nothing open and no points taken away.
 
     What is timed has no points where a value is wrong, and a share of them where it is only slow.
@@ -137,22 +139,22 @@ def is_right(of: dict[str, Any]) -> bool:
     )
 
 
-def has_less(of: dict[str, Any]) -> bool:
+def has_less(of: KeptReport) -> bool:
     """Return whether staff have taken points away from what the checks have earned."""
     earned = [sum(check["score"] for check in one["checks"]) for one in of["problems"]]
     pairs = [(one["score"], own) for one, own in zip(of["problems"], earned, strict=True)]
-    return any(now < own - ROUNDING for now, own in [*pairs, (of["score"], sum(earned))])
+    return any(now < own - ROUNDING for now, own in [*pairs, (grades.points(of), sum(earned))])
 
 
-def by_machine(reports: dict[str, dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+def by_machine(reports: dict[str, KeptReport]) -> dict[str, dict[str, KeptReport]]:
     """Return the reports of each machine: ratios of two machines are not compared."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    found: dict[str, dict[str, KeptReport]] = {}
     for name, one in reports.items():
         found.setdefault(one["device"].removeprefix("cuda: "), {})[name] = one
     return found
 
 
-def columns(reports: Iterable[dict[str, Any]]) -> list[Column]:
+def columns(reports: Iterable[KeptReport]) -> list[Column]:
     """Return the functions that were timed, in the order of the reports."""
     found: dict[str, Column] = {}
     for one in reports:
@@ -163,7 +165,7 @@ def columns(reports: Iterable[dict[str, Any]]) -> list[Column]:
     return list(found.values())
 
 
-def rows(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[LeaderboardRow]:
+def rows(reports: dict[str, KeptReport], names: dict[str, str]) -> list[LeaderboardRow]:
     """Return a row for each submission, those first that are faster over all functions."""
     wanted = [column.function for column in columns(reports.values())]
     found = []

@@ -4,13 +4,15 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from assignment import finding
+from assignment.classroom.kept import KeptReport
 from assignment.finding import Explanation
 from assignment.judge import causes, score
+from assignment.judge.entries import CheckEntry, ProblemEntry
 
-Reports = Mapping[str, dict[str, Any]]  # of the submissions that count, by name
+Reports = Mapping[str, KeptReport]  # of the submissions that count, by name
 
 BINS = 10
 # What is said of a kind of finding without a likely cause.
@@ -76,6 +78,18 @@ class CommonCause:
     who: tuple[str, ...]
 
 
+class ProblemFigures(TypedDict):
+    """How a problem went over the class."""
+
+    name: str
+    title: str
+    most: float
+    mean: float
+    all: int  # how many have all of its points
+    none: int
+    count: int
+
+
 def distribution(reports: Reports) -> list[Bar]:
     """Return how many submissions have how many points, in tenths of those that can be had."""
     scores = [report["score"] for report in reports.values() if report["score"] is not None]
@@ -96,9 +110,9 @@ def figures(values: Iterable[float]) -> dict[str, float]:
     return {"count": len(found), "mean": statistics.fmean(found), "sum": sum(found), **told}
 
 
-def problems(reports: Reports) -> list[dict[str, Any]]:
+def problems(reports: Reports) -> list[ProblemFigures]:
     """Return of each problem its title, points, mean and how many have all of it and none."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[ProblemEntry]] = {}
     for report in reports.values():
         for problem in report["problems"]:
             if problem["gradable"]:
@@ -119,7 +133,7 @@ def problems(reports: Reports) -> list[dict[str, Any]]:
 
 def rates(reports: Reports) -> list[CheckRate]:
     """Return how each check went, in the order of the reports."""
-    found: dict[str, tuple[str, dict[str, Any], Counter[str]]] = {}
+    found: dict[str, tuple[str, CheckEntry, Counter[str]]] = {}
     for report in reports.values():
         for problem in report["problems"]:
             for check in problem["checks"]:
@@ -165,7 +179,7 @@ def others(reports: Reports) -> list[CommonCause]:
     return _commonest(CommonCause(says, "", "", tuple(whose)) for says, whose in who.items())
 
 
-def kind(check: dict[str, Any]) -> str:
+def kind(check: CheckEntry) -> str:
     """Return what is said of a failed check's kind; "" where it is none of the student's."""
     if check["status"] in (score.NEEDS_REVIEW, score.GRADER_ERROR):
         return ""

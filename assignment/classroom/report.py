@@ -14,7 +14,9 @@ from assignment import text
 from assignment.classroom import COMMAND, decisions, evidence, grades, overview, pages, results, review, tables
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
+from assignment.classroom.kept import KeptReport
 from assignment.judge import causes, score
+from assignment.judge.entries import CheckEntry
 from assignment.submission import UnusableSubmission
 
 PAGE, STUDENTS = "report.html", "students"
@@ -37,10 +39,10 @@ class Class:
 
     folder: Path
     form: tables.Form
-    reports: dict[str, dict[str, Any]]
+    reports: dict[str, KeptReport]
     made: list[Decision]
-    shown: dict[str, dict[str, Any]]
-    counted: list[tuple[Handed, dict[str, Any]]]
+    shown: dict[str, KeptReport]
+    counted: list[grades.Graded]
 
 
 def read(folder: Path) -> Class:
@@ -89,7 +91,7 @@ def of_class(found: Class, title: str, price: float | None) -> dict[str, Any]:
         "about": _about([*found.reports.values()]),
         "pick": found.form.pick,
         "rows": [_row(handed, report, found.form) for handed, report in found.counted],
-        "scores": overview.figures(report["score"] for report in graded.values()),
+        "scores": overview.figures(grades.points(report) for report in graded.values()),
         "most": max((report["gradable"] for report in graded.values()), default=0.0),
         "waiting": [finding for finding in findings if finding.decision is None],
         "settled": list(settled),
@@ -109,11 +111,11 @@ def of_class(found: Class, title: str, price: float | None) -> dict[str, Any]:
     }
 
 
-def _machine(report: dict[str, Any]) -> str:
+def _machine(report: KeptReport) -> str:
     return text.line(f"{report['device']}, {report['sandbox']}")
 
 
-def _about(reports: list[dict[str, Any]]) -> str:
+def _about(reports: list[KeptReport]) -> str:
     """Return when, and with what, a class was graded."""
     when = sorted(report["classroom"]["graded"] for report in reports)
     commits = sorted({report["classroom"]["grader"] for report in reports} - {""})
@@ -122,7 +124,7 @@ def _about(reports: list[dict[str, Any]]) -> str:
     return f"{told} with the grader of {', '.join(commits)}" if commits else told
 
 
-def _row(handed: Handed, report: dict[str, Any], form: tables.Form) -> dict[str, Any]:
+def _row(handed: Handed, report: KeptReport, form: tables.Form) -> dict[str, Any]:
     return {
         "name": handed.name,
         "people": people(handed),
@@ -138,7 +140,7 @@ def people(handed: Handed) -> str:
     return text.line(", ".join(one.name for one in handed.people if one.name))
 
 
-def _notes(reports: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+def _notes(reports: dict[str, KeptReport]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, report in reports.items():
         for note in report["notes_to_staff"]:
@@ -146,7 +148,7 @@ def _notes(reports: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
-def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str, Any]:
+def of_student(found: Class, handed: Handed, report: KeptReport) -> dict[str, Any]:
     """Return what a student's page shows: nothing of the class, of the seed, or of the machine's paths."""
     private, seen = _private(found, handed), set[evidence.Excerpt]()
     report = _shown(report, private)
@@ -165,7 +167,7 @@ def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str
         "late": grades.late_days(handed, found.form.due),
         "passed": sum(check["status"] in score.KEEPS_POINTS for check in checks),
         "graded": len(checks),
-        "decided": [grades.told(one) for one in report.get("decided", {}).values()],
+        "decided": [hidden(one.told, private) for one in report.get("decided", {}).values()],
         "causes": [{"says": says, "checks": names} for says, names in likely.items()],
         "problems": [
             {
@@ -182,7 +184,7 @@ def of_student(found: Class, handed: Handed, report: dict[str, Any]) -> dict[str
     }
 
 
-def _likely_causes(report: dict[str, Any]) -> dict[str, list[str]]:
+def _likely_causes(report: KeptReport) -> dict[str, list[str]]:
     """Return each likely cause once, with the checks that it explains; those of one name are one."""
     found: dict[str, list[str]] = {}
     says: dict[str, str] = {}
@@ -193,11 +195,11 @@ def _likely_causes(report: dict[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def _numbers(check: dict[str, Any], likely: dict[str, list[str]]) -> list[int]:
+def _numbers(check: CheckEntry, likely: dict[str, list[str]]) -> list[int]:
     return [i for i, names in enumerate(likely.values(), start=1) if check["name"] in names]
 
 
-def _excerpts(check: dict[str, Any], files: dict[str, str], seen: set[evidence.Excerpt]) -> list[evidence.Excerpt]:
+def _excerpts(check: CheckEntry, files: dict[str, str], seen: set[evidence.Excerpt]) -> list[evidence.Excerpt]:
     """Return the code that a check names which did not pass, where it was not shown before."""
     if check["status"] == score.OK:
         return []

@@ -15,12 +15,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from rich.console import Console
 from rich.text import Text
 
 from assignment.classroom import COMMAND, cpu, scratch
+from assignment.classroom.kept import KeptReport
 from assignment.commands import run as grading
 from assignment.commands.files import replace
 from assignment.judge import score
@@ -43,6 +44,15 @@ class Repetition:
     cpu_s: float
     cpu_then_s: float | None = None  # unknown of a report that no class's grader wrote
     notes: list[str] = field(default_factory=list)
+
+
+class KnownRepetition(TypedDict):
+    """What came of a repetition, under the key of its report."""
+
+    key: str
+    differences: list[str]
+    cpu_s: float
+    cpu_then_s: float | None
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -87,7 +97,7 @@ def _run_sample(options: argparse.Namespace, console: Console) -> int:
     for path in chosen:
         report = _read(path)
         key = report["classroom"]["key"]
-        if known.get(path.stem, {}).get("key") != key:
+        if path.stem not in known or known[path.stem]["key"] != key:
             again = repeated(path.stem, report, _submission_of(report, path, None))
             _tell(again, report, console)
             known[path.stem] = {
@@ -99,7 +109,7 @@ def _run_sample(options: argparse.Namespace, console: Console) -> int:
             replace(folder / DONE, json.dumps(known, indent=1).encode())
     found = [known[path.stem] for path in chosen]
     timed = [one for one in found if one["cpu_then_s"]]
-    alone, together = (sum(one[key] for one in timed) for key in ("cpu_s", "cpu_then_s"))
+    alone, together = sum(one["cpu_s"] for one in timed), sum(one["cpu_then_s"] or 0.0 for one in timed)
     different = sum(bool(one["differences"]) for one in found)
     console.print(f"{len(found)} reports, {len(found) - different} the same alone, {different} different")
     if timed:
@@ -107,17 +117,17 @@ def _run_sample(options: argparse.Namespace, console: Console) -> int:
     return DIFFERENT if different else SAME
 
 
-def _known(folder: Path) -> dict[str, Any]:
+def _known(folder: Path) -> dict[str, KnownRepetition]:
     try:
         return dict(json.loads((folder / DONE).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> KeptReport:
     """Return a report; raises UnusableSubmission."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report: KeptReport = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(report, dict) and ("failed" in report or {"seed", "device", "problems"} <= report.keys()):
             return report
     except (OSError, ValueError) as error:
@@ -125,7 +135,7 @@ def _read(path: Path) -> dict[str, Any]:
     raise UnusableSubmission(f"{path}: expected a report of grade.py --json")
 
 
-def _submission_of(report: dict[str, Any], path: Path, given: Path | None) -> Submission:
+def _submission_of(report: KeptReport, path: Path, given: Path | None) -> Submission:
     """Return the files that a report is of, wherever they are; raises UnusableSubmission."""
     if "failed" in report:
         raise UnusableSubmission(f"{path}: this submission got no grade: {report['failed']}")
@@ -142,7 +152,7 @@ def _submission_of(report: dict[str, Any], path: Path, given: Path | None) -> Su
     raise UnusableSubmission(f"{path}: the submission {wanted[:12]}… is not in {looked}; give it with --submission")
 
 
-def repeated(name: str, report: dict[str, Any], submission: Submission) -> Repetition:
+def repeated(name: str, report: KeptReport, submission: Submission) -> Repetition:
     """Grade a submission in a process of its own, as its report says."""
     notes = differing_versions(report)
     with _grader_of(report, notes) as root, scratch.folder(FOLDER) as folder:
@@ -165,7 +175,7 @@ def repeated(name: str, report: dict[str, Any], submission: Submission) -> Repet
         return Repetition(name, differences(report, _read(to)), cpu_s, report.get("cpu_s"), notes)
 
 
-def explained(report: dict[str, Any], submission: Submission, check: str) -> str:
+def explained(report: KeptReport, submission: Submission, check: str) -> str:
     """Return what `grade.py --explain` says of a check under a report's seed."""
     with _grader_of(report, []) as root, scratch.folder(FOLDER) as folder:
         command = _command(report, submission, root, folder)
@@ -184,7 +194,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return os.environ | {"TMPDIR": str(folder)}
 
 
-def _command(report: dict[str, Any], submission: Submission, root: Path, folder: Path) -> list[str]:
+def _command(report: KeptReport, submission: Submission, root: Path, folder: Path) -> list[str]:
     """Return the command of a grade, up to where its report goes."""
     archive = folder / "submission.zip"
     archive.write_bytes(pack(submission))
@@ -194,11 +204,11 @@ def _command(report: dict[str, Any], submission: Submission, root: Path, folder:
     return [*command, "--jobs", str(report.get("jobs") or 1), "--only", *_checks(report)]
 
 
-def _checks(report: dict[str, Any]) -> list[str]:
+def _checks(report: KeptReport) -> list[str]:
     return [entry["name"] for entry in score.entries_of(report) if "::" in entry["name"]]
 
 
-def differing_versions(report: dict[str, Any]) -> list[str]:
+def differing_versions(report: KeptReport) -> list[str]:
     """Return what is of another version here than it was then, a sentence each; the grader apart."""
     here = grading.versions()
     then = {name: version for name, version in report["versions"].items() if name != "grader"}
@@ -212,7 +222,7 @@ def differing_versions(report: dict[str, Any]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _grader_of(report: dict[str, Any], notes: list[str]) -> Iterator[Path]:
+def _grader_of(report: KeptReport, notes: list[str]) -> Iterator[Path]:
     """Give the checkout of a report's grader: this one, or its commit in a folder that goes again."""
     then = report["versions"].get("grader")
     commit = report.get("classroom", {}).get("grader", "")
@@ -240,7 +250,7 @@ def _git(*command: str) -> None:
         raise UnusableSubmission(f"git {' '.join(command)}: {done.stderr.strip()[:300]}")
 
 
-def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def differences(then: KeptReport, now: KeptReport) -> list[str]:
     """Return what two reports say differently of the checks of the first, a sentence each."""
     entries = {entry["name"]: entry for entry in score.entries_of(now)}
     found = []
@@ -259,11 +269,11 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return found
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return repr(value) if len(repr(value)) <= MAX_SHOWN else f"{repr(value)[:MAX_SHOWN]}…"
 
 
-def _tell(again: Repetition, report: dict[str, Any], console: Console) -> None:
+def _tell(again: Repetition, report: KeptReport, console: Console) -> None:
     n_checks = len(_checks(report))
     said = "different" if again.differences else f"the same in {n_checks} checks, {report['score']:g} points"
     then = "" if again.cpu_then_s is None else f", {again.cpu_then_s:.0f} s in the class"

@@ -17,10 +17,10 @@ import subprocess
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from assignment.classroom import COMMAND
 from assignment.classroom.handed_in import Handed, Person
+from assignment.classroom.kept import GradingEntry, HandedEntry, KeptReport
 from assignment.commands.files import replace
 from assignment.compiling import rules
 from assignment.judge import streams
@@ -119,13 +119,14 @@ class Results:
     def _report(self, handed: Handed) -> Path:
         return self.folder / "reports" / f"{handed.name}.json"
 
-    def of(self, handed: Handed) -> dict[str, Any] | None:
+    def of(self, handed: Handed) -> KeptReport | None:
         """Return the report of a submission; None where there is none that can be read."""
         try:
-            found = json.loads(self._report(handed).read_text(encoding="utf-8"))
+            found: KeptReport = json.loads(self._report(handed).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) and isinstance(found.get("classroom"), dict) else None
+        is_kept = isinstance(found, dict) and isinstance(found.get("classroom"), dict)
+        return found if is_kept else None
 
     def is_done(self, handed: Handed, of: str) -> bool:
         """Return whether a submission has a report under this key."""
@@ -136,12 +137,12 @@ class Results:
         self,
         handed: Handed,
         of: str,
-        report: dict[str, Any],
+        report: KeptReport,
         log: str,
         submission: Submission | None = None,
     ) -> None:
         """Write the report of a submission, after its log and its files."""
-        about = {
+        about: GradingEntry = {
             "key": of,
             **as_data(handed),
             "sha256": submission.sha256 if submission else "",
@@ -155,7 +156,7 @@ class Results:
         replace(self._report(handed), json.dumps({**report, "classroom": about}, indent=1).encode())
 
 
-def as_data(handed: Handed) -> dict[str, Any]:
+def as_data(handed: Handed) -> HandedEntry:
     """Return who handed in what, as plain data."""
     return {
         "student": handed.student,
@@ -167,7 +168,7 @@ def as_data(handed: Handed) -> dict[str, Any]:
     }
 
 
-def from_data(data: dict[str, Any]) -> Handed:
+def from_data(data: HandedEntry) -> Handed:
     """Return what as_data was made of, to be read no more; raises KeyError, TypeError, ValueError."""
     when = data["submitted"]
     return Handed(
@@ -180,11 +181,11 @@ def from_data(data: dict[str, Any]) -> Handed:
     )
 
 
-def waiting() -> dict[str, Any]:
+def waiting() -> KeptReport:
     """Return what stands for the report of a submission that has not been graded yet."""
     return {**failed("not graded yet: `grade` was interrupted; give the same command again"), "waiting": True}
 
 
-def failed(message: str) -> dict[str, Any]:
+def failed(message: str) -> KeptReport:
     """Return the report of a submission that got no grade, shaped as others are."""
     return {"score": None, "max_score": None, "problems": [], "practice": [], "failed": message}

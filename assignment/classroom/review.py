@@ -3,7 +3,6 @@
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -11,6 +10,7 @@ from rich.text import Text
 from assignment import text
 from assignment.classroom import COMMAND, decisions, evidence, grades, results, tables
 from assignment.classroom.evidence import Evidence, Excerpt
+from assignment.classroom.kept import KeptReport
 from assignment.submission import UnusableSubmission
 
 SETTLED, OPEN = 0, 1
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return OPEN if waiting else SETTLED
 
 
-def _decide(options: argparse.Namespace, reports: dict[str, dict[str, Any]]) -> decisions.Decision:
+def _decide(options: argparse.Namespace, reports: dict[str, KeptReport]) -> decisions.Decision:
     """Keep the decision; raises UnusableSubmission."""
     name, problem, points = options.decide
     if name not in reports:

@@ -8,11 +8,11 @@ import datetime
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assignment.classroom import COMMAND, decisions, grades, results
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
+from assignment.classroom.kept import KeptReport
 from assignment.commands.files import replace
 from assignment.submission import UnusableSubmission
 
@@ -69,14 +69,14 @@ def names(folder: Path) -> set[str] | None:
         return None
 
 
-def reports(folder: Path, form: Form) -> dict[str, dict[str, Any]]:
+def reports(folder: Path, form: Form) -> dict[str, KeptReport]:
     """Return the reports of the class by the submission's name, as they were graded."""
     kept = results.Results(folder, results.known(folder))
     found = ((one.name, kept.of(one)) for one in form.handed if one.name not in form.waiting)
     return {name: report for name, report in found if report is not None}
 
 
-def decided(reports: dict[str, dict[str, Any]], made: list[Decision]) -> dict[str, dict[str, Any]]:
+def decided(reports: dict[str, KeptReport], made: list[Decision]) -> dict[str, KeptReport]:
     """Return the reports with what was decided."""
     about = {name: decisions.about(made, name, report) for name, report in reports.items()}
     return {name: decisions.applied(report, about[name]) for name, report in reports.items()}

@@ -13,16 +13,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from assignment import plugin
 from assignment.classroom import batch, cpu, memory
+from assignment.classroom.kept import GraderAnswer
 from assignment.commands import cli, report, run
 from assignment.commands.collector import Judge
 from assignment.judge import checks, practice
@@ -44,7 +45,7 @@ class Serve:
         if report.failed:
             self.problems.append(report.longreprtext)
 
-    def pytest_internalerror(self, excrepr: Any) -> None:
+    def pytest_internalerror(self, excrepr: object) -> None:
         self.problems.append(str(excrepr))
 
     @pytest.hookimpl(tryfirst=True)
@@ -56,11 +57,11 @@ class Serve:
             self._say(self._graded(Path(job["name"]), Submission(files), session.items))
         return True
 
-    def _say(self, what: dict[str, Any]) -> None:
+    def _say(self, what: Mapping[str, object]) -> None:
         self._out.write(json.dumps(what) + "\n")
         self._out.flush()
 
-    def _graded(self, name: Path, submission: Submission, items: Sequence[pytest.Item]) -> dict[str, Any]:
+    def _graded(self, name: Path, submission: Submission, items: Sequence[pytest.Item]) -> GraderAnswer:
         """Return the report on a submission, and what is printed of it."""
         start = time.monotonic()
         options = argparse.Namespace(**{**vars(self._options), "path": name})
@@ -82,8 +83,8 @@ class Serve:
         data, _ = run.reported(options, options.only, judge, self._pool, start)
         run.show(options, data, self._pool, console)
         before, self._spent_s = self._spent_s, cpu.tree_s(os.getpid())
-        data["cpu_s"] = round(self._spent_s - before, 1)  # the first one's with what loads for all
-        return {"report": data, "log": log.getvalue()}
+        cpu_s = round(self._spent_s - before, 1)  # the first one's with what loads for all
+        return {"report": {**data, "cpu_s": cpu_s}, "log": log.getvalue()}
 
 
 def end_with_parent() -> None:

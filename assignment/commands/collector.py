@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from assignment import plugin
 from assignment.commands import report
 from assignment.judge import case, checks, score
+from assignment.judge.entries import CheckEntry
 
 NARROW = 100  # columns: on a narrower terminal the checks that pass are counted
 
@@ -24,8 +24,8 @@ class Judge:
         self._expected: dict[str, int] = defaultdict(int)
         self._cases: dict[str, list[case.Case]] = defaultdict(list)
         self._heard: Counter[str] = Counter()  # verdicts, by problem
-        self._to_do: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        self._passed: dict[str, list[dict[str, Any]]] = defaultdict(list)  # where they are but counted
+        self._to_do: dict[str, list[CheckEntry]] = defaultdict(list)
+        self._passed: dict[str, list[CheckEntry]] = defaultdict(list)  # where they are but counted
         self._is_narrow = console.is_terminal and console.width < NARROW
         self._progress = Progress(
             TextColumn("  grading"),
@@ -57,7 +57,7 @@ class Judge:
         if report.failed:
             self.problems.append(f"{report.nodeid}: {report.longreprtext}")
 
-    def pytest_internalerror(self, excrepr: Any) -> bool:
+    def pytest_internalerror(self, excrepr: object) -> bool:
         self.problems.append(str(excrepr))
         return True  # pytest need not print it
 
@@ -80,7 +80,7 @@ class Judge:
             self.import_error = said
             report.print_import_error(self._progress.console, said)
 
-    def hear(self, entry: dict[str, Any]) -> None:
+    def hear(self, entry: CheckEntry) -> None:
         """Print the verdict of a completed check; those of checks that are to do come together, when all are known."""
         problem = self._checks[entry["name"]].problem
         self._heard[problem] += 1
@@ -97,10 +97,10 @@ class Judge:
     def _print_passed(self, problem: str) -> None:
         """Print how many checks of a problem are right, and what they earn."""
         if entries := self._passed.pop(problem, []):
-            earned, whole = (sum(entry[key] for entry in entries) for key in ("score", "max_score"))
+            earned, whole = sum(entry["score"] for entry in entries), sum(entry["max_score"] for entry in entries)
             count = f"{len(entries)} check{'s' if len(entries) > 1 else ''}"
-            line = {**entries[0], "score": earned, "max_score": whole, "claim": f"{problem}: {count}"}
-            self._progress.console.print(report.verdict_line({**line, "measured": ()}))
+            line: CheckEntry = {**entries[0], "score": earned, "max_score": whole, "measured": []}
+            self._progress.console.print(report.verdict_line({**line, "claim": f"{problem}: {count}"}))
 
     def _print_to_do(self, problem: str) -> None:
         """Print the checks of a problem that are to do, in one line if these are all that have a verdict."""

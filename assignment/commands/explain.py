@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -14,6 +13,7 @@ from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
 from assignment.judge import checks, score, where
 from assignment.judge.case import Case
+from assignment.judge.entries import CheckEntry
 from assignment.judge.pool import Pool
 from assignment.submission import UnusableSubmission
 
@@ -48,7 +48,7 @@ def listed(names: list[str]) -> str:
 class Quiet(Judge):
     """Keeps its verdict to itself."""
 
-    def hear(self, entry: dict[str, Any]) -> None:
+    def hear(self, entry: CheckEntry) -> None:
         """Do nothing: the case is told at length afterwards."""
 
 
@@ -90,7 +90,7 @@ def show_check(console: Console, check: checks.Check, citation: str) -> None:
     console.print()
 
 
-def show_result(console: Console, result: score.CheckResult, entry: dict[str, Any]) -> None:
+def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) -> None:
     """Print the verdict, every case that failed, and what to do next."""
     style = report.STYLES[result.status]
     counts = f"{entry['passed']} of {counted(entry['cases'], 'case')} right" if result.status != score.TO_DO else ""
@@ -101,7 +101,7 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
         console.print(Text(text.line(f"  printed in [{case.name}], which is right:")))
         report.print_block(console, "\n".join(case.printed))
     report.print_notes(console, [{**entry, "status": score.OK, "notes": unsaid(entry)}])
-    report.print_hint(console, entry)
+    report.print_hint(console, entry["hint"])
     if result.worst and result.worst.steps:
         console.print(Text(text.line(f"  what host code did in the last call of [{result.worst.name}]:")))
         report.print_block(console, "\n".join(result.worst.steps))
@@ -109,7 +109,7 @@ def show_result(console: Console, result: score.CheckResult, entry: dict[str, An
     report.print_commands(console, entry)
 
 
-def unsaid(entry: dict[str, Any]) -> list[str]:
+def unsaid(entry: CheckEntry) -> list[str]:
     """Return the remarks of a check that its message does not have."""
     return [note for note in entry["notes"] if note.partition("\n")[0] not in entry["message"]]
 
@@ -130,7 +130,7 @@ def show_picture(console: Console, result: score.CheckResult, file: Path) -> Non
 def show_cases(console: Console, result: score.CheckResult) -> None:
     """Print the cases that failed, the one that the report shows first; those with one cause together."""
     lost = [case for case in result.cases if case.status != score.OK]
-    told: dict[Any, str] = {}
+    told: dict[Hashable, str] = {}
     for case in sorted(lost, key=lambda case: case is not result.worst):
         first = told.setdefault(alike(case), case.name)
         if first != case.name and case.status != score.TO_DO:

@@ -3,21 +3,26 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from assignment.judge.entries import CheckEntry, KernelEntry, MovedEntry, SpeedEntry
 
 WIDTH, HEIGHT = 480, 240  # units of the roofline
 DECADES = 3  # of performance, below the GPU's most
 
-Entry = dict[str, Any]
+
+class MovedTimes(MovedEntry):
+    """What was moved, as a multiple of the least."""
+
+    times: float
 
 
-def moved(entries: Iterable[Entry]) -> list[Entry]:
+def moved(entries: Iterable[CheckEntry]) -> list[MovedTimes]:
     """Return what calls move of each tensor, as a multiple of the least."""
     listed = [one for check in entries for one in check.get("moved", ()) if one["least"]]
     return [{**one, "times": one["bytes"] / one["least"]} for one in listed]
 
 
-def compiled(entries: Iterable[Entry]) -> list[Entry]:
+def compiled(entries: Iterable[CheckEntry]) -> list[KernelEntry]:
     """Return the figures of all kernels, each kernel's together, by its constants."""
     found = [one for check in entries for one in check.get("compiled", ())]
     order = {kernel: i for i, kernel in enumerate(dict.fromkeys(one["kernel"] for one in found))}
@@ -31,7 +36,7 @@ class Point:
     x: float
     y: float
     name: str
-    timing: Entry
+    timing: SpeedEntry
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Roofline:
     height: int = HEIGHT
 
 
-def roofline(entries: Iterable[Entry]) -> Roofline | None:
+def roofline(entries: Iterable[CheckEntry]) -> Roofline | None:
     """Return the picture of what was timed; None where nothing was, or not its work.
 
     A function without a product of matrices counts an operation for every byte that it has to move.
@@ -52,7 +57,8 @@ def roofline(entries: Iterable[Entry]) -> Roofline | None:
     timed = [(check, one) for check in entries for one in check.get("timings", ()) if one.get("gpu_bytes_per_s")]
     if not timed:
         return None
-    bytes_per_s, most = (max(one[key] for _, one in timed) for key in ("gpu_bytes_per_s", "gpu_operations_per_s"))
+    bytes_per_s = max(one["gpu_bytes_per_s"] for _, one in timed)
+    most = max(one["gpu_operations_per_s"] for _, one in timed)
     knee = most / bytes_per_s
     low, high = knee / 10**DECADES, knee * 10
 

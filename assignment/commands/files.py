@@ -6,23 +6,23 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from assignment import text
 from assignment.commands import markdown, progress
 from assignment.commands.report import short
 from assignment.judge import score
+from assignment.judge.entries import Report
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def write(options: argparse.Namespace, data: dict[str, Any], sources: Mapping[str, str] = NOTHING) -> list[str]:
+def write(options: argparse.Namespace, data: Report, sources: Mapping[str, str] = NOTHING) -> list[str]:
     """Write the files that were asked for; returns what could not be written, and why.
 
     sources: the submission's, for a page that shows the lines around those that a message names.
     """
 
-    def as_page(report: dict[str, Any]) -> bytes:
+    def as_page(report: Report) -> bytes:
         from assignment.commands import page  # loads jinja2
 
         return page.of_report(report, sources, progress.scores(options.path, report), options.watch)
@@ -57,15 +57,15 @@ def replace(path: Path, content: bytes) -> None:
         raise
 
 
-def as_json(report: dict[str, Any]) -> bytes:
+def as_json(report: Report) -> bytes:
     return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
 
-def as_markdown(report: dict[str, Any]) -> bytes:
+def as_markdown(report: Report) -> bytes:
     return markdown.page(report).encode()
 
 
-def junit(report: dict[str, Any]) -> bytes:
+def junit(report: Report) -> bytes:
     """Return the report as the JUnit XML that continuous-integration servers read: one test case a check."""
     suites = ElementTree.Element("testsuites", name="cs336_kernels")
     for problem in (*report["problems"], *report["practice"]):

@@ -16,13 +16,14 @@ from typing import Any
 
 from assignment.commands import markdown, report
 from assignment.judge import score
+from assignment.judge.entries import Report
 
 HUNDREDTHS = 100  # of a point: Classroom 50 takes whole numbers
 MAX_SAID = 4_000  # characters of what grade.py has printed
 NO_REPORT = "There is no grade"
 
 
-def tests(data: dict[str, Any]) -> list[dict[str, Any]]:
+def tests(data: Report) -> list[dict[str, Any]]:
     """Return the problems that could be graded, with their points, and a remark on each."""
     on_gpu = data["device"] != "cpu-simulated"
     graded = (problem for problem in data["problems"] if problem["gradable"])
@@ -38,7 +39,7 @@ def tests(data: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def for_reporter(data: dict[str, Any]) -> dict[str, Any]:
+def for_reporter(data: Report) -> dict[str, Any]:
     """Return what GitHub Classroom's reporter reads: a test for each problem, with points."""
     found = tests(data)
     broken = data["grader_failures"] or any(e["status"] == score.GRADER_ERROR for e in score.entries_of(data))
@@ -62,7 +63,7 @@ def for_reporter(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def for_classroom50(data: dict[str, Any], told: Mapping[str, str]) -> dict[str, Any]:
+def for_classroom50(data: Report, told: Mapping[str, str]) -> dict[str, Any]:
     """Return Classroom 50's result.json, in hundredths of a point; `told` is the environment of its runner."""
     repository = f"{told.get('GITHUB_SERVER_URL', 'https://github.com')}/{told.get('GITHUB_REPOSITORY', '')}"
     commit = told.get("COMMIT_URL") or f"{repository}/commit/{told.get('GITHUB_SHA', '')}"

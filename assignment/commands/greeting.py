@@ -1,11 +1,10 @@
 """What a student reads after the first run of all, when nothing is written yet."""
 
-from typing import Any
-
 from assignment.judge import checks, score, where
+from assignment.judge.entries import Report
 
 
-def lines(report: dict[str, Any]) -> list[str]:
+def lines(report: Report) -> list[str]:
     """Return a greeting that leads to the first kernel, which is practice; nothing where somebody has begun."""
     statuses = {check["status"] for problem in report["problems"] for check in problem["checks"]}
     if report["practice"] or score.TO_DO not in statuses or statuses - {score.TO_DO, score.NOT_GRADED}:

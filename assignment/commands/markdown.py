@@ -5,18 +5,18 @@ What a submission may have written stands in code, which no Markdown is read in:
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from assignment import text
 from assignment.commands import report as screen
 from assignment.judge import causes, score
+from assignment.judge.entries import CheckEntry, ProblemEntry, Report
 
 MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|~&$@])")
 MAX_NOTES = screen.MAX_NOTES
 MAX_BYTES = 900_000  # of failures: GitHub takes 1 MiB for the summary of a step
 
 
-def page(report: dict[str, Any]) -> str:
+def page(report: Report) -> str:
     """Return the whole report: the total, points by problem, every cause of failure once, all checks."""
     groups = causes.grouped(score.entries_of(report))
     lines = [f"# {plain(screen.total(report))}", "", *summary(report), *_remarks(report), *_failures(groups)]
@@ -27,7 +27,7 @@ def page(report: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *_origin(report)]) + "\n"
 
 
-def summary(report: dict[str, Any]) -> list[str]:
+def summary(report: Report) -> list[str]:
     """Return a table of points by problem."""
     on_gpu = report["device"] != "cpu-simulated"
     lines = ["| problem | points | |", "|---|---:|---|"]
@@ -38,18 +38,18 @@ def summary(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def check(entry: dict[str, Any]) -> list[str]:
+def check(entry: CheckEntry) -> list[str]:
     """Return what is told of one check that has failed: its claim, its case, the likely cause, how to run it again."""
     lines = [plain(entry["claim"]), "", *block(screen.short(entry["message"]))]
     if entry["hint"]:
         lines += ["", "Likely cause:", "", *block(screen.wrapped(entry["hint"]))]
-    for name, key in (("Again", "rerun"), ("In a debugger", "debug")):
-        if entry.get(key):
-            lines += ["", f"{name}:", "", *block(entry[key], "sh")]
+    for name, command in (("Again", entry.get("rerun")), ("In a debugger", entry.get("debug"))):
+        if command:
+            lines += ["", f"{name}:", "", *block(command, "sh")]
     return lines
 
 
-def _failures(groups: list[list[dict[str, Any]]]) -> list[str]:
+def _failures(groups: list[list[CheckEntry]]) -> list[str]:
     lines: list[str] = []
     for number, (first, *others) in enumerate(groups):
         said = ["", f"## {plain(first['status'])}: {code(first['name'])}", "", *check(first)]
@@ -62,7 +62,7 @@ def _failures(groups: list[list[dict[str, Any]]]) -> list[str]:
     return lines
 
 
-def _remarks(report: dict[str, Any]) -> list[str]:
+def _remarks(report: Report) -> list[str]:
     """Return what is told beside the points: an import that failed, warnings, notes to staff."""
     entries = score.entries_of(report)
     notes = dict.fromkeys(note for entry in entries if entry["status"] == score.OK for note in entry.get("notes", ()))
@@ -73,7 +73,7 @@ def _remarks(report: dict[str, Any]) -> list[str]:
     return [line for title, said in told for line in ("", f"{title}:", "", *block(screen.short(said)))]
 
 
-def _checks(entries: Iterable[dict[str, Any]]) -> list[str]:
+def _checks(entries: Iterable[CheckEntry]) -> list[str]:
     lines = ["| status | points | cases | check |", "|---|---:|---:|---|"]
     for entry in entries:
         told = [plain(entry["claim"]), *(code(str(measured)) for measured in entry.get("measured", ()))]
@@ -82,7 +82,7 @@ def _checks(entries: Iterable[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _origin(report: dict[str, Any]) -> list[str]:
+def _origin(report: Report) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     facts = {
         "seed": report["seed"],
@@ -95,7 +95,7 @@ def _origin(report: dict[str, Any]) -> list[str]:
     return [f"- {name}: {code(str(fact))}" for name, fact in facts.items()]
 
 
-def fraction(entry: dict[str, Any]) -> str:
+def fraction(entry: CheckEntry | ProblemEntry) -> str:
     """Return the points of a problem or a check, "3/4"."""
     return f"{screen.points(entry['score'])}/{screen.points(entry['max_score'])}"
 

@@ -2,7 +2,6 @@
 
 import argparse
 import multiprocessing
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,6 +12,7 @@ from assignment.commands import report, run
 from assignment.commands.collector import Judge
 from assignment.judge import score, where
 from assignment.judge.checks import Check
+from assignment.judge.entries import CheckEntry
 from assignment.judge.pool import Pool
 
 NOWHERE = -1
@@ -38,13 +38,13 @@ class First(Judge):
     def __init__(self, selected: list[Check], console: Console, command: str) -> None:
         super().__init__(selected, console, command)
         self._selected = selected
-        self.entries: dict[str, dict[str, Any]] = {}  # of the checks that are complete
+        self.entries: dict[str, CheckEntry] = {}  # of the checks that are complete
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         super().pytest_collection_finish(session)
         self._session = session
 
-    def hear(self, entry: dict[str, Any]) -> None:
+    def hear(self, entry: CheckEntry) -> None:
         self.entries[entry["name"]] = entry
         if self.unfinished():
             self.has_enough = True
@@ -100,7 +100,7 @@ class Following:
         return run.BROKEN if result.status == score.GRADER_ERROR else run.GRADED
 
 
-def show(console: Console, judge: First, order: list[Check], check: Check, entry: dict[str, Any]) -> None:
+def show(console: Console, judge: First, order: list[Check], check: Check, entry: CheckEntry) -> None:
     """Print what is wrong with the check, or to do."""
     before = order[: order.index(check)]
     if before and all(judge.is_finished(other) for other in before):
@@ -111,7 +111,7 @@ def show(console: Console, judge: First, order: list[Check], check: Check, entry
         report.print_failures(console, [entry], judge.import_error)
 
 
-def show_todo(console: Console, entry: dict[str, Any], place: where.Place) -> None:
+def show_todo(console: Console, entry: CheckEntry, place: where.Place) -> None:
     console.print(Text(f"{entry['name']}: to do, for {counted(entry['max_score'], 'point')}", "yellow"))
     console.print(Text(f"  {entry['claim']}"))
     message = report.short(entry["message"])

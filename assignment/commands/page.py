@@ -12,6 +12,7 @@ from assignment.commands import figures, handout, picture
 from assignment.commands import report as screen
 from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.judge import causes, score
+from assignment.judge.entries import CheckEntry, MapEntry, ProblemEntry, Report
 from assignment.pages import Pages
 
 REFRESH_S = 2  # of a page that --watch keeps
@@ -21,7 +22,7 @@ CHART_HEIGHT, CHART_STEP = 60, 12  # units: of the scores so far
 _pages = Pages(Path(__file__).parent / "templates")
 
 
-def of_report(report: dict[str, Any], sources: Mapping[str, str], scores: Sequence[float], is_watched: bool) -> bytes:
+def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float], is_watched: bool) -> bytes:
     """Return the page.
 
     Args:
@@ -52,20 +53,20 @@ def of_report(report: dict[str, Any], sources: Mapping[str, str], scores: Sequen
     )
 
 
-def _is_on_gpu(report: dict[str, Any]) -> bool:
+def _is_on_gpu(report: Report) -> bool:
     return report["device"] != "cpu-simulated"
 
 
-def _problems(report: dict[str, Any]) -> list[dict[str, Any]]:
+def _problems(report: Report) -> list[ProblemEntry]:
     return [*report["problems"], *report["practice"]]
 
 
-def _notes(entries: list[dict[str, Any]]) -> list[str]:
+def _notes(entries: list[CheckEntry]) -> list[str]:
     """Return what was remarked on checks that pass, each remark once."""
     return list(dict.fromkeys(note for one in entries if one["status"] == score.OK for note in one.get("notes", ())))
 
 
-def _lost(group: list[dict[str, Any]], sources: Mapping[str, str], seen: set[Excerpt]) -> dict[str, Any]:
+def _lost(group: list[CheckEntry], sources: Mapping[str, str], seen: set[Excerpt]) -> dict[str, Any]:
     """Return what the page shows of checks that failed for one cause: the first in full, the others by name."""
     first, *others = group
     found = [one for one in excerpts(first["message"], dict(sources)) if one not in seen]
@@ -122,7 +123,7 @@ class Drawn:
     legend: list[tuple[int, str]]
 
 
-def map_of(found: dict[str, Any]) -> Drawn:
+def map_of(found: MapEntry) -> Drawn:
     """Return the picture of a check's `map`."""
     tiles = picture.TileMap(**found)
     levels = picture.levels(tiles)

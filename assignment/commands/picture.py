@@ -1,8 +1,12 @@
 """Where a result is wrong and by how much, as a picture: one cell for each tile of its rows and columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.colors import ListedColormap
 
 SIGNS = ".+#N"  # of a map's cells: right, partly wrong, wrong, NaN
 NOT_A_NUMBER = "N"
@@ -25,10 +29,10 @@ class TileMap:
 
     name: str  # "o[1, 0]"
     case: str  # "77 queries, 77 keys, d 64, causal, bfloat16"
-    shape: tuple[int, int]  # of the matrix; a vector is a row
-    tile: tuple[int, int]
-    cells: tuple[str, ...]  # a string for each row of tiles, a character of SIGNS for each tile
-    over: tuple[tuple[float, ...], ...]  # likewise, the largest error in each tile, in its bounds
+    shape: Sequence[int]  # of the matrix; a vector is a row
+    tile: Sequence[int]
+    cells: Sequence[str]  # a string for each row of tiles, a character of SIGNS for each tile
+    over: Sequence[Sequence[float]]  # likewise, the largest error in each tile, in its bounds
 
 
 def draw(tiles: TileMap, file: Path) -> None:
@@ -76,7 +80,7 @@ def level(cell: str, error: float) -> int:
     return len(LEVELS) - 1 if cell == NOT_A_NUMBER else sum(error > most for most in REACH)
 
 
-def colour_map(colours: list[str]) -> Any:
+def colour_map(colours: list[str]) -> "ListedColormap":
     from matplotlib.colors import ListedColormap
 
     return ListedColormap(colours)

@@ -7,10 +7,10 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assignment.compiling import cache
 from assignment.judge import score
+from assignment.judge.entries import Report
 
 KIND = "progress"
 MAX_NAMED = 5
@@ -26,7 +26,7 @@ class Kept:
     scores: tuple[float, ...] = ()  # of the last runs
 
 
-def lines(path: Path, report: dict[str, Any]) -> list[str]:
+def lines(path: Path, report: Report) -> list[str]:
     """Return how a full grade compares with those before it, which it then joins."""
     name = key(path, report)
     before, now = recall(name), good(report)
@@ -36,13 +36,13 @@ def lines(path: Path, report: dict[str, Any]) -> list[str]:
     return compare(before, report) if before else []
 
 
-def scores(path: Path, report: dict[str, Any]) -> list[float]:
+def scores(path: Path, report: Report) -> list[float]:
     """Return the scores of earlier full grades of a folder, and this one's."""
     before = recall(key(path, report))
     return [*(before.scores if before else ()), report["score"]]
 
 
-def compare(before: Kept, report: dict[str, Any]) -> list[str]:
+def compare(before: Kept, report: Report) -> list[str]:
     now = good(report)
     passed = [check for check, is_good in now.items() if is_good and before.good.get(check) is False]
     broken = [check for check, is_good in now.items() if not is_good and before.good.get(check) is True]
@@ -60,13 +60,13 @@ def _listed(what: str, names: list[str]) -> list[str]:
     return [f"{what} since the last full run: {', '.join(names[:MAX_NAMED])}{more}"] if names else []
 
 
-def good(report: dict[str, Any]) -> dict[str, bool]:
+def good(report: Report) -> dict[str, bool]:
     """Return, for each check that was graded, whether it keeps its points."""
     checks = [check for problem in report["problems"] for check in problem["checks"]]
     return {c["name"]: c["status"] in score.KEEPS_POINTS for c in checks if c["status"] != score.NOT_GRADED}
 
 
-def key(path: Path, report: dict[str, Any]) -> str:
+def key(path: Path, report: Report) -> str:
     """Return the key of a folder, and of what can be graded on the device."""
     text = os.fsencode(path.resolve()) + f"\0{report['gradable']:g}".encode()
     return hashlib.sha256(text).hexdigest()

@@ -4,7 +4,6 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +12,7 @@ from rich.text import Text
 from assignment import finding, text
 from assignment.commands import handout
 from assignment.judge import causes, checks, score
+from assignment.judge.entries import CheckEntry, ProblemEntry, Report
 from tests import operators
 
 STYLES = {
@@ -64,7 +64,7 @@ def print_import_error(console: Console, said: str) -> None:
     console.print()
 
 
-def verdict_line(check: dict[str, Any]) -> Text:
+def verdict_line(check: CheckEntry) -> Text:
     """Return a check's line: "FAIL   0/3   rmsnorm_forward returns …   (2 of 3 cases)"."""
     line = Text()
     line.append(f"  {check['status']:<12}", STYLES[check["status"]])
@@ -89,7 +89,7 @@ def claim_lines(claim: str, indent: int) -> list[str]:
     return textwrap.wrap(claim, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False) or [""]
 
 
-def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_error: str = "") -> None:
+def print_failures(console: Console, checks: Iterable[CheckEntry], import_error: str = "") -> None:
     """Print every cause once: the claim of the first check that fails for it, its case, the command, and the rest.
 
     import_error: what was told above of files that cannot be imported.
@@ -102,11 +102,11 @@ def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_er
         console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
         if is_brief:
             print_block(console, brief(first["message"]))
-            print_hint(console, {"hint": cut(first["hint"], WIDTH)})
+            print_hint(console, cut(first["hint"], WIDTH))
         else:
             console.print(Text("\n".join(claim_lines(first["claim"], 2))))
             print_block(console, short(first["message"]))
-            print_hint(console, first)
+            print_hint(console, first["hint"])
         if others:
             print_others(console, others)
     if len(groups) == 1:
@@ -115,7 +115,7 @@ def print_failures(console: Console, checks: Iterable[dict[str, Any]], import_er
         print_commands_once(console, groups[0][0])
 
 
-def untold(group: list[dict[str, Any]], import_error: str) -> list[dict[str, Any]]:
+def untold(group: list[CheckEntry], import_error: str) -> list[CheckEntry]:
     """Return a group of failed checks, without the text of an import error that was told already."""
     first, *others = group
     said = first["findings"][0]["says"] if causes.kind(first) == finding.NOT_IMPORTED else ""
@@ -130,7 +130,7 @@ def brief(message: str) -> str:
     return text.clean("\n".join((said or call).splitlines()[:BRIEF_LINES]), BRIEF_LINES, WIDTH)
 
 
-def print_others(console: Console, others: list[dict[str, Any]]) -> None:
+def print_others(console: Console, others: list[CheckEntry]) -> None:
     """Print which checks fail for the cause that was told."""
     count = "1 check more" if len(others) == 1 else f"{len(others)} checks more"
     names = ", ".join(check["name"].partition("::")[2] for check in others)
@@ -138,7 +138,7 @@ def print_others(console: Console, others: list[dict[str, Any]]) -> None:
     console.print(Text(f"  {count}, as it seems for the same cause:\n{textwrap.indent(told, '    ')}"))
 
 
-def print_commands_once(console: Console, check: dict[str, Any]) -> None:
+def print_commands_once(console: Console, check: CheckEntry) -> None:
     """Print how to look into any of several checks."""
     again = check.get("rerun", "").removesuffix(check["name"])
     if again:
@@ -149,9 +149,9 @@ def print_commands_once(console: Console, check: dict[str, Any]) -> None:
         )
 
 
-def print_hint(console: Console, check: dict[str, Any]) -> None:
-    if check["hint"]:
-        print_block(console, wrapped(check["hint"]), "  likely cause: ", "yellow")
+def print_hint(console: Console, hint: str) -> None:
+    if hint:
+        print_block(console, wrapped(hint), "  likely cause: ", "yellow")
 
 
 def wrapped(hint: str) -> str:
@@ -159,14 +159,14 @@ def wrapped(hint: str) -> str:
     return textwrap.fill(handout.with_pages(hint), WIDTH, break_on_hyphens=False)
 
 
-def print_commands(console: Console, check: dict[str, Any]) -> None:
+def print_commands(console: Console, check: CheckEntry) -> None:
     """Print how to run it again, and in a debugger."""
-    for name, key in (("again", "rerun"), ("debug", "debug")):
-        if check.get(key):
-            console.print(Text(f"  {name}: {check[key]}", "dim"))
+    for name, command in (("again", check.get("rerun")), ("debug", check.get("debug"))):
+        if command:
+            console.print(Text(f"  {name}: {command}", "dim"))
 
 
-def print_notes(console: Console, checks: Iterable[dict[str, Any]]) -> None:
+def print_notes(console: Console, checks: Iterable[CheckEntry]) -> None:
     """Print what the simulator remarked about code that keeps its points, each remark once."""
     notes = dict.fromkeys(note for check in checks if check["status"] == score.OK for note in check.get("notes", ()))
     for note in list(notes)[:MAX_NOTES]:
@@ -174,7 +174,7 @@ def print_notes(console: Console, checks: Iterable[dict[str, Any]]) -> None:
         print_block(console, short(note), "warning: ", "yellow")
 
 
-def print_printed(console: Console, checks: Iterable[dict[str, Any]]) -> None:
+def print_printed(console: Console, checks: Iterable[CheckEntry]) -> None:
     """Count what code that keeps its points has printed."""
     talking = [check for check in checks if check["status"] == score.OK and check.get("printed")]
     if talking:
@@ -183,14 +183,14 @@ def print_printed(console: Console, checks: Iterable[dict[str, Any]]) -> None:
         console.print(Text(f"\n{count} printed: --explain {talking[0]['name']} shows them", "dim"))
 
 
-def print_staff_notes(console: Console, report: dict[str, Any]) -> None:
+def print_staff_notes(console: Console, report: Report) -> None:
     """Print what failed in the grader itself and cost no points."""
     for note in report["notes_to_staff"]:
         console.print()
         print_block(console, short(note), "note to staff, not your code: ", "magenta")
 
 
-def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[str], step: str) -> None:
+def print_summary(console: Console, report: Report, remarks: Iterable[str], step: str) -> None:
     """Print points by problem, remarks, what to do next, and the total on the last line."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column()
@@ -212,7 +212,7 @@ def print_summary(console: Console, report: dict[str, Any], remarks: Iterable[st
     console.print(Text(total(report), "bold"))
 
 
-def remark(problem: dict[str, Any], on_gpu: bool) -> str:
+def remark(problem: ProblemEntry, on_gpu: bool) -> str:
     statuses = [check["status"] for check in problem["checks"]]
     if problem["gradable"] == 0:
         return score.NOT_GRADED if on_gpu else "needs a GPU: not graded here"
@@ -222,7 +222,7 @@ def remark(problem: dict[str, Any], on_gpu: bool) -> str:
     return f"{lost} of {len(statuses)} checks to go" if lost else ""
 
 
-def next_step(report: dict[str, Any]) -> str:
+def next_step(report: Report) -> str:
     """Return what to open for the first check that is to do; where all are finished, what comes after them."""
     todo = (check for check in score.entries_of(report) if check["status"] == score.TO_DO)
     if step := next((short(check["message"]).rpartition("\n")[2] for check in todo), ""):
@@ -253,10 +253,11 @@ def in_handout(problem: str) -> str:
     return f"{problem}, {checks.problems()[problem].section}"
 
 
-def total(report: dict[str, Any]) -> str:
+def total(report: Report) -> str:
     """Return the total: "71/80 gradable here, 20 need a GPU"."""
     if not report["problems"]:
-        earned, whole = (sum(problem[key] for problem in report["practice"]) for key in ("score", "max_score"))
+        earned = sum(problem["score"] for problem in report["practice"])
+        whole = sum(problem["max_score"] for problem in report["practice"])
         return f"Practice: {points(earned)}/{points(whole)}, not in the score"
     here = f"{points(report['score'])}/{points(report['gradable'])}"
     elsewhere = report["max_score"] - report["gradable"]

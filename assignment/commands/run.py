@@ -10,10 +10,9 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -25,6 +24,7 @@ from assignment.commands.collector import Judge
 from assignment.compiling import rules
 from assignment.confined import supervisor
 from assignment.judge import checks, practice, score, streams
+from assignment.judge.entries import Report
 from assignment.judge.pool import Pool, default_jobs, pick_device
 from assignment.sandbox import rungs
 from assignment.submission import Submission
@@ -104,7 +104,7 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
 
 def reported(
     options: argparse.Namespace, only: list[str], judge: Judge, pool: Pool, start: float
-) -> tuple[dict[str, Any], list[score.CheckResult]]:
+) -> tuple[Report, list[score.CheckResult]]:
     """Return the report on what a judge has gathered, as plain data, and its results."""
     session = session_of(options, only, pool.submission, pool.seed, device_name(pool.device), pool.rung)
     results = judge.results()
@@ -115,7 +115,7 @@ def reported(
     return score.report(session, results, judge.problems), results
 
 
-def show(options: argparse.Namespace, data: dict[str, Any], pool: Pool, console: Console) -> None:
+def show(options: argparse.Namespace, data: Report, pool: Pool, console: Console) -> None:
     """Print the report."""
     entries = score.entries_of(data)
     report.print_failures(console, entries, data["import_error"])
@@ -160,7 +160,7 @@ def without_verdicts(
     return failure.tell(problems)
 
 
-def remarks(options: argparse.Namespace, data: dict[str, Any], submission: Submission) -> tuple[list[str], str]:
+def remarks(options: argparse.Namespace, data: Report, submission: Submission) -> tuple[list[str], str]:
     """Return what is told beside the points, and what to open next.
 
     Only a student at work is greeted and told of progress and practice, not who grades what others wrote.
@@ -204,7 +204,7 @@ def device_name(device: str) -> str:
     return f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "cuda"
 
 
-def run_pytest(selected: list[checks.Check], plugins: list[Any]) -> int:
+def run_pytest(selected: list[checks.Check], plugins: Sequence[object]) -> int:
     """Run the checks by pytest with nobody's settings but ours."""
     tests = [f"{checks.TESTS}/{check.path}" for check in selected]
     settings = [

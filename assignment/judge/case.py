@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from assignment.finding import Explanation, Finding, explanation, finding
+from assignment.judge.entries import KernelFigures, Moved, SpeedFigures, Tiles
 
 if TYPE_CHECKING:
     import pytest
@@ -23,14 +24,14 @@ class Case:
     ran: bool = True  # False where the function had been given up before
     notes: tuple[str, ...] = ()  # what the simulator remarked, without taking points for it
     measured: str = ""  # how fast it was, where that is what the case is about
-    timing: dict[str, Any] | None = None  # the same as numbers: see timing/speed.py
+    timing: SpeedFigures | None = None  # the same as numbers: see timing/speed.py
     share: float | None = None  # of the points, where it failed for nothing but being slow
     cheated: tuple[str, ...] = ()  # functions whose results were shown not to be the work that was asked for
     hints: tuple[Explanation, ...] | None = None  # what a wrong result may come from; None where nobody has looked
     size: int = 0  # elements of its inputs
-    map: dict[str, Any] | None = None  # where its result is wrong: a compare.Map
-    moved: tuple[dict[str, Any], ...] = ()  # bytes of its inputs and results: door.moved_by
-    compiled: tuple[dict[str, Any], ...] = ()  # its kernels on each GPU: compiled.figures
+    map: Tiles | None = None  # where its result is wrong: a compare.Map
+    moved: tuple[Moved, ...] = ()  # bytes of its inputs and results: door.moved_by
+    compiled: tuple[KernelFigures, ...] = ()  # its kernels on each GPU: compiled.figures
     steps: tuple[str, ...] = ()  # what host code did in its last call
     printed: tuple[str, ...] = ()  # by the submission where it is right: the first lines and the last
     n_printed: int = 0  # how many lines that were

@@ -1,24 +1,24 @@
 """Which failed checks have one cause, so that it is told once."""
 
 from collections.abc import Hashable, Iterable
-from typing import Any
 
 from assignment import finding
 from assignment.judge import score
+from assignment.judge.entries import CheckEntry
 
 VALUES = (finding.WRONG_VALUES, finding.NEVER_STORED)
 SILENT = (score.OK, score.TO_DO, score.NOT_GRADED)
 
 
-def grouped(checks: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def grouped(checks: Iterable[CheckEntry]) -> list[list[CheckEntry]]:
     """Return the checks of a report that failed, those with one cause together, and first the one that tells it.
 
     They have one cause if they have the same likely cause, or fail at the same lines for the same reason. Where a
     function's first check has wrong values, other wrong values of that function are put down to the same cause, unless
     another was found for them.
     """
-    groups: dict[Hashable, list[dict[str, Any]]] = {}
-    plain: dict[str, Any] = {}  # by function, the group of its first check
+    groups: dict[Hashable, list[CheckEntry]] = {}
+    plain: dict[str, list[CheckEntry] | None] = {}  # by function, the group of its first check
     for check in checks:
         function = check.get("function", "")
         is_first = function not in plain
@@ -34,19 +34,19 @@ def grouped(checks: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return list(groups.values())
 
 
-def kind(check: dict[str, Any]) -> str:
+def kind(check: CheckEntry) -> str:
     """Return the kind of what is told of a failed check; "" in a report of an older grader."""
     return next((found["kind"] for found in check.get("findings", ())), "")
 
 
-def cause(check: dict[str, Any]) -> Hashable:
+def cause(check: CheckEntry) -> Hashable:
     """Return what two checks have in common that have one cause: the misconceptions, or else what is told first."""
     if likely := frozenset(misconceptions(check)):
         return likely
     return next((finding.finding(found).cause for found in check.get("findings", ())), check["message"])
 
 
-def misconceptions(check: dict[str, Any]) -> list[finding.Explanation]:
+def misconceptions(check: CheckEntry) -> list[finding.Explanation]:
     """Return what a check's wrong results may come from, each once."""
     told = (one for found in check.get("findings", ()) for one in found["misconceptions"])
     return list(dict.fromkeys(map(finding.explanation, told)))

@@ -12,6 +12,7 @@ from torch import Tensor
 from assignment.compiling import advice, cache
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.judge import replies
+from assignment.judge.entries import KernelFigures
 from assignment.judge.replies import Compiled, Reply
 from assignment.protocol import wire
 from tests import operators
@@ -69,7 +70,7 @@ def not_judged(reply: Compiled) -> list[str]:
     return advice.not_judged(reply.kernels)
 
 
-def figures(reply: Compiled) -> list[dict[str, Any]]:
+def figures(reply: Compiled) -> list[KernelFigures]:
     """Return what each kernel takes of each GPU, for a table."""
     return [
         {

@@ -9,6 +9,7 @@ from torch import Tensor
 from assignment import finding, text
 from assignment.confined.confinement import ADDRESS_SPACE
 from assignment.judge import compiled, configurations, score, transcript, words
+from assignment.judge.entries import KernelFigures, Moved
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised
@@ -48,8 +49,8 @@ class Run:
         self.unstored: list[str] = []  # which elements of results no program has stored
         self.nans: list[str] = []  # where kernels made a NaN of numbers
         self.reads: list[str] = []  # where host code read the value of a stand-in, or had what is not played
-        self.moved: list[dict[str, Any]] = []  # what calls moved of their inputs and results
-        self.kernels: list[dict[str, Any]] = []  # what was compiled, on each GPU
+        self.moved: list[Moved] = []  # what calls moved of their inputs and results
+        self.kernels: list[KernelFigures] = []  # what was compiled, on each GPU
         self.doubts: list[str] = []  # what it leaves to the staff to judge
         self.evidence: dict[str, list[str]] = {}  # by function, what shows that its results are not the work asked for
 
@@ -281,7 +282,7 @@ class Run:
         add(self.evidence.setdefault(function, [NOT_THE_WORK[operators.about(function)["in_triton"]]]), evidence)
 
 
-def moved_by(function: str, tensors: Sequence[Tensor], results: Sequence[Tensor], costs: Costs) -> list[dict[str, Any]]:
+def moved_by(function: str, tensors: Sequence[Tensor], results: Sequence[Tensor], costs: Costs) -> list[Moved]:
     """Return the bytes that a call has moved of each input and result, and the least: those of its elements."""
     sides = (
         ("read", [*operators.named(function, tensors)], tensors, costs.read),

@@ -2,15 +2,15 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from assignment import failure, text
-from assignment.finding import OTHER, Explanation, Finding
+from assignment.finding import OTHER, Explanation, Finding, FindingEntry
 from assignment.judge import checks
 from assignment.judge.case import Case
 from assignment.judge.checks import Check
+from assignment.judge.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report
 from tests import operators
 
 OK, FAIL, TO_DO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"
@@ -114,7 +114,7 @@ class Circumstances:
     )
 
 
-def report(session: Circumstances, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> dict[str, Any]:
+def report(session: Circumstances, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> Report:
     """Return the report as it is written to --json: plain data; failures are those of the grader itself."""
     results = list(results)
     graded, practice = [], []
@@ -127,9 +127,9 @@ def report(session: Circumstances, results: Iterable[CheckResult], failures: Ite
     graded = [problem for problem in graded if problem["checks"]]
     return {
         "schema": 1,
-        "score": _total(graded, "score"),
-        "max_score": _total(graded, "max_score"),
-        "gradable": _total(graded, "gradable"),
+        "score": _total(problem["score"] for problem in graded),
+        "max_score": _total(problem["max_score"] for problem in graded),
+        "gradable": _total(problem["gradable"] for problem in graded),
         "device": session.device,
         "seed": session.seed,
         "seconds": round(session.seconds, 1),
@@ -157,7 +157,7 @@ def _notes_to_staff(results: list[CheckResult]) -> list[str]:
 
 def _problem(
     problem: operators.Problem, results: list[CheckResult], session: Circumstances, is_whole: bool = True
-) -> dict[str, Any]:
+) -> ProblemEntry:
     """Return the entry of a problem; of a whole one, points that no check of these carries are shown too."""
     entries = [check_entry(result, session.command, session.debug) for result in results]
     missing = problem.points - sum(entry["max_score"] for entry in entries)
@@ -166,23 +166,23 @@ def _problem(
     return {
         "name": problem.name,
         "title": problem.title,
-        "score": _total(entries, "score"),
-        "max_score": _total(entries, "max_score"),
+        "score": _total(entry["score"] for entry in entries),
+        "max_score": _total(entry["max_score"] for entry in entries),
         "gradable": sum(entry["max_score"] for entry in entries if entry["status"] != NOT_GRADED),
         "checks": entries,
     }
 
 
-def entries_of(report: dict[str, Any]) -> list[dict[str, Any]]:
+def entries_of(report: Problems) -> list[CheckEntry]:
     """Return all checks of a report, those of practice after the others."""
     return [check for problem in (*report["problems"], *report["practice"]) for check in problem["checks"]]
 
 
-def _total(entries: list[dict[str, Any]], key: str) -> float:
-    return round(sum(entry[key] for entry in entries), 6)
+def _total(points: Iterable[float]) -> float:
+    return round(sum(points), 6)
 
 
-def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
+def _not_graded(name: str, title: str, points: float) -> CheckEntry:
     """Return the entry for points of a problem that no check carries."""
     return {
         "name": name,
@@ -200,7 +200,7 @@ def _not_graded(name: str, title: str, points: float) -> dict[str, Any]:
     }
 
 
-def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str, Any]:
+def check_entry(result: CheckResult, command: str, debug: str = "") -> CheckEntry:
     """Return one check as the report shows it; command runs it again when its name is added, debug a case of it."""
     good = result.status in KEEPS_POINTS
     return {
@@ -218,7 +218,7 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
         "rerun": "" if good else text.line(f"{command} {result.check.name}"),
         "debug": text.line(f"{debug} {_node(result)}") if debug and not good and result.worst else "",
         "margin": round(result.margin, 4) if result.margin < LARGEST_MARGIN else LARGEST_MARGIN,  # nor a NaN
-        "map": None if (case := mapped(result)) is None else {"case": text.line(case.name), **(case.map or {})},
+        "map": {"case": text.line(case.name), **case.map} if (case := mapped(result)) and case.map else None,
         "notes": _notes(result),
         "printed": sum(case.n_printed for case in result.cases),
         "measured": [text.line(f"{case.name}: {case.measured}") for case in result.cases if case.measured],
@@ -228,10 +228,10 @@ def check_entry(result: CheckResult, command: str, debug: str = "") -> dict[str,
     }
 
 
-def findings_of(result: CheckResult) -> list[dict[str, Any]]:
+def findings_of(result: CheckResult) -> list[FindingEntry]:
     """Return what is wrong with the check's cases: of the one that is told, and of those with other causes or hints."""
     told = set(likely(case.hints for case in result.cases))
-    found: dict[Any, dict[str, Any]] = {}
+    found: dict[Hashable, FindingEntry] = {}
     for case in sorted(result.cases, key=lambda case: case is not result.worst):
         if case.status not in (OK, TO_DO, NOT_GRADED):
             hints = tuple(hint for hint in case.hints or () if hint in told)
@@ -241,20 +241,21 @@ def findings_of(result: CheckResult) -> list[dict[str, Any]]:
     return [*found.values()][:MAX_FINDINGS]
 
 
-def _most_moved(cases: Iterable[Case]) -> list[dict[str, Any]]:
+def _most_moved(cases: Iterable[Case]) -> list[MovedEntry]:
     """Return what was moved of each tensor, in the case in which that is most beside the least."""
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    found: dict[tuple[str, ...], MovedEntry] = {}
     for case in cases:
         for one in case.moved:
-            key, told = (one["function"], one["verb"], one["tensor"]), {**one, "case": text.line(case.name)}
+            key = (one["function"], one["verb"], one["tensor"])
+            told: MovedEntry = {**one, "case": text.line(case.name)}
             if key not in found or one["bytes"] * found[key]["least"] > found[key]["bytes"] * one["least"]:
                 found[key] = told
     return [*found.values()]
 
 
-def _compiled(cases: Iterable[Case]) -> list[dict[str, Any]]:
+def _compiled(cases: Iterable[Case]) -> list[KernelEntry]:
     """Return the figures of kernels, with the first case that has them."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, KernelEntry] = {}
     for case in cases:
         for one in case.compiled:
             found.setdefault(str(one), {**one, "case": text.line(case.name)})

@@ -1,8 +1,7 @@
 """What becomes of a case: its status, what to tell the student, and what else the score and the report are made of."""
 
 import functools
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
@@ -11,6 +10,7 @@ from assignment.finding import Explanation, Finding, places_in
 from assignment.judge import checks, score, words
 from assignment.judge.case import Case, margins_of
 from assignment.judge.door import Run
+from assignment.judge.entries import Tiles
 from assignment.judge.errors import SubmissionError
 from assignment.plugin.fixtures import SEARCH, check_name, import_error
 from tests import compare
@@ -75,9 +75,12 @@ def causes(item: pytest.Item, wrong: compare.Mismatch | None, run: Run | None) -
     return search.causes(check, function, is_first, run.asked, wrong.got, wrong.expected)
 
 
-def map_of(wrong: compare.Mismatch | None) -> dict[str, Any] | None:
+def map_of(wrong: compare.Mismatch | None) -> Tiles | None:
     """Return where a result is wrong, as plain data."""
-    return asdict(wrong.map) if wrong and wrong.map else None
+    if wrong is None or wrong.map is None:
+        return None
+    found = wrong.map
+    return {"name": found.name, "shape": found.shape, "tile": found.tile, "cells": found.cells, "over": found.over}
 
 
 def verdict(item: pytest.Item, error: BaseException | None, door: Door, staff: list[str]) -> tuple[str, str]:

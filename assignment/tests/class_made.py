@@ -5,6 +5,7 @@ from typing import Any
 
 from assignment.classroom import results, tables
 from assignment.classroom.handed_in import Handed, Person
+from assignment.classroom.kept import KeptReport
 from assignment.finding import Explanation
 from assignment.judge import checks, score
 from assignment.judge.case import Case
@@ -24,7 +25,7 @@ SPEED = "test_rmsnorm.py::test_forward_speed"
 FLASH = "test_flash_forward.py::test_triton_values"
 DOUBT = f"f(x):\nloads x_ptr[0]\n  computed at {FILE}:12 in f: line_12 = 12"
 DECLARED = checks.without_practice(checks.declared())
-TIMING = {
+TIMING: Any = {
     "against": "a copy", "ratio": 0.9, "low": 0.8, "high": 1.0, "full_points_from": 0.75,
     "us": 140.0, "share_of_gpu": 0.7,
     "bytes": 2.0e8, "operations": 0, "gpu_bytes_per_s": 2e12, "gpu_operations_per_s": 4e14,
@@ -38,7 +39,7 @@ def submission(extra: str = "") -> Submission:
 
 def report(
     of: Submission, cases: dict[str, Case] | None = None, device: str = "cpu-simulated", seed: int = 7, **more: Any
-) -> dict[str, Any]:
+) -> Any:
     """Return the report in which all checks pass but those for which there are other cases."""
     run = checks.without_a_gpu(DECLARED) if device == "cpu-simulated" else DECLARED
     good = Case("", score.OK)
@@ -50,9 +51,7 @@ def report(
     return {**score.report(session, made), **more}
 
 
-def keep(
-    folder: Path, name: str, told: dict[str, Any], of: Submission | None, people: tuple[Person, ...] = ()
-) -> Handed:
+def keep(folder: Path, name: str, told: KeptReport, of: Submission | None, people: tuple[Person, ...] = ()) -> Handed:
     """Keep a report in a folder of results, and make the tables anew."""
     settings = results.opened(folder, "auto", "auto", ())
     handed = Handed(name, Path(f"/class/{name}"), people=people)

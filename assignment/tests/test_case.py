@@ -11,6 +11,9 @@ import pytest
 from assignment.finding import Explanation, Finding
 from assignment.judge import case, score
 
+TIMING: Any = {"ratio": 0.5}
+MAP: Any = {"name": "o[0]", "cells": ["+"]}
+
 WHOLE = case.Case(
     name="d 64",
     status=score.FAIL,
@@ -19,12 +22,12 @@ WHOLE = case.Case(
     ran=False,
     notes=("a note",),
     measured="fast",
-    timing={"ratio": 0.5},
+    timing=TIMING,
     share=0.5,
     cheated=("rmsnorm",),
     hints=(Explanation("factor", "It is twice as large.", "handout/faq.md", "Look.", (2.0,), is_rare=True),),
     size=4,
-    map={"name": "o[0]", "cells": ["+"]},
+    map=MAP,
     moved=({"tensor": "x", "bytes": 4, "least": 4},),
     compiled=({"kernel": "k", "gpu": "H100"},),
     steps=("1", "2"),

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -171,7 +172,7 @@ def test_quick_leaves_out_the_slow_ones_and_rungs_are_for_the_sandboxs_classes()
 
 def report(
     tmp_path, score: float, printed: str, junit: str = "<testsuites />", message: str = ""
-) -> tuple[dict, list[str]]:
+) -> tuple[Any, list[str]]:
     check = {"name": FORWARD, "score": score, "max_score": 2.0, "status": "ok", "message": message}
     entry = {"checks": [check]}
     data = {"score": 2.0, "max_score": 2.0, "gradable": 2.0, "device": "cpu", "problems": [entry], "practice": []}

@@ -29,7 +29,7 @@ def made(tmp_path_factory):
     return folder
 
 
-def one_check(status: str, *hints: Explanation, kind: str = finding.OTHER, name: str = "t::test_x") -> dict[str, Any]:
+def one_check(status: str, *hints: Explanation, kind: str = finding.OTHER, name: str = "t::test_x") -> Any:
     return {
         "name": name, "claim": "f is right", "function": "f", "status": status, "message": "",
         "hint": score.OR.join(map(str, hints)), "findings": [Finding(kind).as_json("a", hints)],
@@ -37,7 +37,7 @@ def one_check(status: str, *hints: Explanation, kind: str = finding.OTHER, name:
     }  # fmt: skip
 
 
-def a_report(*found: dict[str, Any], points: float = 0.0) -> dict[str, Any]:
+def a_report(*found: Any, points: float = 0.0) -> Any:
     problem = {"name": "rmsnorm", "title": "RMSNorm", "score": points, "gradable": 20.0, "checks": [*found]}
     return {"score": points, "gradable": 80.0, "problems": [problem], "practice": []}
 
@@ -251,7 +251,8 @@ def test_results_without_reports(tmp_path, capsys):
 def timed(of=None, ratio=0.9, status=score.OK, share=None, **cases):
     """The report of a submission that was timed on a GPU; `cases` by the check's name."""
     of = of or class_made.submission()
-    case = Case("large", status, measured="m", timing={**TIMING, "ratio": ratio}, share=share)
+    timing: Any = {**TIMING, "ratio": ratio}
+    case = Case("large", status, measured="m", timing=timing, share=share)
     return class_made.report(of, {SPEED: case, **cases}, GPU)
 
 

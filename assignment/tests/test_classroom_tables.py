@@ -13,6 +13,7 @@ from assignment.classroom import __main__ as classroom
 from assignment.classroom import batch, grade, grades, layouts, results, roster, tables
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed, Person
+from assignment.classroom.kept import KeptReport
 from assignment.submission import UnusableSubmission
 from assignment.tests import class_made
 from assignment.tests.test_classroom import report
@@ -72,8 +73,8 @@ def test_an_import_form_publishes_no_grade_that_was_not_made(tmp_path):
 
 
 def test_a_decision_is_a_grade_even_if_none_was_made():
-    decided = {"total": dataclasses.asdict(Decision("b", "total", 7.0, "r", "g", "w", ""))}
-    told = {**results.failed("lost"), "score": 7.0, "decided": decided}
+    decided = {"total": Decision("b", "total", 7.0, "r", "g", "w", "")}
+    told: KeptReport = {**results.failed("lost"), "score": 7.0, "decided": decided}
     ((_, score),), _ = grades.importable([(Handed("b", layouts.Path("b"), people=(ADA,)), told)], "best")
     assert score == 7.0
 

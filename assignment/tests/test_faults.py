@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.slow
 def undisturbed():
     outcome, report = faults.run(SEED)
     assert not outcome.faults
+    assert report is not None
     assert report["score"] == 10
     return outcome, report
 
@@ -64,11 +66,12 @@ def test_a_wrong_report_is_seen(undisturbed):
     """A check that was not hit and is not as it was, points for one that was, a sum that is none"""
     outcome, report = undisturbed
     check = report["problems"][0]["checks"][0]
-    rest = [{**report["problems"][0], "checks": [other, *report["problems"][0]["checks"][1:]]} for other in (
+    rest: Any = [{**report["problems"][0], "checks": [other, *report["problems"][0]["checks"][1:]]} for other in (
         {**check, "status": "FAIL", "score": 0.0},
         {**check, "status": "crashed"},
         {**check, "name": "another"},
         {**check, "status": "crashed", "score": 0.0},
     )]  # fmt: skip
     for problem in rest:
-        assert faults.compared(outcome, {**report, "problems": [problem]}, report).faults
+        other_report: Any = {**report, "problems": [problem]}
+        assert faults.compared(outcome, other_report, report).faults

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from assignment.submission import UnusableSubmission
 from assignment.tests import chromium, class_made
 from assignment.tests.class_made import FLASH, MARKUP, SPEED, TIMING, VALUES
 
-MAP = {
+MAP: Any = {
     "name": "o[1, 0]", "shape": [77, 64], "tile": [16, 32], "cells": ["..", "..", "#.", "N.", "++"],
     "over": [[0.2, 0.1], [0.3, 0.9], [5.0, 0.4], [1e9, 0.4], [300.0, 2e4]],
 }  # fmt: skip
@@ -100,8 +101,8 @@ def test_the_scores_so_far_are_a_line():
     assert 'points="6,30.0 18,0.0"' in told(scores=(40.0, 80.0))
 
 
-MOVED = {"function": "rmsnorm_forward", "tensor": "x", "verb": "read", "bytes": 300, "least": 100}
-KERNEL = {
+MOVED: Any = {"function": "rmsnorm_forward", "tensor": "x", "verb": "read", "bytes": 300, "least": 100}
+KERNEL: Any = {
     "kernel": "row_kernel", "constants": "ROWS=4", "gpu": "H100", "fits": False, "error": "", "shared": 327_680,
     "shared_limit": 232_448, "registers": 255, "spills": 8, "products": ["wgmma"],
 }  # fmt: skip
@@ -121,7 +122,7 @@ def test_bytes_stand_beside_the_least():
 
 
 def test_kernels_are_shown_on_each_gpu():
-    refused = {**KERNEL, "gpu": "B200", "error": f"out of registers {MARKUP}"}
+    refused: Any = {**KERNEL, "gpu": "B200", "error": f"out of registers {MARKUP}"}
     text = told({VALUES: Case("a", score.OK, compiled=(KERNEL, refused))})
     assert "row_kernel ROWS=4; a H100 NO 320 / 227 255 8 wgmma" in text_of(text)
     assert "B200 does not compile: out of registers &lt;script&gt;" in text_of(text)
@@ -139,7 +140,8 @@ def test_the_roofline_has_what_was_timed():
     assert y > y0 + (y1 - y0) * (x - x0) / (x1 - x0)  # under the line
     assert x == pytest.approx(83.9, abs=0.1)  # one of 0.2 to 2000 operations a byte, on 480 units
     assert "0.9 (0.8–1) 0.75" in text_of(text)
-    assert "<circle" not in told({SPEED: dataclasses.replace(fast, timing={**TIMING, "gpu_bytes_per_s": 0})})
+    unknown: Any = {**TIMING, "gpu_bytes_per_s": 0}
+    assert "<circle" not in told({SPEED: dataclasses.replace(fast, timing=unknown)})
 
 
 def test_it_loads_itself_again_where_it_is_watched():

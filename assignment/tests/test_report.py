@@ -8,6 +8,7 @@ import re
 import unicodedata
 import xml.etree.ElementTree as ElementTree
 from argparse import Namespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -399,7 +400,7 @@ def test_a_problem_that_is_all_to_do_is_one_line(statuses, shown):
 def test_a_verdict_is_one_line_of_a_terminal():
     """The end of a long claim gives way; the count of cases stays"""
     for check in declared():
-        entry = {
+        entry: Any = {
             "status": "grader error",
             "score": 0,
             "max_score": 0.25,

@@ -1,6 +1,7 @@
 """From cases to points: pure functions of data."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -91,8 +92,9 @@ def test_flash_attention_costs_its_own_checks_alone():
 def timed(*cases: tuple[str, float | None]):
     """A check of 5 points with cases of these statuses and shares."""
     check = Check("test_flash_forward.py::test_triton_speed", "speed", "claim", 5.0)
+    timing: Any = {"ratio": 0.5}
     made = [
-        score.Case(str(i), status, "message", measured="fast", timing={"ratio": 0.5}, share=share)
+        score.Case(str(i), status, "message", measured="fast", timing=timing, share=share)
         for i, (status, share) in enumerate(cases)
     ]
     return score.CheckResult(check, tuple(made), len(made))

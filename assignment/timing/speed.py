@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 
 from assignment.judge import score
+from assignment.judge.entries import SpeedFigures
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool, properties_of_gpu
 from assignment.operators.workloads import COPYING, Workload, built
@@ -114,7 +115,7 @@ class Speed:
         self.doubts: list[str] = []
         self.evidence: dict[str, list[str]] = {}
         self.measured = ""  # what was found, in a line
-        self.timing: dict[str, Any] | None = None  # and as numbers: see _judge
+        self.timing: SpeedFigures | None = None  # and as numbers: see _judge
         self.seconds = 0.0  # a call
         self.ratio = 0.0  # of the peer's time to that of the submission
 

@@ -15,12 +15,12 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from assignment import text
 from assignment.classroom.autograder import results
 from assignment.commands.doctor.machine import GB, MEMORY_GB, MEMORY_OF_A_JOB_GB, contents, free_memory
 from assignment.commands.files import replace
+from assignment.judge.entries import Report
 from assignment.submission import Submission, UnusableSubmission, uploaded
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,7 +58,7 @@ def jobs(cores: float, memory: int) -> int:
     return max(0, min(math.ceil(cores), fit))
 
 
-def grade(submission: Submission, settings: HarnessSettings, count: int, scratch: Path) -> dict[str, Any]:
+def grade(submission: Submission, settings: HarnessSettings, count: int, scratch: Path) -> Report:
     """Return the report of grade.py, which runs as a user of its own in a folder of its own. Raises HarnessFailed."""
     folder = scratch / "submission"  # graded from within, as students do: so run the commands that they are told
     submission.stage(folder)
@@ -85,9 +85,10 @@ def grade(submission: Submission, settings: HarnessSettings, count: int, scratch
     if status != GRADED:
         raise HarnessFailed(f"grade.py ended with exit status {status}")
     try:
-        return dict(json.loads(report.read_text(encoding="utf-8")))
+        made: Report = json.loads(report.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise HarnessFailed(f"the report cannot be read: {error}") from error
+    return made
 
 
 def run(autograder: Path) -> int:

@@ -1,13 +1,14 @@
 """A report in Gradescope's form, results.json: a test for each check; and what only staff see, as text."""
 
 import json
-from typing import Any
+from typing import TypedDict
 
 from assignment import text
 from assignment.classroom import COMMAND
 from assignment.commands import markdown
 from assignment.commands import report as screen
 from assignment.judge import checks, score
+from assignment.judge.entries import CheckEntry, ProblemEntry, Report
 from assignment.sandbox import rungs
 
 FAILED = (
@@ -21,7 +22,44 @@ NO_SANDBOX = (
 )
 
 
-def of(report: dict[str, Any], commit: str, visibility: str) -> dict[str, Any]:
+class GradescopeTest(TypedDict):
+    """A check, as Gradescope shows a test."""
+
+    number: str
+    name: str
+    score: float
+    max_score: float
+    status: str
+    output: str
+    output_format: str
+    tags: list[str]
+
+
+class LeaderboardEntry(TypedDict):
+    """A row of Gradescope's leaderboard."""
+
+    name: str
+    value: float
+    order: str
+
+
+class GradescopeResults(TypedDict, total=False):
+    """A results.json; without a score Gradescope shows a failure of the autograder."""
+
+    score: float
+    execution_time: int
+    output: str
+    output_format: str
+    test_output_format: str
+    test_name_format: str
+    visibility: str
+    stdout_visibility: str
+    tests: list[GradescopeTest]
+    leaderboard: list[LeaderboardEntry]
+    extra_data: dict[str, object]  # for staff: of any form
+
+
+def of(report: Report, commit: str, visibility: str) -> GradescopeResults:
     """Return a grade; without a hidden test, beside which Gradescope shows no student a total."""
     tests = [
         _test(f"{first}.{second}", problem, entry)
@@ -43,12 +81,19 @@ def of(report: dict[str, Any], commit: str, visibility: str) -> dict[str, Any]:
         "stdout_visibility": "hidden",
         "tests": tests,
         "leaderboard": leaderboard(report),
-        "extra_data": {name: report[name] for name in ("submission_sha256", "versions", "device", "sandbox", "jobs")}
-        | {"seed": str(report["seed"]), "grader": commit},  # a seed has 64 bits, more than a float
+        "extra_data": {
+            "submission_sha256": report["submission_sha256"],
+            "versions": report["versions"],
+            "device": report["device"],
+            "sandbox": report["sandbox"],
+            "jobs": report["jobs"],
+            "seed": str(report["seed"]),  # it has 64 bits, more than a float
+            "grader": commit,
+        },
     }
 
 
-def _test(number: str, problem: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+def _test(number: str, problem: ProblemEntry, entry: CheckEntry) -> GradescopeTest:
     """Return a check as a test; one of practice is worth nothing."""
     is_good = entry["status"] in score.KEEPS_POINTS
     is_practice = checks.is_practice(problem["name"])
@@ -65,7 +110,7 @@ def _test(number: str, problem: dict[str, Any], entry: dict[str, Any]) -> dict[s
     }
 
 
-def for_staff(report: dict[str, Any], commit: str, machine: str) -> str:
+def for_staff(report: Report, commit: str, machine: str) -> str:
     """Return what only staff are told, as text: what it takes to repeat the run, and what a person should look at."""
     facts = {"seed": report["seed"], "grader": commit, "machine": machine, "sandbox": report["sandbox"]}
     lines = [NO_SANDBOX, ""] if report["sandbox"] in rungs.UNSAFE else []
@@ -82,20 +127,20 @@ def _quoted(message: str) -> list[str]:
     return [f"  | {line}" for line in text.clean(screen.short(message)).splitlines()]
 
 
-def leaderboard(report: dict[str, Any]) -> list[dict[str, Any]]:
+def leaderboard(report: Report) -> list[LeaderboardEntry]:
     """Return for each check of speed the smallest ratio to its baseline; nothing where a value is wrong."""
     entries = score.entries_of(report)
     timed = [entry for entry in entries if entry.get("timings")]
     if any(entry["status"] != score.OK for entry in entries if entry not in timed):
         return []
-    board = []
+    board: list[LeaderboardEntry] = []
     for entry in timed:
         name = text.line(entry["name"].partition("::")[2].removeprefix("test_").replace("_", " "))
         board.append({"name": name, "value": min(timing["ratio"] for timing in entry["timings"]), "order": "desc"})
     return board
 
 
-def unusable(why: str) -> dict[str, Any]:
+def unusable(why: str) -> GradescopeResults:
     """Return the results of an upload that is no submission: no points, and what was expected."""
     return {
         "score": 0.0,
@@ -104,10 +149,10 @@ def unusable(why: str) -> dict[str, Any]:
     }
 
 
-def failed(why: str = "") -> dict[str, Any]:
+def failed(why: str = "") -> GradescopeResults:
     """Return results without a score, which Gradescope shows as a failure of the autograder."""
     return {"output": FAILED, "output_format": "md", "extra_data": {"failed": text.clean(why)}}
 
 
-def as_json(results: dict[str, Any]) -> bytes:
+def as_json(results: GradescopeResults) -> bytes:
     return json.dumps(results, indent=1, allow_nan=False).encode()

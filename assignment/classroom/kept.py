@@ -1,0 +1,59 @@
+"""What the files of a class hold: reports as they are kept, and who handed in what."""
+
+from typing import TYPE_CHECKING, TypedDict
+
+from assignment.judge.entries import Problems
+
+if TYPE_CHECKING:
+    from assignment.classroom.decisions import Decision
+
+
+class HandedEntry(TypedDict):
+    """Who handed in what: a handed_in.Handed."""
+
+    student: str
+    attempt: int
+    people: list[dict[str, str]]  # handed_in.Person
+    submitted: str  # "" where that is not known
+    is_late: bool
+    source: str
+
+
+class GradingEntry(HandedEntry):
+    """When a submission was graded, with what, and the key that says whether that still holds."""
+
+    key: str
+    sha256: str
+    grader: str
+    graded: str
+
+
+class KeptReport(Problems, total=False):
+    """A report of a class; of a submission that got no grade `failed` says why, and most keys are absent."""
+
+    schema: int
+    score: float | None
+    max_score: float | None
+    gradable: float
+    device: str
+    seed: int
+    seconds: float
+    versions: dict[str, str]
+    sandbox: str
+    jobs: int
+    submission_sha256: str
+    import_error: str
+    grader_failures: list[str]
+    notes_to_staff: list[str]
+    cpu_s: float
+    failed: str
+    waiting: bool
+    classroom: GradingEntry
+    decided: dict[str, "Decision"]  # by problem
+
+
+class GraderAnswer(TypedDict):
+    """What a grader's process says of a submission: its report, and what is printed of it."""
+
+    report: KeptReport
+    log: str
