@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from assignment import plugin
 from assignment.attacks.corpus import BUG, Entry
@@ -22,6 +21,7 @@ from assignment.finding import Explanation, explanation
 from assignment.judge import checks, score
 from assignment.judge.case import held_by
 from assignment.judge.pool import Pool
+from assignment.pytest_private import runtestprotocol
 
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 5  # jobs for one judge, at the most: seeds of one submission, whose kernels are then compiled once

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import _pytest.outcomes
 import torch
 
 from assignment.attacks.bugs import gathered
@@ -24,6 +23,8 @@ from assignment.attacks.cheats.racing import RACERS, SLOWED, Racer
 from assignment.attacks.cheats.racing_kernels import KERNEL_RACERS
 from assignment.operators.workloads import built
 from assignment.protocol.timed import AHEAD
+from assignment.pytest_private import TestFailed
+from assignment.pytorch_private import sleep_on_gpu
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.submission import PACKAGE, REFERENCE, Submission, read
@@ -53,7 +54,7 @@ def raced(session: SpeedSession, function: str) -> tuple[float, bool, str]:
     speed = Speed(session)
     try:
         speed(function, shape, torch.bfloat16, against=peer, reach=0.0, **options)
-    except (AssertionError, _pytest.outcomes.Failed) as error:
+    except (AssertionError, TestFailed) as error:
         return 0.0, False, " ".join(str(error).split())[:160]
     return speed.ratio, bool(speed.doubts), "; ".join(speed.doubts) or speed.measured
 
@@ -143,7 +144,7 @@ def called(session: SpeedSession, function: str) -> float:
     track.fill()
     session.memory.settle()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    torch.cuda._sleep(AHEAD)
+    sleep_on_gpu(AHEAD)
     marks[0].record()
     results = [call(*slot, **options) for slot in track.slots]
     marks[1].record()

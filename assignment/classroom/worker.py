@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from assignment import plugin
 from assignment.classroom import batch, cpu, memory
@@ -28,6 +27,7 @@ from assignment.commands import cli, report, run
 from assignment.commands.collector import Judge
 from assignment.judge import checks, practice
 from assignment.judge.pool import Pool
+from assignment.pytest_private import runtestprotocol
 from assignment.submission import PACKAGE, Submission
 
 COLUMNS = 100  # of a log

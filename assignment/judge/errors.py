@@ -1,17 +1,16 @@
 """What a test hears of a call that has no result."""
 
-import _pytest.outcomes
-
 from assignment import finding
 from assignment.judge import score
 from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply
+from assignment.pytest_private import TestFailed
 
 TOO_SMALL = (
     "tl.dot wants tiles of at least 16, padded with zeros: handout/faq.md#why-does-d--40-fail-when-32-and-64-work"
 )
 
 
-class SubmissionError(_pytest.outcomes.Failed):
+class SubmissionError(TestFailed):
     """The submission did something else than return tensors."""
 
     def __init__(self, status: str, message: str, ran: bool = True, kind: str = finding.OTHER, error: str = "") -> None:

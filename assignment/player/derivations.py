@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.utils._pytree import tree_map
 
+from assignment.pytorch_private import tree_map
 from assignment.simulator.costs import tensors_in
 
 from . import operations

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from assignment.pytorch_private import OpOverload, has_kernel
 from assignment.simulator.costs import tensors_in
 
 from .labels import reach
@@ -73,7 +74,7 @@ def find(name: str) -> Any:
         return None
     packet = getattr(torch.ops.aten, base, None)
     found = getattr(packet, overload or "default", None) if packet else None
-    return found if isinstance(found, torch._ops.OpOverload) and _is_step(found) else None
+    return found if isinstance(found, OpOverload) and _is_step(found) else None
 
 
 def _is_step(operation: Any) -> bool:
@@ -81,7 +82,7 @@ def _is_step(operation: Any) -> bool:
 
     Views need no steps, and may reach beyond their memory.
     """
-    if operation.is_view or not torch._C._dispatch_has_kernel(operation.name()):
+    if operation.is_view or not has_kernel(operation.name()):
         return False  # the second: what TorchScript alone has, such as methods of lists
     if operation.name() == "aten::view_copy.dtype":  # bytes read as another type are no values moved
         return False

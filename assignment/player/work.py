@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
 
+from assignment.pytorch_private import tree_leaves
 from assignment.simulator.faults import at, place
 
 from .derivations import Computed, OperationCall, derive, of_unwritten

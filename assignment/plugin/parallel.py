@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from assignment.judge.pool import default_jobs
 from assignment.plugin.fixtures import POOL, SPEED, check_name, is_judged, pool_of, uses_submission
+from assignment.pytest_private import runtestprotocol
 
 Task = tuple[int, ...]  # the numbers of tests that one process runs
 Reports = list[dict[str, Any]] | str  # of one test, as plain data; or what kept it from them

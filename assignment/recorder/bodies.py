@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-import torch
-from torch import overrides
-from torch._library.custom_ops import OPDEFS
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
-from torch.utils import _python_dispatch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from assignment.pytorch_private import (
+    OPDEFS,
+    disable_current_modes,
+    n_dispatch_modes,
+    n_function_modes,
+    pop_dispatch_mode,
+    pop_function_mode,
+)
 
 
 def following(modes: Sequence[Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,16 +51,16 @@ def everywhere(modes: Sequence[Any]) -> Iterator[None]:
         run, apply = following(modes, threading.Thread.run), following(off, BackwardCFunction.apply)
         on.enter_context(mock.patch.object(threading.Thread, "run", run))
         on.enter_context(mock.patch.object(BackwardCFunction, "apply", apply))
-        on.enter_context(_disable_current_modes())  # one that was left on would answer
+        on.enter_context(disable_current_modes())  # one that was left on would answer
         for mode in modes:
             on.enter_context(mode)
-        on.callback(_take_off, torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack())
+        on.callback(_take_off, n_dispatch_modes(), n_function_modes())
         yield
 
 
 def _take_off(n_dispatch: int, n_function: int) -> None:
     """Pop the modes that were left on above these stack depths."""
-    while torch._C._len_torch_dispatch_stack() > n_dispatch:
-        _python_dispatch._pop_mode()
-    while torch._C._len_torch_function_stack() > n_function:
-        overrides._pop_mode()
+    while n_dispatch_modes() > n_dispatch:
+        pop_dispatch_mode()
+    while n_function_modes() > n_function:
+        pop_function_mode()

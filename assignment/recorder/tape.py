@@ -14,10 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._library.custom_ops import OPDEFS
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from assignment.protocol.program import (
     Again,
@@ -31,6 +28,13 @@ from assignment.protocol.program import (
     Step,
     Value,
     View,
+)
+from assignment.pytorch_private import (
+    OPDEFS,
+    TorchDispatchMode,
+    get_unwrapped,
+    is_functorch_wrapped_tensor,
+    tree_leaves,
 )
 
 from . import bodies
@@ -205,8 +209,8 @@ class Tape(TorchDispatchMode):
 
     def is_on_gpu(self, tensor: torch.Tensor) -> bool:
         """Return whether a machine with a GPU would have the tensor there."""
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # of torch.vmap, for example
-            return self.is_on_gpu(torch._C._functorch.get_unwrapped(tensor))
+        if is_functorch_wrapped_tensor(tensor):  # of torch.vmap, for example
+            return self.is_on_gpu(get_unwrapped(tensor))
         return has_storage(tensor) and self._numbers.get(tensor.untyped_storage()._cdata) in self.on_gpu
 
     def line(self) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from assignment.pytorch_private import TorchDispatchMode, tree_leaves
 
 from .calls import Call
 from .layout import Layout

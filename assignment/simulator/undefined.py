@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from assignment.pytorch_private import set_deterministic_algorithms
+
 from . import numerics
 from .faults import Place
 
@@ -60,7 +62,7 @@ def _scatter(addresses: np.ndarray, values: np.ndarray) -> None:
 def fill_fresh_memory() -> None:
     """Make torch.empty and its relatives give the pattern, other fresh memory NaN."""
     # torch.use_deterministic_algorithms does the same, and imports Inductor: one second
-    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     for name in ("empty", "empty_like", "empty_strided", "empty_permuted"):
         setattr(torch, name, _filled(getattr(torch, name)))

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import _tensor_str
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from assignment.pytorch_private import TorchDispatchMode, disable_current_modes, tensor_str
 
 from .calls import Call
 from .costs import tensors_in
@@ -74,14 +74,14 @@ class UnstoredReads(TorchDispatchMode):
 
     def _look(self, tensor: torch.Tensor) -> None:
         """Check a read of all elements."""
-        with _disable_current_modes():
+        with disable_current_modes():
             report = None if self._call.faults else self._report(tensor)
         self._keep([report] if report else [])
 
     def _look_at_shown(self, tensor: torch.Tensor) -> None:
         """Check a read of the elements that print(tensor) shows."""
-        if tensor.numel() > _tensor_str.PRINT_OPTS.threshold:
-            _tensor_str.get_summarized_data(tensor)  # an operation that reads them
+        if tensor.numel() > tensor_str.PRINT_OPTS.threshold:
+            tensor_str.get_summarized_data(tensor)  # an operation that reads them
         else:
             self._look(tensor)
 

@@ -1,0 +1,41 @@
+"""What is used of PyTorch beyond its documentation: the one module to open when PyTorch is upgraded.
+
+Private names are imported from here alone. Of public objects these attributes are used where they
+are needed: `_cdata` of storages, which tells two apart; `_version` of tensors; `_schema` of operations.
+"""
+
+import torch
+from torch import _tensor_str as tensor_str
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch._library.custom_ops import OPDEFS
+from torch._ops import OpOverload
+from torch.cuda import _sleep as sleep_on_gpu
+from torch.overrides import _pop_mode as pop_function_mode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
+from torch.utils._pytree import tree_leaves, tree_map
+
+__all__ = [
+    "OPDEFS",
+    "OpOverload",
+    "TorchDispatchMode",
+    "disable_current_modes",
+    "get_unwrapped",
+    "is_functorch_wrapped_tensor",
+    "pop_dispatch_mode",
+    "pop_function_mode",
+    "sleep_on_gpu",
+    "tensor_str",
+    "tree_leaves",
+    "tree_map",
+]
+
+CHECKED = ("2.11.0", "2.13.0", "2.14.0", "2.15.0")  # with all that stands here
+
+construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
+new_shared_cuda = torch.UntypedStorage._new_shared_cuda
+has_kernel = torch._C._dispatch_has_kernel
+n_dispatch_modes = torch._C._len_torch_dispatch_stack
+n_function_modes = torch._C._len_torch_function_stack
+set_deterministic_algorithms = torch._C._set_deterministic_algorithms
