@@ -4,7 +4,10 @@ Private names are imported from here alone. Of public objects these attributes a
 are needed: `_cdata` of storages, which tells two apart; `_version` of tensors; `_schema` of operations.
 """
 
+from typing import TypeAlias
+
 import torch
+from torch import Tensor
 from torch import _tensor_str as tensor_str
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._library.custom_ops import OPDEFS
@@ -18,6 +21,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 __all__ = [
     "OPDEFS",
+    "Argument",
+    "Arguments",
+    "Keywords",
     "OpOverload",
     "TorchDispatchMode",
     "disable_current_modes",
@@ -32,6 +38,23 @@ __all__ = [
 ]
 
 CHECKED = ("2.11.0", "2.13.0", "2.14.0", "2.15.0")  # with all that stands here
+
+# what operations take and return
+Argument: TypeAlias = (
+    Tensor
+    | complex
+    | str
+    | torch.dtype
+    | torch.device
+    | torch.layout
+    | torch.memory_format
+    | torch.Generator
+    | list["Argument"]
+    | tuple["Argument", ...]
+    | None
+)
+Arguments: TypeAlias = tuple[Argument, ...]
+Keywords: TypeAlias = dict[str, Argument]
 
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda

@@ -48,8 +48,8 @@ class Kernel:
         """What it uses too much of other than shared memory, and the limit."""
         if self.tensor_memory > TENSOR_MEMORY:
             return f"{self.tensor_memory} columns of tensor memory; a program has {TENSOR_MEMORY}"
-        if self.warps * WARP > self.on.properties["max_threads_per_block"]:
-            threads = self.on.properties["max_threads_per_block"]
+        threads = int(self.on.properties["max_threads_per_block"])
+        if self.warps * WARP > threads:
             return f"{self.warps * WARP} threads (num_warps={self.warps}); a program has {threads}"
         return ""
 

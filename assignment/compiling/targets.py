@@ -7,9 +7,8 @@ data sheets; only host code that asks for them sees them.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from assignment.simulator.gpu import H100
+from assignment.simulator.gpu import H100, Properties
 
 KB = 1024  # bytes
 ASKS = "target_info"  # in a file whose kernels ask which of them they are compiled for
@@ -24,12 +23,12 @@ class Target:
     title: str
     capability: int  # 90 for 9.0
     best: str  # the instruction that multiplies matrices fastest
-    properties: dict[str, Any]  # as torch.cuda.get_device_properties tells them
+    properties: Properties  # as torch.cuda.get_device_properties tells them
 
     @property
     def shared_limit(self) -> int:
         """The bytes of shared memory that a program can have."""
-        return self.properties["shared_memory_per_block_optin"]
+        return int(self.properties["shared_memory_per_block_optin"])
 
 
 A100 = {

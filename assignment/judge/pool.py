@@ -163,7 +163,7 @@ def _number() -> Any:
     return multiprocessing.get_context("fork").RawValue("i", NOBODY)
 
 
-def properties_of_gpu() -> dict[str, Any]:
+def properties_of_gpu() -> dict[str, int | str]:
     """Return what host code is to hear of the GPU that is here."""
     import torch
 
@@ -178,7 +178,7 @@ def default_jobs(device: str) -> int:
     cores = len(os.sched_getaffinity(0))
     if device != "cuda":
         return min(MAX_JOBS, cores)
-    return max(1, min(MAX_JOBS_WITH_GPU, cores, properties_of_gpu()["total_memory"] // GPU_MEMORY_OF_A_JOB))
+    return max(1, min(MAX_JOBS_WITH_GPU, cores, int(properties_of_gpu()["total_memory"]) // GPU_MEMORY_OF_A_JOB))
 
 
 def pick_device(asked: str) -> str:

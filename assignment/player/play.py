@@ -242,7 +242,7 @@ class Turn:
             self._begin_fresh(outputs)
         made = written or [tensor for tensor in outputs if not self._player.work.knows(tensor)]
         counts = self._player.work.counts if self._player.work.input_labels else None
-        self.played.host.note(func, strided((args, kwargs)), outputs, counts)
+        self.played.host.note(func, strided((args, kwargs)), outputs, counts)  # type: ignore[arg-type]
         self._player.work.operation(func, args, kwargs, made, self._lines[line])
 
     def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:

@@ -88,7 +88,8 @@ class RecorderSession:
     def _answer_as(self, target: str | dict[str, Any]) -> None:
         """Stand in for another GPU; reimport a submission that asked for the GPU on import."""
         properties = target if isinstance(target, dict) else TARGETS[target].properties
-        gpu = GPUTarget("cuda", 10 * properties["major"] + properties["minor"], properties["warp_size"])
+        major, minor, warp_size = (int(properties[name]) for name in ("major", "minor", "warp_size"))
+        gpu = GPUTarget("cuda", 10 * major + minor, warp_size)
         self._target = target
         self._answers = device.install(self._tape, gpu, properties)
         self._launcher.target = target

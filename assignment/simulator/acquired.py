@@ -5,6 +5,7 @@ returned: that the lock was free, or that all others have counted. A program tha
 continues in any case.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,15 @@ class Acquired(np.ndarray):
 
     locks: Locks
 
-    def __array_finalize__(self, made_of: Any) -> None:
+    def __array_finalize__(self, made_of: np.ndarray | None) -> None:
         self.locks = getattr(made_of, "locks", _NONE)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return _call(getattr(ufunc, method), inputs, kwargs)
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, func: Any, types: Iterable[type], args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         return _call(func, args, kwargs)
 
 
@@ -61,5 +64,5 @@ def plain(value: Any) -> Any:
     return type(value)(map(plain, value)) if type(value) in (tuple, list) else value
 
 
-def _call(function: Any, args: Any, kwargs: Any) -> Any:
+def _call(function: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
     return remember(function(*plain(args), **plain(kwargs)), locks_in((args, kwargs)))

@@ -1,21 +1,24 @@
 """The arguments of a launch as a kernel sees them: pointers, typed scalar tensors, constants."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
 import triton.language as tl
 
 from .elementwise import Handle
+from .kernel_values import KernelFunction, KernelValue
 from .language import semantic
 from .numerics import numpy_type
-from .triton_private import KernelParam, TensorDescriptor, mangle_type
+from .triton_private import KernelParam, TensorDescriptor, TensorWrapper, mangle_type
 
+LaunchArgument: TypeAlias = torch.Tensor | TensorDescriptor | TensorWrapper | KernelFunction | KernelValue
+AddressOf = Callable[[torch.Tensor], np.uint64]
 Admit = Callable[[str, torch.Tensor], np.uint64]  # a tensor's address, given its name
 
 
-def typed(value: Any, param: KernelParam, admit: Admit) -> Any:
+def typed(value: LaunchArgument, param: KernelParam, admit: Admit) -> KernelValue:
     """Return `value` as parameter `param` receives it.
 
     A constexpr stays a Python value, and so does the integer 1, which the compiler specialises on.
@@ -28,7 +31,7 @@ def typed(value: Any, param: KernelParam, admit: Admit) -> Any:
     return _typed(value, specialize, lambda tensor: admit(param.name, tensor))
 
 
-def _typed(value: Any, specialize: bool, address_of: Callable[[Any], np.uint64]) -> Any:
+def _typed(value: LaunchArgument, specialize: bool, address_of: AddressOf) -> KernelValue:
     if isinstance(value, tl.constexpr):
         return value.value
     if isinstance(value, (bool, int, float)):
@@ -38,7 +41,8 @@ def _typed(value: Any, specialize: bool, address_of: Callable[[Any], np.uint64])
         return _pointer(value, address_of)
     if isinstance(value, tuple):
         items = [_typed(v, specialize, address_of) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        make: KernelFunction = type(value)
+        return make(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, TensorDescriptor):
         return _descriptor(value, address_of)
     if value is None or callable(value) or isinstance(value, tl.dtype):
@@ -46,7 +50,7 @@ def _typed(value: Any, specialize: bool, address_of: Callable[[Any], np.uint64])
     raise TypeError(f"a kernel takes tensors and numbers, and tl.constexpr parameters; got a {type(value).__name__}")
 
 
-def _scalar(value: Any, ty: Any) -> Any:
+def _scalar(value: float, ty: tl.dtype) -> tl.tensor:
     dtype = numpy_type(ty)
     wrapped = np.array([value]).astype(dtype) if isinstance(value, float) else _wrapped(value, dtype)
     return tl.tensor(Handle(wrapped, ty), ty)
@@ -57,7 +61,7 @@ def _wrapped(value: int, dtype: np.dtype) -> np.ndarray:
     return np.array([value], np.uint64 if value >= 2**63 else np.int64).astype(dtype)
 
 
-def _pointer(value: Any, address_of: Callable[[Any], np.uint64]) -> Any:
+def _pointer(value: torch.Tensor | TensorWrapper, address_of: AddressOf) -> tl.tensor:
     """Return the address of a tensor's first element."""
     device = getattr(value, "device", None)
     if isinstance(device, torch.device) and device.type != "cpu":
@@ -72,9 +76,9 @@ def _pointer(value: Any, address_of: Callable[[Any], np.uint64]) -> Any:
     return tl.tensor(Handle(np.array([address], np.uint64), ty), ty)
 
 
-def _descriptor(value: TensorDescriptor, address_of: Callable[[Any], np.uint64]) -> Any:
+def _descriptor(value: TensorDescriptor, address_of: AddressOf) -> tl.core.tensor_descriptor:
     """Convert a tensor descriptor made on the host."""
-    integers: Callable[[Any], list[Any]] = lambda sizes: [_scalar(int(s), tl.int64) for s in sizes]  # noqa: E731
+    integers: Callable[[Sequence[int]], list[tl.tensor]] = lambda sizes: [_scalar(int(s), tl.int64) for s in sizes]  # noqa: E731
     descriptor = semantic.make_tensor_descriptor(
         base=_pointer(value.base, address_of),
         shape=integers(value.shape),

@@ -5,8 +5,9 @@ that make trial runs harmless. A kernel that adds to its output without `reset_t
 that call, both here and on a GPU.
 """
 
-from typing import Any
+import triton
 
+from .arguments import LaunchArgument
 from .triton_private import Autotuner
 
 
@@ -15,7 +16,7 @@ def install() -> None:
     Autotuner.run = run
 
 
-def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+def run(self: Autotuner, *args: LaunchArgument, **kwargs: LaunchArgument) -> None:
     """Launch with the chosen configuration."""
     self.nargs = dict(zip(self.arg_names, args, strict=False))
     try:
@@ -29,7 +30,7 @@ def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.nargs = None  # it holds on to the tensors
 
 
-def _choose(self: Any, args: Any, kwargs: Any) -> Any:
+def _choose(self: Autotuner, args: tuple[LaunchArgument, ...], kwargs: dict[str, LaunchArgument]) -> triton.Config:
     """Return the configuration for this key, after a trial run if the key is new."""
     key = _key(self, kwargs)
     if key not in self.cache:
@@ -40,14 +41,16 @@ def _choose(self: Any, args: Any, kwargs: Any) -> Any:
     return self.cache[key]
 
 
-def _key(self: Any, kwargs: Any) -> tuple:
+def _key(self: Autotuner, kwargs: dict[str, LaunchArgument]) -> tuple:
     """Return what Triton tunes by: the values of the named arguments, and all dtypes."""
     values = {k: v for k, v in {**self.nargs, **kwargs}.items() if k in self.arg_names}
     named = [values[name] for name in self.keys if name in values]
     return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
 
 
-def _trial(self: Any, config: Any, args: Any, kwargs: Any) -> None:
+def _trial(
+    self: Autotuner, config: triton.Config, args: tuple[LaunchArgument, ...], kwargs: dict[str, LaunchArgument]
+) -> None:
     """Run the kernel once, as the tuner's benchmark does."""
     conflicts = kwargs.keys() & config.kwargs.keys()
     if conflicts:

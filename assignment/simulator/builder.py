@@ -7,8 +7,8 @@ array and the Triton type of its elements; a scalar is an array of shape (1,).
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 import triton.language as tl
@@ -18,7 +18,7 @@ from .acquired import remember
 from .elementwise import Elementwise, Handle
 from .libdevice import extern_function
 from .numerics import BFLOAT16, convert, numpy_type
-from .triton_private import CUDABackend, GPUTarget, NullAllocator, allocator, ir
+from .triton_private import CUDABackend, GPUTarget, Hint, NullAllocator, allocator, interpreter, ir
 from .watch import Order, Watch
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -29,7 +29,7 @@ class Builder(Elementwise):
 
     def __init__(self) -> None:
         super().__init__()
-        backend: Any = CUDABackend(TARGET)
+        backend: CUDABackend = CUDABackend(TARGET)
         self.options = backend.parse_options({"sanitize_overflow": False, "debug": False})
         functions = backend.get_codegen_implementation(self.options)
         self.codegen_fns["min_dot_size"] = functions["min_dot_size"]
@@ -44,14 +44,14 @@ class Builder(Elementwise):
 
     # shapes
 
-    def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
+    def create_splat(self, ret_ty: tl.dtype, arg: Handle) -> Handle:
         if not isinstance(arg, Handle):
             raise TypeError(f"expected a value, got {arg}: what stores or prints returns none")
         data = np.empty_like(arg.data, shape=tuple(ret_ty.shape))
         data.fill(arg.data[0])
         return Handle(data, arg.dtype)
 
-    def create_broadcast(self, arg: Handle, shape: Any) -> Handle:
+    def create_broadcast(self, arg: Handle, shape: Sequence[int]) -> Handle:
         return Handle(np.broadcast_to(arg.data, tuple(shape)), arg.dtype)
 
     def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
@@ -60,7 +60,9 @@ class Builder(Elementwise):
 
     # matrix product
 
-    def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any) -> Handle:
+    def create_dot(
+        self, a: Handle, b: Handle, d: Handle, input_precision: ir.INPUT_PRECISION, max_num_imprecise_acc: int
+    ) -> Handle:
         lhs, rhs = self._operand(a, input_precision), self._operand(b, input_precision)
         self.watch.dot(lhs, rhs, _operand_type(a, input_precision))
         return Handle((np.matmul(lhs, rhs) + d.data).astype(d.data.dtype), d.dtype)
@@ -69,13 +71,13 @@ class Builder(Elementwise):
         self,
         lhs: Handle,
         lhs_scale: Handle | None,
-        lhs_format: Any,
+        lhs_format: ir.ScaleDotElemTypeTY,
         rhs: Handle,
         rhs_scale: Handle | None,
-        rhs_format: Any,
-        fast_math: Any,
-        lhs_k_pack: Any,
-        rhs_k_pack: Any,
+        rhs_format: ir.ScaleDotElemTypeTY,
+        fast_math: bool,
+        lhs_k_pack: bool,
+        rhs_k_pack: bool,
         acc: Handle,
     ) -> Handle:
         """Multiply exactly, then round the sum with `acc` once to float32."""
@@ -89,7 +91,7 @@ class Builder(Elementwise):
         self.watch.dot(a, b, " × ".join(formats))
         return Handle((np.matmul(a, b) + acc.data).astype(acc.data.dtype), acc.dtype)
 
-    def _operand(self, x: Handle, input_precision: Any) -> np.ndarray:
+    def _operand(self, x: Handle, input_precision: ir.INPUT_PRECISION) -> np.ndarray:
         """Return what the tensor core reads of `x`, in a type in which its products are exact."""
         if x.dtype.is_fp8():
             return self.create_fp_to_fp(x, tl.float32, None).data
@@ -103,7 +105,7 @@ class Builder(Elementwise):
 
     # memory
 
-    def load(self, ptrs: Handle, mask: Any, other: Handle | None, is_volatile: bool) -> Handle:
+    def load(self, ptrs: Handle, mask: Handle | np.ndarray | None, other: Handle | None, is_volatile: bool) -> Handle:
         ty = ptrs.get_element_ty()
         acquired = self.watch.polled(ptrs.data, Order()) if is_volatile else frozenset()
         fill = None if other is None else other.data
@@ -112,11 +114,11 @@ class Builder(Elementwise):
         values = access.load(self.watch, ptrs.data, _array(mask), fill, numpy_type(ty))
         return Handle(remember(values, acquired), ty)
 
-    def store(self, ptrs: Handle, value: Handle, mask: Any) -> None:
+    def store(self, ptrs: Handle, value: Handle, mask: Handle | np.ndarray | None) -> None:
         values = convert(value.data, numpy_type(ptrs.get_element_ty()))
         access.store(self.watch, ptrs.data, values, _array(mask))
 
-    def create_descriptor_load(self, desc: Any, indices: list[Handle], *hints: Any) -> Handle:
+    def create_descriptor_load(self, desc: interpreter.TensorDescHandle, indices: list[Handle], *hints: Hint) -> Handle:
         ptrs, mask = desc.materialize_pointers(indices)
         ty = ptrs.get_element_ty()
         fill = math.nan if desc.padding == ir.PADDING_OPTION.PAD_NAN else 0
@@ -128,7 +130,9 @@ class Builder(Elementwise):
     def create_barrier(self) -> None:
         self.watch.barrier()
 
-    def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
+    def create_atomic_cas(
+        self, ptr: Handle, cmp: Handle, val: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
+    ) -> Handle:
         types = [ptr.get_element_ty(), cmp.get_element_ty(), val.get_element_ty()]
         if len({(ty.primitive_bitwidth, ty.is_floating()) for ty in types}) > 1:
             raise TypeError(f"tl.atomic_cas on {types[0]} got {types[1]} and {types[2]}: cast them to {types[0]}")
@@ -139,23 +143,29 @@ class Builder(Elementwise):
         )
         return Handle(old.view(val.data.dtype), val.dtype)
 
-    def create_atomic_rmw(self, op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
+    def create_atomic_rmw(
+        self, op: ir.ATOMIC_OP, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
+    ) -> Handle:
         return Handle(
             access.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)), val.dtype
         )
 
-    def create_atomic_load(self, ptr: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
+    def create_atomic_load(self, ptr: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE) -> Handle:
         ty = ptr.get_element_ty()
         active = ptr.data if mask.data.all() else ptr.data[np.broadcast_to(mask.data, ptr.data.shape)]
         acquired = self.watch.polled(active, _order(sem, scope)) if active.size else frozenset()
         values = access.load(self.watch, ptr.data, mask.data, None, numpy_type(ty))
         return Handle(remember(values, acquired), ty)
 
-    def create_atomic_store(self, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> None:
+    def create_atomic_store(
+        self, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
+    ) -> None:
         values = convert(val.data, numpy_type(ptr.get_element_ty()))
         access.update(self.watch, ptr.data, mask.data, _exchange, values, order=_order(sem, scope))
 
-    def create_atomic_poll(self, ptr: Handle, expected: Handle, timeout_ns: Any, sem: Any, scope: Any) -> Handle:
+    def create_atomic_poll(
+        self, ptr: Handle, expected: Handle, timeout_ns: Handle | int, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
+    ) -> Handle:
         """Look once: the programs that run before have stored what they store, and no other does while this one waits.
 
         Raises NotImplementedError where a GPU would wait for a program that runs later.
@@ -170,11 +180,13 @@ class Builder(Elementwise):
         self.watch.decide(remember(is_there, acquired))  # what comes after it does so because it has seen this
         return Handle(is_there, tl.int1)
 
-    def create_descriptor_reduce(self, kind: Any, desc: Any, value: Handle, indices: list[Handle]) -> None:
+    def create_descriptor_reduce(
+        self, kind: ir.DESCRIPTOR_REDUCE_KIND, desc: interpreter.TensorDescHandle, value: Handle, indices: list[Handle]
+    ) -> None:
         ptrs, mask = desc.materialize_pointers(indices)
         access.update(self.watch, ptrs.data, _array(mask), _DESCRIPTOR_REDUCE[kind], value.data)
 
-    def create_make_tensor_descriptor(self, *args: Any) -> Any:
+    def create_make_tensor_descriptor(self, *args: Handle | list[Handle] | bool) -> interpreter.TensorDescHandle:
         # a descriptor made in the kernel lies in memory that the launcher must be able to allocate
         if self.grid_idx is not None and isinstance(allocator(), NullAllocator):
             raise RuntimeError(
@@ -191,12 +203,12 @@ class Builder(Elementwise):
         return Handle(np.bincount(values, minlength=bins).astype(np.int32), tl.int32)
 
     def create_extern_elementwise(
-        self, lib_name: str, lib_path: str, symbol: str, args: list[Handle], ret_type: Any, is_pure: bool
+        self, lib_name: str, lib_path: str, symbol: str, args: list[Handle], ret_type: tl.dtype, is_pure: bool
     ) -> Handle:
         result = extern_function(symbol)(*(a.data for a in args))
         return Handle(np.asarray(result).astype(numpy_type(ret_type)), ret_type.scalar)
 
-    def create_inline_asm(self, asm: str, *args: Any) -> Any:
+    def create_inline_asm(self, asm: str, *args: Handle | str | list[Handle] | bool) -> NoReturn:
         code = " ".join(asm.split())
         code = code if len(code) < 60 else f"{code[:57]}..."
         raise NotImplementedError(
@@ -204,7 +216,9 @@ class Builder(Elementwise):
             "run with --device cuda"
         )
 
-    def create_print(self, *args: Any, **kwargs: Any) -> None:
+    def create_print(
+        self, *args: Handle | str | list[Handle] | bool, **kwargs: Handle | str | list[Handle] | bool
+    ) -> None:
         if not self.watch.is_rehearsal:
             super().create_print(*args, **kwargs)  # theirs
 
@@ -213,12 +227,12 @@ class Builder(Elementwise):
             raise AssertionError("tl.assume: the condition does not hold")
 
 
-def _array(mask: Any) -> np.ndarray | None:
+def _array(mask: Handle | np.ndarray | None) -> np.ndarray | None:
     """Return the mask's array; Triton's own code passes handles and plain arrays."""
     return mask.data if isinstance(mask, Handle) else mask
 
 
-def _order(sem: Any, scope: Any, is_exchange_if_equal: bool = False) -> Order:
+def _order(sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE, is_exchange_if_equal: bool = False) -> Order:
     kinds = ir.MEM_SEMANTIC
     return Order(
         acquires=sem not in (kinds.RELAXED, kinds.RELEASE),
@@ -228,7 +242,7 @@ def _order(sem: Any, scope: Any, is_exchange_if_equal: bool = False) -> Order:
     )
 
 
-def _operand_type(x: Handle, input_precision: Any) -> str:
+def _operand_type(x: Handle, input_precision: ir.INPUT_PRECISION) -> str:
     """Return "bf16", or for float32 the precision of the product: "tf32", "tf32x3" or "ieee"."""
     return input_precision.name.lower() if x.data.dtype == np.float32 else str(x.dtype.scalar)
 
@@ -241,7 +255,7 @@ def _exchange_if_equal(old: np.ndarray, new: np.ndarray, expected: np.ndarray) -
     return np.where(old == expected, new, old)
 
 
-_ATOMIC: dict[Any, Callable[..., np.ndarray]] = {
+_ATOMIC: dict[ir.ATOMIC_OP, Callable[..., np.ndarray]] = {
     ir.ATOMIC_OP.ADD: np.add,
     ir.ATOMIC_OP.FADD: np.add,
     ir.ATOMIC_OP.MIN: np.minimum,
@@ -253,7 +267,7 @@ _ATOMIC: dict[Any, Callable[..., np.ndarray]] = {
     ir.ATOMIC_OP.XOR: np.bitwise_xor,
     ir.ATOMIC_OP.XCHG: _exchange,
 }
-_DESCRIPTOR_REDUCE: dict[Any, Callable[..., np.ndarray]] = {
+_DESCRIPTOR_REDUCE: dict[ir.DESCRIPTOR_REDUCE_KIND, Callable[..., np.ndarray]] = {
     ir.DESCRIPTOR_REDUCE_KIND.ADD: np.add,
     ir.DESCRIPTOR_REDUCE_KIND.MIN: np.minimum,
     ir.DESCRIPTOR_REDUCE_KIND.MAX: np.maximum,

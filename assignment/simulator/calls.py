@@ -1,24 +1,48 @@
 """The call of host code in which kernels are launched, and what the simulator reports about it."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
 
 from .faults import MemoryFault, Place
 from .trace import LaunchCost
+
+if TYPE_CHECKING:
+    from .recording import Recording
+
+
+class FollowedMemory(Protocol):
+    """The memory of an argument, of which a follower knows where its values come from."""
+
+    address: int
+
+    def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
+        """Handle a store of these values."""
+
+    def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Return the labels of these elements."""
+
+    def may_be_unwritten(self) -> bool:
+        """Return whether some byte may hold what nothing has written."""
+
+    def are_unwritten(self, offsets: np.ndarray, width: int) -> np.ndarray:
+        """Return which elements hold a byte that nothing has written."""
 
 
 class Follower(Protocol):
     """An observer of launches that tracks where values in memory come from (player.work)."""
 
-    def admit(self, tensor: Any) -> Any:
-        """Return the argument's memory (with `address`, `kernel_wrote`, `are_unwritten`); None if untracked."""
+    def admit(self, tensor: torch.Tensor) -> FollowedMemory | None:
+        """Return the argument's memory; None if untracked."""
 
     def is_suspect(self, memory: Any) -> bool:
         """Return whether the memory holds a value that no kernel may load."""
 
-    def loaded(self, memory: Any, offsets: Any, width: int, kernel: str, element: Callable[[int], str]) -> None:
+    def loaded(self, memory: Any, offsets: np.ndarray, width: int, kernel: str, element: Callable[[int], str]) -> None:
         """Handle a kernel's load of suspect memory, of elements at these offsets in bytes."""
 
 
@@ -27,7 +51,7 @@ class Call:
     """A call of host code that launches kernels."""
 
     # tensors of the caller: kernels must not store to them, nor reach what lies between
-    inputs: Sequence[Any] = ()
+    inputs: Sequence[torch.Tensor] = ()
     seed: int = 0  # of the order in which programs run
     is_traced: bool = False
     keeps_accesses: bool = False  # of traced launches, one by one
@@ -42,12 +66,12 @@ class Call:
     n_launches: int = 0
     follower: Follower | None = None
     # hears of each store: the argument's name and the tensor
-    on_store: Callable[[str, Any], None] | None = None
-    recording: Any = None  # keeps what launches do, for a page (recording.Recording)
+    on_store: Callable[[str, torch.Tensor], None] | None = None
+    recording: "Recording | None" = None  # keeps what launches do, for a page (recording.Recording)
 
     def __post_init__(self) -> None:
-        self._warned: set[Any] = set()
-        self.storages: dict[int, list[Any]] = {}
+        self._warned: set[Hashable] = set()
+        self.storages: dict[int, list[torch.Tensor]] = {}
         for tensor in self.inputs:
             self.storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
 
@@ -55,12 +79,12 @@ class Call:
         """Prepare for a second call of the function: its programs run in the order of the first."""
         self.n_launches = 0
 
-    def position(self, tensor: Any) -> int:
+    def position(self, tensor: torch.Tensor) -> int:
         """Return the position of the first input that shares its storage with the tensor."""
         storage = tensor.untyped_storage().data_ptr()
         return [t.untyped_storage().data_ptr() for t in self.inputs].index(storage)
 
-    def warn(self, text: str, about: Any) -> None:
+    def warn(self, text: str, about: Hashable) -> None:
         """Add a warning, unless there is one about the same already."""
         if about not in self._warned:
             self._warned.add(about)
@@ -79,7 +103,7 @@ def current() -> Call:
 
 @contextlib.contextmanager
 def call(
-    inputs: Sequence[Any] = (),
+    inputs: Sequence[torch.Tensor] = (),
     seed: int = 0,
     is_traced: bool = False,
     follower: Follower | None = None,

@@ -6,9 +6,10 @@ kernel whose constants differ would be one program where it is graded and anothe
 
 import ast
 from collections.abc import Sequence
-from typing import Any
 
 import triton.language as tl
+
+from .kernel_values import KernelValue
 
 ARM = "if"  # the kind of a condition; of expressions it is the name of their node
 NOTED = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.JoinedStr)
@@ -25,7 +26,7 @@ def site(path: str, line: int, column: int, kind: str) -> str:
     return f"{path}:{line}:{column}:{kind}"
 
 
-def note(seen: Seen, where: str, value: Any) -> None:
+def note(seen: Seen, where: str, value: KernelValue) -> None:
     """Add the value of an expression, if it is a constant."""
     values = seen.setdefault(where, set())
     if len(values) < MAX_VALUES:
@@ -50,6 +51,6 @@ def packed(launches: Sequence[Seen]) -> tuple[list[dict[str, list[str]]], list[i
     return [told[of_launches.index(number)] for number in range(len(numbers))], of_launches
 
 
-def _shown(value: Any) -> str:
+def _shown(value: KernelValue) -> str:
     value = value.value if isinstance(value, tl.constexpr) else value
     return repr(value)[:MAX_TEXT] if type(value) in (bool, int, float, str) else UNKNOWN

@@ -6,9 +6,9 @@ these follow.
 
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import GeneratorType
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ import triton.language as tl
 from . import calls, constants
 from .elementwise import Handle
 from .faults import is_ours
+from .kernel_values import KernelFunction, KernelValue, Operand
 from .language import semantic
 from .numerics import numpy_type
 from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
@@ -41,15 +42,17 @@ from .variables import (  # noqa: F401 (rewritten kernels call them)
 )
 
 tensor = tl.tensor
+Value = TypeVar("Value")
 
 
-def bind(value: Any) -> Any:
+def bind(value: KernelValue) -> KernelValue:
     """Return what an assignment binds a name to: numbers become tensors."""
     if isinstance(value, tensor):
         return value
     if isinstance(value, tuple):
         bound = [bind(v) for v in value]
-        return type(value)(*bound) if hasattr(value, "_fields") else tuple(bound)
+        make: KernelFunction = type(value)
+        return make(*bound) if hasattr(value, "_fields") else tuple(bound)
     value = static(value)
     if isinstance(value, (bool, int, float)):
         return semantic.to_tensor(value)
@@ -61,7 +64,7 @@ def bind(value: Any) -> Any:
 Shape = bool | tuple["Shape", ...]  # of what is assigned to: for each name whether it is annotated as tl.constexpr
 
 
-def bound(value: Any, shape: Shape) -> Any:
+def bound(value: KernelValue, shape: Shape) -> KernelValue:
     """Return what an assignment binds names to; older compilers ignore elements that have no name."""
     if not isinstance(shape, tuple):
         return constant(value) if shape else bind(value)
@@ -76,7 +79,7 @@ def bound(value: Any, shape: Shape) -> Any:
     return tuple(bound(part, inner) for part, inner in zip(value, shape, strict=True))
 
 
-def constant(value: Any) -> Any:
+def constant(value: KernelValue) -> KernelValue:
     """Return what a name annotated as tl.constexpr is bound to.
 
     With a tensor in it, older compilers can do nothing; to newer ones it is the tensor.
@@ -89,38 +92,38 @@ def constant(value: Any) -> Any:
 class _Constant(tl.constexpr):
     """A tensor that is annotated as tl.constexpr: only its methods can be used."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> KernelValue:
         return getattr(self.value, name)
 
 
-def static(value: Any) -> Any:
+def static(value: Value | tl.constexpr) -> Value:
     """Return the value of a constexpr; anything else unchanged."""
     return value.value if isinstance(value, tl.constexpr) else value
 
 
-def value_of(value: Any) -> Any:
+def value_of(value: tl.constexpr | tl.dtype | bool | int | float | str) -> KernelValue:
     """Evaluate `x.value`: here constants are plain Python values already."""
     return value if isinstance(value, (bool, int, float, str, tl.dtype)) else value.value
 
 
-def noted(value: Any, where: str) -> Any:
+def noted(value: KernelValue, where: str) -> KernelValue:
     """Return the value of an expression, noted if it is a constant."""
     constants.note(calls.current().constants[-1], where, value)
     return value
 
 
-def noted_arm(condition: Any, where: str) -> Any:
+def noted_arm(condition: KernelValue, where: str) -> KernelValue:
     """Return the condition of an `if`, whose arm is noted if it can be told."""
     if not isinstance(condition, tensor) or condition.handle.data.size == 1:
         constants.note_arm(calls.current().constants[-1], where, bool(_plain_truth(condition)))
     return condition
 
 
-def _plain_truth(condition: Any) -> Any:
+def _plain_truth(condition: KernelValue) -> KernelValue:
     return condition.handle.data.item() if isinstance(condition, tensor) else static(condition)
 
 
-def loop(*bounds: Any) -> Iterator[Any]:
+def loop(*bounds: KernelValue) -> Iterator[tl.tensor]:
     """Yield what `range` gives in a kernel: scalar tensors, int32 unless a bound is wider."""
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     tensors = [semantic.to_tensor(static(b)) for b in (start, stop, step)]
@@ -137,24 +140,24 @@ def loop(*bounds: Any) -> Iterator[Any]:
         yield tensor(Handle(np.array([i], dtype), ty), ty)
 
 
-def turns(values: Any) -> Any:
+def turns(values: GeneratorType | tl.range | tl.static_range) -> GeneratorType | tl.range | tl.static_range:
     """Return what a `for` iterates over."""
     if not isinstance(values, (GeneratorType, tl.range, tl.static_range)):
         refused(ITERATORS)
     return values
 
 
-def all_of(*operands: Callable[[], Any]) -> Any:
+def all_of(*operands: Operand) -> KernelValue:
     """Evaluate `a and b`: all operands that are not known before the launch."""
     return _fold(operands, "logical_and", decisive=False)
 
 
-def any_of(*operands: Callable[[], Any]) -> Any:
+def any_of(*operands: Operand) -> KernelValue:
     """Evaluate `a or b`, likewise."""
     return _fold(operands, "logical_or", decisive=True)
 
 
-def _fold(operands: tuple[Callable[[], Any], ...], method: str, decisive: bool) -> Any:
+def _fold(operands: tuple[Operand, ...], method: str, decisive: bool) -> KernelValue:
     value, tensors = None, []
     for operand in operands:
         value = static(operand())
@@ -170,10 +173,10 @@ def _fold(operands: tuple[Callable[[], Any], ...], method: str, decisive: bool) 
     return result
 
 
-def compared(left: Any, names: tuple[str, ...], *others: Callable[[], Any]) -> Any:
+def compared(left: KernelValue, names: tuple[str, ...], *others: Operand) -> KernelValue:
     """Evaluate `a < b < c`, each operand once: as `a < b and b < c`."""
 
-    def compare(name: str, other: Callable[[], Any]) -> Any:
+    def compare(name: str, other: Operand) -> KernelValue:
         nonlocal left
         right = other()
         operands = (static(left), static(right)) if name.startswith("is_") else (left, right)
@@ -184,21 +187,21 @@ def compared(left: Any, names: tuple[str, ...], *others: Callable[[], Any]) -> A
     return _fold(tuple(functools.partial(compare, *pair) for pair in pairs), "logical_and", decisive=False)
 
 
-def filtered(condition: Any) -> bool:
+def filtered(condition: KernelValue) -> bool:
     """Return whether an element stays in a list: the compiler takes a tensor for true."""
     if isinstance(condition, tensor):
         raise TypeError("the `if` of a list must be known at compile time: use tl.where, or a tl.constexpr")
     return bool(static(condition))
 
 
-def negate(value: Any) -> Any:
+def negate(value: KernelValue) -> KernelValue:
     """Evaluate `not value`."""
     return value.__not__() if isinstance(value, tensor) else not static(value)
 
 
 def choose(
-    condition: Any, if_true: Callable[[], Any], if_false: Callable[[], Any], true_is_plain: bool, false_is_plain: bool
-) -> Any:
+    condition: KernelValue, if_true: Operand, if_false: Operand, true_is_plain: bool, false_is_plain: bool
+) -> tl.tensor:
     """Evaluate `a if condition else b`.
 
     Numbers become tensors when the condition is one, and both must have one type. The operand that
@@ -218,7 +221,7 @@ def choose(
     return if_true_is if taken else if_false_is
 
 
-def _operand(value: Any) -> Any:
+def _operand(value: KernelValue) -> tl.tensor:
     value = static(value)
     if isinstance(value, (bool, int, float)):
         return semantic.to_tensor(value)
@@ -227,31 +230,31 @@ def _operand(value: Any) -> Any:
     return value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: KernelValue) -> str:
     if isinstance(value, InterpretedFunction):
         return f"the function {value.__name__}"
     return f"{str(value)[:80]} of type {type(value)}"
 
 
-def check(condition: Callable[[], Any], message: Any) -> None:
+def check(condition: Operand, message: KernelValue) -> None:
     """Evaluate `assert`: compiled away unless the launch asks for debug=True."""
     if semantic.builder.options.debug and not truth(condition()):
         raise AssertionError(message)
 
 
-def members(values: Any) -> Any:
+def members(values: tuple[KernelValue, ...] | tl.tuple) -> tuple[KernelValue, ...] | tl.tuple:
     """Return what a list comprehension iterates over."""
     if not isinstance(values, (tuple, tl.tuple)):
         raise TypeError("only tuple comprehensions are supported")
     return values
 
 
-def collected(values: list[Any]) -> tuple[Any, ...]:
+def collected(values: list[KernelValue]) -> tuple[KernelValue, ...]:
     """Return a list that a kernel makes, as a tuple: Triton has no lists."""
     return tuple(values)
 
 
-def formatted(value: Any) -> Any:
+def formatted(value: KernelValue) -> KernelValue:
     """Return a value to be put in an f-string."""
     value = static(value)
     if isinstance(value, (tensor, tuple, tl.tuple, tl.dtype)):
@@ -262,17 +265,17 @@ def formatted(value: Any) -> Any:
     return value
 
 
-def maximum(*args: Any) -> Any:
+def maximum(*args: KernelValue) -> KernelValue:
     """Evaluate Python's `max` in a kernel."""
     return static(tl.core.builtin_max(*args))
 
 
-def minimum(*args: Any) -> Any:
+def minimum(*args: KernelValue) -> KernelValue:
     """Evaluate Python's `min` in a kernel."""
     return static(tl.core.builtin_min(*args))
 
 
-def callee(function: Any) -> Any:
+def callee(function: KernelFunction) -> KernelFunction:
     """Return what a kernel calls in place of `function`.
 
     That is any function of Triton's, and Python's own functions on constants, as when it is
@@ -301,20 +304,20 @@ def callee(function: Any) -> Any:
 _PYTHONS = (len, list, float, int, isinstance, hasattr)
 
 
-def _is_triton_code(function: Any) -> bool:
+def _is_triton_code(function: KernelFunction) -> bool:
     """Return whether a function or a method is written in Triton's or the simulator's files."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code is not None and is_ours(code.co_filename)
 
 
-def _number(ty: Any, *args: Any, **kwargs: Any) -> Any:
+def _number(ty: type[int] | type[float], *args: float | str | tl.tensor, **kwargs: KernelValue) -> KernelValue:
     """Evaluate `float(x)` or `int(x)`."""
     if any(isinstance(value, tensor) for value in args):
         raise TypeError(f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)")
     return ty(*map(static, args), **kwargs)
 
 
-def _of_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
+def _of_constants(function: KernelFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
     """Call a function of Triton's that Python runs: triton.cdiv or triton.next_power_of_2."""
     if any(isinstance(value, tensor) for value in (*args, *kwargs.values())):
         name = function.__name__
@@ -322,14 +325,14 @@ def _of_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)  # theirs
 
 
-def _root(function: Any) -> str:
+def _root(function: KernelFunction | type) -> str:
     return str(getattr(function, "__module__", None) or "builtins").partition(".")[0]
 
 
 WHOSE_TUPLE = "whether a tuple is a constant or Triton's own depends on where it was made: ask for its length"
 
 
-def _attribute(value: Any, name: Any, *default: Any) -> Any:
+def _attribute(value: KernelValue, name: str | tl.constexpr, *default: KernelValue) -> KernelValue:
     if static(name) == "handle":
         unsupported("handle")
     if default and not _has_attribute(value, name):
@@ -337,7 +340,7 @@ def _attribute(value: Any, name: Any, *default: Any) -> Any:
     return getattr(static(value), static(name))
 
 
-def _is_instance(value: Any, kind: Any) -> bool:
+def _is_instance(value: KernelValue, kind: type | tl.constexpr) -> bool:
     """Answer as the compiler does: to Python's own functions a constant is its value."""
     kind = static(kind)
     if not isinstance(kind, type):
@@ -347,7 +350,7 @@ def _is_instance(value: Any, kind: Any) -> bool:
     return isinstance(static(value), kind)
 
 
-def _has_attribute(value: Any, name: Any) -> bool:
+def _has_attribute(value: KernelValue, name: str | tl.constexpr) -> bool:
     """Answer as the compiler does, for which constants and functions are other objects than here."""
     if static(name) == "type" and type(value) is tuple:
         raise TypeError(WHOSE_TUPLE)
@@ -355,7 +358,7 @@ def _has_attribute(value: Any, name: Any) -> bool:
     return (is_function and static(name) == "type") or hasattr(static(value), static(name))
 
 
-def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
+def _on_constants(function: KernelFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
     """Call a function that is not Triton's.
 
     The compiler calls it while compiling, so it takes and returns constants alone.
@@ -373,10 +376,10 @@ def _on_constants(function: Any, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-_called_before: dict[Any, Any] = {}
+_called_before: dict[tuple[KernelFunction, str, str], KernelValue] = {}
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: KernelValue) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_constant, value))
     is_library = _root(type(value)) in ("torch", "numpy") and not isinstance(
@@ -385,7 +388,7 @@ def _is_constant(value: Any) -> bool:
     return not isinstance(value, tensor) and not is_library
 
 
-def show(*args: Any) -> None:
+def show(*args: KernelValue) -> None:
     """Evaluate Python's `print` in a kernel."""
     tl.device_print(*args)
 

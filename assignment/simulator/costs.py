@@ -1,13 +1,12 @@
 """What a call moves, by tensor: by its launches, and by PyTorch's operations between them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 import torch
 
-from assignment.pytorch_private import TorchDispatchMode, tree_leaves
+from assignment.pytorch_private import Argument, Arguments, Keywords, OpOverload, TorchDispatchMode, tree_leaves
 
 from .calls import Call
 from .layout import Layout
@@ -40,13 +39,15 @@ class HostTraffic(TorchDispatchMode):
         """Return whether torch.compile skips this class: loading it takes two seconds."""
         return False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Collection[type], args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Argument:
         result = func(*args, **(kwargs or {}))
         self.note(func, tensors_in((args, kwargs)), tensors_in(result))
         return result
 
     def note(
-        self, func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor], counts: Counts | None = None
+        self, func: OpOverload, inputs: list[torch.Tensor], outputs: list[torch.Tensor], counts: Counts | None = None
     ) -> None:
         """Count what an operation reads and writes; `counts` says of a tensor how many elements have each label."""
         self._kept += outputs
@@ -84,7 +85,7 @@ class HostTraffic(TorchDispatchMode):
         return self._closure(storage, lambda found: [s for t in found for s in self.made_from.get(t, ())])
 
     @staticmethod
-    def _closure(start: int, step: Any) -> set[int]:
+    def _closure(start: int, step: Callable[[set[int]], Iterable[int]]) -> set[int]:
         found = {start}
         while new := set(step(found)) - found:
             found |= new
@@ -95,7 +96,7 @@ _FILLS = ("zeros", "ones", "full", "scalar_tensor", "zero_", "fill_")
 _OVERWRITING = ("copy_",)  # what was there before is not read
 
 
-def _changed(func: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def _changed(func: OpOverload, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors that an operation writes to in place."""
     if not func._schema.is_mutable:
         return []
@@ -117,7 +118,7 @@ def window(tensor: torch.Tensor) -> Window:
     return address(tensor), start, start + Layout.of(tensor).nbytes
 
 
-def tensors_in(tree: Any) -> list[torch.Tensor]:
+def tensors_in(tree: Argument | Keywords | tuple[Arguments, Keywords | None]) -> list[torch.Tensor]:
     """Return all strided tensors in nested arguments or results; others have no storage."""
     leaves = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
     return [leaf for leaf in leaves if leaf.layout == torch.strided]
@@ -133,8 +134,12 @@ def held(tensor: torch.Tensor) -> int:
 
 
 def summary(
-    call: Call, host: HostTraffic, inputs: Sequence[Any], outputs: Sequence[Any], labels: Sequence[int] = ()
-) -> dict[str, Any]:
+    call: Call,
+    host: HostTraffic,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    labels: Sequence[int] = (),
+) -> dict[str, int | list[int]]:
     """Return the bytes read of each input and written of each output, copies by PyTorch included.
 
     "tile_rows" are the most rows of one batch of an input, or of its copy, that one load touched. Where elements have

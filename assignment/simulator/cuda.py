@@ -6,11 +6,14 @@ Other devices, such as "meta", are not changed.
 
 import functools
 import sys
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn
 
 import torch
 import triton.testing
 from torch.overrides import TorchFunctionMode
+
+from assignment.pytorch_private import Argument, Arguments, Keywords
 
 from .gpu import H100
 from .one_gpu import answer_as
@@ -24,14 +27,20 @@ _NO_CLOCK = "the simulator has no clock: time kernels on a GPU"
 class CudaOnCpu(TorchFunctionMode):
     """While active, PyTorch's functions run on the CPU what they are asked to run on a GPU."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Argument],
+        types: Collection[type],
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> Argument:
         if func == _IS_CUDA:
             return True
         # so are the default device, and that of `with torch.device("cuda")`
         if func is torch.device:
-            return on_cpu(func(*args, **(kwargs or {})))
+            return on_cpu(func(*args, **(kwargs or {})))  # type: ignore[arg-type]
         if func is torch.Tensor.cuda:
-            return torch.Tensor.to(args[0], on_cpu("cuda"))
+            return torch.Tensor.to(args[0], on_cpu("cuda"))  # type: ignore[arg-type]
         if func is torch.Tensor.to and len(args) > 1:
             args = (args[0], _named(args[1]), *args[2:])
         kwargs = dict(kwargs or {})
@@ -40,7 +49,7 @@ class CudaOnCpu(TorchFunctionMode):
         return func(*map(on_cpu, args), **kwargs)
 
 
-def on_cpu(value: Any) -> Any:
+def on_cpu(value: Argument) -> Argument:
     """Return `value`, or the CPU if it is a CUDA device or the name of one."""
     kind = value.type if isinstance(value, torch.device) else value
     if not isinstance(kind, str) or kind.partition(":")[0] != "cuda":
@@ -49,7 +58,7 @@ def on_cpu(value: Any) -> Any:
     return _CPU
 
 
-def _named(device: Any) -> Any:
+def _named(device: Argument) -> Argument:
     """Return a device for a GPU's number, which PyTorch accepts in place of a device."""
     return f"cuda:{device}" if isinstance(device, int) else device
 
@@ -72,7 +81,7 @@ def patch(where: str = "where the simulator runs kernels") -> None:
     torch.Generator = _Generator  # type: ignore[assignment, misc]
 
 
-def _no_clock(*args: Any, **kwargs: Any) -> Any:
+def _no_clock(*args: Argument, **kwargs: Argument) -> NoReturn:
     raise RuntimeError(_NO_CLOCK)
 
 
@@ -81,8 +90,8 @@ class _AnyGenerator(type):
 
     _original = torch.Generator
 
-    def __call__(cls, device: Any = "cpu") -> torch.Generator:
-        return cls._original(on_cpu(_named(device)))
+    def __call__(cls, device: Argument = "cpu") -> torch.Generator:
+        return cls._original(on_cpu(_named(device)))  # type: ignore[arg-type]
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, cls._original)

@@ -1,7 +1,6 @@
 """Constants, conversions and elementwise operations: methods of the builder, on NumPy arrays."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +16,14 @@ class Handle:
 
     __slots__ = ("data", "dtype")
 
-    def __init__(self, data: np.ndarray, dtype: Any) -> None:
+    def __init__(self, data: np.ndarray, dtype: tl.dtype) -> None:
         self.data = data
         self.dtype = dtype
 
     def __bool__(self) -> bool:
         return bool(self.data.all())
 
-    def get_element_ty(self) -> Any:
+    def get_element_ty(self) -> tl.dtype:
         """Return the scalar type behind a pointer or block type."""
         ty = self.dtype
         while hasattr(ty, "element_ty"):
@@ -34,11 +33,11 @@ class Handle:
     def clone(self) -> "Handle":
         return Handle(self.data.copy(), self.dtype)
 
-    def set_attr(self, key: str, value: object) -> None:
+    def set_attr(self, key: str, value: int | list[int]) -> None:
         """Do nothing: alignment hints have no meaning here."""
 
 
-def _constant(ty: Any) -> Callable[[Any, Any], Handle]:
+def _constant(ty: tl.dtype) -> Callable[["Elementwise", float], Handle]:
     dtype = numpy_type(ty)
     # the compiler's 16-bit constants pass through float32
     if ty.is_floating() and ty.primitive_bitwidth < 32:
@@ -46,22 +45,22 @@ def _constant(ty: Any) -> Callable[[Any, Any], Handle]:
     return lambda self, value: Handle(np.array([value], dtype), ty)
 
 
-def _unary(function: Callable) -> Callable[[Any, Handle], Handle]:
+def _unary(function: Callable) -> Callable[["Elementwise", Handle], Handle]:
     return lambda self, arg: Handle(function(arg.data), arg.dtype)
 
 
-def _binary(function: Callable) -> Callable[[Any, Handle, Handle], Handle]:
+def _binary(function: Callable) -> Callable[["Elementwise", Handle, Handle], Handle]:
     return lambda self, lhs, rhs: Handle(function(lhs.data, rhs.data), lhs.dtype)
 
 
-def _compare(function: Callable) -> Callable[[Any, Handle, Handle], Handle]:
+def _compare(function: Callable) -> Callable[["Elementwise", Handle, Handle], Handle]:
     return lambda self, lhs, rhs: Handle(function(lhs.data, rhs.data), tl.int1)
 
 
 def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
     """Make an operation on floats that refuses 8-bit floats, as every GPU does."""
 
-    def checked(self: Any, lhs: Handle, *others: Handle) -> Handle:
+    def checked(self: "Elementwise", lhs: Handle, *others: Handle) -> Handle:
         if lhs.data.dtype.itemsize == 1:
             raise ValueError(f"there is no arithmetic of {lhs.dtype} and no comparison: convert to float32 before")
         return create(self, lhs, *others)
@@ -69,10 +68,10 @@ def _not_of_8_bits(create: Callable) -> Callable[..., Handle]:
     return checked
 
 
-def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[[Any, Handle], Handle]:
+def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable[["Elementwise", Handle], Handle]:
     """Make an operation that the compiler has for floats alone; 16-bit ones use float32."""
 
-    def create(self: Any, arg: Handle) -> Handle:
+    def create(self: "Elementwise", arg: Handle) -> Handle:
         is_short = arg.data.dtype.itemsize == 2
         if not arg.dtype.is_floating() or (precise and is_short):
             raise ValueError(f"{name} expects {'float32' if precise else 'floating point'} numbers, got {arg.dtype}")
@@ -109,22 +108,22 @@ class Elementwise(AnyVersionBuilder):
     get_bf16 = _constant(tl.bfloat16)
     get_fp16 = _constant(tl.float16)
 
-    def get_int1(self, value: Any) -> Handle:
+    def get_int1(self, value: bool) -> Handle:
         return Handle(np.array([value], bool), tl.int1)
 
-    def get_null_value(self, ty: Any) -> Handle:
+    def get_null_value(self, ty: tl.dtype) -> Handle:
         return Handle(np.zeros(1, numpy_type(ty)), ty.scalar)
 
-    def get_all_ones_value(self, ty: Any) -> Handle:
+    def get_all_ones_value(self, ty: tl.dtype) -> Handle:
         dtype = numpy_type(ty)
         return Handle(np.full(1, -1).astype(dtype), ty.scalar)
 
     # conversions
 
-    def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
+    def cast_impl(self, src: Handle, dst_type: tl.dtype) -> Handle:
         return Handle(convert(src.data, numpy_type(dst_type)), dst_type.scalar)
 
-    def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
+    def create_fp_to_fp(self, src: Handle, dst_type: tl.dtype, rounding_mode: ir.ROUNDING_MODE | None) -> Handle:
         dst = dst_type.scalar
         # 8-bit floats of other hardware
         if src.data.dtype == np.uint8 or numpy_type(dst) == np.uint8:
@@ -135,16 +134,16 @@ class Elementwise(AnyVersionBuilder):
             return Handle(numerics.truncate(src.data, numpy_type(dst)), dst)
         return self.cast_impl(src, dst_type)
 
-    def create_fp_trunc(self, src: Handle, dst_type: Any) -> Handle:
+    def create_fp_trunc(self, src: Handle, dst_type: tl.dtype) -> Handle:
         return self.create_fp_to_fp(src, dst_type, None)
 
-    def create_bitcast(self, src: Handle, dst_type: Any) -> Handle:
+    def create_bitcast(self, src: Handle, dst_type: tl.dtype) -> Handle:
         return Handle(src.data.view(numpy_type(dst_type)), dst_type.scalar)
 
-    def create_ptr_to_int(self, src: Handle, dst_type: Any) -> Handle:
+    def create_ptr_to_int(self, src: Handle, dst_type: tl.dtype) -> Handle:
         return Handle((src.data & numerics.ADDRESS).astype(numpy_type(dst_type)), dst_type.scalar)
 
-    def create_int_to_ptr(self, src: Handle, dst_type: Any) -> Handle:
+    def create_int_to_ptr(self, src: Handle, dst_type: tl.dtype) -> Handle:
         return Handle(src.data.astype(np.uint64), dst_type.scalar)
 
     # arithmetic
@@ -192,7 +191,7 @@ class Elementwise(AnyVersionBuilder):
         """Round once."""
         return Handle(numerics.fused(x.data, y.data, z.data), z.dtype)
 
-    def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
+    def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: ir.PROPAGATE_NAN) -> Handle:
         propagate = propagate_nans == tl.PropagateNan.ALL
         low, high = (np.maximum, np.minimum) if propagate else (np.fmax, np.fmin)
         return Handle(high(low(arg.data, lo.data), hi.data), arg.dtype)

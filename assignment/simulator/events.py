@@ -1,8 +1,9 @@
 """What a recording is made of: events of programs, findings, and tables that number what repeats."""
 
 import inspect
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def runs_of(active: np.ndarray) -> tuple[int, ...]:
     return (0, *runs) if flat[0] else tuple(runs)
 
 
-def source(function: Any) -> tuple[int, list[str]]:
+def source(function: Callable | CodeType) -> tuple[int, list[str]]:
     """Return the number of a function's first line and its lines; none where they cannot be found."""
     try:
         lines, first = inspect.getsourcelines(function)

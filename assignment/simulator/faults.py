@@ -4,8 +4,9 @@ import linecache
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import CodeType
-from typing import Any
+from types import CodeType, FrameType
+
+import torch
 
 _HERE = Path(__file__).parent
 _LAUNCH = str(_HERE / "launch.py")
@@ -58,7 +59,7 @@ class Endless(MemoryFault):
 def place() -> Place:
     """Return where in the kernel, and in the device functions that it calls, the program is."""
     found: list[tuple[CodeType, int]] = []
-    frame: Any = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         if code.co_filename == _LAUNCH and code.co_name == "run":
@@ -103,7 +104,7 @@ def shown(filename: str) -> str:
         return filename
 
 
-def describe(tensor: Any) -> str:
+def describe(tensor: torch.Tensor) -> str:
     """Return "float32 (3, 40), strides (40, 1)"."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return f"{dtype} {tuple(tensor.shape)}, strides {tuple(tensor.stride())}"

@@ -4,8 +4,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from types import CodeType, TracebackType
-from typing import Any
+from types import CodeType, FrameType, TracebackType
 
 import torch
 import triton
@@ -31,9 +30,9 @@ def innermost() -> str:
     return _line(frame.f_code, frame.f_lineno) if frame is not None else ""
 
 
-def innermost_frame() -> Any:
+def innermost_frame() -> FrameType | None:
     """Return the frame of the script that is running; None if there is none."""
-    frame: Any = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
     return frame

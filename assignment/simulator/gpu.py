@@ -1,6 +1,9 @@
 """The GPU that host code sees, as torch.cuda.get_device_properties would describe it."""
 
-H100 = {
+from collections.abc import Mapping
+
+Properties = Mapping[str, int | str]
+H100: Properties = {
     "name": "NVIDIA H100 80GB HBM3",
     "major": 9,
     "minor": 0,

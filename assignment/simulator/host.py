@@ -1,13 +1,15 @@
 """Triton's driver for a GPU that does not exist."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NoReturn
 
 import torch
 import triton.testing
 
+from .gpu import Properties
 from .streams import NotThere, Refused
-from .triton_private import DriverBase
+from .triton_private import DriverBase, GPUTarget
 
 _NOT_HERE = "is not available where there is no GPU: launch as kernel[grid](...), and leave the rest to Triton"
 
@@ -15,7 +17,7 @@ _NOT_HERE = "is not available where there is no GPU: launch as kernel[grid](...)
 class Driver(DriverBase):
     """Triton's driver for a device that does not exist."""
 
-    def __init__(self, target: Any, properties: Mapping[str, Any], number: int = 0) -> None:
+    def __init__(self, target: GPUTarget, properties: Properties, number: int = 0) -> None:
         """Set up the device; kernels are cached by its `number`."""
         self._target, self._properties, self._number = target, properties, number
         self.utils = _Utils(self)
@@ -24,13 +26,13 @@ class Driver(DriverBase):
     def is_active(cls) -> bool:
         return True
 
-    def get_current_target(self) -> Any:
+    def get_current_target(self) -> GPUTarget:
         return self._target
 
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cpu")
 
-    def get_device_interface(self) -> Any:
+    def get_device_interface(self) -> ModuleType:
         return torch.cuda
 
     def get_current_device(self) -> int:
@@ -43,21 +45,21 @@ class Driver(DriverBase):
         return 0
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return self._properties["major"], self._properties["minor"]
+        return int(self._properties["major"]), int(self._properties["minor"])
 
-    def get_benchmarker(self) -> Any:
+    def get_benchmarker(self) -> Callable[..., float | list[float]]:
         return triton.testing.do_bench
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         raise Refused(f"triton's driver.map_python_to_cpp_type {_NOT_HERE}")
 
-    def launcher_cls(self, *_: Any) -> Any:
+    def launcher_cls(self, *_: Any) -> NoReturn:
         raise Refused(f"triton's driver.launcher_cls {_NOT_HERE}")
 
     def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
         return args
 
-    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: Any) -> torch.Tensor:
+    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: int) -> torch.Tensor:
         """Return memory for a profiler."""
         return torch.zeros(size, dtype=torch.int8)
 
@@ -67,7 +69,7 @@ class Driver(DriverBase):
     def clear_cache(self, cache: torch.Tensor) -> None:
         """Do nothing: there is no cache."""
 
-    def _triton_properties(self, device: int = 0) -> dict[str, Any]:
+    def _triton_properties(self, device: int = 0) -> Properties:
         properties = self._properties
         return {
             "max_shared_mem": properties["shared_memory_per_block_optin"],
@@ -89,5 +91,5 @@ class _Utils:
         self.set_current_device = driver.set_current_device
         self.get_device_capability = driver.get_device_capability
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise NotThere(f"triton's driver.active.utils.{name} {_NOT_HERE}")

@@ -5,8 +5,9 @@ kernel can call them as plain Python. Outside a launch they still refuse, as the
 """
 
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import NoReturn
 
 import triton.language as tl
 
@@ -14,10 +15,11 @@ from . import numerics
 from . import semantic as semantics
 from .builder import Builder
 from .elementwise import Handle
+from .kernel_values import KernelFunction, KernelValue
 from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, NO_BLOCK_POINTERS, interpreter
 
 builder = Builder()
-semantic: Any = semantics.Semantic(builder)
+semantic: semantics.Semantic = semantics.Semantic(builder)
 
 
 def install() -> None:
@@ -41,7 +43,7 @@ def install() -> None:
     _patch_ranges()
 
 
-def _type_itself(self: Any, builder: Any) -> Any:
+def _type_itself(self: tl.dtype, builder: Builder) -> tl.dtype:
     """Return the type itself in place of its IR type; raises ValueError if a GPU lacks it."""
     name, known = self.scalar.name, builder.options.supported_fp8_dtypes
     if name.startswith("fp8") and name not in known:
@@ -49,13 +51,13 @@ def _type_itself(self: Any, builder: Any) -> Any:
     return self
 
 
-def _bind_builtins(namespace: Any) -> None:
+def _bind_builtins(namespace: ModuleType | type) -> None:
     for name, member in list(vars(namespace).items()):
         if _asks_for_semantic(member, is_method=inspect.isclass(namespace)):
             setattr(namespace, name, _bound(name, member))
 
 
-def _asks_for_semantic(member: Any, is_method: bool) -> bool:
+def _asks_for_semantic(member: KernelFunction | type, is_method: bool) -> bool:
     """Return whether the compiler passes `_semantic`: to builtins, and to methods that take it."""
     if inspect.isclass(member):
         return False
@@ -67,7 +69,7 @@ def _bound(name: str, member: Callable) -> Callable:
     """Return a builtin that finds the semantic by itself."""
     function = getattr(member, "__wrapped__", member)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: KernelValue, **kwargs: KernelValue) -> KernelValue:
         if builder.grid_idx is None:
             raise ValueError(f"{name} can only be called in a function decorated with @triton.jit")
         kwargs["_semantic"] = semantic
@@ -98,11 +100,13 @@ def _patch_special_functions() -> None:
     tl.tensor.associative_scan = reductions.associative_scan
 
 
-def _hint(input: Any, values: Any, _semantic: Any = None) -> Any:
+def _hint(
+    input: tl.tensor, values: int | Sequence[int] | tl.constexpr, _semantic: semantics.Semantic | None = None
+) -> tl.tensor:
     return input
 
 
-def _static_assert(*args: Any, **kwargs: Any) -> None:
+def _static_assert(*args: KernelValue, **kwargs: KernelValue) -> None:
     if not 0 < len(args) <= 2 or kwargs:
         raise TypeError("`static_assert` requires one or two positional arguments only")
     passed, message = (getattr(arg, "value", arg) for arg in (*args, "")[:2])
@@ -146,7 +150,7 @@ def _bind_hardware() -> None:
 
 
 def _unsupported(name: str) -> Callable:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args: KernelValue, **kwargs: KernelValue) -> NoReturn:
         raise NotImplementedError(f"{name} is not supported by the simulator, run with --device cuda")
 
     return refuse
@@ -161,13 +165,13 @@ def _patch_block_pointers() -> None:
 
 
 def _removed(name: str) -> Callable:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args: KernelValue, **kwargs: KernelValue) -> NoReturn:
         raise NotImplementedError(NO_BLOCK_POINTERS.format(name))
 
     return refuse
 
 
-def _as_index(value: Any) -> int:
+def _as_index(value: tl.tensor) -> int:
     if value.handle.data.size != 1:
         raise TypeError(f"expected one integer, got a block of shape {value.handle.data.shape}")
     return int(value.handle.data.item())
@@ -188,13 +192,13 @@ def _patch_tensor() -> None:
 def _without_body(name: str) -> Callable:
     """Stand in for a method that Triton declares without a body: it returns None."""
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args: KernelValue, **kwargs: KernelValue) -> NoReturn:
         raise NotImplementedError(f"x.{name}() is not supported by Triton, which gives None: call tl.{name}(x)")
 
     return refuse
 
 
-def _truth(self: Any) -> bool:
+def _truth(self: tl.tensor) -> bool:
     """Return whether there is a mask.
 
     Triton's own code asks `if mask`, meaning that. Kernels ask `control.truth`.
@@ -212,7 +216,7 @@ def _patch_constexpr() -> None:
 
 
 def _unless_tensor(method: Callable) -> Callable:
-    def operator(self: Any, other: Any) -> Any:
+    def operator(self: tl.constexpr, other: KernelValue) -> KernelValue:
         return NotImplemented if isinstance(other, tl.tensor) else method(self, other)
 
     return operator
@@ -222,14 +226,16 @@ def _patch_ranges() -> None:
     """Make `tl.range` give scalar tensors, and `tl.static_range` plain ints."""
     from . import control
 
-    def iterate(self: Any) -> Iterator[Any]:
+    def iterate(self: tl.range) -> Iterator[tl.tensor]:
         return control.loop(self.start, self.end, self.step)
 
-    def static_init(self: Any, arg1: Any, arg2: Any = None, step: Any = None) -> None:
+    def static_init(
+        self: tl.static_range, arg1: KernelValue, arg2: KernelValue = None, step: KernelValue = None
+    ) -> None:
         start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
         self.start, self.end, self.step = (_constexpr(x) for x in (start, stop, 1 if step is None else step))
 
-    def static_iterate(self: Any) -> Iterator[int]:
+    def static_iterate(self: tl.static_range) -> Iterator[int]:
         return iter(range(self.start.value, self.end.value, self.step.value))
 
     tl.range.__iter__ = iterate
@@ -237,7 +243,7 @@ def _patch_ranges() -> None:
     tl.static_range.__iter__ = static_iterate
 
 
-def _constexpr(value: Any) -> Any:
+def _constexpr(value: KernelValue) -> tl.constexpr:
     if isinstance(value, tl.tensor):
         raise TypeError(f"tl.static_range needs values known at compile time, got {value.type}")
     return tl.constexpr(value)

@@ -10,23 +10,25 @@ import inspect
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import triton.language as tl
 
 from . import calls
-from .arguments import typed
+from .arguments import LaunchArgument, typed
 from .calls import Call
 from .faults import MemoryFault, OutOfBounds, Program, Race
+from .kernel_values import KernelValue
 from .language import builder
 from .rewrite import rewrite, waits
 from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
 from .watch import Watch
 
+Sizes = Sequence[int]  # of a grid
+Grid = Sizes | Callable[[dict[str, LaunchArgument]], Sizes]
 _N_WARPS = 4  # unless a launch says otherwise
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
@@ -40,7 +42,7 @@ class _Kernel:
     signature: inspect.Signature
     params: dict[str, KernelParam]
     waits: bool  # has a `while`, or polls: programs may wait for others
-    constants: dict[str, Any]  # the globals that it reads, as they were at the first launch
+    constants: dict[str, tl.constexpr]  # the globals that it reads, as they were at the first launch
 
 
 def install() -> None:
@@ -50,14 +52,14 @@ def install() -> None:
     JITFunction.run = refuse
 
 
-def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+def refuse(self: JITFunction, *args: LaunchArgument, **kwargs: LaunchArgument) -> None:
     """Refuse what is compiled even where Triton interprets: Gluon."""
     raise NotImplementedError(
         f"{self.__name__} is written in Gluon, not supported by the simulator, run with --device cuda"
     )
 
 
-def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+def run(self: InterpretedFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument) -> None:
     """Launch: `kernel[grid](*args, **kwargs)`."""
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)  # theirs
@@ -68,7 +70,13 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     _run_programs(self, kernel, values, _grid_sizes(grid, values), kwargs)
 
 
-def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Program, options: dict[str, Any]) -> None:
+def _run_programs(
+    self: InterpretedFunction,
+    kernel: _Kernel,
+    values: dict[str, LaunchArgument],
+    sizes: Program,
+    options: dict[str, LaunchArgument],
+) -> None:
     call = calls.current()
     if 0 in sizes:
         call.empty_grids.append(f"{self.__name__} was launched with the grid {sizes}, which is 0 programs")
@@ -79,7 +87,7 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
         watch.record_for(self.fn)
         arguments = {name: typed(value, kernel.params[name], watch.admit) for name, value in values.items()}
         is_debug = bool(options.get("debug") or self.kwargs.get("debug") or knobs.runtime.debug)
-        builder.set_options(is_debug, options.get("num_warps", _N_WARPS))
+        builder.set_options(is_debug, options.get("num_warps", _N_WARPS))  # type: ignore[arg-type]
         builder.grid_dim = sizes
         body = functools.partial(kernel.function, **arguments)
         try:
@@ -96,7 +104,7 @@ def _run_programs(self: Any, kernel: _Kernel, values: dict[str, Any], sizes: Pro
             del builder.watch  # which holds the launch's tensors
 
 
-def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Program], Any]) -> None:
+def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Program], None]) -> None:
     """Run every program.
 
     After a race the other programs still run, and one that goes out of bounds is reported first:
@@ -120,14 +128,14 @@ def _run_each(programs: Iterator[Program], waits: bool, run_one: Callable[[Progr
         raise race
 
 
-def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
     """Call one @triton.jit function from another."""
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
     return _kernel(self).function(*args, **kwargs)  # theirs
 
 
-def _kernel(self: Any) -> _Kernel:
+def _kernel(self: InterpretedFunction) -> _Kernel:
     """Return the rewritten function; made at the first launch, when the globals it reads exist."""
     notes = calls.current().notes_constants
     made = self.__dict__.setdefault("_simulated", {})  # by whether it notes its constants
@@ -145,7 +153,7 @@ def _kernel(self: Any) -> _Kernel:
     return kernel
 
 
-def _constants(fn: Callable) -> dict[str, Any]:
+def _constants(fn: Callable) -> dict[str, tl.constexpr]:
     known = {
         **{name: fn.__globals__.get(name) for name in fn.__code__.co_names},
         **inspect.getclosurevars(fn).nonlocals,
@@ -153,7 +161,7 @@ def _constants(fn: Callable) -> dict[str, Any]:
     return {name: value for name, value in known.items() if isinstance(value, tl.constexpr)}
 
 
-def _params(signature: inspect.Signature, options: dict[str, Any]) -> dict[str, KernelParam]:
+def _params(signature: inspect.Signature, options: Mapping[str, Sequence[int | str]]) -> dict[str, KernelParam]:
     unspecialized = options.get("do_not_specialize") or ()
     return {
         name: KernelParam(i, parameter, i in unspecialized or name in unspecialized, False)
@@ -161,7 +169,7 @@ def _params(signature: inspect.Signature, options: dict[str, Any]) -> dict[str, 
     }
 
 
-def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, LaunchArgument]) -> dict[str, LaunchArgument]:
     """Return every parameter's value; launch options are dropped, unknown names refused."""
     for name in kwargs:
         if name not in kernel.params and not hasattr(builder.options, name):
@@ -171,7 +179,7 @@ def _bind(kernel: _Kernel, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any
     return bound.arguments
 
 
-def _grid_sizes(grid: Any, values: dict[str, Any]) -> Program:
+def _grid_sizes(grid: Grid, values: dict[str, LaunchArgument]) -> Program:
     if callable(grid):
         grid = grid(values)
     if not isinstance(grid, (tuple, list)) or not all(hasattr(size, "__index__") for size in grid):

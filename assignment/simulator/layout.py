@@ -5,9 +5,9 @@ Offsets are int64 arrays of bytes from the tensor's first element.
 
 import math
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+import torch
 
 Coordinates = tuple[int, ...]
 _ENUMERABLE = 1 << 22  # elements of a layout that is told apart by a list of its offsets
@@ -23,7 +23,7 @@ class Layout:
         self.nbytes = sum(stride * (size - 1) for stride, size in self.dims) + itemsize if self.numel else 0
 
     @staticmethod
-    def of(tensor: Any) -> "Layout":
+    def of(tensor: torch.Tensor) -> "Layout":
         return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
 
     @property

@@ -22,14 +22,14 @@ through them: each event says which lanes of which tensor it touched.
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import maps
 from .events import Event, Finding, source
-from .faults import shown
+from .faults import Place, shown
 from .numerics import BFLOAT16
 from .recording import Launch, Recording, Tensor
 
@@ -101,10 +101,10 @@ class _Writer:
             self._sources.append({"file": shown(code.co_filename), "first": first, "lines": lines})
         return self._source_of[key]
 
-    def _place(self, where: Any) -> list[list[int]]:
+    def _place(self, where: Place) -> list[list[int]]:
         return [[self._source(code), line] for code, line in where]
 
-    def _lanes(self, shape: tuple[int, ...], steps: Any, at: Any = ()) -> dict[str, Any]:
+    def _lanes(self, shape: tuple[int, ...], steps: tuple[int, ...] | None, at: Sequence[float] = ()) -> dict[str, Any]:
         if steps is not None:
             return {"shape": shape, "steps": steps}
         return {"shape": shape, "at": self._array(np.array(at, np.float64))}
@@ -130,6 +130,7 @@ class _Writer:
 
     def _tensor(self, one: Tensor) -> dict[str, Any]:
         traffic, region = one.region.traffic, one.region
+        assert traffic is not None
         rows, cols = maps.size(tuple(region.tensor.shape))
         return {
             "name": region.name,

@@ -1,9 +1,13 @@
 """Number formats: the NumPy type for each Triton type, and the GPU's conversions, bit for bit."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
+
+if TYPE_CHECKING:
+    import triton.language as tl
+
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FP8E4NV = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -37,7 +41,7 @@ _CANONICAL_NAN = {1: 0x7F, 2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # b
 ADDRESS = np.uint64((1 << 48) - 1)
 
 
-def numpy_type(ty: Any) -> np.dtype:
+def numpy_type(ty: "tl.dtype") -> np.dtype:
     """Return the NumPy type of the elements of a Triton type: a scalar, pointer or block type."""
     return _NUMPY_TYPE.get(ty.scalar.name, _POINTER)
 

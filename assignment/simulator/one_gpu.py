@@ -8,12 +8,14 @@ import itertools
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 import torch
 
 from . import streams
-from .streams import GPU, NotThere, Refused
+from .gpu import Properties
+from .streams import GPU, DeviceName, NotThere, Refused
 
 # members that answer without a GPU, or that only name something
 AS_THEY_ARE = {
@@ -104,7 +106,7 @@ QUESTIONS = (
 )
 
 
-def answer_questions(properties: Mapping[str, Any]) -> None:
+def answer_questions(properties: Properties) -> None:
     """Have torch.cuda answer those members of it that launches need, as this GPU.
 
     This holds for the rest of the process, or until the next call.
@@ -113,7 +115,7 @@ def answer_questions(properties: Mapping[str, Any]) -> None:
     _put("torch.cuda", {name: members[name] for name in QUESTIONS})
 
 
-def answer_as(properties: Mapping[str, Any]) -> None:
+def answer_as(properties: Properties) -> None:
     """Have PyTorch answer as on a machine with this GPU, in all that is public, likewise."""
     tables = {
         "torch.cuda": cuda(properties),
@@ -143,7 +145,7 @@ def _put(module: str, members: Mapping[str, Any]) -> None:
                 setattr(held, name, member)
 
 
-def cuda(properties: Mapping[str, Any]) -> dict[str, Any]:
+def cuda(properties: Properties) -> dict[str, Any]:
     """Return the answered members of torch.cuda."""
     host = torch.default_generator
     nothing = [
@@ -179,7 +181,7 @@ def cuda(properties: Mapping[str, Any]) -> dict[str, Any]:
         "cudart": lambda: _RUNTIME,
         "current_blas_handle": _always(1),
         "current_solver_handle": _always(1),
-        "clock_rate": lambda device=None: properties["clock_rate"] // 1000,
+        "clock_rate": lambda device=None: int(properties["clock_rate"]) // 1000,
         "temperature": _always(40),
         "power_draw": _always(100_000),  # milliwatts
         "list_gpu_processes": _always("GPU:0\nno processes are running"),
@@ -206,7 +208,7 @@ def cuda(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def accelerator(properties: Mapping[str, Any]) -> dict[str, Any]:
+def accelerator(properties: Properties) -> dict[str, Any]:
     """Return the answered members of torch.accelerator."""
     nothing = [
         *("synchronize", "set_device_index", "set_device_idx", "empty_cache", "empty_host_cache"),
@@ -243,7 +245,7 @@ def _each(names: list[str], value: Any) -> dict[str, Any]:
 def refusal(name: str, instead: str) -> type:
     """Return a stand-in that cannot be called; a type, so that it can stand in annotations."""
 
-    def refuse(cls: type, *_: Any, **__: Any) -> Any:
+    def refuse(cls: type, *_: Any, **__: Any) -> NoReturn:
         raise Refused(f"{name} is not available where kernels are graded without a GPU: {instead}")
 
     # torch._dynamo lists what a decorator wraps, as use_mem_pool.__wrapped__
@@ -290,15 +292,15 @@ class _Runtime:
 
     cudaProfilerStart = cudaProfilerStop = staticmethod(_always(0))  # noqa: N815 - CUDA's names
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise NotThere(f"torch.cuda.cudart().{name} is not available here: leave it out, there is no CUDA runtime")
 
 
 _RUNTIME = _Runtime()
 
 
-def _memory_info(properties: Mapping[str, Any]) -> Callable[..., tuple[int, int]]:
-    return lambda device=None: (properties["total_memory"] - _FREE, properties["total_memory"])
+def _memory_info(properties: Properties) -> Callable[..., tuple[int, int]]:
+    return lambda device=None: (int(properties["total_memory"]) - _FREE, int(properties["total_memory"]))
 
 
 def _memory_stats() -> dict[str, int]:
@@ -324,6 +326,6 @@ def nested(flat: Mapping[str, int]) -> dict[str, Any]:
     return tree
 
 
-def _device_module(device: Any = None) -> Any:
+def _device_module(device: DeviceName = None) -> ModuleType:
     """Return torch.cuda, or the module of another type of device."""
     return getattr(torch, torch.device(device or GPU).type)  # theirs

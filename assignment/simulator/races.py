@@ -10,8 +10,8 @@ The threads of one program do not wait for each other either: what one lane stor
 only after a barrier.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class RaceEvent(NamedTuple):
 class Races:
     """The events of one launch, in the order in which its programs ran."""
 
-    def __init__(self, kernel: str, waits: bool, warn: Callable[[str, Any], None]) -> None:
+    def __init__(self, kernel: str, waits: bool, warn: Callable[[str, Hashable], None]) -> None:
         """Set up; `waits` is whether the kernel has a loop in which it can wait for others."""
         self._kernel, self._waits, self._warn = kernel, waits, warn
         self._events = [RaceEvent((0, 0, 0), "", ())]

@@ -5,14 +5,15 @@ the compiler allows because it only sees scalars, is called element by element i
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import triton.language as tl
 
 from .elementwise import Handle
+from .kernel_values import KernelFunction, KernelValue
 
 Arrays = list[np.ndarray]
+Blocks = tl.tensor | tuple[tl.tensor, ...]
 Combine = Callable[[Arrays, Arrays], Arrays]
 
 
@@ -20,7 +21,7 @@ class BlockTruthError(TypeError):
     """A block of several elements was used where one truth value is needed."""
 
 
-def _standard(*names: str) -> list[Any]:
+def _standard(*names: str) -> list[KernelFunction]:
     return [f for f in (getattr(tl.standard, name, None) for name in names) if f is not None]
 
 
@@ -40,8 +41,13 @@ _ARG = [
 
 
 def reduce(
-    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None, _generator: Any = None
-) -> Any:
+    input: Blocks,
+    axis: int | tl.constexpr | None,
+    combine_fn: KernelFunction,
+    keep_dims: bool | tl.constexpr = False,
+    _semantic: None = None,
+    _generator: None = None,
+) -> Blocks:
     """Evaluate `tl.reduce`: `combine_fn` over the elements along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
     axis, keep_dims = _plain(axis), _plain(keep_dims)
@@ -62,8 +68,13 @@ def reduce(
 
 
 def associative_scan(
-    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None, _generator: Any = None
-) -> Any:
+    input: Blocks,
+    axis: int | tl.constexpr | None,
+    combine_fn: KernelFunction,
+    reverse: bool | tl.constexpr = False,
+    _semantic: None = None,
+    _generator: None = None,
+) -> Blocks:
     """Evaluate `tl.associative_scan`: the running `combine_fn` along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
     axis = _plain(axis)
@@ -80,7 +91,13 @@ def associative_scan(
     return _as_tensors([np.moveaxis(x, 0, axis) for x in arrays], blocks, input)
 
 
-def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None, _generator: Any = None) -> Any:
+def map_elementwise(
+    scalar_fn: KernelFunction,
+    *args: tl.tensor,
+    pack: int | tl.constexpr = 1,
+    _semantic: None = None,
+    _generator: None = None,
+) -> Blocks:
     """Evaluate `tl.map_elementwise`: a function of scalars on blocks, `pack` elements a call."""
     pack, types = _plain(pack), [t.dtype for t in args]
     arrays = np.broadcast_arrays(*(t.handle.data for t in args))
@@ -100,7 +117,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _reduce(arrays: Arrays, combine_fn: Any, types: Sequence[Any]) -> Arrays:
+def _reduce(arrays: Arrays, combine_fn: KernelFunction, types: Sequence[tl.dtype]) -> Arrays:
     """Reduce over the first axis."""
     argument = next((f for f, fns in _ARG if any(fn is combine_fn for fn in fns)), None)
     if argument is not None and not np.isnan(arrays[0]).any():
@@ -134,18 +151,18 @@ def _scan(arrays: Arrays, combine: Combine) -> Arrays:
     return arrays
 
 
-def _ufunc(combine_fn: Any) -> np.ufunc | None:
+def _ufunc(combine_fn: KernelFunction) -> np.ufunc | None:
     return next((ufunc for ufunc, fns in _UFUNC if any(fn is combine_fn for fn in fns)), None)
 
 
-def _several(result: Any) -> list[Any]:
+def _several(result: KernelValue) -> list[KernelValue]:
     """Return what a function of the kernel's returned as a list."""
     if not isinstance(result, tl.tensor | tl.tuple | tuple | list):
         raise TypeError(f"expected a function that returns a value or a tuple of values, got {result!r}")
     return [result] if isinstance(result, tl.tensor) else list(result)
 
 
-def _combine(combine_fn: Any, types: Sequence[Any]) -> Combine:
+def _combine(combine_fn: KernelFunction, types: Sequence[tl.dtype]) -> Combine:
     """Return `combine_fn`, a function of Triton tensors, as a function of arrays."""
     ufunc = _ufunc(combine_fn)
     if ufunc is not None:
@@ -172,18 +189,18 @@ def _element_by_element(combine: Combine) -> Combine:
     return each
 
 
-def _array(result: Any) -> np.ndarray:
+def _array(result: KernelValue) -> np.ndarray:
     return result.handle.data if isinstance(result, tl.tensor) else np.asarray(_plain(result))
 
 
-def _tensor(data: np.ndarray, ty: Any) -> Any:
+def _tensor(data: np.ndarray, ty: tl.dtype) -> tl.tensor:
     """Return a block, or a scalar if there is one element in all."""
     if data.size == 1:
         return tl.tensor(Handle(data.reshape(1), ty), ty)
     return tl.tensor(Handle(data, ty), tl.block_type(ty, list(data.shape)))
 
 
-def _as_tensors(arrays: Arrays, blocks: Sequence[Any], input: Any) -> Any:
+def _as_tensors(arrays: Arrays, blocks: Sequence[tl.tensor], input: Blocks) -> Blocks:
     """Return results as Triton tensors: one for one block, else a tuple."""
     tensors = []
     for data, block in zip(arrays, blocks, strict=True):
@@ -192,5 +209,5 @@ def _as_tensors(arrays: Arrays, blocks: Sequence[Any], input: Any) -> Any:
     return tensors[0] if isinstance(input, tl.tensor) else tuple(tensors)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: KernelValue) -> KernelValue:
     return value.value if isinstance(value, tl.constexpr) else value

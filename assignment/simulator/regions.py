@@ -7,18 +7,19 @@ tensor lies there.
 
 import ctypes
 import gc
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 from . import suspects
-from .calls import Call
+from .calls import Call, FollowedMemory
 from .faults import OutOfBounds, Place, Program, at, describe, element, place, source_line
 from .layout import Layout
 from .numerics import ADDRESS
 from .shadow import Shadow
+from .trace import Traffic
 
 WRAPPED = 1 << 32  # elements that an offset of 32 bits loses
 NUMBER_AT = 48  # bits: user addresses have 47
@@ -41,9 +42,9 @@ class Region:
         is_huge = storage.nbytes() // self.itemsize > _MAPPED_WHOLE
         # of its first byte; -1: elements are numbered
         self.shadow_origin = -1 if is_huge else storage.data_ptr()
-        self.traffic: Any = None
+        self.traffic: Traffic | None = None
         self.is_followed = False  # whether these were asked for:
-        self.origins: Any = None  # where its values come from
+        self.origins: FollowedMemory | None = None  # where its values come from
         self.is_suspect = False  # whether a kernel must not load some of them
 
     def open_to(self, layout: Layout, address: int) -> None:
@@ -92,7 +93,7 @@ class Regions:
         self.program: Program = (0, 0, 0)  # that runs
         self._by_number: dict[int, Region] = {}
         self._strays: list[Region] = []
-        self._shadows: dict[Any, Shadow] = {}
+        self._shadows: dict[Hashable, Shadow] = {}
 
     def __iter__(self) -> Iterator[Region]:
         return iter(self._by_number.values())

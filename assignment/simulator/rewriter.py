@@ -154,7 +154,7 @@ class Rewriter(ast.NodeTransformer):
         is_noted = self._notes_constants and isinstance(node, constants.NOTED)
         return self._noted("noted", super().visit(node), node, name) if is_noted else super().visit(node)
 
-    def _noted(self, how: str, visited: Any, node: Any, kind: str) -> Any:
+    def _noted(self, how: str, visited: ast.expr, node: Any, kind: str) -> ast.expr:
         """Return a call that notes the value of an expression, and returns it."""
         where = constants.site(self._path, node.lineno, node.col_offset, kind)
         return self._call(how, [visited, ast.Constant(where)], node)

@@ -5,13 +5,14 @@ Where none of that comes from memory, and a turn has left all of it as it was, e
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from types import FrameType, ModuleType
 from typing import Any
 
 import triton.language as tl
 
 from .faults import Endless, at, place
+from .kernel_values import KernelValue
 from .language import semantic
 
 ROUNDS = "__rounds"  # the variables of a kernel in which its loops are counted: __rounds_FIRST_LAST, by their lines
@@ -33,10 +34,10 @@ class Rounds:
     def __init__(self, head: str, names: tuple[str, ...]) -> None:
         """names: what the condition depends on; none where memory is among it."""
         self.head, self.names, self.count = head, names, 0
-        self._last: tuple[Any, ...] = ()
+        self._last: tuple[Hashable, ...] = ()
         self._idle = 0
 
-    def turn(self, variables: Mapping[str, Any]) -> None:
+    def turn(self, variables: Mapping[str, KernelValue]) -> None:
         """Count a turn; raises Endless where nothing has changed for ENOUGH of them."""
         self.count += 1
         if not self.names:
@@ -47,7 +48,7 @@ class Rounds:
         if self._idle >= ENOUGH and not semantic.builder.watch.is_rehearsal:
             raise Endless(self._described(variables))
 
-    def _described(self, variables: Mapping[str, Any]) -> str:
+    def _described(self, variables: Mapping[str, KernelValue]) -> str:
         watch = semantic.builder.watch
         values = self.values(variables)
         return (
@@ -56,7 +57,7 @@ class Rounds:
             "  none of what the condition depends on changes: assign to it in each turn"
         )
 
-    def values(self, variables: Mapping[str, Any]) -> str:
+    def values(self, variables: Mapping[str, KernelValue]) -> str:
         """Return "start = 0, n = 64": the numbers that the condition depends on, or its own variables."""
         read = ast.walk(ast.parse(f"{self.head}: pass"))
         names = self.names or sorted({node.id for node in read if isinstance(node, ast.Name)})
@@ -69,19 +70,19 @@ def rounds(head: str, names: tuple[str, ...]) -> Rounds:
     return Rounds(head, names)
 
 
-def went_round(counted: Rounds, variables: Mapping[str, Any]) -> None:
+def went_round(counted: Rounds, variables: Mapping[str, KernelValue]) -> None:
     """Count a turn of a loop."""
     counted.turn(variables)
 
 
-def _content(value: Any) -> Any:
+def _content(value: KernelValue) -> Hashable:
     """Return what is equal for equal values, to the bit; of what may change within, nothing is."""
     if isinstance(value, tl.tensor):
         return value.type.name, value.handle.data.tobytes()
     return (type(value), value) if isinstance(value, (bool, int, float, str)) else object()
 
 
-def _number(value: Any) -> str:
+def _number(value: KernelValue) -> str:
     if isinstance(value, tl.tensor):
         return str(value.handle.data.item()) if value.handle.data.size == 1 and not value.dtype.is_ptr() else ""
     return str(value) if isinstance(value, (bool, int, float)) else ""

@@ -6,11 +6,17 @@ so by itself.
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import triton.language as tl
 
+from .kernel_values import KernelValue
 from .triton_private import FORMATS_ARE_CONSTANTS, TritonSemantic
+
+if TYPE_CHECKING:
+    from .builder import Builder
+    from .elementwise import Handle
 
 MOST_CONSTANTS = 10_000  # of a process
 
@@ -18,26 +24,32 @@ MOST_CONSTANTS = 10_000  # of a process
 class Semantic(TritonSemantic):
     """What `triton.language` asks of the compiler."""
 
-    def __init__(self, builder: Any) -> None:
+    def __init__(self, builder: "Builder") -> None:
         super().__init__(builder)
         self._operands_of_one_operation = False
-        self._broadcast_types: dict[tuple[int, int], tuple[Any, ...]] = {}
-        self._constants: dict[tuple, tuple[Any, Any]] = {}
+        self._broadcast_types: dict[tuple[int, int], tuple[tl.dtype, ...]] = {}
+        self._constants: dict[tuple, tuple[tl.tensor, tl.dtype]] = {}
 
     def binary_op_type_checking_impl(
         self,
-        lhs: Any,
-        rhs: Any,
+        lhs: KernelValue,
+        rhs: KernelValue,
         allow_lhs_ptr: bool = False,
         allow_rhs_ptr: bool = False,
         arithmetic_check: bool = True,
         div_or_mod: bool = False,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[tl.tensor, tl.tensor]:
         """Return both operands in one type, for NumPy to broadcast."""
-        if not div_or_mod and type(lhs) is type(rhs) is tl.tensor and lhs.dtype is rhs.dtype and not lhs.dtype.is_ptr():
+        if (
+            not div_or_mod
+            and isinstance(lhs, tl.tensor)
+            and isinstance(rhs, tl.tensor)
+            and lhs.dtype is rhs.dtype
+            and not lhs.dtype.is_ptr()
+        ):
             return (lhs, rhs) if lhs.type is rhs.type else self._in_one_shape(lhs, rhs)
         flags = (allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
-        if type(lhs) is tl.tensor and _can_be_kept(rhs):
+        if isinstance(lhs, tl.tensor) and _can_be_kept(rhs):
             key = (id(lhs.type), type(rhs), rhs, flags)
             if (kept := self._constants.get(key)) is not None:
                 return lhs, kept[0]
@@ -47,34 +59,43 @@ class Semantic(TritonSemantic):
             return new_lhs, new_rhs
         return self._in_one_type(lhs, rhs, flags)
 
-    def _in_one_type(self, lhs: Any, rhs: Any, flags: tuple[bool, bool, bool, bool]) -> tuple[Any, Any]:
+    def _in_one_type(
+        self, lhs: KernelValue, rhs: KernelValue, flags: tuple[bool, bool, bool, bool]
+    ) -> tuple[tl.tensor, tl.tensor]:
         self._operands_of_one_operation = True
         try:
             return super().binary_op_type_checking_impl(lhs, rhs, *flags)
         finally:
             self._operands_of_one_operation = False
 
-    def _keep(self, key: tuple, constant: Any, of_type: Any) -> None:
+    def _keep(self, key: tuple, constant: tl.tensor, of_type: tl.dtype) -> None:
         """Keep what a number becomes beside tensors of a type; the type too, so that its id stays its own."""
         if len(self._constants) >= MOST_CONSTANTS:
             self._constants.clear()
         self._constants[key] = (constant, of_type)
 
     def dot_scaled(
-        self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *more: Any
-    ) -> Any:
+        self,
+        lhs: tl.tensor,
+        lhs_scale: tl.tensor,
+        lhs_format: str,
+        rhs: tl.tensor,
+        rhs_scale: tl.tensor,
+        rhs_format: str,
+        *more: KernelValue,
+    ) -> tl.tensor:
         """Pass the formats as the compiler has them."""
         if FORMATS_ARE_CONSTANTS:
             lhs_format, rhs_format = tl.constexpr(lhs_format), tl.constexpr(rhs_format)
         return super().dot_scaled(lhs, lhs_scale, lhs_format, rhs, rhs_scale, rhs_format, *more)
 
-    def broadcast_impl_value(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+    def broadcast_impl_value(self, lhs: tl.tensor, rhs: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
         """Return both operands in one shape."""
         if not self._operands_of_one_operation:
             return super().broadcast_impl_value(lhs, rhs)
         return self._in_one_shape(lhs, rhs)
 
-    def _in_one_shape(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+    def _in_one_shape(self, lhs: tl.tensor, rhs: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
         """Return both operands with the types of one shape; NumPy broadcasts their values."""
         key = (id(lhs.type), id(rhs.type))
         found = self._broadcast_types.get(key)
@@ -89,12 +110,12 @@ class Semantic(TritonSemantic):
         return lhs, rhs
 
 
-def _can_be_kept(number: Any) -> bool:
+def _can_be_kept(number: KernelValue) -> bool:
     """Return whether equal numbers of its type are one number: not 0.0 and −0.0, nor NaN."""
     return type(number) is int or (type(number) is float and number != 0 and number == number)
 
 
-_blocks: dict[tuple, Any] = {}
+_blocks: dict[tuple, tl.block_type] = {}
 _original_init = tl.block_type.__init__
 
 
@@ -105,10 +126,10 @@ def install() -> None:
     tl.tensor.__init__ = _init_tensor
 
 
-def _block_type(cls: Any, element_ty: Any, shape: Any) -> Any:
+def _block_type(cls: type, element_ty: tl.dtype, shape: Sequence[int | tl.constexpr] | tl.constexpr) -> tl.block_type:
     if isinstance(shape, tl.constexpr):
         shape = shape.value
-    dims = tuple([s.value if type(s) is tl.constexpr else s for s in shape])
+    dims = tuple([s.value if isinstance(s, tl.constexpr) else s for s in shape])
     key = (element_ty.name, getattr(element_ty, "address_space", 0), dims)
     block = _blocks.get(key)
     if block is None:
@@ -118,7 +139,7 @@ def _block_type(cls: Any, element_ty: Any, shape: Any) -> Any:
     return block
 
 
-def _init_tensor(self: Any, handle: Any, type: Any) -> None:
+def _init_tensor(self: tl.tensor, handle: "Handle", type: tl.dtype) -> None:
     self.handle = handle
     self.type = type
     self.dtype = type.scalar

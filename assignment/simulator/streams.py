@@ -2,9 +2,12 @@
 
 import itertools
 import threading
-from typing import Any
+from types import TracebackType
 
 import torch
+
+DeviceName = torch.device | str | int | None
+Raised = type[BaseException] | BaseException | TracebackType | None  # of a context that ends
 
 GPU = torch.device("cuda", 0)
 _numbers = itertools.count(1)
@@ -24,25 +27,25 @@ class Event:
     device = GPU
     cuda_event = event_id = 0
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
+    def __init__(self, *_: int | bool, **__: int | bool) -> None: ...
 
-    def record(self, stream: Any = None) -> None: ...
+    def record(self, stream: "Stream | None" = None) -> None: ...
 
-    def wait(self, stream: Any = None) -> None: ...
+    def wait(self, stream: "Stream | None" = None) -> None: ...
 
     def synchronize(self) -> None: ...
 
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, end: Any) -> float:
+    def elapsed_time(self, end: "Event") -> float:
         return 1.0
 
     def ipc_handle(self) -> bytes:
         raise Refused("torch.cuda.Event.ipc_handle is not available here: there is one process, leave it out")
 
     @classmethod
-    def from_ipc_handle(cls, device: Any, handle: Any) -> "Event":
+    def from_ipc_handle(cls, device: DeviceName, handle: bytes) -> "Event":
         raise Refused("torch.cuda.Event.from_ipc_handle is not available here: there is one process, leave it out")
 
 
@@ -51,16 +54,16 @@ class Stream:
 
     device, device_index, device_type = GPU, 0, 1
 
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+    def __init__(self, device: DeviceName = None, priority: int = 0, **_: int | bool) -> None:
         self.priority = priority
         self.stream_id = self.cuda_stream = self.native_handle = next(_numbers)
-        self._outer: list[Any] = []
+        self._outer: list[Stream] = []
 
     def synchronize(self) -> None: ...
 
-    def wait_stream(self, stream: Any) -> None: ...
+    def wait_stream(self, stream: "Stream") -> None: ...
 
-    def wait_event(self, event: Any) -> None: ...
+    def wait_event(self, event: Event) -> None: ...
 
     def record_event(self, event: Event | None = None) -> Event:
         return event or Event()
@@ -80,14 +83,14 @@ class Stream:
         set_stream(self)
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: Raised) -> None:
         set_stream(self._outer.pop())
 
 
 class ExternalStream(Stream):
     """A stream that other code has made."""
 
-    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+    def __init__(self, stream_ptr: int, device: DeviceName = None, **_: int | bool) -> None:
         super().__init__(device)
         self.stream_id = self.cuda_stream = self.native_handle = stream_ptr
 
@@ -96,11 +99,11 @@ _DEFAULT = ExternalStream(0)
 _of_thread = threading.local()
 
 
-def default_stream(device: Any = None) -> Stream:
+def default_stream(device: DeviceName = None) -> Stream:
     return _DEFAULT
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: DeviceName = None) -> Stream:
     return getattr(_of_thread, "stream", _DEFAULT)
 
 
@@ -120,7 +123,7 @@ class StreamContext:
         if self.stream is not None:
             self.stream.__enter__()  # theirs
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: Raised) -> None:
         if self.stream is not None:
             self.stream.__exit__()  # theirs
 
@@ -130,8 +133,8 @@ class Device:
 
     idx = prev_idx = 0
 
-    def __init__(self, device: Any = None) -> None: ...
+    def __init__(self, device: DeviceName = None) -> None: ...
 
     def __enter__(self) -> None: ...
 
-    def __exit__(self, *_: Any) -> None: ...
+    def __exit__(self, *_: Raised) -> None: ...

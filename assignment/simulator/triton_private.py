@@ -6,8 +6,9 @@ compares SIGNATURES, and all that is imported here, with the Triton that is inst
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 # said aloud, or 3.9 warns at each compilation; 3.10 will no longer fuse by itself
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
@@ -196,9 +197,12 @@ create_tensor_descriptor_type get_insertion_point get_loc
 """
 
 
-def allocator() -> Any:
+def allocator() -> Callable[[int, int, int | None], TensorWrapper]:
     """Return the function that was given to triton.set_allocator, a NullAllocator without one."""
     return _allocator.get()
+
+
+Hint: TypeAlias = ir.CACHE_MODIFIER | ir.EVICTION_POLICY | None  # to the caches: those of a launch, or no policy
 
 
 class AnyVersionBuilder(InterpreterBuilder):
@@ -207,25 +211,47 @@ class AnyVersionBuilder(InterpreterBuilder):
     What a launch says of caches is dropped. A subclass defines load() and store().
     """
 
-    def load(self, ptrs: Any, mask: Any, other: Any, is_volatile: bool) -> Any:
+    def load(
+        self,
+        ptrs: interpreter.TensorHandle,
+        mask: interpreter.TensorHandle | None,
+        other: interpreter.TensorHandle | None,
+        is_volatile: bool,
+    ) -> interpreter.TensorHandle:
         raise NotImplementedError
 
-    def store(self, ptrs: Any, value: Any, mask: Any) -> None:
+    def store(
+        self, ptrs: interpreter.TensorHandle, value: interpreter.TensorHandle, mask: interpreter.TensorHandle | None
+    ) -> None:
         raise NotImplementedError
 
     # `hints` are a cache modifier and an eviction policy, since 3.9 one cache policy
 
-    def get_cache_policy(self, *hints: Any) -> None:
+    def get_cache_policy(self, *hints: Hint) -> None:
         """Return nothing: there are no caches."""
 
-    def create_load(self, ptr: Any, *hints_and_is_volatile: Any) -> Any:
-        return self.load(ptr, None, None, hints_and_is_volatile[-1])
+    def create_load(
+        self, ptr: interpreter.TensorHandle, *hints_and_is_volatile: Hint | bool
+    ) -> interpreter.TensorHandle:
+        return self.load(ptr, None, None, hints_and_is_volatile[-1])  # type: ignore[arg-type]
 
-    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *hints_and_is_volatile: Any) -> Any:
-        return self.load(ptrs, mask, other, hints_and_is_volatile[-1])
+    def create_masked_load(
+        self,
+        ptrs: interpreter.TensorHandle,
+        mask: interpreter.TensorHandle | None,
+        other: interpreter.TensorHandle | None,
+        *hints_and_is_volatile: Hint | bool,
+    ) -> interpreter.TensorHandle:
+        return self.load(ptrs, mask, other, hints_and_is_volatile[-1])  # type: ignore[arg-type]
 
-    def create_store(self, ptr: Any, val: Any, *hints: Any) -> None:
+    def create_store(self, ptr: interpreter.TensorHandle, val: interpreter.TensorHandle, *hints: Hint) -> None:
         self.store(ptr, val, None)
 
-    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *hints: Any) -> None:
+    def create_masked_store(
+        self,
+        ptrs: interpreter.TensorHandle,
+        value: interpreter.TensorHandle,
+        mask: interpreter.TensorHandle | None,
+        *hints: Hint,
+    ) -> None:
         self.store(ptrs, value, mask)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from assignment.pytorch_private import set_deterministic_algorithms
+from assignment.pytorch_private import Argument, set_deterministic_algorithms
 
 from . import numerics
 from .faults import Place
@@ -71,7 +71,7 @@ def fill_fresh_memory() -> None:
 
 
 def _filled(make: Callable) -> Callable:
-    def fresh(*args: Any, **kwargs: Any) -> Any:
+    def fresh(*args: Argument, **kwargs: Argument) -> torch.Tensor:
         tensor = make(*args, **kwargs)
         if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided:
             fill(tensor)
@@ -141,14 +141,17 @@ def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
     return len(found), tuple(found[0].tolist())
 
 
+Met = tuple[Place, bool]  # the line of the kernel, and whether memory was unwritten
+
+
 class Undefined:
     """The undefined values that programs of one launch loaded, and the trials of their effects."""
 
     def __init__(self) -> None:
         # by line of the kernel, those of the program that runs
-        self.met: dict[Any, tuple[str, Place]] = {}
-        self._tried: dict[Any, int] = {}
-        self._probe: tuple[Any, float] | None = None
+        self.met: dict[Met, tuple[str, Place]] = {}
+        self._tried: dict[Met, int] = {}
+        self._probe: tuple[Met, float] | None = None
 
     def begin(self) -> None:
         """Start the next program."""
@@ -173,7 +176,7 @@ class Undefined:
             self._tried[about] = tried + 1
         return found
 
-    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Any, value: float) -> bool:
+    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Met, value: float) -> bool:
         self._probe = about, value
         try:
             second = again()
@@ -195,7 +198,7 @@ def _is_used(first: Write, second: Write, value: float) -> bool:
     return bool(((before != after) & ~(is_copied & first.began_fresh)).any())
 
 
-def _something_else(dtype: np.dtype, value: float) -> Any:
+def _something_else(dtype: np.dtype, value: float) -> np.generic | np.ndarray | float:
     if dtype.kind in "iu" and math.isnan(value):
         return dtype.type(0)
     if dtype.kind in "iu":  # not so large that a loop of as many turns would never end

@@ -6,15 +6,22 @@ NumPy.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from assignment.pytorch_private import TorchDispatchMode, disable_current_modes, tensor_str
+from assignment.pytorch_private import (
+    Argument,
+    Arguments,
+    Keywords,
+    OpOverload,
+    TorchDispatchMode,
+    disable_current_modes,
+    tensor_str,
+)
 
 from .calls import Call
 from .costs import tensors_in
@@ -62,7 +69,9 @@ class UnstoredReads(TorchDispatchMode):
             layout = Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.itemsize)
             output.arguments[key] = name, layout
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Collection[type], args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Argument:
         kwargs = kwargs or {}
         # what a launch leaves behind when it stops at a fault is the fault's doing
         is_worth_it = self._outputs and not self._call.faults
@@ -113,12 +122,12 @@ class UnstoredReads(TorchDispatchMode):
         return None if output is None or output.reference.expired() else output
 
 
-def _before(owner: Any, name: str, first: Callable[[Any], None]) -> None:
+def _before(owner: type[torch.Tensor], name: str, first: Callable[[torch.Tensor], None]) -> None:
     """Make a method call `first` before itself, for the rest of the process."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
-    def both(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def both(self: torch.Tensor, *args: Argument, **kwargs: Argument) -> Argument:
         first(self)
         return method(self, *args, **kwargs)
 
@@ -135,7 +144,7 @@ def _argument(output: _Output, tensor: torch.Tensor, index: tuple[int, ...]) -> 
     return f"the storage of {next(iter(output.arguments.values()))[0]}", index
 
 
-def _read_by(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+def _read_by(func: OpOverload, args: tuple, kwargs: Keywords) -> list[torch.Tensor]:
     """Return the tensors whose elements an operation reads, without those that it writes to."""
     if func.is_view or any(part in _name(func) for part in _MAKING):
         return []
@@ -147,7 +156,7 @@ def _read_by(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tenso
     )
 
 
-def _name(func: Any) -> str:
+def _name(func: OpOverload) -> str:
     """Return "add", for torch.ops.aten.add.Tensor."""
     name: str = func._schema.name.partition("::")[2]
     return name

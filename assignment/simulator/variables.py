@@ -8,11 +8,13 @@ runs here on one branch at a time, so the other branch's effect is known for its
 
 import re
 import sys
-from types import NoneType
-from typing import Any, NoReturn
+from collections.abc import Hashable
+from types import CodeType, NoneType
+from typing import NoReturn
 
 import triton.language as tl
 
+from .kernel_values import KernelValue
 from .language import semantic
 from .reductions import BlockTruthError
 from .triton_private import IS_CLOSER_TO_PYTHON
@@ -28,7 +30,7 @@ _FORGOTTEN = {
 }
 
 
-def truth(condition: Any) -> bool:
+def truth(condition: KernelValue) -> bool:
     """Return the value of a condition: a tensor of one element, or a constant."""
     if not isinstance(condition, tensor):
         return bool(condition)
@@ -39,7 +41,7 @@ def truth(condition: Any) -> bool:
     return bool(data.item())
 
 
-def decided(condition: Any) -> bool:
+def decided(condition: KernelValue) -> bool:
     """Return the condition of an `if`: the compiler takes only some types of constants."""
     if isinstance(condition, tensor):
         return truth(condition)
@@ -54,7 +56,7 @@ def decided(condition: Any) -> bool:
     return bool(condition)
 
 
-def holds(condition: Any) -> bool:
+def holds(condition: KernelValue) -> bool:
     """Return the condition of a `while`."""
     if isinstance(condition, tl.condition):  # with a hint for the compiler
         condition = condition.condition
@@ -72,7 +74,7 @@ class Branch:
 
     __slots__ = ("before", "names", "situation", "taken")
 
-    def __init__(self, taken: bool, names: tuple[str, ...], variables: dict[str, Any]) -> None:
+    def __init__(self, taken: bool, names: tuple[str, ...], variables: dict[str, KernelValue]) -> None:
         self.taken, self.names = taken, names
         self.before = {name: variables[name] for name in names if name in variables}
         is_new = len(self.before) < len(names)
@@ -82,7 +84,7 @@ class Branch:
         return self.taken
 
 
-def branch(value: Any, names: tuple[str, ...]) -> Branch | bool:
+def branch(value: KernelValue, names: tuple[str, ...]) -> Branch | bool:
     """Return the condition of an `if` that binds these names."""
     if not isinstance(value, tensor):
         return decided(value)
@@ -94,7 +96,7 @@ def is_runtime(way: Branch | bool) -> bool:
     return type(way) is Branch
 
 
-def join(way: Branch | bool, in_both: tuple[str, ...]) -> dict[str, Any]:
+def join(way: Branch | bool, in_both: tuple[str, ...]) -> dict[str, KernelValue]:
     """Return the names to restore after an `if`, with their values: `is_unbound` without one.
 
     Raises TypeError for a variable whose type depends on the branch taken. `in_both` are names that
@@ -118,12 +120,12 @@ def join(way: Branch | bool, in_both: tuple[str, ...]) -> dict[str, Any]:
     return restored
 
 
-def is_unbound(value: Any) -> bool:
+def is_unbound(value: KernelValue) -> bool:
     """Return whether a restored name had no value."""
     return value is _UNBOUND
 
 
-def _same_as_before(name: str, taken: bool, before: Any, after: Any) -> None:
+def _same_as_before(name: str, taken: bool, before: KernelValue, after: KernelValue) -> None:
     if kind(before) != kind(after):
         block = "then" if taken else "else"
         raise TypeError(
@@ -132,7 +134,7 @@ def _same_as_before(name: str, taken: bool, before: Any, after: Any) -> None:
         )
 
 
-def _same_in_both(name: str, way: Branch, after: Any, where: Any) -> None:
+def _same_in_both(name: str, way: Branch, after: KernelValue, where: tuple[CodeType, int]) -> None:
     if not _is_triton(after):
         raise TypeError(f"'{type(after).__name__}' object has no attribute 'type': `{name}` cannot come out of an `if`")
     known = semantic.builder.watch.branch_types.setdefault((where, name, way.situation), {})
@@ -149,30 +151,30 @@ class Loop:
 
     __slots__ = ("kinds", "names", "values")
 
-    def __init__(self, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], values: tuple[KernelValue, ...]) -> None:
         self.names, self.values = names, values
-        self.kinds = [value.type if value.__class__ is tensor else None for value in values]
+        self.kinds = [value.type if isinstance(value, tensor) else None for value in values]
 
 
-def entered(names: tuple[str, ...], values: tuple[Any, ...]) -> Loop:
+def entered(names: tuple[str, ...], values: tuple[KernelValue, ...]) -> Loop:
     """Enter a loop that assigns to these names, all of them bound."""
     return Loop(names, values)
 
 
-def entered_perhaps(names: tuple[str, ...], variables: dict[str, Any]) -> Loop:
+def entered_perhaps(names: tuple[str, ...], variables: dict[str, KernelValue]) -> Loop:
     """Enter a loop that assigns to these names; some may be bound."""
     bound = tuple(name for name in names if name in variables)
     return Loop(bound, tuple(variables[name] for name in bound))
 
 
-def turned(loop: Loop, values: tuple[Any, ...]) -> None:
+def turned(loop: Loop, values: tuple[KernelValue, ...]) -> None:
     """Raise TypeError, after a turn, for a variable whose type has changed in the loop."""
     for i, value in enumerate(values):
-        if value.__class__ is not tensor or value.type is not loop.kinds[i]:
+        if not isinstance(value, tensor) or value.type is not loop.kinds[i]:
             _carried(loop.names[i], loop.values[i], value)
 
 
-def turned_perhaps(loop: Loop, variables: dict[str, Any]) -> None:
+def turned_perhaps(loop: Loop, variables: dict[str, KernelValue]) -> None:
     """Check the variables after a turn, for a loop entered by entered_perhaps()."""
     turned(loop, tuple(variables[name] for name in loop.names))
 
@@ -182,7 +184,7 @@ def is_inner(name: str, loop: Loop) -> bool:
     return name not in loop.names
 
 
-def _carried(name: str, before: Any, after: Any) -> None:
+def _carried(name: str, before: KernelValue, after: KernelValue) -> None:
     if after is before:
         return
     if not _is_triton(before):
@@ -194,7 +196,7 @@ def _carried(name: str, before: Any, after: Any) -> None:
         )
 
 
-def returned(value: Any, function: str, arguments: tuple[Any, ...]) -> Any:
+def returned(value: KernelValue, function: str, arguments: tuple[KernelValue, ...]) -> KernelValue:
     """Return the value of one of several `return`s.
 
     Raises TypeError if another one gave a different type for arguments of the same kinds.
@@ -207,11 +209,11 @@ def returned(value: Any, function: str, arguments: tuple[Any, ...]) -> Any:
     return value
 
 
-def _as_tensor(value: Any) -> Any:
+def _as_tensor(value: KernelValue) -> KernelValue:
     return semantic.to_tensor(value) if value is None or isinstance(value, (bool, int, float)) else value
 
 
-def define(name: str, value: Any, variables: dict[str, Any]) -> Any:
+def define(name: str, value: KernelValue, variables: dict[str, KernelValue]) -> KernelValue:
     """Evaluate `name: tl.constexpr = value`."""
     if name in variables:
         already_defined(name)
@@ -232,7 +234,7 @@ def explain(error: NameError) -> None:
         error.args = (f"{match[1]} is not defined{why}",)
 
 
-def kind(value: Any) -> Any:
+def kind(value: KernelValue) -> Hashable:
     """Return a key for the type of a variable, and for the value where it is a constant."""
     if isinstance(value, tensor):
         return value.type.name
@@ -243,7 +245,7 @@ def kind(value: Any) -> Any:
     return "constexpr", type(value), repr(value)
 
 
-def shown(value: Any) -> str:
+def shown(value: KernelValue) -> str:
     """Return the type of a variable, for the reader."""
     if isinstance(value, tensor):
         return str(value.type)
@@ -254,6 +256,6 @@ def shown(value: Any) -> str:
     return str(value) if value is None else type(value).__name__
 
 
-def _is_triton(value: Any) -> bool:
+def _is_triton(value: KernelValue) -> bool:
     """Return whether it is what the compiler calls a value; None, dtypes and functions are not."""
     return isinstance(value, (bool, int, float, str, tuple, tl.core.base_value))

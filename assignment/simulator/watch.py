@@ -1,8 +1,8 @@
 """Every check of a running launch: bounds, races, undefined values, stores to inputs, costs."""
 
 import contextlib
-from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -10,11 +10,16 @@ import torch
 from .acquired import Locks, locks_in, plain
 from .calls import Call
 from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
+from .kernel_values import KernelValue
 from .numerics import ADDRESS
 from .races import Lanes, Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic
 from .undefined import Undefined, Write, began_fresh, is_telling, is_unwritten
+
+if TYPE_CHECKING:
+    from .recording import Launch
+
 
 _PATIENCE = 20_000  # times that a program asks for one lock or flag
 _MAX_NANS = 3  # places: the first is mostly where it begins
@@ -43,14 +48,14 @@ class Watch:
             self.cost.accesses = []
         self._journal: list[Write] | None = None
         self.is_rehearsal = False
-        self.record: Any = None  # of what it does, for a page
+        self.record: Launch | None = None  # of what it does, for a page
         # the first program does; later ones where undefined values may come up
         self._leaves_journal = True
         self._expects_undefined = False
         # how often the program that runs has asked for a lock or a flag
         self._asked: dict[int, int] = {}
         # of what comes out of `if`s and `return`s: variables.py
-        self.branch_types: dict[Any, Any] = {}
+        self.branch_types: dict[Hashable, dict[bool, KernelValue]] = {}
         self.forgotten: set[str] = set()  # names that one branch alone has bound
         if self.cost:
             call.launches.append(self.cost)
@@ -58,6 +63,7 @@ class Watch:
     def record_for(self, function: Callable) -> None:
         """Begin a record of what programs of this function do, if the call keeps one."""
         if self._call.recording:
+            assert self.cost is not None
             self.record = self._call.recording.begin(function, self.cost)
 
     def end(self) -> None:
@@ -94,7 +100,7 @@ class Watch:
         region.traffic = _traffic(region, self._call)
         self.cost.tensors.append(region.traffic)
 
-    def run(self, program: Program, body: Callable[[], Any]) -> None:
+    def run(self, program: Program, body: Callable[[], KernelValue]) -> None:
         """Run one program of the grid, and the trials of the undefined values that it loaded."""
         self._regions.program = program
         self._races.begin(program)
@@ -109,7 +115,7 @@ class Watch:
                 self._try_undefined(body, self._journal)
         self._leaves_journal = self._expects_undefined
 
-    def _try_undefined(self, body: Callable[[], Any], first: list[Write]) -> None:
+    def _try_undefined(self, body: Callable[[], KernelValue], first: list[Write]) -> None:
         _take_back(first)
         used = self.undefined.used(first, lambda: self._rehearse(body))
         for write in first:
@@ -122,7 +128,7 @@ class Watch:
             remedy = "what the program stores depends on it: say other=0.0 before a sum, -inf before a maximum"
             self._call.warn(f"{text}\n{at(where)}\n  {remedy}", where)
 
-    def _rehearse(self, body: Callable[[], Any]) -> list[Write]:
+    def _rehearse(self, body: Callable[[], KernelValue]) -> list[Write]:
         """Run the program, undo its writes, and return them."""
         self.is_rehearsal, self._journal = True, []
         try:
@@ -132,14 +138,14 @@ class Watch:
             _take_back(written)
         return written
 
-    def makes_nan(self, *_: Any) -> None:
+    def makes_nan(self, *_: str | int) -> None:
         """Record a NaN; NumPy calls this at an operation such as ∞ − ∞, 0 · ∞ or 0 / 0."""
         if not self.is_rehearsal and len(self._call.nans) < _MAX_NANS and (where := place()) not in self._call.nans:
             self._call.nans[where] = at(where)
             if self.record:
                 self.record.nan(where, at(where))
 
-    def decide(self, condition: Any) -> None:
+    def decide(self, condition: np.ndarray) -> None:
         """Record that a branch or a loop depends on this value."""
         self._races.look(locks_in(condition))
 
@@ -349,6 +355,7 @@ class Watch:
         assert self.cost is not None
         if region.traffic is None:
             self._trace(region)
+        assert region.traffic is not None
         if action != "stored" and region.origins is not None:
             places = np.unique(offsets) + (region.start - region.origins.address)
             labels = region.origins.at(places, width)

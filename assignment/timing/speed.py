@@ -56,7 +56,7 @@ class SpeedSession:
     def __init__(self, stage: Stage, rung: str) -> None:
         torch.set_num_threads(min(THREADS, torch.get_num_threads()))
         gpu = properties_of_gpu()
-        self.total = gpu["total_memory"]
+        self.total = int(gpu["total_memory"])
         self._stage = stage
         self.submitted = contestants.Submitted(stage, rung, gpu)
         self.peers = contestants.Peers(rung)
