@@ -4,6 +4,7 @@ Private names are imported from here alone. Of public objects these attributes a
 are needed: `_cdata` of storages, which tells two apart; `_version` of tensors; `_schema` of operations.
 """
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
@@ -49,8 +50,7 @@ Argument: TypeAlias = (
     | torch.layout
     | torch.memory_format
     | torch.Generator
-    | list["Argument"]
-    | tuple["Argument", ...]
+    | Sequence["Argument"]
     | None
 )
 Arguments: TypeAlias = tuple[Argument, ...]

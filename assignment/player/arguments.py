@@ -7,6 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
+from assignment.protocol.program import Value
+from assignment.pytorch_private import Argument
+from assignment.simulator.arguments import LaunchArgument
 from assignment.simulator.triton_private import TensorDescriptor
 
 from .kernels import Kernels
@@ -20,7 +23,7 @@ FORMATS = {
 }
 
 
-def decode(value: Any, view: View) -> Any:
+def decode(value: Any, view: View) -> Argument:
     """Return an argument of an operation of PyTorch."""
     if isinstance(value, list):
         return [decode(item, view) for item in value]
@@ -40,7 +43,7 @@ def decode(value: Any, view: View) -> Any:
     raise CannotFollow("an argument of no known kind")
 
 
-def of_launch(value: Any, view: View, kernels: Kernels) -> Any:
+def of_launch(value: Any, view: View, kernels: Kernels) -> LaunchArgument:
     """Return an argument of a launch; raises Refused, CannotFollow."""
     if type(value) in (int, bool, float) and abs(value) < MAX_INT:
         return value
@@ -55,7 +58,9 @@ def of_launch(value: Any, view: View, kernels: Kernels) -> Any:
         if "tuple" in value and isinstance(value["tuple"], list):
             return tuple(of_launch(item, view, kernels) for item in value["tuple"])
         if "namedtuple" in value and isinstance(value.get("values"), list):
-            kind = type(kernels.constant({**value, "values": [None] * len(value["values"])}))
+            kind: Callable[..., LaunchArgument] = type(
+                kernels.constant({**value, "values": [None] * len(value["values"])})
+            )
             return kind(*(of_launch(item, view, kernels) for item in value["values"]))
     return kernels.constant(value)
 
@@ -73,14 +78,16 @@ def _descriptor(value: dict[str, Any], view: View) -> TensorDescriptor:
         raise CannotFollow(f"a descriptor that cannot be: {str(error)[:200]}") from error
 
 
-def _dtype(name: Any) -> torch.dtype:
+def _dtype(name: Value) -> torch.dtype:
     found = getattr(torch, str(name).removeprefix("torch."), None)
     if not isinstance(found, torch.dtype):
         raise CannotFollow("a dtype that PyTorch does not have")
     return found
 
 
-def by_position(names: Sequence[str], values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def by_position(
+    names: Sequence[str], values: dict[str, LaunchArgument]
+) -> tuple[list[LaunchArgument], dict[str, LaunchArgument]]:
     """Return the arguments of a launch by position, where each parameter has one, otherwise by name.
 
     A parameter may have the name of one of Triton's own, such as `grid`.

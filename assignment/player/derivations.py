@@ -7,13 +7,13 @@ that, and what comes of it is a doubt too. Anything else that depends on data is
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
-from assignment.pytorch_private import tree_map
+from assignment.pytorch_private import Argument, Keywords, OpOverload, tree_map
 from assignment.simulator.costs import tensors_in
 
 from . import operations
@@ -128,7 +128,7 @@ class OperationCall:
         memory = self.known.memory(tensor)
         return memory.of(tensor) if memory else torch.full((), CONSTANT, dtype=torch.uint8).expand(tensor.shape)
 
-    def of(self, value: Any) -> set[int]:
+    def of(self, value: Argument | Keywords) -> set[int]:
         """Return all labels of the tensors in an argument, of doubts what they stand for."""
         return {under for label in self._present(value) for under in self.known.stands_for(label)}
 
@@ -136,7 +136,7 @@ class OperationCall:
         """Return how often the operands were cleaned up at most; 0 if none is a doubt."""
         return max((self.known.depth(label) for label in self._present(self.arguments)), default=0)
 
-    def _present(self, value: Any) -> set[int]:
+    def _present(self, value: Argument | Keywords) -> set[int]:
         found = [(self.known.memory(tensor), tensor) for tensor in tensors_in(value)]
         return {label for memory, tensor in found if memory for label in memory.labels_in(tensor)}
 
@@ -160,7 +160,7 @@ class OperationCall:
 
 
 def derive(
-    operation: OperationCall, call: Callable[..., Any], args: Any, kwargs: Any
+    operation: OperationCall, call: OpOverload, args: Sequence[Argument], kwargs: Keywords
 ) -> Labels | list[Labels] | int | Computed:
     """Return the labels of an operation's result, or of each of several.
 
@@ -179,7 +179,7 @@ def derive(
 
 
 def _derived(
-    operation: OperationCall, call: Callable[..., Any], args: Any, kwargs: Any
+    operation: OperationCall, call: OpOverload, args: Sequence[Argument], kwargs: Keywords
 ) -> Labels | list[Labels] | int | Computed:
     name = operation.name
     if name in _SAME_SHAPE:
@@ -187,7 +187,12 @@ def _derived(
         is_cast = kind_of(source.dtype) == kind_of(operation.result.dtype)
         # `!= 0`, a whole part, or bits as a number
         return operation.labels(source) if is_cast else Computed()
-    rules: list[tuple[Any, Rule]] = [(_MOVED, _moved), (_SCALED, _scaled), (_SUMS, _summed), (_PRODUCTS, _multiplied)]
+    rules: list[tuple[Collection[str], Rule]] = [
+        (_MOVED, _moved),
+        (_SCALED, _scaled),
+        (_SUMS, _summed),
+        (_PRODUCTS, _multiplied),
+    ]
     for names, rule in rules:
         if name in names and (found := rule(operation, call, args, kwargs)) is not None:
             depth = operation.depth() if isinstance(found, int) else 0
@@ -212,7 +217,7 @@ def _doubt(under: set[int], depth: int) -> int | Computed:
 
 
 def of_unwritten(
-    operation: OperationCall, call: Any, args: Any, kwargs: Any, label: int | Computed
+    operation: OperationCall, call: OpOverload, args: Sequence[Argument], kwargs: Keywords, label: int | Computed
 ) -> torch.Tensor | None:
     """Return which elements of a result with this label depend on unwritten memory.
 
@@ -243,10 +248,10 @@ def _unwritten_operands(operation: OperationCall) -> list[torch.Tensor]:
     return list(masks.values())
 
 
-def _as_numbers(operation: OperationCall, call: Callable[..., Any], args: Any, kwargs: Any) -> torch.Tensor:
+def _as_numbers(operation: OperationCall, call: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> torch.Tensor:
     """Return a sum of ones, with an infinity for each element that depends on unwritten memory."""
 
-    def twin(value: Any) -> Any:
+    def twin(value: Argument) -> Argument:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         return torch.ones_like(value).masked_fill_(operation.unwritten(value), torch.inf)
@@ -276,7 +281,9 @@ def kind_of(dtype: torch.dtype) -> str:
     return "bool" if dtype == torch.bool else "integer"
 
 
-def _moved(operation: OperationCall, call: Callable[..., Any], args: Any, kwargs: Any) -> Labels | list[Labels] | None:
+def _moved(
+    operation: OperationCall, call: OpOverload, args: Sequence[Argument], kwargs: Keywords
+) -> Labels | list[Labels] | None:
     choosing = [value for key, value in operation.arguments.items() if key in _CHOOSING]
     if operation.of(choosing) - {CONSTANT} or any(operation.arguments.get(key) for key in _ADDING):
         return None
@@ -287,7 +294,7 @@ def _moved(operation: OperationCall, call: Callable[..., Any], args: Any, kwargs
     if operation.name in _PUTTING and _puts_twice(operation):
         return None
 
-    def twin(value: Any) -> Any:
+    def twin(value: Argument) -> Argument:
         if isinstance(value, torch.Tensor):
             return value if id(value) in chosen else operation.labels(value).clone()
         return value
@@ -326,11 +333,11 @@ def _puts_twice(operation: OperationCall) -> bool:
     return bool((counts > 1).any())
 
 
-def _is_number(name: str, value: Any) -> bool:
+def _is_number(name: str, value: Argument) -> bool:
     return name in NUMBERS and isinstance(value, (bool, int, float))
 
 
-def _scaled(operation: OperationCall, *_: Any) -> Labels | int | None:
+def _scaled(operation: OperationCall, *_: Argument) -> Labels | int | None:
     if operation.arguments.get("rounding_mode") or not operation.is_of_floats():
         return None
     operands = [value for key, value in operation.arguments.items() if key in ("self", "other")]
@@ -379,7 +386,7 @@ def _is_linear(operation: OperationCall) -> bool:
     return is_listed and not is_divided and all(len(varying.intersection(term)) < 2 for term in terms)
 
 
-def _multiplied(operation: OperationCall, *_: Any) -> int | None:
+def _multiplied(operation: OperationCall, *_: Argument) -> int | None:
     """Return DELTA for products of matrices that are rowsum(A ∘ B)."""
     *added, left, right = tensors_in(operation.arguments)
     factors, bias = [left, right], operation.of(added)

@@ -3,13 +3,12 @@
 import ast
 import copy
 import types
-from typing import Any
 
 from assignment.simulator.scopes import parameters
 
 from . import bounds
 from .source import Definition
-from .values import Unknown
+from .values import Bound, Unknown
 
 
 def _bare(definition: Definition) -> ast.FunctionDef:
@@ -30,19 +29,19 @@ def for_compiler(definition: Definition) -> ast.Module:
     return ast.increment_lineno(tree, 1 - definition.tree.lineno)
 
 
-def compiled(definition: Definition, namespace: dict[str, Any], is_plain: bool) -> types.FunctionType:
+def compiled(definition: Definition, namespace: dict[str, Bound], is_plain: bool) -> types.FunctionType:
     tree = _bare(definition)
     if is_plain:
         tree = bounds.Bounder().visit(tree)
     path = definition.source.path
-    made: dict[str, Any] = {}
+    made: dict[str, types.FunctionType] = {}
     exec(compile(ast.Module([tree], []), path, "exec", dont_inherit=True), namespace, made)
     function = made[tree.name]
     function.__qualname__ = definition.name
     return function
 
 
-def set_defaults(function: types.FunctionType, definition: Definition, values: dict[str, Any]) -> None:
+def set_defaults(function: types.FunctionType, definition: Definition, values: dict[str, Bound]) -> None:
     arguments = definition.tree.args
     named = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
     optional = named[len(named) - len(arguments.defaults) :]
@@ -53,7 +52,7 @@ def set_defaults(function: types.FunctionType, definition: Definition, values: d
     function.__kwdefaults__ = {name: values[name] for name in only} or None
 
 
-def annotations(definition: Definition, namespace: dict[str, Any]) -> dict[str, Any]:
+def annotations(definition: Definition, namespace: dict[str, Bound]) -> dict[str, Bound]:
     """Return the annotations of parameters for Triton.
 
     They are objects for plain names, and the text of all else.
@@ -63,14 +62,14 @@ def annotations(definition: Definition, namespace: dict[str, Any]) -> dict[str, 
     return {name: _annotation(annotation, definition, namespace) for name, annotation in annotated.items()}
 
 
-def _annotation(node: ast.expr, definition: Definition, namespace: dict[str, Any]) -> Any:
+def _annotation(node: ast.expr, definition: Definition, namespace: dict[str, Bound]) -> Bound:
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and not definition.postpones_annotations:
         return node.value
     found = None if definition.postpones_annotations else _looked_up(node, namespace)
     return ast.unparse(node) if found is None else found
 
 
-def _looked_up(node: ast.expr, namespace: dict[str, Any]) -> Any:
+def _looked_up(node: ast.expr, namespace: dict[str, Bound]) -> Bound:
     """Return the value of a name, or of a name in a module."""
     if isinstance(node, ast.Name):
         return namespace.get(node.id)

@@ -6,6 +6,7 @@ same program before.
 
 import gc
 import statistics
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from assignment.protocol import sticky, timed, whose
 from assignment.protocol.program import Launch, Program
 from assignment.protocol.requests import moved
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
+from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls
 from assignment.simulator.costs import tensors_in as strided
 
@@ -163,7 +165,7 @@ class _TurnOnGpu(Turn):
         marks[1].synchronize()
         return marks[0].elapsed_time(marks[1]) / 1e3
 
-    def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
+    def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:
         """Return an operation's result, on the GPU and with the strides that were recorded."""
         is_made_of_nothing = not strided((args, kwargs))
         if is_made_of_nothing and any(argument.name == "device" for argument in func._schema.arguments):

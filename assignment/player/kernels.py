@@ -9,21 +9,22 @@ import ast
 import builtins
 import functools
 import keyword
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import triton
 
 from assignment.protocol import whose
+from assignment.protocol.program import DescribedKernel, Value
 from assignment.simulator.scopes import parameters
-from assignment.simulator.triton_private import JITCallable
+from assignment.simulator.triton_private import JITCallable, JITFunction
 
 from . import bounds, functions
 from .facades import attributes
 from .source import Definition, Refused, SourceFile
 from .syntax import check, name_refused
 from .table import KernelTable, options
-from .values import Unknown, Values, attributes_in, kernels_in
+from .values import Bound, Constant, Unknown, Values, attributes_in, kernels_in
 
 _KNOWN = """len list float int isinstance hasattr range getattr print min max abs bool str tuple sum any all zip
     enumerate sorted reversed locals NotImplementedError ValueError TypeError AssertionError RuntimeError"""
@@ -36,22 +37,22 @@ class Kernels:
     `sources` is by path such as "cs336_kernels/rmsnorm.py", `jit` is triton.jit.
     """
 
-    def __init__(self, sources: dict[str, str], jit: Callable[..., Any]) -> None:
+    def __init__(self, sources: dict[str, str], jit: Callable[..., JITFunction]) -> None:
         bounds.install()
         self._sources = {path: SourceFile(path, text) for path, text in sources.items()}
         self._jit = jit
         self._table = KernelTable()
-        self._built: dict[int, Any] = {}
-        self._being_built: dict[int, Any] = {}
+        self._built: dict[int, JITFunction] = {}
+        self._being_built: dict[int, JITFunction] = {}
         self._values = Values(self._known)
         self._fields: set[str] = set()
 
-    def add(self, entries: Sequence[dict[str, Any]]) -> None:
+    def add(self, entries: Sequence[dict[str, Value]]) -> None:
         """Append to the table; entries may refer to each other in any order."""
         self._table.entries += entries
         self._fields |= set(attributes_in(entries))
 
-    def constant(self, value: Any) -> Any:
+    def constant(self, value: Value) -> Constant:
         """Return a launch's constexpr or tuple argument; raises Refused.
 
         Ask for it before the kernel, which may use its fields.
@@ -64,7 +65,7 @@ class Kernels:
         except (Unknown, RecursionError, ValueError) as error:
             raise Refused(str(error)) from error
 
-    def __getitem__(self, number: int) -> Any:
+    def __getitem__(self, number: int) -> JITFunction:
         """Return the jit function of this number; raises Refused."""
         if number not in self._built:
             try:
@@ -73,7 +74,7 @@ class Kernels:
                 self._being_built = {}
         return self._built[number]
 
-    def _known(self, number: int) -> Any:
+    def _known(self, number: int) -> JITFunction:
         if number in self._built:
             return self._built[number]
         if number not in self._being_built:
@@ -93,7 +94,7 @@ class Kernels:
             self._guarded(definition, self._bind, entry["names"], namespace)
         self._built |= self._being_built
 
-    def _definition(self, entry: dict[str, Any]) -> Definition:
+    def _definition(self, entry: DescribedKernel) -> Definition:
         """Return the function that an entry describes, parsed and checked."""
         source = self._sources.get(entry["file"])
         if source is None:
@@ -110,7 +111,7 @@ class Kernels:
         self._guarded(definition, self._check, entry, definition)
         return definition
 
-    def _check(self, entry: dict[str, Any], definition: Definition) -> None:
+    def _check(self, entry: DescribedKernel, definition: Definition) -> None:
         check(definition, attributes() | self._fields)
 
     def _guarded(self, definition: Definition, make: Callable[..., Any], *args: Any) -> Any:
@@ -126,7 +127,7 @@ class Kernels:
                 raise
             raise definition.refused(f"the kernel cannot be built: {type(error).__name__}: {error}") from error
 
-    def _function(self, entry: dict[str, Any], definition: Definition, namespace: dict[str, Any]) -> Any:
+    def _function(self, entry: DescribedKernel, definition: Definition, namespace: dict[str, Bound]) -> JITFunction:
         """Return the jit function, with its names not yet bound."""
         early = {name: binding for name, binding in entry["names"].items() if not any(kernels_in(binding))}
         used = _used(definition)
@@ -147,7 +148,7 @@ class Kernels:
             made.parse = functools.partial(functions.for_compiler, definition)
         return made
 
-    def _bind(self, names: dict[str, Any], namespace: dict[str, Any]) -> None:
+    def _bind(self, names: Mapping[str, Value], namespace: dict[str, Bound]) -> None:
         for name, binding in names.items():
             if not name.isidentifier() or keyword.iskeyword(name) or name_refused(name):
                 raise Unknown(f"the name {name[:50]} is reserved: choose another one")
@@ -156,7 +157,7 @@ class Kernels:
             namespace[name] = self._values.bound(name, binding)
 
 
-def _namespace(entry: dict[str, Any]) -> dict[str, Any]:
+def _namespace(entry: DescribedKernel) -> dict[str, Bound]:
     module = entry["file"].removesuffix(".py").replace("/", ".")
     known = BUILTINS if entry["kind"] == "jit" else BUILTINS | {"range": bounds.short_range}
     return {"__builtins__": known, "__name__": module, bounds.NAME: bounds.bounded}

@@ -5,11 +5,11 @@ depends on it.
 """
 
 import functools
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from assignment.pytorch_private import OpOverload, has_kernel
+from assignment.pytorch_private import Argument, Keywords, OpOverload, has_kernel
 from assignment.simulator.costs import tensors_in
 
 from .labels import reach
@@ -66,7 +66,7 @@ USUAL = PLAYED - frozenset(  # in the problems for PyTorch; others are for staff
 
 
 @functools.cache
-def find(name: str) -> Any:
+def find(name: str) -> OpOverload | None:
     """Return the overload with a name such as "aten::add.Tensor"; None if it is not played."""
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
@@ -77,7 +77,7 @@ def find(name: str) -> Any:
     return found if isinstance(found, OpOverload) and _is_step(found) else None
 
 
-def _is_step(operation: Any) -> bool:
+def _is_step(operation: OpOverload) -> bool:
     """Return whether it makes or changes memory as its name says.
 
     Views need no steps, and may reach beyond their memory.
@@ -89,12 +89,12 @@ def _is_step(operation: Any) -> bool:
     return not ("empty" in operation._schema.name and operation._schema.is_mutable)
 
 
-def is_usual(operation: Any) -> bool:
+def is_usual(operation: OpOverload) -> bool:
     """Return whether a PyTorch problem routinely needs it."""
     return operation._schema.name.removeprefix("aten::") in USUAL
 
 
-def misplaced(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+def misplaced(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> str:
     """Return the name of an argument of another sort than the operation's own, or "".
 
     The value of a tensor in a number's place would decide; a number in a layout's is not looked at.
@@ -115,11 +115,11 @@ _SORTS: dict[str, type | tuple[type, ...]] = {  # of arguments that PyTorch take
 }
 
 
-def _holds_tensor(value: Any) -> bool:
+def _holds_tensor(value: Argument) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, list) and any(map(_holds_tensor, value)))
 
 
-def written_by(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+def written_by(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> list[torch.Tensor]:
     """Return the tensors that an operation writes to, those in lists included.
 
     Raises ValueError if it is one that writes to arguments, and none of them is there.
@@ -135,7 +135,7 @@ def written_by(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> list[
     return written
 
 
-def overlapping(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+def overlapping(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> str:
     """Return the name of an argument that lies partly where the operation writes, or is read after that; or "".
 
     What such an operation gives depends on the order in which it goes along. An operation that works element by
@@ -159,7 +159,7 @@ def overlapping(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
     return ""
 
 
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _place(tensor: torch.Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
@@ -192,12 +192,12 @@ def _bytes_of(tensor: torch.Tensor, laid_out: torch.Tensor, origin: int) -> torc
     return laid_out.as_strided([*shape, tensor.itemsize], [*strides, 1], first)
 
 
-def outputs_of(operation: Any) -> set[str]:
+def outputs_of(operation: OpOverload) -> set[str]:
     """Return the names of the arguments that are only written to: `out`, `values`."""
     return {argument.name for argument in operation._schema.arguments if argument.is_out}
 
 
-def out_of_range(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
+def out_of_range(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> str:
     """Return what is wrong with values that an operation uses as places without a look at them; or ""."""
     named = {**dict(zip([a.name for a in operation._schema.arguments], args, strict=False)), **kwargs}
     match operation._schema.name.removeprefix("aten::"):

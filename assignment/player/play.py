@@ -24,11 +24,13 @@ from assignment.protocol.program import (
     View,
     WarmUp,
 )
+from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
+from assignment.simulator.arguments import LaunchArgument
 from assignment.simulator.costs import HostTraffic
 from assignment.simulator.costs import tensors_in as strided
 from assignment.simulator.faults import MemoryFault
-from assignment.simulator.triton_private import NullAllocator
+from assignment.simulator.triton_private import JITFunction, NullAllocator
 
 from . import arguments, operations
 from .kernels import Kernels, Refused
@@ -85,7 +87,7 @@ class Played:
 class Player:
     """One session: the memory, kernels and labels of all calls so far."""
 
-    def __init__(self, sources: dict[str, str], jit: Callable[..., Any]) -> None:
+    def __init__(self, sources: dict[str, str], jit: Callable[..., JITFunction]) -> None:
         self.sources = sources
         self.kernels = Kernels(sources, jit)
         self.storages = Storages()
@@ -208,23 +210,24 @@ class Turn:
             self._player.work.doubt(
                 f"{func._schema.name} is not what this problem is about: staff will look at it\n{self._lines[line]}"
             )
-        args, kwargs = (self._decode(args), {key: self._decode(value) for key, value in kwargs.items()})
-        if wrong := operations.misplaced(func, args, kwargs):
+        given = [self._decode(value) for value in args]
+        named = {key: self._decode(value) for key, value in kwargs.items()}
+        if wrong := operations.misplaced(func, given, named):
             raise CannotFollow(f"{func._schema.name} is given another sort of argument as {wrong}\n{self._lines[line]}")
-        if wrong := operations.out_of_range(func, args, kwargs):
+        if wrong := operations.out_of_range(func, given, named):
             raise CannotFollow(f"{func._schema.name}: {wrong}\n{self._lines[line]}")
         try:
-            written = operations.written_by(func, args, kwargs)
+            written = operations.written_by(func, given, named)
         except ValueError as error:
             raise CannotFollow(f"{error}\n{self._lines[line]}") from error
-        if shared := operations.overlapping(func, args, kwargs):
+        if shared := operations.overlapping(func, given, named):
             raise CannotFollow(
                 f"{func._schema.name} writes to memory that it reads as {shared}, elsewhere in it: what that gives "
                 f"depends on the order; clone() what it reads\n{self._lines[line]}"
             )
         places = [place_of(tensor) for tensor in written]
         try:
-            result = self._made(func, args, kwargs, views)
+            result = self._made(func, given, named, views)
         except (CannotFollow, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -242,10 +245,10 @@ class Turn:
             self._begin_fresh(outputs)
         made = written or [tensor for tensor in outputs if not self._player.work.knows(tensor)]
         counts = self._player.work.counts if self._player.work.input_labels else None
-        self.played.host.note(func, strided((args, kwargs)), outputs, counts)  # type: ignore[arg-type]
-        self._player.work.operation(func, args, kwargs, made, self._lines[line])
+        self.played.host.note(func, strided((given, named)), outputs, counts)
+        self._player.work.operation(func, given, named, made, self._lines[line])
 
-    def _made(self, func: Any, args: Any, kwargs: Any, views: list[int]) -> Any:
+    def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:
         """Return what an operation returns."""
         return func(*args, **kwargs)  # theirs
 
@@ -292,7 +295,7 @@ class Turn:
             )
         return torch.full((nbytes,), 0xFF, dtype=torch.uint8, device=self._player.storages.device)
 
-    def _decode(self, value: Any) -> Any:
+    def _decode(self, value: Value) -> Argument:
         return arguments.decode(value, self.view)
 
     # launches
@@ -320,7 +323,7 @@ class Turn:
         """Stand in for the submission's own allocator."""
         return torch.empty(size, dtype=torch.int8, device=self._player.storages.device)
 
-    def _arguments(self, given: dict[str, Value]) -> dict[str, Any]:
+    def _arguments(self, given: dict[str, Value]) -> dict[str, LaunchArgument]:
         return {name: arguments.of_launch(value, self.view, self._player.kernels) for name, value in given.items()}
 
 

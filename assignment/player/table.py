@@ -4,6 +4,8 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from assignment.protocol.program import DescribedKernel, Value
+
 from .source import Refused
 from .values import Unknown, kernels_in
 
@@ -29,14 +31,16 @@ _ENTRY = {
 class KernelTable:
     """Entries by number, none of them trusted."""
 
-    entries: list[Any] = field(default_factory=list)
+    entries: list[Value] = field(default_factory=list)
 
-    def entry(self, number: int) -> dict[str, Any]:
+    def entry(self, number: int) -> DescribedKernel:
         """Return the entry of this number, with every key; raises Refused if it is malformed."""
         if type(number) is not int or not 0 <= number < len(self.entries):
             raise Refused(f"there is no kernel number {str(number)[:20]}\n  at the table of kernels")
         entry = self.entries[number]
-        given = {"kind": "jit", "options": {}, "defaults": {}, "names": {}, **entry} if isinstance(entry, dict) else {}
+        given: Any = (
+            {"kind": "jit", "options": {}, "defaults": {}, "names": {}, **entry} if isinstance(entry, dict) else {}
+        )
         is_whole = given.keys() == _ENTRY.keys() and all(type(given[key]) is kind for key, kind in _ENTRY.items())
         if not is_whole or not all(isinstance(binding, dict) for binding in given["names"].values()):
             raise Refused(f"kernel number {number} is not described as kernels are\n  at the table of kernels")
@@ -58,7 +62,7 @@ class KernelTable:
         return _ordered(found, lambda n: kernels_in(self.entry(n)["defaults"]))
 
 
-def options(given: dict[str, Any]) -> dict[str, Any]:
+def options(given: dict[str, Value]) -> dict[str, Value]:
     """Return the checked options of @triton.jit in an entry."""
     for name, value in given.items():
         if not isinstance(value, _OPTIONS.get(name, ())):

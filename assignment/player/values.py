@@ -3,16 +3,25 @@
 import keyword
 import math
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 import triton.language as tl
 
+from assignment.protocol.program import Value
+from assignment.simulator.kernel_values import KernelFunction, KernelValue
+from assignment.simulator.triton_private import JITFunction
+
 from .facades import facades, internal, resolved
 from .syntax import MAX_INT
+
+Scalar: TypeAlias = bool | int | float | str | None
+Constant: TypeAlias = KernelValue | JITFunction | KernelFunction | np.generic
+Bound: TypeAlias = Constant | ModuleType | type  # what a name in a kernel may be
+
 
 MAX_STRING = 1_000
 MAX_ITEMS = 1_000
@@ -29,11 +38,11 @@ class Unknown(Exception):
 class Values:
     """Makes objects of bindings; `kernel` gives jit functions by number."""
 
-    def __init__(self, kernel: Callable[[int], Any]) -> None:
+    def __init__(self, kernel: Callable[[int], JITFunction]) -> None:
         self._kernel = kernel
         self._classes: dict[tuple[str, tuple[str, ...]], type] = {}
 
-    def bound(self, name: str, binding: Any, depth: int = 0) -> Any:
+    def bound(self, name: str, binding: Value, depth: int = 0) -> Bound:
         """Return what a name is bound to."""
         kind, value = _only(binding, "names", depth)
         match kind:
@@ -53,7 +62,7 @@ class Values:
                 return self._class(value)
         raise Unknown(_sentence(name, str(value)[:100]))
 
-    def value(self, value: Any, depth: int = 0) -> Any:
+    def value(self, value: Any, depth: int = 0) -> Constant:
         """Return a constant: a number, string, None, dtype, jit function, or a tuple of these."""
         if type(value) in (bool, int, float, str, type(None)):
             return _checked(value)
@@ -81,7 +90,7 @@ class Values:
                 return _of_numpy(inner["dtype"], self.value(inner["value"], depth + 1))
         raise Unknown(f"a constant cannot be {str(value)[:100]}: use numbers, strings, dtypes, or tuples of them")
 
-    def _values(self, values: Any, depth: int) -> tuple:
+    def _values(self, values: Value, depth: int) -> tuple:
         if not isinstance(values, list) or len(values) > MAX_ITEMS:
             raise Unknown(f"expected a tuple of at most {MAX_ITEMS} constants, got {str(values)[:100]}")
         return tuple(self.value(value, depth + 1) for value in values)
@@ -101,7 +110,7 @@ class Values:
         return self._classes[name, fields]
 
 
-def kernels_in(binding: Any) -> Iterator[int]:
+def kernels_in(binding: Value | Mapping[str, Value]) -> Iterator[int]:
     """Yield the numbers of the jit functions that a binding or value refers to."""
     todo = [binding]
     while todo:
@@ -114,7 +123,7 @@ def kernels_in(binding: Any) -> Iterator[int]:
                 todo += items
 
 
-def attributes_in(bindings: Any) -> Iterator[str]:
+def attributes_in(bindings: Value | Sequence[dict[str, Value]]) -> Iterator[str]:
     """Yield the names of fields and namespace members that bindings let kernels use."""
     todo = [bindings]
     while todo:
@@ -127,7 +136,7 @@ def attributes_in(bindings: Any) -> Iterator[str]:
                 todo += items
 
 
-def _only(binding: Any, what: str, depth: int) -> tuple[str, Any]:
+def _only(binding: Value, what: str, depth: int) -> tuple[str, Any]:
     if depth > MAX_DEPTH:
         raise Unknown(f"{what} can be nested {MAX_DEPTH} deep: use fewer levels")
     if not isinstance(binding, dict) or len(binding) != 1:
@@ -135,7 +144,7 @@ def _only(binding: Any, what: str, depth: int) -> tuple[str, Any]:
     return next(iter(binding.items()))
 
 
-def _checked(value: Any) -> Any:
+def _checked(value: Scalar) -> Scalar:
     if type(value) is int and abs(value) >= MAX_INT:
         raise Unknown("a constant does not fit in 64 bits: use a smaller one, or a float")
     if type(value) is str and len(value) > MAX_STRING:
@@ -153,25 +162,26 @@ def _fields(names: Any) -> list[str]:
     return names
 
 
-def _is_field(name: Any) -> bool:
-    is_name = isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
-    return is_name and not name.startswith("_") and name not in internal()
+def _is_field(name: Value) -> bool:
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        return False
+    return not name.startswith("_") and name not in internal()
 
 
-def _module(name: str, value: Any) -> ModuleType:
+def _module(name: str, value: Value) -> ModuleType:
     if value not in list(facades()):
         raise Unknown(_sentence(name, str(value)[:100]))
     return facades()[value]
 
 
-def _of_triton(name: str, dotted: Any) -> Any:
+def _of_triton(name: str, dotted: Value) -> KernelFunction | type:
     try:
         return resolved(str(dotted))
     except KeyError:
         raise Unknown(_sentence(name, str(dotted)[:100])) from None
 
 
-def _of_numpy(name: Any, value: Any) -> np.generic:
+def _of_numpy(name: Value, value: Constant) -> np.generic:
     """Return a scalar of NumPy's, which Triton's compiler takes in few places."""
     if name not in _NUMPY or type(value) not in (bool, int, float):
         raise Unknown(f"a constant cannot be a NumPy {str(name)[:50]}: use Python's numbers")
@@ -181,7 +191,7 @@ def _of_numpy(name: Any, value: Any) -> np.generic:
         raise Unknown(f"a constant cannot be {value} as a NumPy {name}") from error
 
 
-def _dtype(name: Any) -> Any:
+def _dtype(name: Value) -> tl.dtype:
     element = str(name).lstrip("*")
     found = getattr(tl, element, None) if element in tl.__all__ else None
     n_pointers = len(str(name)) - len(element)

@@ -8,14 +8,14 @@ evidence   any other operation on the way from an input to a result, or to what 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from assignment.pytorch_private import tree_leaves
+from assignment.pytorch_private import Argument, Keywords, OpOverload, tree_leaves
 from assignment.simulator.faults import at, place
 
 from .derivations import Computed, OperationCall, derive, of_unwritten
@@ -70,7 +70,7 @@ class Work:
         self.sources: list[HostOperation] = []
         self.evidence: dict[str, None] = {}
         self.doubts: dict[str, None] = {}
-        self._blamed: set[Any] = set()
+        self._blamed: set[Hashable] = set()
         self.needs_kernels = False
         self._allows_sums = False
         # elements that one result of rowsum(A ∘ B) may have, and that all have
@@ -182,7 +182,9 @@ class Work:
         for target in targets:
             self._write(target, label, line)
 
-    def operation(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
+    def operation(
+        self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, targets: list[torch.Tensor], line: str
+    ) -> None:
         """Work out and record the labels of what an operation is going to write."""
         if not self.needs_kernels:
             self._outline(func, args, kwargs, targets, line)
@@ -212,13 +214,15 @@ class Work:
         for i, target in enumerate(targets):
             self._write(target, labels[i] if isinstance(labels, list) else labels, line)
 
-    def _numbered(self, found: Computed | int, func: Any, line: str) -> int:
+    def _numbered(self, found: Computed | int, func: OpOverload, line: str) -> int:
         """Return the label of what an operation computes."""
         if isinstance(found, int):
             return found
         return self.label_for(HostOperation(func._schema.name, line, found.stands_for, found.depth))
 
-    def _outline(self, func: Any, args: Any, kwargs: Any, targets: list[torch.Tensor], line: str) -> None:
+    def _outline(
+        self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, targets: list[torch.Tensor], line: str
+    ) -> None:
         """Label PyTorch's work in its own problem, as far as kernel problems may ask later."""
         memories = [self.memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         is_constant = all(memory is None or memory.is_constant() for memory in memories)
@@ -302,7 +306,7 @@ class Work:
     def _word(self, label: int) -> str:
         return WORDS[label] if label < FIRST_SOURCE else f"computed by {self.sources[label - FIRST_SOURCE].what}"
 
-    def _blame(self, label: int, text: str, wrong: np.ndarray, about: Any = None) -> None:
+    def _blame(self, label: int, text: str, wrong: np.ndarray, about: Hashable = None) -> None:
         """Add a finding, unless there is one about the same already.
 
         It is a doubt where the label stands for one that would not be wrong by the table. A sum over

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, NamedTuple, TypeAlias, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict, get_type_hints
 
 import torch
 from torch import Tensor
@@ -29,8 +29,22 @@ MAX_STRING = 2_000  # characters in an argument
 MOST = {"views": 2_000_000, "storages": 2_000_000, "kernels": 1_000, "steps": 500_000}  # entries of a table
 OPERATION = re.compile(r"[A-Za-z_][\w]*::[A-Za-z_][\w]*\.\w*")
 
+
+class DescribedKernel(TypedDict):
+    """How the recorder describes a kernel: where it stands, and what the names in it are bound to."""
+
+    file: str
+    line: int
+    name: str
+    sha256: str
+    kind: str
+    options: dict[str, "Value"]
+    defaults: dict[str, "Value"]
+    names: dict[str, dict[str, "Value"]]
+
+
 # An argument: views are {"t": number} or {"descriptor": number, …}; the player's arguments.py and values.py list all.
-Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
+Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
 Check: TypeAlias = "Callable[[Program, Any], bool]"
 
 

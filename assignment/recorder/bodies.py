@@ -3,7 +3,6 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 from unittest import mock
 
 from torch.autograd.function import BackwardCFunction
@@ -11,6 +10,9 @@ from torch.overrides import TorchFunctionMode
 
 from assignment.pytorch_private import (
     OPDEFS,
+    Argument,
+    OpOverload,
+    TorchDispatchMode,
     disable_current_modes,
     n_dispatch_modes,
     n_function_modes,
@@ -18,11 +20,13 @@ from assignment.pytorch_private import (
     pop_function_mode,
 )
 
+Mode = TorchDispatchMode | TorchFunctionMode
 
-def following(modes: Sequence[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+
+def following(modes: Sequence[Mode], function: Callable[..., Argument]) -> Callable[..., Argument]:
     """Return the function, with the modes on."""
 
-    def followed(*args: Any, **kwargs: Any) -> Any:
+    def followed(*args: Argument, **kwargs: Argument) -> Argument:
         with contextlib.ExitStack() as on:
             for mode in modes:
                 on.enter_context(mode)
@@ -32,7 +36,7 @@ def following(modes: Sequence[Any], function: Callable[..., Any]) -> Callable[..
 
 
 @contextlib.contextmanager
-def followed(modes: Sequence[Any], operation: Any) -> Iterator[None]:
+def followed(modes: Sequence[Mode], operation: OpOverload) -> Iterator[None]:
     """Record the body of an operation defined by torch.library.custom_op or triton_op."""
     bodies = OPDEFS[operation._schema.name]._backend_fns
     with mock.patch.dict(bodies, {device: following(modes, body) for device, body in bodies.items()}):
@@ -40,7 +44,7 @@ def followed(modes: Sequence[Any], operation: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def everywhere(modes: Sequence[Any]) -> Iterator[None]:
+def everywhere(modes: Sequence[Mode]) -> Iterator[None]:
     """Record everything inside, also in threads that start there and in custom backward passes.
 
     A mode applies to its own thread only, and PyTorch calls backward passes with function modes

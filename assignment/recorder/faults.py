@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from assignment.protocol import whose
+from assignment.pytorch_private import Argument
 
 MAX_MESSAGE = 4_000  # characters
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -31,7 +32,7 @@ def noted(method: Method) -> Method:
     """Wrap a method that host code enters, of an object with `faults`: what it raises is looked at."""
 
     @functools.wraps(method)
-    def entered(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def entered(self: Any, /, *args: Argument, **kwargs: Argument) -> Argument:
         try:
             return method(self, *args, **kwargs)  # theirs
         except BaseException as error:

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from assignment.protocol.program import Value
 from assignment.simulator.scopes import parameters
-from assignment.simulator.triton_private import ConstexprFunction, InterpretedFunction, JITFunction
+from assignment.simulator.triton_private import ConstexprFunction, InterpretedFunction, JITCallable, JITFunction
 
 _BELOW_TL = "math core standard random target_info extra extra.cuda extra.cuda.libdevice extra.libdevice"
 _MODULES = ["triton", "triton.language", *(f"triton.language.{name}" for name in _BELOW_TL.split()), "math"]
@@ -37,12 +38,12 @@ class Described:
     """The kernels of the submission in the folder `root`, described when first asked for."""
 
     def __init__(self, root: Path) -> None:
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[dict[str, Value]] = []
         self._root = root.resolve()
         self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # whose ids are the keys of _numbers
+        self._kept: list[JITCallable] = []  # whose ids are the keys of _numbers
 
-    def number(self, kernel: Any) -> int:
+    def number(self, kernel: JITCallable) -> int:
         """Return the number of a @triton.jit function.
 
         Raises TypeError for one that is not in a file of the submission.
@@ -63,7 +64,7 @@ class Described:
                 raise
         return self._numbers[id(kernel)]
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: Any) -> Value:
         """Return a constant as JSON; raises TypeError for what cannot be one."""
         value = plain(value.value if isinstance(value, tl.constexpr) else value)
         if type(value) in (bool, int, str, type(None)):
@@ -74,8 +75,8 @@ class Described:
             return {"numpy": {"dtype": value.dtype.name, "value": self.value(value.item())}}
         if isinstance(value, tuple):
             values = [self.value(v) for v in value]
-            described = {"namedtuple": _class(type(value)), "values": values}
-            return described if hasattr(value, "_fields") else {"tuple": values}
+            is_named = hasattr(value, "_fields")
+            return {"namedtuple": _class(type(value)), "values": values} if is_named else {"tuple": values}
         if isinstance(value, tl.dtype):
             return {"dtype": _dtype(value)}
         if isinstance(value, _KERNELS):
@@ -89,7 +90,7 @@ class Described:
             f"got {kind_of(value)}: {advice(value)}"
         )
 
-    def _place(self, kernel: Any) -> dict[str, Any]:
+    def _place(self, kernel: JITCallable) -> dict[str, Value]:
         code = kernel.fn.__code__
         path = Path(code.co_filename).resolve()
         if not path.is_file() or not path.is_relative_to(self._root):
@@ -105,18 +106,18 @@ class Described:
             "kind": "constexpr_function" if isinstance(kernel, ConstexprFunction) else "jit",
         }
 
-    def _content(self, kernel: Any) -> dict[str, Any]:
+    def _content(self, kernel: JITCallable) -> dict[str, Value]:
         parameters = inspect.signature(kernel.fn).parameters.values()
         defaults = {p.name: self.value(p.default) for p in parameters if p.default is not p.empty}
         return {"options": _options(kernel), "defaults": defaults, "names": self._names(kernel.fn)}
 
-    def _names(self, fn: Callable) -> dict[str, Any]:
+    def _names(self, fn: Callable) -> dict[str, Value]:
         """Return what the free names of a function's source are bound to."""
         tree = _tree(fn)
         known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
         return {name: self._bound(known[name], tree, name) for name in sorted(_free(tree)) if name in known}
 
-    def _bound(self, value: Any, tree: ast.AST, expression: str) -> dict[str, Any]:
+    def _bound(self, value: Any, tree: ast.AST, expression: str) -> Value:
         """Return what a name, or an attribute of modules, is bound to."""
         if isinstance(value, ModuleType):
             return self._module(value, tree, expression)
@@ -132,7 +133,7 @@ class Described:
             return described
         return {"constexpr" if isinstance(value, tl.constexpr) else "constant": described}
 
-    def _module(self, module: ModuleType, tree: ast.AST, expression: str) -> dict[str, Any]:
+    def _module(self, module: ModuleType, tree: ast.AST, expression: str) -> Value:
         if module.__name__ in _MODULES:
             return {"module": module.__name__}
         used = set(_members(tree, expression))
@@ -183,13 +184,13 @@ def is_kernel(value: Any) -> bool:
     return isinstance(value, _KERNELS)
 
 
-def _options(kernel: Any) -> dict[str, Any]:
+def _options(kernel: JITCallable) -> dict[str, Value]:
     given = getattr(kernel, "kwargs", None) or vars(kernel)
     options = {name: given.get(name) for name in _OPTIONS}
     return {name: _option(value) for name, value in options.items() if value is not None}
 
 
-def _option(value: Any) -> bool | list[int | str]:
+def _option(value: Any) -> Value:
     """Return an option of @triton.jit: whether, or which parameters."""
     return [plain(item) for item in value] if isinstance(value, Iterable) else bool(value)  # theirs
 
@@ -230,11 +231,11 @@ def _of_triton(value: Any) -> str:
     return ""
 
 
-def _class(cls: Any) -> dict[str, Any]:
+def _class(cls: Any) -> dict[str, Value]:
     return {"name": cls.__name__, "fields": list(cls._fields)} if hasattr(cls, "_fields") else {}
 
 
-def _dtype(dtype: Any) -> str:
+def _dtype(dtype: tl.dtype) -> str:
     if dtype.is_ptr():
         return f"*{_dtype(dtype.element_ty)}"
     return next((name for name in _DTYPES if getattr(tl, name) == dtype), str(dtype))

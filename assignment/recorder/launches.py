@@ -9,17 +9,21 @@ import contextlib
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import torch
+import triton
 import triton.language as tl
 from triton import Config
 
 from assignment.protocol.program import Arguments, Launch, Value, WarmUp, drawn, given
+from assignment.simulator.arguments import LaunchArgument
+from assignment.simulator.gpu import Properties
+from assignment.simulator.launch import Grid
 from assignment.simulator.triton_private import (
     Autotuner,
     JITCallable,
     JITFunction,
+    KernelParam,
     NullAllocator,
     TensorDescriptor,
     TensorWrapper,
@@ -56,7 +60,7 @@ class Launcher:
         self._of_thread = threading.local()
         # of compiled kernels, by key: what the judge has told
         self.figures: dict[str, dict[str, int]] = {}
-        self.target: str | dict[str, Any] = ""  # the GPU that host code hears of
+        self.target: str | Properties = ""  # the GPU that host code hears of
         # whether host code has heard of figures, which every GPU has its own of
         self.were_asked = False
         self._configurations: int | list[int] = 0
@@ -92,7 +96,9 @@ class Launcher:
         return number % n
 
     @noted
-    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    def run(
+        self, kernel: JITFunction, /, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument
+    ) -> CompiledStandIn:
         """Record `kernel[grid](*args, **kwargs)`, or `kernel.warmup(...)`, launchable later."""
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)  # theirs
@@ -109,13 +115,13 @@ class Launcher:
         wanted = Wanted(self, kernel, described)
         return CompiledStandIn(lambda later, *given: self._later(kernel, later, given, kwargs), wanted)
 
-    def _later(self, kernel: Any, grid: Any, args: tuple, options: dict[str, Any]) -> None:
+    def _later(self, kernel: JITFunction, grid: Grid, args: tuple, options: dict[str, LaunchArgument]) -> None:
         left = {name: value for name, value in options.items() if name not in kernel.arg_names[: len(args)]}
         values = self._bind(kernel, args, left)
         with self._tape.lock:
             self._note(kernel, grid_sizes(grid, values), *self._described(kernel, values, left))
 
-    def _bind(self, kernel: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _bind(self, kernel: JITFunction, args: tuple, kwargs: dict[str, LaunchArgument]) -> dict[str, LaunchArgument]:
         for name in kwargs:
             if name not in kernel.arg_names and name not in OPTIONS:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised")
@@ -127,19 +133,21 @@ class Launcher:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _note(self, kernel: Any, sizes: list[int], arguments: Arguments, options: Arguments) -> None:
+    def _note(self, kernel: JITFunction, sizes: list[int], arguments: Arguments, options: Arguments) -> None:
         number = self._kernels.number(kernel)
         has_allocator = not isinstance(allocator(), NullAllocator)
         described = arguments, options, self._alternatives, has_allocator
         self._tape.step(Launch(number, sizes, *described, self._tape.line()))
 
-    def _described(self, kernel: Any, values: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Arguments, Arguments]:
+    def _described(
+        self, kernel: JITFunction, values: dict[str, LaunchArgument], kwargs: dict[str, LaunchArgument]
+    ) -> tuple[Arguments, Arguments]:
         """Return the arguments and the options of a launch as JSON."""
         parameters = {param.name: param for param in kernel.params}
         options = {name: self.encode(name, value) for name, value in kwargs.items() if name not in parameters}
         return {name: self._argument(parameters[name], value) for name, value in values.items()}, options
 
-    def _argument(self, parameter: Any, value: Any) -> Value:
+    def _argument(self, parameter: KernelParam, value: LaunchArgument) -> Value:
         """Return what a parameter gets as JSON; raises TypeError where Triton's launcher would raise."""
         if parameter.is_constexpr:
             return self.encode(parameter.name, value)
@@ -148,7 +156,7 @@ class Launcher:
         _expect_launchable(parameter.name, value)
         return self.encode(parameter.name, value)
 
-    def ask_for(self, key: str, kernel: Any, arguments: Arguments, options: Arguments) -> None:
+    def ask_for(self, key: str, kernel: JITFunction, arguments: Arguments, options: Arguments) -> None:
         """Tell the judge that the call depends on figures of this kernel that are not known yet."""
         self._tape.step(WarmUp(self._kernels.number(kernel), [1, 1, 1], arguments, options, key, self._tape.line()))
 
@@ -161,7 +169,7 @@ class Launcher:
         """Return the dtype of a view."""
         return self._tape.dtype(view)
 
-    def encode(self, name: str, value: Any, depth: int = 0) -> Value:
+    def encode(self, name: str, value: LaunchArgument, depth: int = 0) -> Value:
         """Return an argument of a launch as JSON; raises TypeError if a kernel cannot take it."""
         if depth > MAX_DEPTH:
             raise TypeError(f"argument {name} is nested deeper than {MAX_DEPTH} tuples: pass its parts one by one")
@@ -203,7 +211,7 @@ class Launcher:
         }
 
     @noted
-    def tune(self, tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def tune(self, tuner: Autotuner, /, *args: LaunchArgument, **kwargs: LaunchArgument) -> CompiledStandIn:
         """Record the launch of an autotuned kernel; a new key runs it once more, as a trial."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
@@ -228,10 +236,16 @@ class Launcher:
         finally:
             tuner.nargs, self._alternatives = None, None
 
-    def _configuration(self, config: Any) -> Arguments:
+    def _configuration(self, config: triton.Config) -> Arguments:
         return {name: self.encode(name, value) for name, value in config.all_kwargs().items()}
 
-    def _trial(self, tuner: Any, config: Any, args: Any, kwargs: Any) -> None:
+    def _trial(
+        self,
+        tuner: Autotuner,
+        config: triton.Config,
+        args: tuple[LaunchArgument, ...],
+        kwargs: dict[str, LaunchArgument],
+    ) -> None:
         """Run once as the tuner's benchmark does, under the hooks that make trial runs harmless."""
         key = _key(tuner, kwargs)
         if key in tuner.cache:  # theirs
@@ -246,7 +260,7 @@ class Launcher:
         tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)  # theirs
 
 
-def _key(tuner: Any, kwargs: Any) -> tuple:
+def _key(tuner: Autotuner, kwargs: dict[str, LaunchArgument]) -> tuple:
     """Return what Triton tunes by: the values of the named arguments, and all dtypes."""
     values = {k: v for k, v in {**tuner.nargs, **kwargs}.items() if k in tuner.arg_names}
     named = [values[name] for name in tuner.keys if name in values]
@@ -259,7 +273,7 @@ def _given(names: Sequence[str], n_given: int) -> str:
     return f": the kernel has {len(names)} parameters, the launch passes {n_given} by position{last}"
 
 
-def _as_float(name: str, value: Any) -> float:
+def _as_float(name: str, value: LaunchArgument) -> float:
     """Return what a parameter that is annotated as a float gets: Triton's launcher asks no more of it."""
     try:
         return struct.unpack("d", struct.pack("d", value))[0]
@@ -267,7 +281,7 @@ def _as_float(name: str, value: Any) -> float:
         raise TypeError(f"argument {name} is annotated as a float: got a {kind_of(type(value))}") from error
 
 
-def _expect_launchable(name: str, value: Any) -> None:
+def _expect_launchable(name: str, value: LaunchArgument) -> None:
     """Raise TypeError or OverflowError for what Triton's launcher does not take but as a tl.constexpr."""
     match value:
         case tuple():
@@ -289,7 +303,7 @@ def _expect_launchable(name: str, value: Any) -> None:
             raise TypeError(f"argument {name}: Triton does not take a {kind_of(type(value))}: {advice(value)}")
 
 
-def grid_sizes(grid: Any, values: dict[str, Any]) -> list[int]:
+def grid_sizes(grid: Grid, values: dict[str, LaunchArgument]) -> list[int]:
     """Return one to three sizes, padded with 1."""
     if callable(grid):
         grid = grid(values)  # theirs

@@ -11,7 +11,9 @@ import torch
 from assignment.compiling.targets import TARGETS
 from assignment.host.submitted import ImportedSubmission, reply_to
 from assignment.protocol import requests
+from assignment.protocol.program import Value
 from assignment.protocol.wire import DTYPES
+from assignment.simulator.gpu import Properties
 from assignment.simulator.triton_private import GPUTarget
 
 from . import bodies, device
@@ -21,6 +23,8 @@ from .tape import Tape, fill, has_storage, lies_in_memory
 
 TARGET = "h100"  # the GPU that host code hears of, unless another is asked for
 Reply = tuple[dict[str, Any], list[torch.Tensor]]
+
+Graph = tuple[torch.Tensor, list[torch.Tensor]]  # a result, and the inputs that it came of
 
 
 class RecorderSession:
@@ -34,9 +38,9 @@ class RecorderSession:
         self._kernels = Described(folder)
         self._launcher = Launcher(self._tape, self._kernels)
         self._answers: device.Answers
-        self._target: str | dict[str, Any] = ""
+        self._target: str | Properties = ""
         self._asks_at_import = False
-        self.graph: Any = None  # of the differentiable call before
+        self.graph: Graph | None = None  # of the differentiable call before
         self._faults = self._tape.faults
         self._told = 0  # descriptions of kernels that the judge has
 
@@ -85,16 +89,16 @@ class RecorderSession:
             self._submission.load()
         self._asks_at_import = self._answers.were_asked or self._launcher.were_asked
 
-    def _answer_as(self, target: str | dict[str, Any]) -> None:
+    def _answer_as(self, target: str | Properties) -> None:
         """Stand in for another GPU; reimport a submission that asked for the GPU on import."""
-        properties = target if isinstance(target, dict) else TARGETS[target].properties
+        properties = TARGETS[target].properties if isinstance(target, str) else target
         major, minor, warp_size = (int(properties[name]) for name in ("major", "minor", "warp_size"))
         gpu = GPUTarget("cuda", 10 * major + minor, warp_size)
         self._target = target
         self._answers = device.install(self._tape, gpu, properties)
         self._launcher.target = target
 
-    def _new_kernels(self) -> list[Any]:
+    def _new_kernels(self) -> list[dict[str, Value]]:
         new = self._kernels.entries[self._told :]
         self._told = len(self._kernels.entries)
         return new
@@ -140,6 +144,7 @@ def backward(
     function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: RecorderSession
 ) -> tuple[list[list[torch.Tensor]], bool]:
     """Return the gradients of the sum of what was returned last."""
+    assert session.graph is not None
     output, inputs = session.graph
     session.graph = None
     return [list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False  # theirs

@@ -10,11 +10,13 @@ import ctypes
 import math
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 
 from assignment.protocol.program import (
     Again,
@@ -31,6 +33,10 @@ from assignment.protocol.program import (
 )
 from assignment.pytorch_private import (
     OPDEFS,
+    Argument,
+    Arguments,
+    Keywords,
+    OpOverload,
     TorchDispatchMode,
     get_unwrapped,
     is_functorch_wrapped_tensor,
@@ -85,7 +91,7 @@ class Tape(TorchDispatchMode):
         self.default_device = "cpu"
         self.is_strict = True  # whether tensors of two devices may not be mixed
         self.faults = Faults()
-        self.modes: list[Any] = [self]  # that are on while a submission's code runs
+        self.modes: list[TorchDispatchMode | TorchFunctionMode] = [self]  # that are on while a submission's code runs
         self._new_chunk()
 
     @property
@@ -215,7 +221,7 @@ class Tape(TorchDispatchMode):
 
     def line(self) -> int:
         """Return the number of the submission's current line."""
-        frame: Any = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
             frame = frame.f_back
         text = ""
@@ -227,7 +233,9 @@ class Tape(TorchDispatchMode):
     # what PyTorch does
 
     @noted
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Collection[type], args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Argument:
         kwargs = kwargs or {}
         if func._schema.name in OPDEFS:
             with bodies.followed(self.modes, func):
@@ -237,11 +245,11 @@ class Tape(TorchDispatchMode):
         with self.lock:
             return self._operation(func, args, kwargs)
 
-    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _decomposed(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> Argument:
         with self:
             return func.decompose(*args, **kwargs)  # theirs
 
-    def _operation(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _operation(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> Argument:
         inputs = strided((args, kwargs))
         self._refuse_mixed(func, inputs)
         if func._schema.name in METADATA:
@@ -266,7 +274,7 @@ class Tape(TorchDispatchMode):
         self._write(func, before, inputs, outputs)
         return result
 
-    def _write(self, func: Any, arguments: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    def _write(self, func: OpOverload, arguments: Any, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         for tensor in outputs:
             number, is_new = self._number(tensor)
             if is_new:
@@ -281,7 +289,7 @@ class Tape(TorchDispatchMode):
         views = [self._view(self._number(tensor)[0], tensor) for tensor in outputs]
         self._note(f"{func._schema.name}.{func._overloadname}", arguments[0], arguments[1], views)
 
-    def _resized(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _resized(self, func: OpOverload, args: Any, kwargs: Keywords) -> Argument:
         """Call resize_: larger memory is new memory, into which what was there is copied."""
         tensor = args[0]
         if not is_followed(tensor):
@@ -315,18 +323,18 @@ class Tape(TorchDispatchMode):
         operation = self._operations.setdefault(name, len(self._operations))
         self.step(Operation(operation, args, kwargs, views, self.line()))
 
-    def _forget_constants(self, func: Any, inputs: list[torch.Tensor]) -> None:
+    def _forget_constants(self, func: OpOverload, inputs: list[torch.Tensor]) -> None:
         """Forget constants in memory that an operation has written to."""
         for tensor in inputs:
             number = self._numbers.get(tensor.untyped_storage()._cdata)
             if number in self._constants:
                 self._constants[number] = bytes_of(tensor.untyped_storage())
 
-    def _arguments(self, args: Any, kwargs: Any) -> tuple[Any, dict[str, Value]]:
+    def _arguments(self, args: Arguments, kwargs: Keywords) -> tuple[Any, dict[str, Value]]:
         kept = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory", "layout")}
         return self.encode(args), {name: self.encode(value) for name, value in kept.items()}
 
-    def _refuse_mixed(self, func: Any, inputs: list[torch.Tensor]) -> None:
+    def _refuse_mixed(self, func: OpOverload, inputs: list[torch.Tensor]) -> None:
         """Raise what PyTorch raises where a tensor on the CPU meets one on the GPU."""
         if not self.is_strict or func._schema.name in ("aten::copy_", "aten::_to_copy"):
             return
@@ -337,7 +345,7 @@ class Tape(TorchDispatchMode):
                 "make them where the inputs are, device=x.device"
             )
 
-    def encode(self, value: Any) -> Value:
+    def encode(self, value: Argument) -> Value:
         """Return an argument of an operation as JSON."""
         if isinstance(value, torch.Tensor):
             return {"t": self.view(value)} if is_followed(value) else {"x": type(value).__name__}
@@ -355,12 +363,12 @@ class Tape(TorchDispatchMode):
         return {"x": type(value).__name__}
 
 
-def strided(tree: Any) -> list[torch.Tensor]:
+def strided(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords]) -> list[torch.Tensor]:
     """Return all tensors in nested arguments or results that have a storage."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and is_followed(leaf)]
 
 
-def is_without_memory(tree: Any) -> bool:
+def is_without_memory(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords]) -> bool:
     """Return whether a result is of meta tensors, which have a shape and nothing else."""
     found = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
     return bool(found) and all(tensor.device.type == "meta" for tensor in found)

@@ -3,9 +3,11 @@
 import hashlib
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assignment.protocol.program import Arguments, Value
+from assignment.simulator.launch import Grid
+from assignment.simulator.triton_private import JITFunction
 
 if TYPE_CHECKING:
     from .launches import Launcher
@@ -17,7 +19,9 @@ class Wanted:
     In the first recording of the call, figures are those of an ordinary kernel.
     """
 
-    def __init__(self, launcher: "Launcher", kernel: Any, described: tuple[Arguments, Arguments] | None) -> None:
+    def __init__(
+        self, launcher: "Launcher", kernel: JITFunction, described: tuple[Arguments, Arguments] | None
+    ) -> None:
         self._launcher, self._kernel, self._chunk = launcher, kernel, launcher.chunk
         self._described, self._key = described, ""
 
@@ -75,7 +79,7 @@ class CompiledStandIn:
 
     def _init_handles(self) -> None: ...
 
-    def __getitem__(self, grid: Any) -> Callable[..., None]:
+    def __getitem__(self, grid: Grid) -> Callable[..., None]:
         return lambda *args, **options: self._launch(grid, *args)
 
 

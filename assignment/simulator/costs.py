@@ -118,7 +118,7 @@ def window(tensor: torch.Tensor) -> Window:
     return address(tensor), start, start + Layout.of(tensor).nbytes
 
 
-def tensors_in(tree: Argument | Keywords | tuple[Arguments, Keywords | None]) -> list[torch.Tensor]:
+def tensors_in(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords | None]) -> list[torch.Tensor]:
     """Return all strided tensors in nested arguments or results; others have no storage."""
     leaves = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
     return [leaf for leaf in leaves if leaf.layout == torch.strided]

@@ -4,6 +4,7 @@ import functools
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,10 @@ from assignment.tests.graded import REFERENCE
 ROOT = REFERENCE.parents[1]
 
 
+def found(name: str) -> Any:
+    return operations.find(name)
+
+
 @pytest.mark.parametrize(
     "name", ["aten::sort.Tensor", "aten::add.t", "aten::add_.t", "aten::sum.int", "aten::index.list_Tensor"]
 )
@@ -22,7 +27,7 @@ def test_what_only_torchscript_has_is_no_operation(name):
 
 
 def test_outputs_in_a_list_are_written_to():
-    func, y = operations.find("aten::unbind_copy.int_out"), torch.zeros(4)
+    func, y = found("aten::unbind_copy.int_out"), torch.zeros(4)
     assert operations.written_by(func, [torch.ones(1, 4)], {"out": [y]}) == [y]
     with pytest.raises(ValueError, match="given none to write to"):
         operations.written_by(func, [torch.ones(0, 4)], {"out": []})
@@ -39,7 +44,7 @@ def test_outputs_in_a_list_are_written_to():
     ],
 )
 def test_arguments_are_of_the_sort_that_is_named(name, args, kwargs, wrong):
-    assert operations.misplaced(operations.find(name), args, kwargs) == wrong
+    assert operations.misplaced(found(name), args, kwargs) == wrong
 
 
 @pytest.mark.parametrize(
@@ -54,11 +59,11 @@ def test_arguments_are_of_the_sort_that_is_named(name, args, kwargs, wrong):
     ],
 )
 def test_places_are_looked_at_where_pytorch_does_not(name, args, kwargs):
-    assert operations.out_of_range(operations.find(name), args, kwargs)
+    assert operations.out_of_range(found(name), args, kwargs)
 
 
 def test_places_that_are_right_are_taken():
-    repeat, segment = operations.find("aten::repeat_interleave.Tensor"), operations.find("aten::segment_reduce.")
+    repeat, segment = found("aten::repeat_interleave.Tensor"), found("aten::segment_reduce.")
     assert not operations.out_of_range(repeat, [torch.tensor([2, 0])], {"output_size": 2})
     assert not operations.out_of_range(segment, [torch.ones(4), "sum"], {"lengths": torch.tensor([3, 1])})
 
@@ -101,7 +106,7 @@ OVERLAPS = {  # an operation, its arguments, and the one that lies where it writ
 
 @pytest.mark.parametrize(("name", "args", "kwargs", "shared"), OVERLAPS.values(), ids=OVERLAPS)
 def test_what_writes_where_it_reads_elsewhere_is_found(name, args, kwargs, shared):
-    operation = functools.reduce(getattr, name.split("."), torch.ops.aten)
+    operation: Any = functools.reduce(getattr, name.split("."), torch.ops.aten)
     if name == "where.self_out":
         kwargs, shared = {"out": args[0]}, "condition"
     assert operations.overlapping(operation, args, kwargs) == shared

@@ -135,7 +135,7 @@ def test_the_fields_of_a_launchs_tuple_can_be_used():
     kernels.add([entry(source, {})])
     with pytest.raises(Refused, match=r"\.first"):
         kernels[0]
-    pair = kernels.constant(
+    pair: Any = kernels.constant(
         {"namedtuple": {"name": "A", "fields": ["first", "function"]}, "values": [1, {"kernel": 0}]}
     )
     assert pair == (1, kernels[0])

@@ -34,10 +34,10 @@ VAGUE_LINES = {
     "host": 6,
     "judge": 54,
     "pages": 2,
-    "player": 115,
+    "player": 49,
     "plugin": 7,
     "protocol": 49,
-    "recorder": 87,
+    "recorder": 42,
     "sandbox": 11,
     "simulator": 49,
     "timing": 12,
@@ -45,7 +45,7 @@ VAGUE_LINES = {
 }
 LAZY_IMPORTS = 69  # of our own modules, in functions
 REPEATED_CLASSES = 0.04  # share of classes whose name another has
-CODE_LINES = 26_450  # without comments and docstrings
+CODE_LINES = 26_500  # without comments and docstrings
 PRIVATE_USERS = {"_pytest": ["pytest_private.py"], "torch": ["pytorch_private.py"]}
 
 
