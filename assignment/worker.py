@@ -27,13 +27,16 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assignment.protocol.messages import Reply, Request
 
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 # bytes of address space that a request may ask for; only what is touched costs memory
 LARGEST_STORAGE = 1 << 40
 DEBUGGER = "breakpoint() needs a debugger: run the command that the report calls debug, uv run pytest --inline --pdb …"
-Answer = Callable[[dict[str, Any], list], tuple[dict[str, Any], list]]
+Answer = Callable[["Request", list], tuple["Reply", list]]
 
 
 def main() -> None:
@@ -159,7 +162,7 @@ def serve(connection: socket.socket, answer: Answer) -> None:
         wire.send(connection, {"id": header["id"], **reply}, results)
 
 
-def _answered(answer: Answer, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+def _answered(answer: Answer, header: "Request", tensors: list) -> tuple["Reply", list]:
     """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises."""
     from assignment.protocol import whose
 

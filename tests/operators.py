@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 HERE = Path(__file__).parent
 
@@ -134,12 +134,30 @@ def problems() -> dict[str, Problem]:
 def operator_of(name: str) -> Operator:
     """Return the operator of a function or problem; raises KeyError."""
     for operator in operators():
-        if name in (part.name for part in (*operator.functions, *operator.problems)):
+        if name in (*(one.name for one in operator.functions), *(one.name for one in operator.problems)):
             return operator
     raise KeyError(name)
 
 
-def about(name: str) -> dict[str, Any]:
+class About(TypedDict):
+    """What processes that run a function are told beside its name."""
+
+    file: str
+    results: list[str]
+    in_triton: bool
+    is_backward: bool
+    sums_rows: bool
+    rows_at: dict[str, int | None]
+
+
+class Called(TypedDict):
+    """The part of a request that says which function it is about."""
+
+    function: str
+    about: About
+
+
+def about(name: str) -> About:
     """Return what processes that run a function are told beside its name: plain data. Of an unknown one, the usual."""
     function = functions().get(name)
     return {
@@ -159,7 +177,7 @@ def _rows_at(function: Function) -> dict[str, int | None]:
     return operator.rows_at | {name: None for name in function.outputs if name in shared}
 
 
-def called(name: str) -> dict[str, Any]:
+def called(name: str) -> Called:
     """Return the part of a request that says which function it is about."""
     return {"function": name, "about": about(name)}
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assignment.protocol.messages import Request
+
 ENGINES = ("simulator", "guarded", "interpreter", "cuda")
 RIGHT, WRONG, ERROR, FAULT = "right", "wrong", "error", "fault"
 KINDS, NEVER_STORED = ("out of bounds", "race", "unwritten memory", "input written to"), "never stored"
@@ -118,7 +120,7 @@ class Here:
         self._session = DirectSession(folder, "cuda" if engine == "cuda" else "cpu")
         self._guard = 0 if engine in ("interpreter", "cuda") else GUARD
 
-    def ask(self, request: dict[str, Any], tensors: list) -> tuple[Any, list]:
+    def ask(self, request: Request, tensors: list) -> tuple[Any, list]:
         """Return the answer to a request, read as a worker's is."""
         from assignment.judge import replies
         from assignment.protocol import wire
@@ -127,7 +129,7 @@ class Here:
         copies = wire.decode(specs, storages, bytearray(payload), guard=self._guard)
         with warnings.catch_warnings(action="ignore"):  # of NumPy, about garbage: nobody would stop there
             came, results = self._session.answer(request, copies)
-        return replies.read(came, len(results)), results
+        return replies.read(came, len(results)), results  # type: ignore[arg-type]
 
     def output(self) -> str:
         """Return what the submission printed: it is on this process's own output."""

@@ -5,7 +5,6 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from assignment.diagnosis import strides
 from assignment.finding import Explanation
 from assignment.operators import parts
 from assignment.operators.misconception import Call, Model, Models
+from assignment.protocol.messages import Asked, Options
 from tests.operators import Function, functions, of_oracle, operator_of, oracle
 
 OF_ANOTHER_GRAPH = Explanation(
@@ -36,7 +36,7 @@ class Cause:
     is_by_batch: bool = False  # what it computes of an entry of the batch depends on no other entry
 
 
-def calls(asked: dict[str, Any]) -> list[Call]:
+def calls(asked: Asked) -> list[Call]:
     """Return the calls that a request of judge/door.py has the submission compute.
 
     They are calls of the functions that have models.
@@ -58,7 +58,7 @@ class Interleaved(Call):
     others: Sequence[Tensor] = ()
 
 
-def gradients_of(function: Function, tensors: list[Tensor], options: dict[str, Any], asked: dict[str, Any]) -> Call:
+def gradients_of(function: Function, tensors: list[Tensor], options: Options, asked: Asked) -> Call:
     """Return the backward pass that asking for gradients amounts to."""
     inputs = tensors[:-1] if asked["has_grad"] else tensors
     backward, dtype = functions()[function.gradients].oracle, inputs[0].dtype
@@ -84,9 +84,7 @@ def saved(function: str, inputs: dict[str, Tensor], between: dict[str, Tensor]) 
     return [(inputs | between)[name] for name in of_oracle(function).inputs[1:]]
 
 
-def intermediates(
-    function: str, inputs: Sequence[Tensor], options: dict[str, Any], dtype: torch.dtype
-) -> dict[str, Tensor]:
+def intermediates(function: str, inputs: Sequence[Tensor], options: Options, dtype: torch.dtype) -> dict[str, Tensor]:
     """Return what forward saves besides inputs, by name: its result in that dtype, the rest in float32."""
     backward = of_oracle(function)
     forward = functions()[backward.forward]
@@ -94,7 +92,7 @@ def intermediates(
     return {name: x.to(dtype) if name == forward.outputs[0] else x.float() for name, x in came if name in backward.left}
 
 
-def outputs_of(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> Sequence[Tensor]:
+def outputs_of(function: str, tensors: Sequence[Tensor], options: Options) -> Sequence[Tensor]:
     """Return the oracle's outputs."""
     came = oracle(function)(*tensors, **options)
     return came if isinstance(came, tuple) else (came,)

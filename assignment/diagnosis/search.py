@@ -2,12 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
 from assignment.diagnosis import candidates, matching
 from assignment.finding import Explanation
+from assignment.protocol.messages import Asked
 from tests.compare import Expected
 
 MOST_IN_VAIN = 3  # results of a check that are looked into without finding anything
@@ -31,7 +31,7 @@ class Search:
         check: str,
         function: str,
         is_first: bool,
-        asked: dict[str, Any],
+        asked: Asked,
         got: Sequence[Tensor],
         expected: dict[str, Expected],
     ) -> list[Explanation] | None:

@@ -1,10 +1,10 @@
 """Host code and kernels in one process: on a GPU, or for a debugger; it grades nothing on a CPU."""
 
 from pathlib import Path
-from typing import Any
 
 from assignment.host.submitted import ImportedSubmission, reply_to
 from assignment.protocol import requests
+from assignment.protocol.messages import Reply, Request
 
 
 class DirectSession:
@@ -18,7 +18,7 @@ class DirectSession:
         """What kept the package from being imported."""
         return self._submission.import_error
 
-    def answer(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+    def answer(self, header: Request, tensors: list) -> tuple[Reply, list]:
         """Answer a request once the GPU is idle; a reply that "sticks" is this process's last."""
         from assignment.protocol import sticky
 
@@ -29,14 +29,14 @@ class DirectSession:
             reply = reply_to(error, self._submission.folder)
         return {**reply, "sticks": True}, []
 
-    def _described(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+    def _described(self, header: Request, tensors: list) -> tuple[Reply, list]:
         """Answer a request, with the submission's exceptions described in the reply."""
         try:
             return self.let_raise(header, tensors)
         except BaseException as error:
             return reply_to(error, self._submission.folder), []
 
-    def let_raise(self, header: dict[str, Any], tensors: list) -> tuple[dict[str, Any], list]:
+    def let_raise(self, header: Request, tensors: list) -> tuple[Reply, list]:
         """Answer a request; the submission's exceptions are not caught."""
         from assignment.protocol import timed
 

@@ -10,8 +10,8 @@ import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from assignment.protocol.messages import Reply
 from assignment.protocol.requests import WrongReturn
 
 PACKAGE = "cs336_kernels"
@@ -89,7 +89,7 @@ class ImportedSubmission:
             raise Missing(f"{PACKAGE}.{name} is a {type(found).__name__}, expected a function")
         return found
 
-    def _from_file(self, name: str, path: str) -> Any:
+    def _from_file(self, name: str, path: str) -> Callable:
         if not (self.folder / path).is_file():
             raise Missing(f"{path} is missing, so there is no function {name}")
         try:
@@ -101,23 +101,30 @@ class ImportedSubmission:
         return getattr(module, name)
 
 
-def reply_to(error: BaseException, folder: Path) -> dict[str, Any]:
+def reply_to(error: BaseException, folder: Path) -> Reply:
     """Return the reply to a call that ended with an exception, whose class may raise at whatever is asked of it."""
     try:
         if type(error) in (WrongReturn, Missing, NotImported):  # ours, and no class made of them
             kind = error.kind if isinstance(error, Missing) else ""
             return {"status": "failed", "kind": kind, "message": str(error)[:MAX_MESSAGE]}
-        return {"status": "raised", **_described(error, folder)}
+        return _described(error, folder)
     except BaseException:
-        said = {"types": ["Exception"], "message": UNREADABLE, "text": UNREADABLE}
-        return {"status": "raised", **said, "by_submission": True, "in_kernel": False}
+        return {
+            "status": "raised",
+            "types": ["Exception"],
+            "message": UNREADABLE,
+            "text": UNREADABLE,
+            "by_submission": True,
+            "in_kernel": False,
+        }
 
 
-def _described(error: BaseException, folder: Path) -> dict[str, Any]:
+def _described(error: BaseException, folder: Path) -> Reply:
     """Return what the grader needs to know of an exception: types, message and place."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
     return {
+        "status": "raised",
         "types": [cls.__name__ for cls in type(error).__mro__],
         "message": summary(error, folder),
         "text": str(error)[:MAX_MESSAGE],

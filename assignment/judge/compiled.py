@@ -5,7 +5,7 @@ Only the grader remembers: workers neither read nor write what it keeps.
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from assignment.judge import replies
 from assignment.judge.entries import KernelFigures
 from assignment.judge.replies import Compiled, Reply
 from assignment.protocol import wire
+from assignment.protocol.messages import Options, Request
 from tests import operators
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def ask(
     pool: "Pool",
     function: str,
     tensors: Sequence[Tensor],
-    options: dict[str, Any],
+    options: Options,
     right: "Judgement",
     has_said: Callable[[], bool],
 ) -> Reply | None:
@@ -38,13 +39,13 @@ def ask(
     `right` judges the results of what is compiled; nothing is remembered of a call of which there was something to say.
     Raises WorkerDied, and what `right` raises.
     """
-    request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
+    request: Request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
     specs, _, _ = wire.encode(list(tensors))
     key = cache.key([pool.submission.sha256, pool.device, request, specs], b"")
     if known := _recall(key):
         return known
     share = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
-    asked = {**request, "processes": share}
+    asked: Request = {**request, "processes": share}
     reply = pool.pair().compile(asked, list(tensors), pool.compiler(), pool.stage.sources, right)
     if isinstance(reply, Compiled) and _is_success(reply) and not has_said():
         cache.remember(key, reply.as_json())

@@ -4,12 +4,12 @@ On a GPU any of those left after pruning may be the fastest; the first stands fo
 depend on sizes: the other cases of a check are played in a configuration that the seed draws.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from assignment.compiling.targets import TARGETS
 from assignment.judge import replies, streams
 from assignment.judge.replies import Compiled
+from assignment.protocol.messages import Request, Value
 from assignment.protocol.program import Launch, Program, drawn, given
 from assignment.sandbox.worker_client import Worker, WorkerDied
 
@@ -62,14 +62,14 @@ def _is_as_asked(launch: Launch, number: int, draws: int | None) -> bool:
     return all(launched.get(name) == value for name, value in among[chosen].items())
 
 
-def fits_nowhere(played: Program, kernels: Sequence[Any], compiler: Worker, sources: Mapping[str, str]) -> bool:
+def fits_nowhere(played: Program, kernels: list[dict[str, Value]], compiler: Worker, sources: dict[str, str]) -> bool:
     """Return whether no autotuned kernel of a program can be launched on any GPU that kernels are compiled for."""
     launches = [launch._replace(configurations=None) for launch in played.launches() if launch.is_tuned]
     if not launches:
         return False
     bare = played.part(launches).encoded()
     targets = dict.fromkeys(TARGETS, 0)
-    header = {"kind": "compile", "sources": sources, "kernels": kernels, "programs": targets, "processes": 1}
+    header: Request = {"kind": "compile", "sources": sources, "kernels": kernels, "programs": targets, "processes": 1}
     try:
         came, results = compiler.ask(header, [bare])
     except WorkerDied:

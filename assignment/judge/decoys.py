@@ -10,11 +10,11 @@ import contextlib
 import math
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from assignment.protocol.messages import Options
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from tests import operators
 
@@ -24,7 +24,7 @@ SAMPLED = 4_096  # elements
 MAX_ELEMENTS = 1 << 24  # of what the oracle holds, up to which a backward pass gets what its forward one returns
 
 
-def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> list[Tensor]:
+def like(function: str, tensors: Sequence[Tensor], options: Options) -> list[Tensor]:
     """Decoys for the inputs of a function."""
     rng = torch.Generator().manual_seed(secrets.randbits(63))
     storages: dict[int, torch.UntypedStorage] = {}
@@ -45,7 +45,7 @@ def like(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> l
     return decoys
 
 
-def hand_on(function: str, decoys: list[Tensor], options: dict[str, Any]) -> None:
+def hand_on(function: str, decoys: list[Tensor], options: Options) -> None:
     """Make consistent what a backward pass gets of the forward one: its results, for these decoys.
 
     What the backward pass does not get of the forward one's inputs is normal numbers.

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Unpack
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised
 from assignment.judge.results import fits, same_bits, share_memory
+from assignment.protocol.messages import Asked, Details, Option, Options, Request
 from assignment.protocol.program import Program
 from assignment.sandbox.worker_client import WorkerDied
 from tests import operators
@@ -41,7 +42,7 @@ class Run:
         self._pool, self._order, self._check = pool, order, check
         self._worker = pool.workers[pool.mine]
         self._call = ""
-        self.asked: dict[str, Any] = {}  # the last request, and the tensors that were sent with it
+        self.asked: Asked = {"tensors": ()}  # the last request, and the tensors that were sent with it
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
         self.draws: int | None = None  # what draws it, for a case that is played in one alone
         self.configurations = [""]  # that a call so far had the choice of: what each gives to kernels
@@ -56,7 +57,7 @@ class Run:
 
     memory_bytes = ADDRESS_SPACE
 
-    def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Results:
+    def __call__(self, function: str, *tensors: Tensor, **options: Option) -> Results:
         """Return the result of function(*tensors, **options)."""
         reply, (results,) = self._ask("call", function, tensors, options)
         return reply.returned(results)
@@ -69,21 +70,21 @@ class Run:
         wrt: Sequence[int] | None = None,
         times: int = 1,
         interleaved: bool = False,
-        options: dict[str, Any] | None = None,
+        options: Options | None = None,
     ) -> list[tuple[Tensor, ...]]:
         """Return the gradients for the tensors numbered in wrt, as often as they are asked for."""
         wrt = list(range(len(tensors)) if wrt is None else wrt)
         sent = [*tensors, grad] if grad is not None else tensors
-        more = {"wrt": wrt, "times": times, "has_grad": grad is not None, "interleaved": interleaved}
-        _, groups = self._ask("gradients", function, sent, options or {}, **more)
+        how: Details = {"wrt": wrt, "times": times, "has_grad": grad is not None, "interleaved": interleaved}
+        _, groups = self._ask("gradients", function, sent, options or {}, **how)
         return [tuple(group) for group in groups]
 
-    def kept_bytes(self, function: str, *tensors: Tensor, **options: Any) -> tuple[int, tuple[Tensor, ...]]:
+    def kept_bytes(self, function: str, *tensors: Tensor, **options: Option) -> tuple[int, tuple[Tensor, ...]]:
         """Return the memory that a differentiable call holds on to, and the gradients of its sum."""
         _, ((kept,), gradients) = self._ask("kept", function, tensors, options)
         return int(kept), tuple(gradients)
 
-    def costs(self, function: str, *tensors: Tensor, **options: Any) -> Costs:
+    def costs(self, function: str, *tensors: Tensor, **options: Option) -> Costs:
         """Return what the call moves, counted in the simulator."""
         reply, (results, figures) = self._ask("costs", function, tensors, options)
         read, tile_rows, written = (figure.tolist() for figure in figures[:3])
@@ -91,7 +92,7 @@ class Run:
         self.moved += moved_by(function, tensors, results, found)
         return found
 
-    def largest(self, function: str, *tensors: Tensor, **options: Any) -> tuple[Results, int]:
+    def largest(self, function: str, *tensors: Tensor, **options: Option) -> tuple[Results, int]:
         """Return the results, and the number of elements of the largest tensor made during the call."""
         reply, (results, (largest,)) = self._ask("largest", function, tensors, options)
         whole = operators.operator_of(function).elements(operators.named(function, tensors))
@@ -101,7 +102,11 @@ class Run:
         return reply.returned(results), int(largest)
 
     def compiled(
-        self, function: str, *tensors: Tensor, right: Callable[[Any], object] = lambda results: None, **options: Any
+        self,
+        function: str,
+        *tensors: Tensor,
+        right: Callable[..., None] = lambda results: None,
+        **options: Option,
     ) -> list[str]:
         """Return what keeps the kernels of a call whose results are right from running on each target."""
         self._expect_begun(function)
@@ -126,7 +131,7 @@ class Run:
         add(self.doubts, compiled.unknown(reply, self._pool.stage.sources))
         return compiled.problems(reply)
 
-    def _judged(self, right: Callable[[Any], object], reply: Ok, results: list[Tensor]) -> None:
+    def _judged(self, right: Callable[..., None], reply: Ok, results: list[Tensor]) -> None:
         """Have the results of a program that is to be compiled judged."""
         if len(reply.groups) != 1:
             raise meant_by(None)
@@ -134,7 +139,7 @@ class Run:
         right(reply.returned(results))
 
     def again(
-        self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
+        self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Option
     ) -> tuple[Results, Results]:
         """Return the results for `first` and, after its tensors were overwritten in place, for `second`."""
         reply, groups = self._ask("again", function, [*first, *second], options)
@@ -150,7 +155,7 @@ class Run:
             raise SubmissionError(score.FAIL, "the second call returned the memory of the first one's result")
         return reply.returned(results_1), reply.returned(results_2)
 
-    def raises(self, expected: type[Exception], function: str, *tensors: Tensor, **options: Any) -> None:
+    def raises(self, expected: type[Exception], function: str, *tensors: Tensor, **options: Option) -> None:
         """Assert that the call raises `expected`, outside of any kernel."""
         try:
             reply, _ = self._send("call", function, tensors, options)
@@ -205,7 +210,7 @@ class Run:
         return text.clean("\n".join(line for line in lines if line))
 
     def _ask(
-        self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any], **more: Any
+        self, kind: str, function: str, tensors: Sequence[Tensor], options: Options, **more: Unpack[Details]
     ) -> tuple[Ok, list[list[Tensor]]]:
         reply, results = self._send(kind, function, tensors, options, **more)
         if not isinstance(reply, Ok):
@@ -217,18 +222,25 @@ class Run:
         return reply, groups
 
     def _send(
-        self, kind: str, function: str, tensors: Sequence[Tensor], options: dict[str, Any], **more: Any
+        self, kind: str, function: str, tensors: Sequence[Tensor], options: Options, **more: Unpack[Details]
     ) -> tuple[Ok | NoResult, list[Tensor]]:
         shown = tensors[: len(tensors) // 2] if kind == "again" else tensors
         self._call = words.of_call(function, shown, options)
         draws = self.draws if kind in configurations.PLAYED else None
-        more |= {"configurations": self.configuration} if self.configuration else {}
-        more |= {"drawn": draws} if draws is not None else {}
+        if draws is not None:
+            more["drawn"] = draws
         if self.configuration:
+            more["configurations"] = self.configuration
             self._call += IN_CONFIGURATION.format(self.configuration + 1)
         self._expect_begun(function)
         self._expect_alive()
-        request = {"kind": kind, **operators.called(function), "options": options, "order": self._order, **more}
+        request: Request = {
+            "kind": kind,
+            **operators.called(function),
+            "options": options,
+            "order": self._order,
+            **more,
+        }
         self.asked = {**request, "tensors": tensors}
         try:
             reply, results = self._worker.ask(request, list(tensors))

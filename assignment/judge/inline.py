@@ -13,6 +13,7 @@ from assignment.host import direct
 from assignment.judge import replies
 from assignment.judge.replies import Reply
 from assignment.protocol import wire
+from assignment.protocol.messages import Request
 
 
 @contextlib.contextmanager
@@ -40,11 +41,11 @@ class InlineWorker:
         self._session = direct.DirectSession(folder, device)
         self._decode = functools.partial(wire.decode, largest_storage=worker.LARGEST_STORAGE, guard=worker.GUARD)
 
-    def ask(self, request: dict[str, Any], tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:
+    def ask(self, request: Request, tensors: list[Tensor]) -> tuple[Reply | None, list[Tensor]]:
         specs, storages, payload = wire.encode(tensors)
         with self._gpu():
             came, results = self._session.let_raise(request, self._decode(specs, storages, bytearray(payload)))
-        return replies.read(came, len(results)), results
+        return replies.read(came, len(results)), results  # type: ignore[arg-type]
 
     @property
     def import_error(self) -> str:

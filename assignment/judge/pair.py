@@ -7,11 +7,12 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assignment import text
 from assignment.judge import replies
 from assignment.judge.replies import Broken, Compiled, Failed, Ok, Raised, Recorded, Reply
+from assignment.protocol.messages import ConstantsSeen, Request, Value
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
 from tests import operators
@@ -37,7 +38,7 @@ Judgement = Callable[[Ok, list["Tensor"]], None]
 class RecorderAndPlayer:
     """They are born and die together: a player has the memory of what its recorder has done since its import."""
 
-    def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, Any] | None = None) -> None:
+    def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, int | str] | None = None) -> None:
         """gpu: the properties of a GPU to play on."""
         self._stage = stage
         self._workers: list[Worker] = []
@@ -46,8 +47,8 @@ class RecorderAndPlayer:
         self._n_asked = 0  # times that it has been recorded anew for them
         self._n_compiled = 0  # kernels that were compiled for them
         self._n_looked = 0  # times that a fault of the recorder's was looked at again
-        self._target = {"target": gpu} if gpu else {}
-        self._here = TARGETS.get(gpu["major"] if gpu else 9, "h100")
+        self._gpu = gpu
+        self._here = TARGETS.get(int(gpu["major"]) if gpu else 9, "h100")
         try:
             for role in ("record", "play", *(["gpu"] if gpu else [])):
                 self._workers.append(Worker(stage, role, rung))
@@ -55,11 +56,11 @@ class RecorderAndPlayer:
             self.close()
             raise
         self.recorder, self._player = self._workers[:2]
-        self.kernels: list[Any] = []  # what the recorder has described since its import
+        self.kernels: list[dict[str, Value]] = []  # what the recorder has described since its import
         self.last: Program | None = None  # the program that was played last
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
-    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
+    def ask(self, request: Request, tensors: list["Tensor"]) -> Answer:
         """Return the reply to a request; raises WorkerDied, and the next call finds two new processes."""
         if request["kind"] not in ("costs", "kept"):
             return self._once(request, tensors)
@@ -73,10 +74,10 @@ class RecorderAndPlayer:
             return after, gradients
         return replace(after, groups=(*reply.groups, len(gradients))), results + gradients
 
-    def _once(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
+    def _once(self, request: Request, tensors: list["Tensor"]) -> Answer:
         return self._play(request, tensors, *self.record(request, tensors))
 
-    def _warm_up(self, request: dict[str, Any], tensors: list["Tensor"]) -> Answer:
+    def _warm_up(self, request: Request, tensors: list["Tensor"]) -> Answer:
         """Make the call on other values first: tuning, and workspaces that are made once for all, are done then.
 
         What it leaves of these values is of no use for the call that counts.
@@ -84,7 +85,7 @@ class RecorderAndPlayer:
         others = _decoys(request, tensors)
         return self._once({**request, "kind": RECORDED_AS[request["kind"]]}, others)
 
-    def record(self, request: dict[str, Any], tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
+    def record(self, request: Request, tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
         """Return what the recorder says, and the program as it came; None where it said nothing that can be read."""
         from assignment.judge.results import is_program  # loads PyTorch, which a worker's start must not wait for
 
@@ -92,7 +93,9 @@ class RecorderAndPlayer:
             self._forget()
         stand_ins = _decoys(request, tensors)
         kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
-        told = {**self._target, **request, "kind": kind, "figures": self._figures}
+        told: Request = {**request, "kind": kind, "figures": self._figures}
+        if self._gpu:
+            told.setdefault("target", self._gpu)
         with self._all_ending():
             reply, came = self.recorder.ask(told, stand_ins)
         said, data = replies.recorded(reply), came[0] if is_program(came) else None
@@ -102,7 +105,7 @@ class RecorderAndPlayer:
             return self.record(request, tensors)
         if data is None:
             return said if said and isinstance(said.ended, Broken) else None, None
-        if self._may_ask(kind, data) and (figures := self._compiled_for(data, request.get("target", self._here))):
+        if self._may_ask(kind, data) and (figures := self._compiled_for(data, request)):
             self._forget()
             self._figures |= figures
             self._n_asked += 1
@@ -117,7 +120,7 @@ class RecorderAndPlayer:
         is_new = is_new and self._n_asked < MAX_ASKED and self._n_compiled < MAX_COMPILED
         return is_new and data.numel() <= program.MAX_BYTES and WARMUP in data.numpy().tobytes()
 
-    def _compiled_for(self, data: "Tensor", target: str) -> dict[str, dict[str, int]]:
+    def _compiled_for(self, data: "Tensor", request: Request) -> dict[str, dict[str, int]]:
         """Return the figures that a program asks for, by key; without them where a kernel cannot be compiled."""
         from assignment.judge import program
 
@@ -127,10 +130,12 @@ class RecorderAndPlayer:
         except program.Unreadable:  # of which the play tells
             return {}
         found: dict[str, dict[str, int]] = {}
+        target = request.get("target", self._here)
+        name = target if isinstance(target, str) else self._here
         for question in asked.questions()[: MAX_COMPILED - self._n_compiled]:
             self._n_compiled += 1
             bare = asked.part([question.launch]).encoded()
-            header = {"kind": "compile", "sources": self._stage.sources, "programs": {target: 0}, "processes": 1}
+            header: Request = {"kind": "compile", "sources": self._stage.sources, "programs": {name: 0}, "processes": 1}
             try:
                 came, results = self.compiler().ask({**header, "kernels": [*self.kernels, *asked.kernels]}, [bare])
                 reply = replies.read(came, len(results))
@@ -143,9 +148,7 @@ class RecorderAndPlayer:
             found[question.key] = {name: getattr(compiled, name) for name in FIGURES} if compiled else {}
         return found
 
-    def _play(
-        self, request: dict[str, Any], tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None"
-    ) -> Answer:
+    def _play(self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None") -> Answer:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
         from assignment.judge import program
 
@@ -183,7 +186,7 @@ class RecorderAndPlayer:
             self._stage.spend(time.process_time() - began)
 
     def _on_gpu(
-        self, request: dict[str, Any], tensors: list["Tensor"], simulated: Reply | None, results: list["Tensor"]
+        self, request: Request, tensors: list["Tensor"], simulated: Reply | None, results: list["Tensor"]
     ) -> Answer:
         """Have the program played on the GPU too; what the simulator has found is the verdict."""
         if not isinstance(simulated, Ok):
@@ -206,7 +209,7 @@ class RecorderAndPlayer:
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
 
     def compile(
-        self, request: dict[str, Any], tensors: list["Tensor"], compiler: Worker, sources: Any, right: Judgement
+        self, request: Request, tensors: list["Tensor"], compiler: Worker, sources: dict[str, str], right: Judgement
     ) -> Reply | None:
         """Compile the kernels of a call for the targets of the request; host code sees each that it asks about.
 
@@ -214,7 +217,8 @@ class RecorderAndPlayer:
         """
         from assignment.judge import configurations
 
-        names, programs, numbers, constants = request["targets"], [], {}, {}
+        names, programs, numbers = request["targets"], [], dict[str, int]()
+        constants: dict[str, ConstantsSeen] = {}
         for name in names:
             said, data = self.record({**request, "target": name}, tensors)
             reply, results = self._play({**request, "kind": "call", "notes_constants": True}, tensors, said, data)
@@ -227,11 +231,11 @@ class RecorderAndPlayer:
             assert data is not None
             programs.append(data)
             numbers[name] = len(programs) - 1
-            constants[str(numbers[name])] = {"seen": reply.constants, "of": reply.constants_of}
+            constants[str(numbers[name])] = {"seen": [*reply.constants], "of": [*reply.constants_of]}
             if not said.asked:
                 numbers = dict.fromkeys(names, 0)
                 break
-        header = {"kind": "compile", "sources": sources, "kernels": self.kernels, "programs": numbers}
+        header: Request = {"kind": "compile", "sources": sources, "kernels": self.kernels, "programs": numbers}
         came, results = compiler.ask({**header, "constants": constants, "processes": request["processes"]}, programs)
         return replies.read(came, len(results))
 
@@ -290,7 +294,7 @@ def _has_large(tensors: list["Tensor"]) -> bool:
     return any(tensor.untyped_storage().nbytes() > LARGE for tensor in tensors)
 
 
-def _decoys(request: dict[str, Any], tensors: list["Tensor"]) -> list["Tensor"]:
+def _decoys(request: Request, tensors: list["Tensor"]) -> list["Tensor"]:
     from assignment.judge import decoys
 
     function, options = request["function"], request["options"]

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar
 from assignment import finding, text
 from assignment.compiling import kernel
 from assignment.compiling.targets import TARGETS
+from assignment.protocol.messages import Header, Value
 
 UNREADABLE = "the result cannot be read: it is not what the grader's own program would send"
 MAX_GROUPS = 64
@@ -114,7 +115,7 @@ class Recorded:
     ended: Raised | Failed | Broken | None = None  # instead of returning
 
 
-def read(reply: dict[str, Any], n_results: int) -> Reply | None:
+def read(reply: Header, n_results: int) -> Reply | None:
     """Return the reply with its texts made safe; None where it is none."""
     status = reply.get("status")
     if status == "ok":
@@ -136,7 +137,7 @@ def read(reply: dict[str, Any], n_results: int) -> Reply | None:
     return Fault(text.clean(message), kind) if status == "fault" and kind in finding.FAULTS else None
 
 
-def recorded(reply: dict[str, Any]) -> Recorded | None:
+def recorded(reply: Header) -> Recorded | None:
     """Return what a recorder says; None where it is none of that."""
     asked = bool(reply.get("asked"))
     if reply.get("status") == "ok":
@@ -145,20 +146,18 @@ def recorded(reply: dict[str, Any]) -> Recorded | None:
     return Recorded(asked, ended) if isinstance(ended, Raised | Failed | Broken) else None
 
 
-def _ok(reply: dict[str, Any], n_results: int) -> Ok | None:
+def _ok(reply: Header, n_results: int) -> Ok | None:
     groups, bare = reply.get("groups"), reply.get("bare")
-    said = {name: reply.get(name, []) for name in SAID}
-    if not isinstance(groups, list) or len(groups) > MAX_GROUPS or not isinstance(bare, bool):
+    said = {name: texts for name in SAID if _are_texts(texts := reply.get(name, []), MAX_SAID)}
+    if not _are_sizes(groups) or sum(groups) != n_results or not isinstance(bare, bool):
         return None
-    if not all(type(size) is int and size >= 0 for size in groups) or sum(groups) != n_results:
-        return None
-    if (bare and groups[:1] != [1]) or not all(_are_texts(texts, MAX_SAID) for texts in said.values()):
+    if (bare and groups[:1] != [1]) or len(said) < len(SAID):
         return None
     cleaned: dict[str, Any] = {name: tuple(text.clean(line) for line in texts if line) for name, texts in said.items()}
     return Ok(tuple(groups), bare, **cleaned, **_timed(reply))
 
 
-def _timed(reply: dict[str, Any]) -> dict[str, Any]:
+def _timed(reply: Header) -> dict[str, Any]:
     """Return what is measured on a GPU, and what is noted of a call that is compiled."""
     found: dict[str, Any] = {}
     if isinstance(seconds := reply.get("events_s"), float):
@@ -174,19 +173,28 @@ def _timed(reply: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _are_numbers(value: Any, n: int) -> TypeGuard[list[int]]:
+def _are_numbers(value: Value, n: int) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < n for number in value)
 
 
-def _are_constants(value: Any) -> TypeGuard[list[dict[str, list[str]]]]:
-    if not isinstance(value, list) or not all(isinstance(seen, dict) for seen in value):
+def _are_sizes(value: Value) -> TypeGuard[list[int]]:
+    if not isinstance(value, list) or len(value) > MAX_GROUPS:
         return False
-    if not all(SITE.fullmatch(where) for seen in value for where in seen):
-        return False
-    return all(isinstance(texts, list) and _are_texts(texts, len(texts)) for seen in value for texts in seen.values())
+    return all(type(size) is int and size >= 0 for size in value)
 
 
-def _compiled(reply: dict[str, Any]) -> Compiled | None:
+def _are_constants(value: Value) -> TypeGuard[list[dict[str, list[str]]]]:
+    if not isinstance(value, list):
+        return False
+    for seen in value:
+        if not isinstance(seen, dict) or not all(map(SITE.fullmatch, seen)):
+            return False
+        if not all(isinstance(texts, list) and _are_texts(texts, len(texts)) for texts in seen.values()):
+            return False
+    return True
+
+
+def _compiled(reply: Header) -> Compiled | None:
     listed, stopped, differing = reply.get("kernels"), reply.get("stopped"), reply.get("differing", [])
     if not isinstance(listed, list) or len(listed) > MAX_COMPILED or not isinstance(stopped, dict):
         return None
@@ -198,7 +206,7 @@ def _compiled(reply: dict[str, Any]) -> Compiled | None:
     if not all(kernels):
         return None
     safe = tuple(_safe(item) for item in kernels if item)
-    why_stopped = {name: text.clean(why) for name, why in stopped.items()}
+    why_stopped = {name: text.clean(str(why)) for name, why in stopped.items()}
     return Compiled(safe, why_stopped, tuple(map(text.clean, differing)))
 
 
@@ -210,17 +218,17 @@ def _safe(told: kernel.Kernel) -> kernel.Kernel:
     return replace(told, **safe)
 
 
-def _raised(reply: dict[str, Any]) -> Raised | None:
+def _raised(reply: Header) -> Raised | None:
     types, texts = reply.get("types"), {name: reply.get(name) for name in ("message", "text")}
     flags = {name: reply.get(name) for name in ("by_submission", "in_kernel")}
     if not _are_texts(types, MAX_TYPES) or not _are_texts([*texts.values()], len(texts)):
         return None
     if not all(isinstance(flag, bool) for flag in flags.values()):
         return None
-    names = tuple(text.clean(name, max_lines=1, max_line=MAX_NAME) for name in types or [])
+    names = tuple(text.clean(name, max_lines=1, max_line=MAX_NAME) for name in types)
     said: dict[str, Any] = {**{name: text.clean(str(value)) for name, value in texts.items()}, **flags}
     return Raised(names, **said)
 
 
-def _are_texts(values: Any, at_most: int) -> bool:
+def _are_texts(values: Value, at_most: int) -> TypeGuard[list[str]]:
     return isinstance(values, list) and len(values) <= at_most and all(isinstance(value, str) for value in values)

@@ -1,9 +1,9 @@
 """The tensors that come with a reply: whether they are those of the request, and whose memory they are."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
+
+from assignment.protocol.messages import Details
 
 
 def is_program(tensors: list[Tensor]) -> bool:
@@ -11,7 +11,7 @@ def is_program(tensors: list[Tensor]) -> bool:
     return len(tensors) == 1 and tensors[0].dtype == torch.uint8
 
 
-def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: dict[str, Any]) -> bool:
+def fits(kind: str, groups: list[list[Tensor]], n_tensors: int, request: Details) -> bool:
     """Return whether the groups of results are those that this kind of request has."""
     sizes = [len(group) for group in groups]
     if kind == "gradients":

@@ -1,16 +1,16 @@
 """A call in words, and what it printed, for the messages that students read."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
+from assignment.protocol.messages import Options
 from tests import operators
 
 MAX_PRINTED_LINES = 8
 
 
-def of_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
+def of_call(function: str, tensors: Sequence[Tensor], options: Options) -> str:
     """ "3 rows of 40, float32: rmsnorm_forward(float32 (3, 40) strides (0, 1), float32 (40,), eps=0.5)" """
     arguments = [*map(of_tensor, tensors), *(f"{name}={value}" for name, value in options.items())]
     call = f"{function}({', '.join(arguments)})"
@@ -18,7 +18,7 @@ def of_call(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -
     return f"{size}: {call}" if size else call
 
 
-def of_size(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -> str:
+def of_size(function: str, tensors: Sequence[Tensor], options: Options) -> str:
     """Return the size of a call: "77 queries, 80 keys, d 64, 3 batches, causal, bfloat16"; "" if none is usual."""
     operator = operators.operator_of(function)
     named = dict(zip(operators.functions()[function].inputs, tensors, strict=False))
@@ -29,7 +29,7 @@ def of_size(function: str, tensors: Sequence[Tensor], options: dict[str, Any]) -
     return ", ".join([size, *switched_on(options), str(dtype).removeprefix("torch.")])
 
 
-def switched_on(options: dict[str, Any]) -> list[str]:
+def switched_on(options: Options) -> list[str]:
     """Return the options that are on: "causal"."""
     return [name.removeprefix("is_") for name, value in options.items() if value is True]
 

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from assignment.protocol.program import Value
+from assignment.protocol.messages import Value
 from assignment.pytorch_private import Argument
 from assignment.simulator.arguments import LaunchArgument
 from assignment.simulator.triton_private import TensorDescriptor

@@ -1,13 +1,12 @@
 """Compiles the launches of programs, as they were recorded, for GPUs that are not present."""
 
-from typing import Any
-
 import torch
 import triton
 
 from assignment.compiling import build, constants, launches
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.protocol import program as programs
+from assignment.protocol.messages import Reply, Request
 from assignment.protocol.program import Launch, Program
 
 from . import arguments
@@ -18,10 +17,10 @@ from .storages import CannotFollow, check_fits
 MAX_KERNELS = 300  # in a reply
 MAX_TOLD = 4
 SIMULATED = "h100"  # that the simulator stands for
-Reply = tuple[dict[str, Any], list[torch.Tensor]]
+Answer = tuple[Reply, list[torch.Tensor]]
 
 
-def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+def answer(header: Request, tensors: list[torch.Tensor]) -> Answer:
     """Reply with the kernels compiled by target; header["programs"] maps target to program."""
     if header["kind"] == "load":
         return {"status": "ok"}, []
@@ -38,11 +37,11 @@ def answer(header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
                 stopped[name] = f"{type(error).__name__}: {error}"
     together = [launch for of_target in noted.values() for launch in of_target]
     built = build.kernels(together, is_brief=True, processes=header["processes"])[:MAX_KERNELS]
-    reply = {"status": "compiled", "kernels": [kernel.as_json() for kernel in built], "stopped": stopped}
-    return {**reply, "differing": _differing(header, noted)}, []
+    found, differing = [kernel.as_json() for kernel in built], _differing(header, noted)
+    return {"status": "compiled", "kernels": found, "stopped": stopped, "differing": differing}, []
 
 
-def _differing(header: dict[str, Any], noted: dict[str, list[launches.CompiledLaunch]]) -> list[str]:
+def _differing(header: Request, noted: dict[str, list[launches.CompiledLaunch]]) -> list[str]:
     """Return where kernels had other constants as they were played than as they are compiled.
 
     A file that asks which GPU it is compiled for is compared for the one that the simulator stands for: it may be

@@ -15,6 +15,7 @@ import triton
 
 from assignment.protocol import program as programs
 from assignment.protocol import sticky, timed, whose
+from assignment.protocol.messages import Reply, Request
 from assignment.protocol.program import Launch, Program
 from assignment.protocol.requests import moved
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
@@ -31,7 +32,7 @@ DEVICE = "cuda"
 NEVER_S = 1e9
 # of a configuration of an autotuned kernel; the first, in which it is compiled, does not count
 TRIALS = 4
-Reply = tuple[dict[str, Any], list[torch.Tensor]]
+Answer = tuple[Reply, list[torch.Tensor]]
 
 
 class GpuSession:
@@ -41,7 +42,7 @@ class GpuSession:
         self._player: GpuPlayer | None = None
         self._function: Any = None  # what is timed
 
-    def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program with the inputs of its call.
 
         A reply that "sticks" is this process's last; one that "fits" says whether the GPU had room
@@ -63,7 +64,7 @@ class GpuSession:
             torch.cuda.empty_cache()  # other processes have calls of that size too
         return reply, results
 
-    def _done(self, player: "GpuPlayer", header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+    def _done(self, player: "GpuPlayer", header: Request, tensors: list[torch.Tensor]) -> Answer:
         if header["kind"] in timed.HANDLERS:
             return timed.answer(self._function, header)
         *inputs, data = tensors
@@ -74,13 +75,13 @@ class GpuSession:
         results = moved([tensor for group in groups for tensor in group], "cpu")
         return {"status": "ok", "groups": [len(group) for group in groups], "bare": program.bare}, results
 
-    def _warm_up(self, player: "GpuPlayer", program: Program) -> dict[str, Any]:
+    def _warm_up(self, player: "GpuPlayer", program: Program) -> Reply:
         """Play a program on the first slot, so that its one-time allocations are made."""
         torch.cuda.reset_peak_memory_stats()
         player.play(program, timed.slots[0])
         return {}
 
-    def _prepare(self, player: "GpuPlayer", program: Program) -> dict[str, Any]:
+    def _prepare(self, player: "GpuPlayer", program: Program) -> Reply:
         """Play a program on the first slot, and make it the one that is timed.
 
         "peak" is this process's peak memory in bytes since the warm-up, lasting allocations
@@ -90,7 +91,7 @@ class GpuSession:
         self._function = Prepared(player, program)
         return {"peak": torch.cuda.max_memory_allocated()}
 
-    def _tune(self, player: "GpuPlayer", program: Program) -> dict[str, Any]:
+    def _tune(self, player: "GpuPlayer", program: Program) -> Reply:
         """Play a program on the first slot; "tuned" times its launches with alternatives."""
         turn = player.turn(program, timed.slots[0])
         turn.tuned = []
@@ -103,13 +104,13 @@ class GpuSession:
 ON_SLOTS = {"warm up": GpuSession._warm_up, "prepare": GpuSession._prepare, "tune": GpuSession._tune}
 
 
-def failed(error: Exception) -> dict[str, Any]:
+def failed(error: Exception) -> Reply:
     """Return the reply to a program that could not be played to its end."""
     cause: BaseException = error.error if isinstance(error, InKernel) else error
     if isinstance(cause, torch.OutOfMemoryError):
         return {"status": "failed", "message": str(cause)[:MAX_NOTE], "fits": False}
     if isinstance(error, InKernel) and not whose.is_ours(cause):
-        return {"status": "raised", **described(error)}
+        return described(error)
     if isinstance(error, CannotFollow | Refused):
         return {"status": "failed", "message": str(error)[:MAX_NOTE]}
     return {"status": "broken", "message": whose.told(cause)}

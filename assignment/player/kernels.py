@@ -15,7 +15,8 @@ from typing import Any
 import triton
 
 from assignment.protocol import whose
-from assignment.protocol.program import DescribedKernel, Value
+from assignment.protocol.messages import Value
+from assignment.protocol.program import DescribedKernel
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import JITCallable, JITFunction
 

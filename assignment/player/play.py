@@ -3,12 +3,12 @@
 import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 import triton
 
 from assignment.protocol import whose
+from assignment.protocol.messages import Reply, Request, Value
 from assignment.protocol.program import (
     Again,
     Constant,
@@ -20,7 +20,6 @@ from assignment.protocol.program import (
     Program,
     Read,
     Step,
-    Value,
     View,
     WarmUp,
 )
@@ -54,7 +53,7 @@ class InKernel(Exception):
         self.error, self.line = error, line
 
 
-def described(raised: InKernel) -> dict[str, Any]:
+def described(raised: InKernel) -> Reply:
     """Describe what a kernel raised, with its innermost line and that of the launch."""
     error = raised.error
     frames = traceback.extract_tb(error.__traceback__)
@@ -65,6 +64,7 @@ def described(raised: InKernel) -> dict[str, Any]:
     else:
         text += f"\n{raised.line}"
     return {
+        "status": "raised",
         "types": [cls.__name__ for cls in type(error).__mro__],
         "message": text[:MAX_NOTE],
         "text": str(error)[:MAX_NOTE],
@@ -94,9 +94,7 @@ class Player:
         self.work = Work()
         self._inputs: Sequence[torch.Tensor] = ()  # of the last call
 
-    def play(
-        self, program: Program, header: dict[str, Any], tensors: Sequence[torch.Tensor]
-    ) -> tuple[Played, calls.Call]:
+    def play(self, program: Program, header: Request, tensors: Sequence[torch.Tensor]) -> tuple[Played, calls.Call]:
         """Play a call on these tensors. Raises MemoryFault, InKernel, CannotFollow, Refused."""
         if (most := max((math.prod(view.sizes) for view in program.views), default=0)) > MAX_ELEMENTS:
             raise CannotFollow(f"a tensor of {most:,} elements: expected at most {MAX_ELEMENTS:,}; look at expand")

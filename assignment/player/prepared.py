@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from assignment.protocol.program import Constant, Foreign, Free, Inputs, Launch, Operation, Program, Step, Value, View
+from assignment.protocol.messages import Value
+from assignment.protocol.program import Constant, Foreign, Free, Inputs, Launch, Operation, Program, Step, View
 
 from . import arguments, operations
 from .storages import CannotFollow, laid_out

@@ -1,12 +1,12 @@
 """A player's conversation with the judge: sources first, then programs with their inputs."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
 from assignment.protocol import program as programs
 from assignment.protocol import whose, wire
+from assignment.protocol.messages import Reply, Request
 from assignment.protocol.probes import InputsBefore
 from assignment.protocol.program import Program
 from assignment.simulator import constants
@@ -21,7 +21,7 @@ from .unstored import never_stored
 MAX_NOTES = 4  # warnings in a reply
 TOO_MANY = "too many constants to be compared with those that are compiled: staff will look at it"
 GROUPS = {"again": slice(0, None, 2), "gradients": slice(None)}  # of results; otherwise the first
-Reply = tuple[dict[str, Any], list[torch.Tensor]]
+Answer = tuple[Reply, list[torch.Tensor]]
 
 
 class PlayerSession:
@@ -31,7 +31,7 @@ class PlayerSession:
         self._player: Player | None = None
         self._returned: set[int] = set()  # storages of results that were returned, and live
 
-    def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request: the sources of a submission, or a program and its inputs."""
         if header["kind"] == "load":
             import triton
@@ -42,7 +42,7 @@ class PlayerSession:
         *inputs, data = tensors
         return self._play(self._player, programs.read(data), header, inputs)
 
-    def _play(self, player: Player, program: Program, header: dict[str, Any], inputs: list[torch.Tensor]) -> Reply:
+    def _play(self, player: Player, program: Program, header: Request, inputs: list[torch.Tensor]) -> Answer:
         before = InputsBefore(inputs)
         try:
             played, seen = player.play(program, header, inputs)
@@ -53,7 +53,7 @@ class PlayerSession:
         except InKernel as raised:
             if raised.__cause__ and whose.is_ours(raised.__cause__):
                 return {"status": "broken", "message": whose.told(raised.__cause__)}, []
-            return {"status": "raised", **described(raised)}, []
+            return described(raised), []
         if not played.groups:  # the call has raised, of which the recorder tells
             return {"status": "ok", "groups": [], "bare": False}, []
         if header["kind"] != "again" and (why := self._misuse(player, program, before, played)):
@@ -76,7 +76,7 @@ class PlayerSession:
             # each in memory of its own
             groups = [[result.clone() for result in group] for group in groups]
         groups = [*groups, figures] if figures else groups
-        reply: dict[str, Any] = {
+        reply: Reply = {
             "status": "ok",
             "groups": [len(group) for group in groups],
             "bare": program.bare,

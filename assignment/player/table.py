@@ -4,7 +4,8 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from assignment.protocol.program import DescribedKernel, Value
+from assignment.protocol.messages import Value
+from assignment.protocol.program import DescribedKernel
 
 from .source import Refused
 from .values import Unknown, kernels_in

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from assignment.protocol.program import Value
+from assignment.protocol.messages import Value
 from assignment.simulator.kernel_values import KernelFunction, KernelValue
 from assignment.simulator.triton_private import JITFunction
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict, get_type_hi
 import torch
 from torch import Tensor
 
+from .messages import Value
 from .wire import DTYPES, MAX_DIMENSIONS, MAX_NUMBER, ProtocolError, parse
 
 MAX_VALUES = 2_000_000  # numbers, texts and lists: a hundred bytes each, once they are read
@@ -43,8 +44,7 @@ class DescribedKernel(TypedDict):
     names: dict[str, dict[str, "Value"]]
 
 
-# An argument: views are {"t": number} or {"descriptor": number, …}; the player's arguments.py and values.py list all.
-Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
+# Of arguments, views are {"t": number} or {"descriptor": number, …}; the player's arguments.py and values.py list all.
 Check: TypeAlias = "Callable[[Program, Any], bool]"
 
 

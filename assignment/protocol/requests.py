@@ -7,15 +7,19 @@ second call; it returns groups of tensors and whether the function returned one 
 import contextlib
 import gc
 import itertools
-import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from assignment.protocol import wire
+from assignment.protocol.messages import Reply, Request
 from assignment.protocol.probes import InputsBefore, Returned
+
+if TYPE_CHECKING:
+    from assignment.simulator.calls import Call
+    from assignment.simulator.faults import MemoryFault
 
 MAX_NOTES = 4  # warnings in a reply
 MAX_NOTE = 1_000  # characters
@@ -26,9 +30,26 @@ class WrongReturn(Exception):
     """A function returned something other than a plain tensor or a tuple of them."""
 
 
-def answer(
-    function: Callable, header: dict[str, Any], tensors: list, device: str, folder: Path
-) -> tuple[dict[str, Any], list]:
+class BeginsAgain(Protocol):
+    """Something that is told of a second call."""
+
+    def begin_again(self) -> None:
+        """Handle the beginning of the second call."""
+
+
+class Unwatched:
+    """A call on a GPU, of which the simulator sees nothing."""
+
+    def __init__(self) -> None:
+        self.faults: list[MemoryFault] = []
+        self.warnings: list[str] = []
+        self.nans: dict[tuple, str] = {}
+
+    def begin_again(self) -> None:
+        """Do nothing: there is no order of programs to repeat."""
+
+
+def answer(function: Callable, header: Request, tensors: list, device: str, folder: Path) -> tuple[Reply, list]:
     """Return the reply of a process that runs host code and kernels: on a GPU, or for a debugger.
 
     Its "groups" index the tensors that go with it. If a kernel misused memory, the reply has status
@@ -51,9 +72,9 @@ def answer(
         # each in memory of its own
         groups = [[result.clone() for result in group] for group in groups]
     flat = moved([tensor.detach() for group in groups for tensor in group], "cpu")
-    reply = {"status": "ok", "groups": [len(group) for group in groups], "bare": bare}
-    reply |= {"notes": told(seen.warnings, folder), "nans": told(seen.nans.values(), folder)}
-    return reply, flat
+    notes, nans = told(seen.warnings, folder), told(seen.nans.values(), folder)
+    sizes = [len(group) for group in groups]
+    return {"status": "ok", "groups": sizes, "bare": bare, "notes": notes, "nans": nans}, flat
 
 
 _returned = Returned()
@@ -71,11 +92,10 @@ def refuse_shared_memory(inputs: InputsBefore, results: list) -> None:
 
 
 @contextlib.contextmanager
-def watched(tensors: list, header: dict[str, Any], device: str) -> Iterator[Any]:
+def watched(tensors: list, header: Request, device: str) -> "Iterator[Call | Unwatched]":
     """Collect the simulator's faults and warnings about launches inside; nothing on a GPU."""
     if device != "cpu":
-        nothing = {"faults": [], "warnings": [], "nans": {}, "begin_again": lambda: None}
-        yield types.SimpleNamespace(**nothing)
+        yield Unwatched()
         return
     from assignment.simulator import calls
 
@@ -88,13 +108,13 @@ def told(texts: Iterable[str], folder: Path) -> list[str]:
     return [text.replace(f"{folder}/", "")[:MAX_NOTE] for text in itertools.islice(texts, MAX_NOTES)]
 
 
-def call(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def call(function: Callable, header: Request, tensors: list, seen: BeginsAgain) -> tuple[list[list], bool]:
     """Return the results."""
     outputs, bare = results(function(*tensors, **header["options"]))  # theirs
     return [outputs], bare
 
 
-def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def again(function: Callable, header: Request, tensors: list, seen: BeginsAgain) -> tuple[list[list], bool]:
     """Call, overwrite the inputs in place with a second problem, call again.
 
     Returns the first results as they are after the second call, the inputs after the first call,
@@ -113,7 +133,7 @@ def again(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     return [first, after_first, second, inputs], bare
 
 
-def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def gradients(function: Callable, header: Request, tensors: list, seen: BeginsAgain) -> tuple[list[list], bool]:
     """Return the gradients for the inputs in "wrt", of the result or of its sum.
 
     They are computed as many times as asked.
@@ -143,7 +163,7 @@ def gradients(function: Callable, header: dict[str, Any], tensors: list, seen: A
     return [list(gradients) for gradients in came], False
 
 
-def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> Any:
+def differentiable(function: Callable, header: Request, inputs: list) -> torch.Tensor:
     """Return the one tensor that a differentiable function returns."""
     outputs, bare = results(function(*inputs, **header["options"]))  # theirs
     if not bare:
@@ -153,7 +173,7 @@ def differentiable(function: Callable, header: dict[str, Any], inputs: list) -> 
     return outputs[0]
 
 
-def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def kept(function: Callable, header: Request, tensors: list, seen: "Call") -> tuple[list[list], bool]:
     """Return the gradients, and the bytes of tensors that live on after the call.
 
     Its inputs and its result are not counted.
@@ -171,7 +191,7 @@ def kept(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -
     return [[held], list(torch.autograd.grad(output, inputs, torch.ones_like(output)))], False  # theirs
 
 
-def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def costs(function: Callable, header: Request, tensors: list, seen: "Call") -> tuple[list[list], bool]:
     """Return the bytes that the call reads of each input, writes of each result, and writes elsewhere.
 
     The last group holds the figures. The second call is measured: tuning, and workspaces that are
@@ -187,7 +207,7 @@ def costs(function: Callable, header: dict[str, Any], tensors: list, seen: Any) 
     return [outputs, [torch.tensor(figures[name], dtype=torch.int64) for name in COSTS]], bare
 
 
-def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any) -> tuple[list[list], bool]:
+def largest(function: Callable, header: Request, tensors: list, seen: "Call") -> tuple[list[list], bool]:
     """Return the results, and the elements of the largest tensor that PyTorch makes in the call."""
     from assignment.simulator.costs import HostTraffic
 
@@ -196,7 +216,7 @@ def largest(function: Callable, header: dict[str, Any], tensors: list, seen: Any
     return [outputs, [torch.tensor(host.largest)]], bare
 
 
-HANDLERS = {  # by kind of request
+HANDLERS: dict[str, Callable[..., tuple[list[list], bool]]] = {  # by kind of request
     "call": call,
     "gradients": gradients,
     "again": again,
@@ -239,7 +259,7 @@ def moved(tensors: list, device: str) -> list:
 
     Of a storage that is mostly unused only what the tensors see is copied.
     """
-    storages: dict[int, Any] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
     out = []
     for tensor in tensors:
         if tensor.device.type == device:

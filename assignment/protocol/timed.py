@@ -14,24 +14,25 @@ from typing import Any
 
 import torch
 
+from assignment.protocol.messages import Reply, Request
 from assignment.protocol.requests import WrongReturn, results
 from assignment.protocol.wire import DTYPES
 from assignment.pytorch_private import construct_storage_from_data_pointer, new_shared_cuda, sleep_on_gpu
 
 # cycles, some milliseconds: the GPU waits so long before a run, and what is to be launched lines up
 AHEAD = 5_000_000
-slots: list[list[Any]] = []  # the inputs of each
-_outputs: list[list[Any]] = []  # where results are to be copied
+slots: list[list[torch.Tensor]] = []  # the inputs of each
+_outputs: list[list[torch.Tensor]] = []  # where results are to be copied
 _kept: list[Any] = []  # what the calls of the last run returned
 
 
-def answer(function: Callable, header: dict[str, Any]) -> tuple[dict[str, Any], list]:
+def answer(function: Callable, header: Request) -> tuple[Reply, list]:
     """Return the reply, without tensors."""
     more = HANDLERS[header["kind"]](function, header)
     return {"status": "ok", "groups": [], "bare": False, **more}, []
 
 
-def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+def hold(function: Callable, header: Request) -> Reply:
     """Map the judge's memory: the slots, each of some inputs, and the outputs."""
     _kept.clear()
     gc.collect()
@@ -43,7 +44,7 @@ def hold(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def placed(memory: Any, offset: int, dtype: str, shape: list[int]) -> Any:
+def placed(memory: torch.UntypedStorage, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
     """Return a contiguous tensor at some byte of a storage, as the whole of a new storage.
 
     A caller's inputs look like that. It is valid as long as the memory is.
@@ -54,7 +55,7 @@ def placed(memory: Any, offset: int, dtype: str, shape: list[int]) -> Any:
 
 
 @functools.cache
-def shared(handle: str) -> Any:
+def shared(handle: str) -> torch.UntypedStorage:
     """Return the memory of another process, as its _share_cuda_() describes it."""
     torch.cuda.init()
     device, memory, size, offset, counter, counter_offset, event, is_synchronized = json.loads(handle)
@@ -64,24 +65,24 @@ def shared(handle: str) -> Any:
     )  # fmt: skip
 
 
-def run(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+def run(function: Callable, header: Request) -> Reply:
     """Call the function once for each slot named; returns the mean seconds of a call.
 
     All calls are timed together: kernels could do the work of others ahead, and keep it in memory.
     """
     _kept.clear()
-    order, options = header["order"], header["options"]
+    turns, options = header["turns"], header["options"]
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     sleep_on_gpu(AHEAD)
     marks[0].record()
-    for i in order:
+    for i in turns:
         _kept.append(function(*slots[i], **options))
     marks[1].record()
     torch.cuda.synchronize()
-    return {"events_s": marks[0].elapsed_time(marks[1]) / 1e3 / len(order)}
+    return {"events_s": marks[0].elapsed_time(marks[1]) / 1e3 / len(turns)}
 
 
-def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+def give(function: Callable, header: Request) -> Reply:
     """Copy the results of some calls of the last run into the judge's memory."""
     for position, outputs in zip(header["positions"], _outputs, strict=False):
         tensors, _ = results(_kept[position])
@@ -96,7 +97,7 @@ def give(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def release(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
+def release(function: Callable, header: Request) -> Reply:
     """Release the judge's memory."""
     for held in (slots, _outputs, _kept):
         held.clear()
@@ -104,5 +105,5 @@ def release(function: Callable, header: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-HANDLERS: dict[str, Callable[[Callable, dict[str, Any]], dict[str, Any]]]
+HANDLERS: dict[str, Callable[[Callable, Request], Reply]]
 HANDLERS = {"hold": hold, "run": run, "give": give, "release": release}

@@ -27,6 +27,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from assignment.protocol.messages import Header, Reply, Request
+
 MAGIC = b"K336"
 PREFIX = struct.Struct("<4sIQ")
 MAX_HEADER = 4 << 20
@@ -64,8 +66,8 @@ class DeadlineExceeded(Exception):
 
 
 def exchange(
-    connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], timeout_s: float
-) -> tuple[dict[str, Any], list[Tensor]]:
+    connection: socket.socket, request: Request, tensors: list[Tensor], timeout_s: float
+) -> tuple[Header, list[Tensor]]:
     """Send one request and return its one reply.
 
     The request's id is secret until it is sent, and nothing may wait on the connection before: what
@@ -78,7 +80,7 @@ def exchange(
     return answer_to(ask(connection, request, tensors, deadline), connection, deadline)
 
 
-def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor], deadline: float) -> str:
+def ask(connection: socket.socket, request: Request, tensors: list[Tensor], deadline: float) -> str:
     """Send a request; returns its id."""
     expect_silence(connection)
     number = secrets.token_hex(16)
@@ -86,7 +88,7 @@ def ask(connection: socket.socket, request: dict[str, Any], tensors: list[Tensor
     return number
 
 
-def answer_to(number: str, connection: socket.socket, deadline: float) -> tuple[dict[str, Any], list[Tensor]]:
+def answer_to(number: str, connection: socket.socket, deadline: float) -> tuple[Header, list[Tensor]]:
     """Return the answer to the request of that id; refuse anything after it."""
     answer = receive(
         connection, deadline, max_header=MAX_REPLY_HEADER, max_payload=MAX_REPLY_PAYLOAD, is_reply_to=number
@@ -106,7 +108,7 @@ def expect_silence(connection: socket.socket) -> None:
 
 
 def send(
-    connection: socket.socket, header: dict[str, Any], tensors: list[Tensor], deadline: float | None = None
+    connection: socket.socket, header: Request | Reply, tensors: list[Tensor], deadline: float | None = None
 ) -> None:
     """Write one frame, until `deadline` on time.monotonic(); raises as exchange() does."""
     specs, storages, payload = encode(tensors)
@@ -125,7 +127,7 @@ def receive(
     max_header: int = MAX_HEADER,
     max_payload: int = MAX_PAYLOAD,
     is_reply_to: str | None = None,
-) -> tuple[dict[str, Any], list[Tensor]]:
+) -> tuple[Any, list[Tensor]]:
     """Read one frame, until `deadline` on time.monotonic(); see decode() for other arguments.
 
     Raises:

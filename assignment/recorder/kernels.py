@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from assignment.protocol.program import Value
+from assignment.protocol.messages import Value
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import ConstexprFunction, InterpretedFunction, JITCallable, JITFunction
 

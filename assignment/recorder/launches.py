@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 from triton import Config
 
-from assignment.protocol.program import Arguments, Launch, Value, WarmUp, drawn, given
+from assignment.protocol.messages import Value
+from assignment.protocol.program import Arguments, Launch, WarmUp, drawn, given
 from assignment.simulator.arguments import LaunchArgument
 from assignment.simulator.gpu import Properties
 from assignment.simulator.launch import Grid

@@ -4,14 +4,13 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from assignment.compiling.targets import TARGETS
 from assignment.host.submitted import ImportedSubmission, reply_to
 from assignment.protocol import requests
-from assignment.protocol.program import Value
+from assignment.protocol.messages import Reply, Request, Value
 from assignment.protocol.wire import DTYPES
 from assignment.simulator.gpu import Properties
 from assignment.simulator.triton_private import GPUTarget
@@ -22,7 +21,7 @@ from .launches import Launcher
 from .tape import Tape, fill, has_storage, lies_in_memory
 
 TARGET = "h100"  # the GPU that host code hears of, unless another is asked for
-Reply = tuple[dict[str, Any], list[torch.Tensor]]
+Answer = tuple[Reply, list[torch.Tensor]]
 
 Graph = tuple[torch.Tensor, list[torch.Tensor]]  # a result, and the inputs that it came of
 
@@ -44,7 +43,7 @@ class RecorderSession:
         self._faults = self._tape.faults
         self._told = 0  # descriptions of kernels that the judge has
 
-    def answer(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> Reply:
+    def answer(self, header: Request, tensors: list[torch.Tensor]) -> Answer:
         """Answer a request of the judge: to import the submission, or to call a function of it."""
         if header["kind"] == "load":
             return self._load(header)
@@ -58,7 +57,7 @@ class RecorderSession:
         self._launcher.choose(header.get("configurations", 0), header.get("drawn"))
         tensors = tensors or [stand_in(*made) for made in header.get("made", ())]
         groups: list[list[torch.Tensor]] = []
-        reply: dict[str, Any] = {"status": "ok"}
+        reply: Reply = {"status": "ok"}
         bare = False
         try:
             with self._recorded():
@@ -77,7 +76,7 @@ class RecorderSession:
         reply["asked"] = self._asks_at_import or self._answers.were_asked or self._launcher.were_asked
         return reply, [program.encoded()]
 
-    def _load(self, header: dict[str, Any]) -> Reply:
+    def _load(self, header: Request) -> Answer:
         self._launcher.install()
         self._submission.isolated = header["isolated"]
         self._answer_as(TARGET)
@@ -109,7 +108,7 @@ class RecorderSession:
         with bodies.everywhere(self._tape.modes):
             yield
 
-    def _call(self, header: dict[str, Any], tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
+    def _call(self, header: Request, tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
         if header["kind"] == "sweep":  # tells of memory that is gone
             return [], False
         function = self._submission.function(header["function"], header["about"]["file"])
@@ -130,7 +129,7 @@ def stand_in(dtype: str, shape: list[int]) -> torch.Tensor:
 
 
 def forward(
-    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: RecorderSession
+    function: Callable, header: Request, tensors: list[torch.Tensor], session: RecorderSession
 ) -> tuple[list[list[torch.Tensor]], bool]:
     """Make a differentiable call, and keep its graph for the next request."""
     inputs = [tensor.requires_grad_() for tensor in tensors]
@@ -141,7 +140,7 @@ def forward(
 
 
 def backward(
-    function: Callable, header: dict[str, Any], tensors: list[torch.Tensor], session: RecorderSession
+    function: Callable, header: Request, tensors: list[torch.Tensor], session: RecorderSession
 ) -> tuple[list[list[torch.Tensor]], bool]:
     """Return the gradients of the sum of what was returned last."""
     assert session.graph is not None

@@ -18,19 +18,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
-from assignment.protocol.program import (
-    Again,
-    Constant,
-    Foreign,
-    Free,
-    Inputs,
-    Operation,
-    Program,
-    Read,
-    Step,
-    Value,
-    View,
-)
+from assignment.protocol.messages import Value
+from assignment.protocol.program import Again, Constant, Foreign, Free, Inputs, Operation, Program, Read, Step, View
 from assignment.pytorch_private import (
     OPDEFS,
     Argument,

@@ -5,7 +5,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from assignment.protocol.program import Arguments, Value
+from assignment.protocol.messages import Value
+from assignment.protocol.program import Arguments
 from assignment.simulator.launch import Grid
 from assignment.simulator.triton_private import JITFunction
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from assignment import text
 from assignment.confined.confinement import ON_GPU
 from assignment.confined.supervisor import HERE, children_of, descendants
+from assignment.protocol.messages import Header, Request
 from assignment.sandbox import rungs
 from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.slowness import slowness
@@ -196,7 +197,7 @@ class Worker:
         """The bytes that the child has mapped since it was forked; 0 if there is none."""
         return self._supervisor("used").get("grown", 0) if self.is_connected else 0
 
-    def ask(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
+    def ask(self, request: Request, tensors: list["Tensor"]) -> tuple[Header, list["Tensor"]]:
         """Send a request and return its reply; raises WorkerDied, and the next call restarts."""
         if self._stage.is_over:
             raise WorkerDied("timeout", "not run: the time for the whole submission is over", ran=False)
@@ -204,7 +205,7 @@ class Worker:
             self._connect()
         return self._exchange(request, tensors)
 
-    def _exchange(self, request: dict[str, Any], tensors: list["Tensor"]) -> tuple[dict[str, Any], list["Tensor"]]:
+    def _exchange(self, request: Request, tensors: list["Tensor"]) -> tuple[Header, list["Tensor"]]:
         # loads PyTorch, which a worker's start must not wait for
         from assignment.protocol import wire
 
@@ -308,8 +309,10 @@ class Worker:
         """
         self._fork_child()
         try:
-            load = {"sources": self._stage.sources} if self._device in WITHOUT_HOST_CODE else {}
-            header, _ = self._exchange({"kind": "load", "isolated": self._isolated, **load}, [])
+            load: Request = {"kind": "load", "isolated": self._isolated}
+            if self._device in WITHOUT_HOST_CODE:
+                load["sources"] = self._stage.sources
+            header, _ = self._exchange(load, [])
         except WorkerDied as error:
             if self._isolated:
                 raise
@@ -456,7 +459,7 @@ class Worker:
         self._end_process()
 
 
-def import_error_in(header: dict[str, Any]) -> str:
+def import_error_in(header: Header) -> str:
     """Return the package's import error from a reply, safe to show; "" if there is none."""
     said = header.get("import_error")
     return text.clean(said) if isinstance(said, str) else ""

@@ -80,7 +80,7 @@ class Desk:
         return recorded
 
 
-def request(function: str, kind: str, more: dict[str, Any]) -> dict[str, Any]:
+def request(function: str, kind: str, more: dict[str, Any]) -> Any:
     return {
         "kind": kind,
         **called(function),

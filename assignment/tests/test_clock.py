@@ -49,7 +49,7 @@ class Player:
 
     def ask(self, kind, work, more=None):
         reply, _ = timed.answer(self.called, {"kind": kind, "options": work.options, **(more or {})})
-        return replies.read(reply, 0)
+        return replies.read(reply, 0)  # type: ignore[arg-type]
 
     def called(self, *inputs, **options):
         clock_s[0] += self.call_s + self.chance.uniform(-1e-7, 1e-7)
@@ -78,7 +78,7 @@ def track(monkeypatch):
     there = FakeMemory()
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
+    monkeypatch.setattr(timed, "sleep_on_gpu", lambda _: None)
     monkeypatch.setattr(timed, "shared", lambda _: there._bytes.untyped_storage())
     return clock.Track(WORK, there)
 
@@ -181,7 +181,7 @@ def test_results_have_the_form_that_is_expected(track, function, words):
 
 def test_a_single_slot_is_timed_too(track):
     timed.slots[:], timed._kept[:] = [[torch.zeros(1)]], []
-    reply, _ = timed.answer(Player(lambda x: x, 1e-4).called, {"kind": "run", "order": [0], "options": {}})
+    reply, _ = timed.answer(Player(lambda x: x, 1e-4).called, {"kind": "run", "turns": [0], "options": {}})
     assert reply["events_s"] == pytest.approx(1e-4, rel=0.01)
 
 

@@ -23,7 +23,7 @@ IN_THE_BANK = ("16-bits", "p-rounded", "inputs-rounded", "values-limited")  # se
 PLAIN = [(function, one) for function, one in EVERY if not any(part in one.name for part in IN_THE_BANK)]
 ATTENTION = [(function, one) for function, one in EVERY if function.startswith("flash")]
 ASKED: dict[str, Any] = {"kind": "call", "function": "rmsnorm_forward", "tensors": [], "options": {}}
-WRONG_CALL: tuple[dict[str, Any], list[torch.Tensor], dict[str, Any]] = (ASKED, [torch.ones(1)], {})
+WRONG_CALL: Any = (ASKED, [torch.ones(1)], {})
 
 
 def only(monkeypatch, function, misconceptions):
@@ -33,7 +33,7 @@ def only(monkeypatch, function, misconceptions):
     )
 
 
-def asked_of(call):
+def asked_of(call) -> Any:
     return {"kind": "call", "function": call.function, "tensors": call.tensors, "options": call.options}
 
 
@@ -159,7 +159,7 @@ def test_silence_is_better_than_a_guess(function, seed):
 
 def test_a_result_of_another_call():
     first, second = ([normal(rng(seed), 64, 40), normal(rng(seed + 5), 40)] for seed in range(2))
-    asked = {"kind": "again", "function": "weighted_sum_forward", "tensors": [*first, *second], "options": {}}
+    asked: Any = {"kind": "again", "function": "weighted_sum_forward", "tensors": [*first, *second], "options": {}}
     got = [oracle.weighted_sum_forward(*first).float()]
     assert causes(calls(asked), got, models.weighted_sum_forward(*second)) == [matching.OF_ANOTHER_CALL]
 
@@ -178,7 +178,13 @@ def test_a_tensor_read_in_the_wrong_place():
 
 def test_gradients_are_those_of_a_backward_pass():
     x, weight = row_inputs(rng(), (33, 40))
-    asked = {"kind": "gradients", "function": "rmsnorm", "tensors": [x, weight], "options": {"eps": 0.1}, "wrt": [0]}
+    asked: Any = {
+        "kind": "gradients",
+        "function": "rmsnorm",
+        "tensors": [x, weight],
+        "options": {"eps": 0.1},
+        "wrt": [0],
+    }
     (call,) = calls(asked | {"has_grad": False})
     rstd = oracle.rmsnorm_forward(x, weight, 0.1)[1].float()
     backward = (torch.ones_like(x), x, weight, rstd)
@@ -245,7 +251,7 @@ def test_a_sum_that_is_carried_over_from_the_call_before():
 def test_what_another_graph_has_saved(what):
     """All of it, what its forward pass has computed, or its options"""
     qkv = forward_inputs(rng(), SHAPES[0])
-    asked = {"kind": "gradients", "function": "flash_attention", "tensors": qkv, "options": {"is_causal": True}}
+    asked: Any = {"kind": "gradients", "function": "flash_attention", "tensors": qkv, "options": {"is_causal": True}}
     (call,) = calls(asked | {"wrt": [0, 1, 2], "has_grad": False, "interleaved": True})
     grad, *saved = call.tensors
     others = [x / 2 for x in qkv]

@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def call():
     pair = RecorderAndPlayer(stage, RUNG)
 
     def call(peer, function, *tensors, **options):
-        request = {"kind": "call", **called(f"{peer}__{function}"), "options": options}
+        request: Any = {"kind": "call", **called(f"{peer}__{function}"), "options": options}
         reply, results = pair.ask(request, list(tensors))
         assert reply is not None
         return reply.returned(results) if isinstance(reply, Ok) else reply

@@ -41,7 +41,7 @@ def answer(connection: socket.socket, times: int = 1, number: str | None = None)
     header, _ = wire.receive(connection, time.monotonic() + 5)
     with suppress(wire.ConnectionLost):
         for _ in range(times):
-            wire.send(connection, {"id": header["id"] if number is None else number}, [])
+            wire.send(connection, {"id": str(header["id"]) if number is None else number}, [])
 
 
 def wait(connection: socket.socket) -> None:
@@ -55,7 +55,7 @@ def test_an_early_answer_is_none():
     """A reply that waits before the question is refused, and one that comes during it cannot know its id"""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        wire.send(theirs, {"id": 1}, [])
+        wire.send(theirs, {"id": "1"}, [])
         assert ask(ours) == "ProtocolError"
         theirs.setblocking(False)
         with pytest.raises(BlockingIOError):  # the question was not even asked

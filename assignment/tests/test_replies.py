@@ -12,17 +12,17 @@ from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Record
 from assignment.player import session
 from assignment.protocol import requests
 
-OK = {
+OK: Any = {
     **{"status": "ok", "groups": [2, 1], "bare": False},
     **{"notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": [], "nans": [], "reads": []},
 }
-RAISED = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", "BaseException", "object"],
+RAISED: Any = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", "BaseException", "object"],
           "message": "KeyError: 'q'\n  at cs336_kernels/x.py:3", "text": "'q'", "by_submission": True,
           "in_kernel": False}  # fmt: skip
-FAILED = {"status": "failed", "message": "returned None, expected a torch.Tensor"}
-FAULT = {"status": "fault", "kind": "race", "message": "race: two programs touch y[0]"}
+FAILED: Any = {"status": "failed", "message": "returned None, expected a torch.Tensor"}
+FAULT: Any = {"status": "fault", "kind": "race", "message": "race: two programs touch y[0]"}
 KERNEL = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "h100", shared=512, registers=32, instructions=("wgmma",))
-COMPILED = {"status": "compiled", "kernels": [KERNEL.as_json()], "stopped": {"a100": "ValueError: no"}}
+COMPILED: Any = {"status": "compiled", "kernels": [KERNEL.as_json()], "stopped": {"a100": "ValueError: no"}}
 NO_KERNELS: list[Any] = [None, {}, [None], [[]], [{}], [KERNEL.as_json()] * 301]
 NO_NOTES: list[Any] = [None, "text", [1], ["x"] * 100, [["x"]], {"x": "y"}]
 NO_STOPS: list[Any] = [None, [], {"v100": "no"}, {"a100": 1}, {"a100": ["x"]}]
@@ -86,7 +86,7 @@ def test_texts_are_made_safe_where_they_enter(said):
 @pytest.mark.parametrize("said", ["\x1b[2J", "\ud800", "x" * 1_900, "\n" * 1000 + "x", "\u202e\0"])
 def test_texts_of_kernels_are_made_safe(said):
     """Names and places are one line each, and short"""
-    told = {**KERNEL.as_json(), "error": said, "remarks": [said]}
+    told: Any = {**KERNEL.as_json(), "error": said, "remarks": [said]}
     told |= dict.fromkeys(("name", "place", "config", "spilled_at"), said)
     taken = replies.read({**COMPILED, "kernels": [told], "stopped": {"a100": said}}, 0)
     assert isinstance(taken, Compiled)
@@ -109,12 +109,13 @@ def test_kernels_are_read():
 
 def test_constants_are_read():
     """Of each launch; what is no place, or a number of none, is nothing"""
-    seen = {"cs336_kernels/x.py:3:4:if": ["True"]}
+    seen: Any = {"cs336_kernels/x.py:3:4:if": ["True"]}
     taken = replies.read({**OK, "constants": [seen], "constants_of": [0, 0]}, 3)
     assert isinstance(taken, Ok)
     assert (taken.constants, taken.constants_of) == ((seen,), (0, 0))
     without = replies.read(OK, 3)
-    for wrong in ([{"x.py:3": ["True"]}], [{**seen, "x.py:3:4:if": [1]}], [None], None):
+    wrongs: Any = ([{"x.py:3": ["True"]}], [{**seen, "x.py:3:4:if": [1]}], [None], None)
+    for wrong in wrongs:
         assert replies.read({**OK, "constants": wrong, "constants_of": [0]}, 3) == without
     strange: list[Any] = [[1], [-1], [True], [{}], ["0"], None]
     for numbers in strange:
@@ -147,7 +148,7 @@ def test_a_program_is_bytes():
 
 
 ONE, COUNT, COUNTS = torch.ones(3), torch.tensor(7), torch.tensor([7, 0])
-REQUEST = {"wrt": [0, 1], "times": 2}
+REQUEST: Any = {"wrt": [0, 1], "times": 2}
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ class Track:
         order = self._chance.sample(range(self.n_slots), self.n_slots)
         self.fill()
         self._memory.settle()
-        reply = contestant.ask("run", self._workload, {"order": order})
+        reply = contestant.ask("run", self._workload, {"turns": order})
         record.calls.append(reply.events_s)
         self._memory.poison()
         if contestant.is_trusted:

@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -12,6 +11,7 @@ from assignment.judge import program, replies
 from assignment.judge.results import is_program
 from assignment.operators import parts
 from assignment.operators.workloads import COPYING, Workload
+from assignment.protocol.messages import Request
 from assignment.protocol.program import Program, Unreadable
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
@@ -48,7 +48,7 @@ class PeerFailed(Exception):
 class Submitted:
     """A submission: recorded on stand-ins in one process, played and timed in another."""
 
-    def __init__(self, stage: Stage, rung: str, gpu: dict[str, Any]) -> None:
+    def __init__(self, stage: Stage, rung: str, gpu: dict[str, int | str]) -> None:
         """Start the workers; gpu holds the properties that host code sees."""
         self._recorder, self._player = Worker(stage, "record", rung), Worker(stage, "gpu", rung)
         self._gpu = gpu
@@ -57,7 +57,7 @@ class Submitted:
     def contestant(self) -> Contestant:
         return Contestant(SUBMISSION, self.ask)
 
-    def ask(self, kind: str, workload: Workload, more: dict[str, Any] | None = None) -> replies.Ok:
+    def ask(self, kind: str, workload: Workload, more: Request | None = None) -> replies.Ok:
         """Send a request about a workload; raises ContestantFailed and WorkerDied."""
         if not (self._recorder.is_connected and self._player.is_connected):
             self.begin_anew()
@@ -85,8 +85,8 @@ class Submitted:
 
     def _record(self, workload: Workload, configurations: int | list[int]) -> tuple[Tensor, Program]:
         """Return the program of a call, as it came and as it was read."""
-        made = [[str(spec.dtype).removeprefix("torch."), list(spec.shape)] for spec in workload.inputs.values()]
-        request = {"kind": "call", **operators.called(workload.function), "options": workload.options}
+        made = [(str(spec.dtype).removeprefix("torch."), list(spec.shape)) for spec in workload.inputs.values()]
+        request: Request = {"kind": "call", **operators.called(workload.function), "options": workload.options}
         request["target"] = self._gpu
         said, came = self._recorder.ask({**request, "made": made, "configurations": configurations}, [])
         reply = replies.recorded(said) if is_program(came) else None
@@ -97,7 +97,7 @@ class Submitted:
         except Unreadable as error:
             raise ContestantFailed(replies.Failed(str(error))) from error
 
-    def _play(self, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor) -> replies.Ok:
+    def _play(self, kind: str, workload: Workload, more: Request, *data: Tensor) -> replies.Ok:
         return ask(self._player, workload.function, kind, workload, more, *data)
 
     def begin_anew(self) -> None:
@@ -146,7 +146,7 @@ class Peers:
         self._worker = Worker(self._stage, "cuda", rung, packages=packages())
 
     def contestant(self, name: str) -> Contestant:
-        def ask_peer(kind: str, workload: Workload, more: dict[str, Any] | None = None) -> replies.Ok:
+        def ask_peer(kind: str, workload: Workload, more: Request | None = None) -> replies.Ok:
             try:
                 return ask(self._worker, f"{name}__{workload.function}", kind, workload, more or {})
             except (ContestantFailed, WorkerDied) as error:
@@ -163,11 +163,9 @@ class Peers:
         self._stage.close()
 
 
-def ask(
-    worker: Worker, function: str, kind: str, workload: Workload, more: dict[str, Any], *data: Tensor
-) -> replies.Ok:
+def ask(worker: Worker, function: str, kind: str, workload: Workload, more: Request, *data: Tensor) -> replies.Ok:
     """Send a request and return the reply; raises ContestantFailed and WorkerDied."""
-    request = {"kind": kind, **operators.called(function), "options": workload.options, **more}
+    request: Request = {"kind": kind, **operators.called(function), "options": workload.options, **more}
     came, results = worker.ask(request, list(data))
     reply = replies.read(came, len(results))
     if isinstance(reply, replies.Ok) and {"run": reply.events_s, "prepare": reply.peak}.get(kind, True):

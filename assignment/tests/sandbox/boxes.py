@@ -77,7 +77,7 @@ class Box:
         self.stage.replace(Submission({"cs336_kernels/weighted_sum.py": text.encode()}))
 
     def call(self) -> torch.Tensor:
-        request = {
+        request: Any = {
             "kind": "call",
             **called("weighted_sum_forward"),
             "options": {},
