@@ -25,6 +25,9 @@ from assignment.attacks import bugs, one_bug, results_page
 from assignment.attacks.corpus import GRADED, entries
 from assignment.attacks.results_page import listed
 
+Outcome = dict[str, int | str]  # of a bug: what each engine or tool says of it
+
+
 ROOT = Path(__file__).resolve().parents[2]
 SEEN, SANITIZED = ROOT / ".attacks" / "memory.json", ROOT / ".attacks" / "sanitizer.json"
 TITLE = "Misused memory"  # section of results.md
@@ -78,7 +81,7 @@ def read(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
-def record(file: Path, names: Iterable[str], look: Callable[[str], dict[str, Any]], at_once: int) -> None:
+def record(file: Path, names: Iterable[str], look: Callable[[str], Outcome], at_once: int) -> None:
     """Add to the file what `look` says of each name that it does not hold yet."""
     known = read(file)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -92,9 +95,9 @@ def record(file: Path, names: Iterable[str], look: Callable[[str], dict[str, Any
             file.write_text(text + "\n", encoding="utf-8")
 
 
-def on_cpu(name: str) -> dict[str, Any]:
+def on_cpu(name: str) -> Outcome:
     """Return the result by each engine of the CPU, and what the simulator says: the kind of fault and its line."""
-    found: dict[str, Any] = {}
+    found: Outcome = {}
     for engine in ON_CPU:
         outcome, _ = run_apart([], name, engine)
         found[engine] = outcome["result"]
@@ -104,13 +107,13 @@ def on_cpu(name: str) -> dict[str, Any]:
     return found
 
 
-def under_sanitizer(name: str) -> dict[str, Any]:
+def under_sanitizer(name: str) -> Outcome:
     """Return how many errors each tool that may see this kind of bug reports, and whether the values were right."""
     kind = read(SEEN).get(name, {}).get("kind", "")
     tools = ("memcheck", *([ALSO[kind]] if kind in ALSO else []))
     if name.startswith("base/"):
         tools = ("memcheck", "initcheck", "racecheck")
-    found: dict[str, Any] = {}
+    found: Outcome = {}
     for tool in tools:
         outcome, output = run_apart(["compute-sanitizer", "--tool", tool], name, "cuda")
         summary = re.search(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:error|hazard)", output)
@@ -121,7 +124,7 @@ def under_sanitizer(name: str) -> dict[str, Any]:
     return found
 
 
-def run_apart(under: list[str], name: str, engine: str) -> tuple[dict[str, Any], str]:
+def run_apart(under: list[str], name: str, engine: str) -> tuple[dict[str, str], str]:
     """Return the outcome of `run` in a process of its own, which may die, and all that it printed."""
     command = [*under, sys.executable, "-m", "assignment.attacks.memory", "run", name, "--engine", engine]
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"}
@@ -147,7 +150,7 @@ def run_apart(under: list[str], name: str, engine: str) -> tuple[dict[str, Any],
     return json.loads(lines[-1]) if lines else {"result": one_bug.ERROR, "message": output}, output
 
 
-def section(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
+def section(seen: dict[str, dict[str, str]], sanitized: dict[str, Outcome]) -> str:
     """Return by kind of bug how many are seen by whom, and what is not as it should be."""
     wrong = {name: entry for name, entry in seen.items() if not name.startswith("base/")}
     kinds = [*sorted({entry["kind"] for entry in wrong.values()}), ""]
@@ -170,7 +173,7 @@ EXPLAINED = """Each planted bug, and the base that it is an edit of, ran on the 
 |---|---|---|---|---|---|---|"""
 
 
-def _totals(kind: str, wrong: dict[str, Any], sanitized: dict[str, Any]) -> str:
+def _totals(kind: str, wrong: dict[str, dict[str, str]], sanitized: dict[str, Outcome]) -> str:
     counts = [sum(entry["simulator"] == one_bug.FAULT for entry in wrong.values())]
     counts += [sum(entry[engine] != one_bug.RIGHT for entry in wrong.values()) for engine in ON_CPU[1:]]
     on_gpu = [sanitized[name] for name in wrong if name in sanitized]
@@ -179,12 +182,12 @@ def _totals(kind: str, wrong: dict[str, Any], sanitized: dict[str, Any]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def is_alarm(entry: dict[str, Any], sanitized: dict[str, Any]) -> bool:
+def is_alarm(entry: dict[str, str], sanitized: Outcome) -> bool:
     """Return whether anything is said of a base, which is right."""
     return any(entry[engine] != one_bug.RIGHT for engine in ON_CPU) or alarmed(sanitized)
 
 
-def table(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
+def table(seen: dict[str, dict[str, str]], sanitized: dict[str, Outcome]) -> str:
     """Return a table in Markdown: each bug, then each base, and what everybody says of it."""
     names = sorted(seen, key=lambda name: (name.startswith("base/"), name))
     rows = [cells(name, seen[name], sanitized.get(name)) for name in names]
@@ -192,16 +195,16 @@ def table(seen: dict[str, Any], sanitized: dict[str, Any]) -> str:
     return f"| {heads} |\n|---|---|---|---|---|---|---|\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def cells(name: str, entry: dict[str, Any], sanitized: dict[str, Any] | None) -> list[str]:
+def cells(name: str, entry: dict[str, str], sanitized: Outcome | None) -> list[str]:
     simulator = f"yes, {entry['at']}".rstrip(", ") if entry["simulator"] == one_bug.FAULT else entry["simulator"]
     row = [name, entry["kind"], simulator, entry["guarded"], entry["interpreter"]]
     if sanitized is None:
         return [*row, "–", "–"]
     tools = [f"{tool}: {sanitized[tool]}" for tool in ("memcheck", "initcheck", "racecheck") if tool in sanitized]
-    return [*row, ", ".join(tools), sanitized["values"]]
+    return [*row, ", ".join(tools), str(sanitized["values"])]
 
 
-def alarmed(sanitized: dict[str, Any]) -> bool:
+def alarmed(sanitized: Outcome) -> bool:
     return any(isinstance(sanitized.get(tool), int) and sanitized[tool] for tool in ("memcheck", *ALSO.values()))
 
 

@@ -4,7 +4,7 @@ Pure functions of data.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from .kernel import Kernel
@@ -102,7 +102,7 @@ def _would_fit(group: Sequence[Kernel], kernels: Sequence[Kernel]) -> bool | Non
 
 def groups(kernels: Iterable[Kernel]) -> list[list[Kernel]]:
     """Return kernels one by one, and the configurations of an autotuned one together."""
-    found: dict[object, list[Kernel]] = {}
+    found: dict[Hashable, list[Kernel]] = {}
     for i, kernel in enumerate(kernels):
         found.setdefault((kernel.target, kernel.tuning) if kernel.tuning >= 0 else i, []).append(kernel)
     return list(found.values())

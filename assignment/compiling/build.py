@@ -10,10 +10,19 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from assignment.protocol.messages import Value
 from assignment.simulator.constants import Seen
-from assignment.simulator.triton_private import ASTSource, GPUTarget, compile, get_cache_manager, ir, make_backend
+from assignment.simulator.triton_private import (
+    ASTSource,
+    CompiledKernel,
+    GPUTarget,
+    JITFunction,
+    compile,
+    get_cache_manager,
+    ir,
+    make_backend,
+)
 
 from . import constants as seen_constants
 from . import errors, machine_code, parallel, products
@@ -21,12 +30,13 @@ from .kernel import MAX_ITEMS, MAX_TEXT, Kernel, read
 from .launches import CompiledLaunch, stand_for
 
 HERE = Path(__file__).parent
+# what is told of a kernel, and its constants by place
+CompilationResult = tuple[dict[str, Value], dict[str, list[str]]]
 # not SIGKILL, which want of memory ends in
-SEEN = "seen"  # beside what is told of a kernel
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
-_known: dict[tuple, dict[str, Any]] = {}  # what came of a launch, by its key
+_known: dict[tuple, dict[str, Value]] = {}  # what came of a launch, by its key
 _constants: dict[tuple, dict[str, list[str]]] = {}  # what the compiler saw of it, if it went through it
-_kept: list[Any] = []  # kernels whose ids are in the keys
+_kept: list[JITFunction] = []  # kernels whose ids are in the keys
 
 
 def kernels(launches: Sequence[CompiledLaunch], is_brief: bool = False, processes: int | None = None) -> list[Kernel]:
@@ -63,8 +73,7 @@ def _compiled(launches: list[CompiledLaunch], is_brief: bool, n: int) -> list[Ke
     new = list({launch.key: launch for launch in launches if launch.key not in _known}.values())
     compile_one = functools.partial(_one, is_brief)
     for launch, result in zip(new, parallel.results(compile_one, new, _lost, n), strict=True):
-        _constants[launch.key] = result.pop(SEEN, {})
-        _known[launch.key] = result
+        _known[launch.key], _constants[launch.key] = result
         _kept.append(launch.kernel)
     found = (read({**_known[launch.key], "config": launch.config, "tuning": launch.tuning}) for launch in launches)
     return [kernel for kernel in found if kernel]
@@ -75,9 +84,9 @@ def constants_of(launch: CompiledLaunch) -> dict[str, list[str]]:
     return _constants.get(launch.key, {})
 
 
-def _lost(launch: CompiledLaunch, how: str) -> dict[str, Any]:
+def _lost(launch: CompiledLaunch, how: str) -> CompilationResult:
     is_crash = how in CRASHES and not has_assembly(launch)
-    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})", "is_crash": is_crash}
+    return {**_nothing(launch), "error": f"the compiler itself crashed ({how})", "is_crash": is_crash}, {}
 
 
 def has_assembly(launch: CompiledLaunch) -> bool:
@@ -85,7 +94,7 @@ def has_assembly(launch: CompiledLaunch) -> bool:
     return any("inline_asm" in line for line in linecache.getlines(launch.kernel.fn.__code__.co_filename))
 
 
-def _nothing(launch: CompiledLaunch) -> dict[str, Any]:
+def _nothing(launch: CompiledLaunch) -> dict[str, Value]:
     place = f"{launch.kernel.fn.__code__.co_filename}:{errors.first_line(launch.kernel)}"
     return Kernel(
         launch.kernel.__name__,
@@ -107,17 +116,17 @@ def constants(launch: CompiledLaunch) -> str:
     return ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in own)
 
 
-def _one(is_brief: bool, launch: CompiledLaunch) -> dict[str, Any]:
+def _one(is_brief: bool, launch: CompiledLaunch) -> CompilationResult:
     """Compile a launch, in a process where no other compilation runs."""
     if Kernel("", "", launch.target.name, warps=launch.options.num_warps).excess:
-        return _nothing(launch)
+        return _nothing(launch), {}
     stand_for(launch.target)  # a kernel may ask for it
     seen: Seen = {}
     told = _told(is_brief, launch, seen)
-    return {SEEN: {where: sorted(values) for where, values in seen.items()}, **told}
+    return told, {where: sorted(values) for where, values in seen.items()}
 
 
-def _told(is_brief: bool, launch: CompiledLaunch, seen: Seen) -> dict[str, Any]:
+def _told(is_brief: bool, launch: CompiledLaunch, seen: Seen) -> dict[str, Value]:
     """Compile a launch; constants that the compiler sees are added to `seen`."""
     with tempfile.TemporaryFile("w+") as said, _quiet(said.fileno()):
         try:
@@ -156,7 +165,7 @@ def _quiet(errors_to: int) -> Iterator[None]:
         os.close(nowhere)
 
 
-def assembled(launch: CompiledLaunch) -> Any:
+def assembled(launch: CompiledLaunch) -> CompiledKernel:
     """Return Triton's CompiledKernel."""
     target = GPUTarget("cuda", launch.target.capability, 32)
     return compile(_source(launch), target=target, options=launch.options.__dict__)
@@ -172,11 +181,11 @@ def _go_through(launch: CompiledLaunch) -> None:
     _source(launch).make_ir(target, launch.options, *functions, context)
 
 
-def _source(launch: CompiledLaunch) -> Any:
+def _source(launch: CompiledLaunch) -> ASTSource:
     return ASTSource(launch.kernel, launch.signature, launch.constants, launch.attributes)
 
 
-def figures(launch: CompiledLaunch, compiled: Any, is_brief: bool) -> dict[str, Any]:
+def figures(launch: CompiledLaunch, compiled: CompiledKernel, is_brief: bool) -> dict[str, Value]:
     """Return the resources and instructions of a compiled kernel, cached beside Triton's files."""
     cache, name = (get_cache_manager(compiled.hash), f"{_version()}{'-brief' if is_brief else ''}.json")
     if path := cache.get_file(name):
@@ -194,7 +203,7 @@ def _version() -> str:
     return hashlib.sha256(code).hexdigest()[:16]
 
 
-def _figures(launch: CompiledLaunch, compiled: Any, is_brief: bool) -> dict[str, Any]:
+def _figures(launch: CompiledLaunch, compiled: CompiledKernel, is_brief: bool) -> dict[str, Value]:
     asm, metadata = compiled.asm, compiled.metadata
     registers, spills = machine_code.registers_and_spills(asm["cubin"])
     by_place = products.chosen(asm["ttgir"])

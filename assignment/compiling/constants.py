@@ -20,7 +20,7 @@ def noted(seen: Seen) -> Iterator[None]:
     """Note the constants of all functions that are compiled inside."""
     before = CodeGenerator.visit
 
-    def visit(generator: Any, node: Any) -> Any:
+    def visit(generator: CodeGenerator, node: ast.AST) -> tl.core.base_value | None:
         for test in _tests(node):
             setattr(test, _IS_TEST, True)
         value = before(generator, node)
@@ -41,7 +41,7 @@ def _tests(node: Any) -> Sequence[ast.expr]:
     return [test for part in node.generators for test in part.ifs] if isinstance(node, ast.ListComp) else []
 
 
-def _note(seen: Seen, generator: Any, node: ast.expr, value: Any) -> None:
+def _note(seen: Seen, generator: CodeGenerator, node: ast.expr, value: Any) -> None:
     if not hasattr(node, "lineno"):  # made by the compiler
         return
     place = generator.file_name, generator.begin_line + node.lineno, node.col_offset

@@ -3,7 +3,6 @@
 import gc
 import re
 from pathlib import Path
-from typing import Any
 
 import triton
 
@@ -13,6 +12,7 @@ from assignment.simulator.triton_private import (
     CompilationError,
     CompileTimeAssertionFailure,
     JITCallable,
+    JITFunction,
     PTXASError,
 )
 
@@ -74,7 +74,7 @@ def _place(error: CompilationError) -> tuple[str, int] | None:
     return None
 
 
-def first_line(function: Any) -> int:
+def first_line(function: JITFunction) -> int:
     """Return the line of a kernel's `def`, in its file."""
     decorators = next((i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def ")), 0)
     return function.starting_line_number + decorators

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from assignment.protocol.messages import Value
+
 from .targets import TARGETS, TENSOR_MEMORY, Target
 
 WARP = 32  # threads
@@ -53,11 +55,11 @@ class Kernel:
             return f"{self.warps * WARP} threads (num_warps={self.warps}); a program has {threads}"
         return ""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Value]:
         return asdict(self)
 
 
-def read(data: Any) -> Kernel | None:
+def read(data: Value) -> Kernel | None:
     """Return the kernel that as_json() described; None if the data is something else."""
     if not isinstance(data, dict) or data.keys() != {field.name for field in fields(Kernel)}:
         return None

@@ -9,11 +9,15 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+import triton
+
+from assignment.simulator.arguments import LaunchArgument
 from assignment.simulator.host import Driver
+from assignment.simulator.kernel_values import KernelValue
+from assignment.simulator.launch import Grid
 from assignment.simulator.one_gpu import answer_questions
-from assignment.simulator.triton_private import Autotuner, GPUTarget, JITFunction, driver, knobs
+from assignment.simulator.triton_private import Autotuner, CUDAOptions, GPUTarget, JITFunction, driver, knobs
 
 from .targets import Target
 
@@ -26,12 +30,12 @@ class LaunchRefused(Exception):
 class CompiledLaunch:
     """A kernel as one launch needs it, with all that the compiler asks for."""
 
-    kernel: Any  # JITFunction
+    kernel: JITFunction
     target: Target
-    signature: Any
-    constants: Any
-    attributes: Any
-    options: Any
+    signature: dict[str, str]
+    constants: dict[tuple[int, ...], KernelValue]
+    attributes: dict[tuple[int, ...], list]
+    options: CUDAOptions
     config: str = ""  # of an autotuned kernel
     tuning: int = -1  # launches with the same number stand for one another
     played: int = -1  # the number of the launch that was played like this, of its program
@@ -102,7 +106,7 @@ def tuned(config: str, tuning: int, played: int = -1) -> Iterator[None]:
         _notes.config, _notes.tuning, _notes.played = "", -1, -1
 
 
-def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+def run(self: JITFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument) -> None:
     """CompiledLaunch: `kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
     if _notes is None:
         raise RuntimeError(f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?")
@@ -120,7 +124,7 @@ def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     _notes.launches.append(CompiledLaunch(self, _notes.target, signature, constants, attributes, options, *of_notes))
 
 
-def tune(self: Any, *args: Any, **kwargs: Any) -> None:
+def tune(self: Autotuner, *args: LaunchArgument, **kwargs: LaunchArgument) -> None:
     """Record the launch of an autotuned kernel, once with each configuration."""
     if _notes is None:
         raise RuntimeError(f"{self.base_fn.__name__} is launched while nothing is being compiled")
@@ -139,7 +143,7 @@ def tune(self: Any, *args: Any, **kwargs: Any) -> None:
         self.nargs, _notes.tuning, _notes.config = None, -1, ""
 
 
-def described(config: Any) -> str:
+def described(config: triton.Config) -> str:
     """Return "BLOCK=64, num_warps=4, num_stages=2"."""
     values = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
     return ", ".join(f"{name}={value}" for name, value in values.items())

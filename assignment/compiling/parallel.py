@@ -12,7 +12,11 @@ import struct
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 
 NUMBER = struct.Struct("<I")
 MAX_PROCESSES = 8
@@ -22,12 +26,14 @@ def processes() -> int:
     return min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
 
 
-def results(work: Callable[[Any], Any], items: Sequence[Any], died: Callable[[Any, str], Any], n: int) -> list[Any]:
+def results(
+    work: Callable[[Item], Result], items: Sequence[Item], died: Callable[[Item, str], Result], n: int
+) -> list[Result]:
     """Return work(item) for each item, in order.
 
     Results must be JSON. If the process dies, the result is died(item, how).
     """
-    done: dict[int, Any] = {}
+    done: dict[int, Result] = {}
     waiting = list(range(len(items)))
     while waiting:
         began = _some(work, items, waiting, n, done)
@@ -38,7 +44,7 @@ def results(work: Callable[[Any], Any], items: Sequence[Any], died: Callable[[An
 
 
 def _some(
-    work: Callable[[Any], Any], items: Sequence[Any], waiting: list[int], n: int, done: dict[int, Any]
+    work: Callable[[Item], Result], items: Sequence[Item], waiting: list[int], n: int, done: dict[int, Result]
 ) -> dict[int, str]:
     """Run waiting items in processes; returns those begun and not ended, with how they died."""
     turn, todo = os.pipe()  # each process takes the number of its next item from here
@@ -54,7 +60,7 @@ def _some(
     return dict(found for pid, end in children if (found := _heard(pid, end, heard[end], done)))
 
 
-def _heard(pid: int, end: int, text: bytes, done: dict[int, Any]) -> tuple[int, str] | None:
+def _heard(pid: int, end: int, text: bytes, done: dict[int, Result]) -> tuple[int, str] | None:
     """Collect a process's results and reap it; returns the item that it died on, and how."""
     os.close(end)
     _, status = os.waitpid(pid, 0)
@@ -71,7 +77,7 @@ def _heard(pid: int, end: int, text: bytes, done: dict[int, Any]) -> tuple[int, 
     return began, signal.Signals(os.WTERMSIG(status)).name if signalled else f"exit status {os.WEXITSTATUS(status)}"
 
 
-def _start(work: Callable[[Any], Any], items: Sequence[Any], turn: int) -> tuple[int, int]:
+def _start(work: Callable[[Item], Result], items: Sequence[Item], turn: int) -> tuple[int, int]:
     """Fork a process that works on items from `turn`; returns its pid and its result pipe."""
     results_from, results_to = os.pipe()
     for stream in (sys.stdout, sys.stderr):

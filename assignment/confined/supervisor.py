@@ -21,6 +21,9 @@ from typing import Any
 
 from assignment.confined.confinement import prctl
 
+Answer = dict[str, int | float | str | list[str] | None]
+
+
 MAX_MESSAGE = 64 << 10
 MAX_PROCESSES = 64  # of a submission, at one time; a compiler takes four
 MAX_FOUND = 1_000  # processes, in one search
@@ -47,7 +50,7 @@ class Supervisor:
         adopt_orphans()
         prctl(4, 0)  # not dumpable: other processes of this user cannot trace or read it
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        handlers: dict[str, Callable[..., dict[str, Any]]]
+        handlers: dict[str, Callable[..., Answer]]
         handlers = {"fork": self._fork, "end": self._end, "interrupt": self._interrupt, "strays": self._strays}
         handlers |= {"wipe": self._wipe, "used": self._used, "hold": self._hold, "release": self._release}
         while received := self._next():
@@ -67,7 +70,7 @@ class Supervisor:
         data, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE, 1)
         return (json.loads(data), descriptors) if data else None
 
-    def _fork(self, connection: int, caches: str) -> dict[str, Any]:
+    def _fork(self, connection: int, caches: str) -> Answer:
         self._status, self._why = None, ""
         try:
             self._child = os.fork()
@@ -83,27 +86,27 @@ class Supervisor:
         os.close(connection)
         return {"pid": self._child}
 
-    def _interrupt(self) -> dict[str, Any]:
+    def _interrupt(self) -> Answer:
         """Have the child print where it is."""
         self._signal(signal.SIGUSR1)
         time.sleep(0.2)
         return {}
 
-    def _hold(self) -> dict[str, Any]:
+    def _hold(self) -> Answer:
         """Stop the child, which leaves the processor to others."""
         return self._signal(signal.SIGSTOP)
 
-    def _release(self) -> dict[str, Any]:
+    def _release(self) -> Answer:
         """Have the child go on."""
         return self._signal(signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> dict[str, Any]:
+    def _signal(self, number: signal.Signals) -> Answer:
         self._reap()
         if self._status is None:
             os.kill(self._child, number)
         return {}
 
-    def _end(self, patience_s: float) -> dict[str, Any]:
+    def _end(self, patience_s: float) -> Answer:
         """End the child and all that it started; it has patience_s to end by itself."""
         until = time.monotonic() + patience_s
         while self._status is None and time.monotonic() < until:
@@ -112,7 +115,7 @@ class Supervisor:
         self._end_all()
         return {"status": self._status, "why": self._why}
 
-    def _used(self) -> dict[str, Any]:
+    def _used(self) -> Answer:
         """Return the processor time of the child and its descendants, whether all are idle, bytes.
 
         The bytes are those that the child has mapped since it was forked.
@@ -122,12 +125,12 @@ class Supervisor:
         used = {"processor_s": sum(seconds for seconds, _ in figures), "is_idle": all(idle for _, idle in figures)}
         return {**used, "grown": mapped_by(self._child) - mapped_by(os.getpid())}
 
-    def _strays(self) -> dict[str, Any]:
+    def _strays(self) -> Answer:
         """Return the names of processes beside the child that its last call left behind."""
         self._reap()
         return {"strays": [name_of(pid) for pid in descendants() if pid != self._child]}
 
-    def _wipe(self) -> dict[str, Any]:
+    def _wipe(self) -> Answer:
         """Empty the scratch space, whatever a submission made of it."""
         self._end_all()
         folders = [str(path) for path in self._scratch.iterdir()]

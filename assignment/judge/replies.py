@@ -90,10 +90,10 @@ class Compiled:
     stopped: dict[str, str]  # by target, why the call ended before its last launch
     differing: tuple[str, ...] = ()  # where kernels were played with other constants than they are compiled with
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Header:
         """Return the reply as a worker says it."""
-        kernels = [told.as_json() for told in self.kernels]
-        return {"status": "compiled", "kernels": kernels, "stopped": self.stopped, "differing": [*self.differing]}
+        kernels: list[Value] = [told.as_json() for told in self.kernels]
+        return {"status": "compiled", "kernels": kernels, "stopped": {**self.stopped}, "differing": [*self.differing]}
 
 
 @dataclass(frozen=True)

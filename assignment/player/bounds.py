@@ -10,10 +10,15 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import triton.language as tl
+
+from assignment.simulator.kernel_values import KernelValue
+
+Bounded = TypeVar("Bounded")
+
 
 MAX_BITS = 4_096
 MAX_LENGTH = 100_000
@@ -24,7 +29,7 @@ _OPERATIONS = {node: getattr(operator, method) for method, node in _METHODS.item
 _count = itertools.count()
 
 
-def bounded(operation: str, a: Any, b: Any, applies: bool = False) -> Any:
+def bounded(operation: str, a: KernelValue, b: Bounded, applies: bool = False) -> Bounded:
     """Return the right operand, or the result, if that is not too large.
 
     `operation` is the name of a node, such as "Pow".
@@ -143,7 +148,7 @@ def _guard(cls: type, name: str, operation: str, is_swapped: bool) -> None:
     if method is None or hasattr(method, "is_guarded"):
         return
 
-    def guarded(self: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+    def guarded(self: KernelValue, other: KernelValue, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:
         operands = (_plain(other), _plain(self)) if is_swapped else (_plain(self), _plain(other))
         bounded(operation, *operands)
         return method(self, other, *args, **kwargs)
@@ -152,7 +157,7 @@ def _guard(cls: type, name: str, operation: str, is_swapped: bool) -> None:
     setattr(cls, name, guarded)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: KernelValue) -> KernelValue:
     if isinstance(value, tl.tuple):
         return value.values
     return value.value if isinstance(value, tl.constexpr) else value

@@ -6,7 +6,7 @@ They contain functions, types, dtypes and other facades only: no `tl.core.os`, n
 import functools
 import math
 from types import CodeType, FunctionType, GeneratorType, ModuleType
-from typing import Any
+from typing import TypeAlias
 
 import triton
 import triton.language as tl
@@ -14,7 +14,11 @@ from triton.language import core, random, standard
 from triton.language.extra import cuda
 from triton.language.extra.cuda import libdevice
 
+from assignment.simulator.kernel_values import KernelFunction
 from assignment.simulator.triton_private import InterpretedFunction, JITCallable
+
+Facade: TypeAlias = KernelFunction | type | float  # what a module shows to kernels
+
 
 _LIBDEVICE = "triton.language.extra.cuda.libdevice"
 _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh degrees e erf erfc exp exp2 expm1 fabs
@@ -31,17 +35,17 @@ _INTERNAL = """handle data fn builder semantic format format_map mro run rewrite
 _REACHABLE = (type, FunctionType, GeneratorType, CodeType, JITCallable, InterpretedFunction, triton.JITFunction)
 
 
-def _is_jit(value: Any) -> bool:
+def _is_jit(value: Facade) -> bool:
     return isinstance(value, (JITCallable, InterpretedFunction))
 
 
-def _listed(module: ModuleType) -> dict[str, Any]:
+def _listed(module: ModuleType) -> dict[str, Facade]:
     """Return the public members of one of Triton's modules that kernels may use."""
     listed = {name: value for name, value in vars(module).items() if name in tl.__all__ or _is_jit(value)}
     return {name: v for name, v in listed.items() if not name.startswith("_") and not isinstance(v, ModuleType)}
 
 
-def _functions(module: ModuleType) -> dict[str, Any]:
+def _functions(module: ModuleType) -> dict[str, Facade]:
     """Return the public functions that are written in a module or a module below it."""
     members = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     return {
@@ -54,7 +58,7 @@ def _functions(module: ModuleType) -> dict[str, Any]:
 @functools.cache
 def facades() -> dict[str, ModuleType]:
     """Return the facades by the names of the modules that they stand for."""
-    members: dict[str, dict[str, Any]] = {
+    members: dict[str, dict[str, Facade]] = {
         "math": {name: getattr(math, name) for name in _MATH.split() if hasattr(math, name)},
         "triton": {name: getattr(triton, name) for name in ("cdiv", "next_power_of_2")},
         "triton.language": _listed(tl),
@@ -80,7 +84,7 @@ def facades() -> dict[str, ModuleType]:
     return made
 
 
-def resolved(dotted: str) -> Any:
+def resolved(dotted: str) -> Facade:
     """Return the member of a facade by its dotted name; raises KeyError if there is none."""
     module, _, name = dotted.rpartition(".")
     if name.startswith("_"):

@@ -73,7 +73,7 @@ class Memory:
             self.unit = unit
         return self._stored
 
-    def _widths_for(self, width: Any) -> np.ndarray | None:
+    def _widths_for(self, width: int | np.ndarray) -> np.ndarray | None:
         """Return the widths by element, to be changed; None where all are of this width and stay so."""
         if self._widths is None and np.any(width != self._width):
             self._widths = np.full_like(self._array(self.unit), self._width)

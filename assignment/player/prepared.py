@@ -8,6 +8,8 @@ import torch
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Constant, Foreign, Free, Inputs, Launch, Operation, Program, Step, View
+from assignment.pytorch_private import OpOverload
+from assignment.simulator.arguments import LaunchArgument
 
 from . import arguments, operations
 from .storages import CannotFollow, laid_out
@@ -76,7 +78,7 @@ class Prepared:
                 raise CannotFollow("memory that no operation was seen to make cannot be timed: use torch.empty")
 
     @torch.no_grad()
-    def __call__(self, *inputs: torch.Tensor, **_: Any) -> Any:
+    def __call__(self, *inputs: torch.Tensor, **_: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Return the results of the call on these inputs."""
         registers = _Registers(self._player, self._program.views)
         for number, tensor in zip(self._inputs, inputs, strict=True):
@@ -106,7 +108,7 @@ class Prepared:
         return play
 
     def _launch(self, step: Launch) -> Callable[[_Registers], None]:
-        constants: dict[str, Any] = {}
+        constants: dict[str, LaunchArgument] = {}
         getters: dict[str, Get] = {}
         for name, value in {**step.arguments, **step.options}.items():
             if _holds_tensors(value):
@@ -156,5 +158,5 @@ def _no_view(number: int) -> torch.Tensor:
     raise CannotFollow("a tensor where there is none")
 
 
-def _names(func: Any) -> set[str]:
+def _names(func: OpOverload) -> set[str]:
     return {argument.name for argument in func._schema.arguments}

@@ -15,7 +15,7 @@ from assignment.protocol.messages import Value
 from assignment.simulator.kernel_values import KernelFunction, KernelValue
 from assignment.simulator.triton_private import JITFunction
 
-from .facades import facades, internal, resolved
+from .facades import Facade, facades, internal, resolved
 from .syntax import MAX_INT
 
 Scalar: TypeAlias = bool | int | float | str | None
@@ -174,7 +174,7 @@ def _module(name: str, value: Value) -> ModuleType:
     return facades()[value]
 
 
-def _of_triton(name: str, dotted: Value) -> KernelFunction | type:
+def _of_triton(name: str, dotted: Value) -> Facade:
     try:
         return resolved(str(dotted))
     except KeyError:

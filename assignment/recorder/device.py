@@ -5,7 +5,7 @@ have on its GPU.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,10 +13,12 @@ import triton
 from torch.overrides import TorchFunctionMode
 
 from assignment.protocol.program import Read
+from assignment.pytorch_private import Argument, Keywords
+from assignment.simulator.gpu import Properties
 from assignment.simulator.host import Driver
 from assignment.simulator.one_gpu import answer_as
-from assignment.simulator.streams import GPU
-from assignment.simulator.triton_private import driver
+from assignment.simulator.streams import GPU, Raised
+from assignment.simulator.triton_private import GPUTarget, driver
 
 from .faults import noted
 from .tape import Tape
@@ -31,14 +33,14 @@ _LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Te
 class Answers(Mapping):
     """The properties of a GPU, and whether they have been read."""
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
+    def __init__(self, properties: Properties) -> None:
         self._properties, self.were_asked = properties, False
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> int | str:
         self.were_asked = True
         return self._properties[name]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._properties)
 
     def __len__(self) -> int:
@@ -53,7 +55,9 @@ class OnGpu(TorchFunctionMode):
         self._tape, self.faults = tape, tape.faults
 
     @noted
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Argument], types: Collection[type], args: Any = (), kwargs: Any = None
+    ) -> Argument:
         kwargs = dict(kwargs or {})
         if func in (_device, _is_cuda, _is_cpu, torch.Tensor.get_device):
             return self._where(func, args[0])
@@ -98,7 +102,7 @@ class OnGpu(TorchFunctionMode):
                 kwargs["copy"] = True
             return torch.Tensor.to(tensor, **kwargs) if kwargs else tensor  # theirs
 
-    def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _made(self, func: Callable[..., Argument], args: Any, kwargs: Keywords) -> Argument:
         """Call any other function, with its device recorded."""
         kwargs.pop("pin_memory", None)  # needs a driver
         if "device" not in kwargs:
@@ -120,7 +124,7 @@ class wanted:  # noqa: N801 - used as a function
     def __enter__(self) -> None:
         self._before, self._tape.device = self._tape.device, self._device
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: Raised) -> None:
         self._tape.device = self._before
 
 
@@ -142,7 +146,7 @@ def _kind(device: Any) -> str | None:
     return str(device).partition(":")[0]
 
 
-def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
+def install(tape: Tape, target: GPUTarget, properties: Properties) -> Answers:
     """Have PyTorch and Triton answer as a machine with this GPU, for the rest of the process."""
     answers = Answers(properties)
     answer_as(answers)
@@ -160,13 +164,13 @@ def install(tape: Tape, target: Any, properties: Mapping[str, Any]) -> Answers:
 
 
 def bench(
-    fn: Any,
-    warmup: Any = None,
-    rep: Any = None,
-    grad_to_none: Any = None,
-    quantiles: Any = None,
+    fn: Callable,
+    warmup: float | None = None,
+    rep: float | None = None,
+    grad_to_none: Sequence[torch.Tensor] | None = None,
+    quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
-) -> Any:
+) -> float | list[float]:
     """Stand in for triton.testing.do_bench where there is no clock: everything takes a millisecond."""
     if quantiles is not None:
         return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0  # theirs
@@ -196,7 +200,7 @@ class _OnGpu(_AnyGenerator.original):  # type: ignore[misc, valid-type]
 class _Driver(Driver):
     """A driver that notes queries of the target, of which only the capability varies."""
 
-    def get_current_target(self) -> Any:
+    def get_current_target(self) -> GPUTarget:
         self._properties["major"]
         return super().get_current_target()
 
@@ -204,6 +208,6 @@ class _Driver(Driver):
         return GPU
 
 
-def _as_it_is(model: Any = None, **options: Any) -> Any:
+def _as_it_is(model: Callable | None = None, **options: Any) -> Callable:
     """Stand in for torch.compile: it returns the function itself."""
     return model if model is not None else functools.partial(_as_it_is, **options)

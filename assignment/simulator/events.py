@@ -30,7 +30,7 @@ class Event:
 
 
 @dataclass
-class Finding:
+class RecordedFinding:
     """Something that a reader should look at, and where it leads."""
 
     text: str

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from . import maps
-from .events import Event, Finding, source
+from .events import Event, RecordedFinding, source
 from .faults import Place, shown
 from .numerics import BFLOAT16
-from .recording import Launch, Recording, Tensor
+from .recording import RecordedLaunch, Recording, Tensor
 
 VERSION = 1
 VALUES_BYTES = 900_000  # of elements before and after launches; of larger tensors the first rows are kept
@@ -109,7 +109,7 @@ class _Writer:
             return {"shape": shape, "steps": steps}
         return {"shape": shape, "at": self._array(np.array(at, np.float64))}
 
-    def _launch(self, launch: Launch) -> dict[str, Any]:
+    def _launch(self, launch: RecordedLaunch) -> dict[str, Any]:
         own = self._source(launch.function)
         places, used = list(self._recording.places), {event.place for event in launch.events}
         called = [code for number in sorted(used) for code, _ in places[number]]
@@ -155,7 +155,7 @@ class _Writer:
     def _values(self, values: np.ndarray) -> dict[str, Any]:
         return self._array(values[: self._rows(values)] if len(values) > 1 else values[:, : self._rows(values.T)])
 
-    def _finding(self, one: Finding) -> dict[str, Any]:
+    def _finding(self, one: RecordedFinding) -> dict[str, Any]:
         is_shown = 0 <= one.launch < len(self._launches)
         events = {event: i for i, event in enumerate(self._launches[one.launch].events)} if is_shown else {}
         return {

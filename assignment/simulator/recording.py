@@ -15,7 +15,7 @@ import torch
 from assignment.pytorch_private import disable_current_modes
 
 from . import costs, maps
-from .events import DOT, LOAD, NAN, STORE, UPDATE, Event, Finding, Table, runs_of, steps_of
+from .events import DOT, LOAD, NAN, STORE, UPDATE, Event, RecordedFinding, Table, runs_of, steps_of
 from .faults import MemoryFault, Place, Program, place
 from .frames import innermost_frame
 from .regions import NUMBER_AT, Region
@@ -43,8 +43,8 @@ class Tensor:
 class Recording:
     """All launches of a call."""
 
-    launches: "list[Launch]" = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    launches: "list[RecordedLaunch]" = field(default_factory=list)
+    findings: list[RecordedFinding] = field(default_factory=list)
     places: Table = field(default_factory=Table)
     lanes: Table = field(default_factory=Table)
     masks: Table = field(default_factory=Table)
@@ -53,34 +53,34 @@ class Recording:
     n_lanes: int = 0
     tile_bytes: int = 0
 
-    def begin(self, function: Callable, cost: LaunchCost) -> "Launch":
+    def begin(self, function: Callable, cost: LaunchCost) -> "RecordedLaunch":
         """Begin a launch of a kernel."""
         frame = innermost_frame()
         where = ((frame.f_code, frame.f_lineno),) if frame is not None else ()
-        self.launches.append(Launch(self, len(self.launches), function, cost, where))
+        self.launches.append(RecordedLaunch(self, len(self.launches), function, cost, where))
         return self.launches[-1]
 
     def warned(self, text: str, about: Any) -> None:
         """Add a warning of the launch that runs; `about` is a place of the kernel, or a set with such."""
         if not self.launches:
-            self.findings.append(Finding(text, False))
+            self.findings.append(RecordedFinding(text, False))
             return
         launch = self.launches[-1]
         places = [one for one in ([about] if isinstance(about, tuple) else about) if isinstance(one, tuple)]
-        self.findings.append(Finding(text, False, launch.number, launch.last(places)))
+        self.findings.append(RecordedFinding(text, False, launch.number, launch.last(places)))
 
     def never_stored(self, text: str, storage: int) -> None:
         """Add that elements of an output were used which the last launch that stores to it left out."""
         for launch in reversed(self.launches):
             for number, tensor in enumerate(launch.tensors):
                 if tensor.after is not None and costs.address(tensor.region.tensor) == storage:
-                    self.findings.append(Finding(text, True, launch.number, tensor=number))
+                    self.findings.append(RecordedFinding(text, True, launch.number, tensor=number))
                     return
-        self.findings.append(Finding(text, True))
+        self.findings.append(RecordedFinding(text, True))
 
 
 @dataclass
-class Launch:
+class RecordedLaunch:
     """One launch: its arguments and what its programs did."""
 
     recording: Recording
@@ -191,7 +191,9 @@ class Launch:
         event = self._mark(NAN, "makes a NaN of numbers: ∞ − ∞, 0 · ∞ or 0 / 0", where)
         self._is_marked = True
         who = f"program {_id(event.program, self.cost.grid)} of {self.cost.kernel}"
-        self.recording.findings.append(Finding(f"NaN: {who} makes one of numbers\n{text}", False, self.number, event))
+        self.recording.findings.append(
+            RecordedFinding(f"NaN: {who} makes one of numbers\n{text}", False, self.number, event)
+        )
 
     def _mark(self, kind: int, note: str, where: Place | None = None) -> Event:
         places, notes = self.recording.places, self.recording.notes
@@ -205,7 +207,7 @@ class Launch:
         other = self._of_race(fault.other, event) if fault.other and event else None
         self._is_marked = True
         tensor = event.tensor if event else -1
-        self.recording.findings.append(Finding(str(fault), True, self.number, event, other, tensor))
+        self.recording.findings.append(RecordedFinding(str(fault), True, self.number, event, other, tensor))
 
     def last(self, places: list[Place]) -> Event | None:
         """Return the last event of the program that runs, if possible one at these places."""

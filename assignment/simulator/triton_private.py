@@ -20,8 +20,8 @@ from triton._C.libtriton import ir
 from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
-from triton.backends.nvidia.compiler import CUDABackend
-from triton.compiler import ASTSource, compile
+from triton.backends.nvidia.compiler import CUDABackend, CUDAOptions
+from triton.compiler import ASTSource, CompiledKernel, compile
 from triton.compiler.code_generator import CodeGenerator
 from triton.compiler.compiler import make_backend
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
@@ -48,9 +48,11 @@ __all__ = [
     "ASTSource",
     "Autotuner",
     "CUDABackend",
+    "CUDAOptions",
     "CodeGenerator",
     "CompilationError",
     "CompileTimeAssertionFailure",
+    "CompiledKernel",
     "ConstexprFunction",
     "DriverBase",
     "GPUTarget",

@@ -18,7 +18,7 @@ from .trace import LaunchCost, Traffic
 from .undefined import Undefined, Write, began_fresh, is_telling, is_unwritten
 
 if TYPE_CHECKING:
-    from .recording import Launch
+    from .recording import RecordedLaunch
 
 
 _PATIENCE = 20_000  # times that a program asks for one lock or flag
@@ -48,7 +48,7 @@ class Watch:
             self.cost.accesses = []
         self._journal: list[Write] | None = None
         self.is_rehearsal = False
-        self.record: Launch | None = None  # of what it does, for a page
+        self.record: RecordedLaunch | None = None  # of what it does, for a page
         # the first program does; later ones where undefined values may come up
         self._leaves_journal = True
         self._expects_undefined = False

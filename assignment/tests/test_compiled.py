@@ -57,7 +57,7 @@ class ScriptedPair(RecorderAndPlayer):
         data = PROGRAM.encoded()
         scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
         self.recorder, self._player = self._workers = scripted
-        self.kernels, self._target, self._figures, self.compiler = [], {}, {}, None
+        self.kernels, self._gpu, self._figures, self.compiler = [], None, {}, None
         self._stage: Any = SimpleNamespace(spend=lambda seconds: None)
 
 
@@ -203,7 +203,7 @@ def test_a_kernel_that_is_compiled_otherwise_than_it_was_played_is_told():
         (text,) = run.compiled("f", torch.ones(3))
         assert text.startswith("the kernel that was graded is not the kernel that is compiled: this `if` takes")
         assert compiler.asked == 1
-    assert compiler.requests[0]["constants"] == {"0": {"seen": (SEEN,), "of": (0,)}}
+    assert compiler.requests[0]["constants"] == {"0": {"seen": [SEEN], "of": [0]}}
 
 
 @pytest.mark.parametrize("reply", [None, {"status": "compiled"}, {**REPLY, "kernels": [None]}, PLAYED])

@@ -2,12 +2,12 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from assignment.operators.workloads import Spec
+from assignment.protocol.messages import Place
 
 # bytes: what cudaMalloc gives, so that no kernel finds a slot worse than memory of its own
 ALIGNMENT = 256
@@ -33,18 +33,18 @@ class BufferMemory:
     def nbytes(self) -> int:
         return self._bytes.numel()
 
-    def handle(self) -> list[Any]:
+    def handle(self) -> list[int | str]:
         """Return what a worker needs to map the memory, as JSON."""
         return [part.hex() if isinstance(part, bytes) else part for part in self._shared]
 
-    def lay_out(self, groups: Sequence[Sequence[Spec]]) -> tuple[list[list[Tensor]], list[list[list[Any]]]]:
+    def lay_out(self, groups: Sequence[Sequence[Spec]]) -> tuple[list[list[Tensor]], list[list[Place]]]:
         """Return tensors for the specs of each group, and their places for a worker.
 
         A place is an offset, a dtype and a shape.
         """
         position = self._used = 0
         tensors: list[list[Tensor]] = []
-        places: list[list[list[Any]]] = []
+        places: list[list[Place]] = []
         for group in groups:
             tensors.append([])
             places.append([])
@@ -52,7 +52,7 @@ class BufferMemory:
                 part = self._bytes[position : position + spec.nbytes]
                 tensors[-1].append(part.view(spec.dtype).view(spec.shape))
                 name = str(spec.dtype).removeprefix("torch.")
-                places[-1].append([position, name, list(spec.shape)])
+                places[-1].append((position, name, list(spec.shape)))
                 position += aligned(spec.nbytes)
         self._used = position
         return tensors, places

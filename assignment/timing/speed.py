@@ -8,7 +8,6 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -18,6 +17,7 @@ from assignment.judge.entries import SpeedFigures
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool, properties_of_gpu
 from assignment.operators.workloads import COPYING, Workload, built
+from assignment.protocol.messages import Option, Options
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
@@ -120,7 +120,7 @@ class Speed:
         self.ratio = 0.0  # of the peer's time to that of the submission
 
     def __call__(
-        self, function: str, shape: Sequence[int], dtype: torch.dtype, against: str, reach: float, **options: Any
+        self, function: str, shape: Sequence[int], dtype: torch.dtype, against: str, reach: float, **options: Option
     ) -> None:
         """Assert that the function is right, its own work, and `reach` times its peer's speed."""
         workload = self._workload(function, shape, dtype, options)
@@ -139,7 +139,7 @@ class Speed:
         if found.evidence:
             raise SubmissionError(score.FAIL, "\n".join(["what is timed is not your kernels' work:", *found.evidence]))
 
-    def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: dict[str, Any]) -> Workload:
+    def _workload(self, function: str, shape: Sequence[int], dtype: torch.dtype, options: Options) -> Workload:
         if self._session.deaths[function] >= MAX_DEATHS:
             message = f"not run: {function} has crashed or hung {MAX_DEATHS} times already"
             raise SubmissionError(score.CRASHED, message, ran=False)
@@ -226,7 +226,7 @@ class Speed:
                 "\n".join([self.measured, *(f"needs review: {doubt}" for doubt in self.doubts)]), middle / reach
             )
 
-    def memory(self, function: str, shape: Sequence[int], dtype: torch.dtype, **options: Any) -> None:
+    def memory(self, function: str, shape: Sequence[int], dtype: torch.dtype, **options: Option) -> None:
         """Assert that a call makes no matrix of all scores, by leaving no room for one."""
         workload = self._workload(function, shape, dtype, options)
         allowed = SLACK + sum(spec.nbytes for spec in workload.outputs.values())
