@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 
 import triton
 
-from assignment.simulator.arguments import LaunchArgument
 from assignment.simulator.host import Driver
-from assignment.simulator.kernel_values import KernelValue
-from assignment.simulator.launch import Grid
+from assignment.simulator.kernel_values import Grid, KernelValue, LaunchArgument
 from assignment.simulator.one_gpu import answer_questions
 from assignment.simulator.triton_private import Autotuner, CUDAOptions, GPUTarget, JITFunction, driver, knobs
 

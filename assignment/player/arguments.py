@@ -9,7 +9,7 @@ import triton.language as tl
 
 from assignment.protocol.messages import Value
 from assignment.pytorch_private import Argument
-from assignment.simulator.arguments import LaunchArgument
+from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import TensorDescriptor
 
 from .kernels import Kernels

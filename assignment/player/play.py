@@ -25,10 +25,10 @@ from assignment.protocol.program import (
 )
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
-from assignment.simulator.arguments import LaunchArgument
 from assignment.simulator.costs import HostTraffic
 from assignment.simulator.costs import tensors_in as strided
 from assignment.simulator.faults import MemoryFault
+from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import JITFunction, NullAllocator
 
 from . import arguments, operations

@@ -9,7 +9,7 @@ import torch
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Constant, Foreign, Free, Inputs, Launch, Operation, Program, Step, View
 from assignment.pytorch_private import OpOverload
-from assignment.simulator.arguments import LaunchArgument
+from assignment.simulator.kernel_values import LaunchArgument
 
 from . import arguments, operations
 from .storages import CannotFollow, laid_out

@@ -17,9 +17,8 @@ from triton import Config
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments, Launch, WarmUp, drawn, given
-from assignment.simulator.arguments import LaunchArgument
 from assignment.simulator.gpu import Properties
-from assignment.simulator.launch import Grid
+from assignment.simulator.kernel_values import Grid, LaunchArgument
 from assignment.simulator.triton_private import (
     Autotuner,
     JITCallable,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments
-from assignment.simulator.launch import Grid
+from assignment.simulator.kernel_values import Grid
 from assignment.simulator.triton_private import JITFunction
 
 if TYPE_CHECKING:

@@ -1,19 +1,17 @@
 """The arguments of a launch as a kernel sees them: pointers, typed scalar tensors, constants."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import torch
 import triton.language as tl
 
 from .elementwise import Handle
-from .kernel_values import KernelFunction, KernelValue
+from .kernel_values import KernelFunction, KernelValue, LaunchArgument
 from .language import semantic
 from .numerics import numpy_type
 from .triton_private import KernelParam, TensorDescriptor, TensorWrapper, mangle_type
 
-LaunchArgument: TypeAlias = torch.Tensor | TensorDescriptor | TensorWrapper | KernelFunction | KernelValue
 AddressOf = Callable[[torch.Tensor], np.uint64]
 Admit = Callable[[str, torch.Tensor], np.uint64]  # a tensor's address, given its name
 

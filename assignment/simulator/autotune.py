@@ -7,7 +7,7 @@ that call, both here and on a GPU.
 
 import triton
 
-from .arguments import LaunchArgument
+from .kernel_values import LaunchArgument
 from .triton_private import Autotuner
 
 

@@ -17,18 +17,16 @@ import numpy as np
 import triton.language as tl
 
 from . import calls
-from .arguments import LaunchArgument, typed
+from .arguments import typed
 from .calls import Call
 from .faults import MemoryFault, OutOfBounds, Program, Race
-from .kernel_values import KernelValue
+from .kernel_values import Grid, KernelValue, LaunchArgument
 from .language import builder
 from .rewrite import rewrite, waits
 from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
 from .watch import Watch
 
-Sizes = Sequence[int]  # of a grid
-Grid = Sizes | Callable[[dict[str, LaunchArgument]], Sizes]
 _N_WARPS = 4  # unless a launch says otherwise
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _one_at_a_time = threading.Lock()  # the builder holds the program id of the kernel that runs
