@@ -5,6 +5,7 @@ the compiler allows because it only sees scalars, is called element by element i
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import triton.language as tl
@@ -13,7 +14,7 @@ from .elementwise import Handle
 from .kernel_values import KernelFunction, KernelValue
 
 Arrays = list[np.ndarray]
-Blocks = tl.tensor | tuple[tl.tensor, ...]
+Blocks: TypeAlias = tl.tensor | tuple[tl.tensor, ...]
 Combine = Callable[[Arrays, Arrays], Arrays]
 
 
@@ -155,7 +156,7 @@ def _ufunc(combine_fn: KernelFunction) -> np.ufunc | None:
     return next((ufunc for ufunc, fns in _UFUNC if any(fn is combine_fn for fn in fns)), None)
 
 
-def _several(result: KernelValue) -> list[KernelValue]:
+def _several(result: KernelValue) -> list[Any]:
     """Return what a function of the kernel's returned as a list."""
     if not isinstance(result, tl.tensor | tl.tuple | tuple | list):
         raise TypeError(f"expected a function that returns a value or a tuple of values, got {result!r}")
@@ -209,5 +210,5 @@ def _as_tensors(arrays: Arrays, blocks: Sequence[tl.tensor], input: Blocks) -> B
     return tensors[0] if isinstance(input, tl.tensor) else tuple(tensors)
 
 
-def _plain(value: KernelValue) -> KernelValue:
+def _plain(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value

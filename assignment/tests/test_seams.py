@@ -37,7 +37,7 @@ VAGUE_LINES = {
     "protocol": 23,
     "recorder": 24,
     "sandbox": 8,
-    "simulator": 49,
+    "simulator": 51,
     "timing": 1,
     "worker.py": 2,
 }
