@@ -49,13 +49,14 @@ def test_packages_are_installed_and_not_hidden(monkeypatch, other, status, words
 def test_a_package_of_another_python_and_one_of_another_version_are_named(monkeypatch):
     files = {"torch": Path("/opt/other/site-packages/torch/__init__.py")}
     monkeypatch.setattr(environment, "origin", lambda name: files.get(name, IN_PACKAGES / name / "__init__.py"))
-    found = {"torch": f"{environment.wanted()['torch']}+cu130", "triton": "3.6.0"}
+    found = environment.wanted() | {"torch": f"{environment.wanted()['torch']}+cu130", "triton": "3.6.0"}
     monkeypatch.setattr(environment.importlib.metadata, "version", found.__getitem__)
-    torch, triton = environment.versions()
+    told = {finding.item: finding for finding in environment.versions()}
+    torch, triton = told["torch"], told["triton"]
     assert_says(torch, WARN, "of another Python: /opt/other/site-packages/torch unset PYTHONPATH, or run it by uv")
     assert_says(triton, WARN, f"^3.6.0; the class uses {environment.wanted()['triton']}.*uv run")
     files["torch"], found["triton"] = IN_PACKAGES / "torch/__init__.py", environment.wanted()["triton"]
-    assert [finding.status for finding in environment.versions()] == [OK, OK]  # CUDA's build is no other version
+    assert {finding.status for finding in environment.versions()} == {OK}  # CUDA's build is no other version
 
 
 @pytest.mark.parametrize("look", [environment.simulator, environment.compiler])
