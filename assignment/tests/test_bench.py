@@ -61,7 +61,7 @@ def test_a_table_for_each_function(sweep):
 
 def test_a_table_fits_a_terminal_of_80_columns():
     work = attention.workload(16384, 128, bench.torch.bfloat16, True)
-    names = ("submission", *attention.PEERS["flash_forward_triton"])
+    names = ("submission", *(name for name in attention.PEERS["flash_forward_triton"] if name != "hopper"))  # staff's
     page = io.StringIO()
     Console(file=page, width=80).print(bench.table([row(work, name, 2000.0) for name in names]))
     assert page.getvalue().count(" 550 69%") == len(names)

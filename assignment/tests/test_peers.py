@@ -1,6 +1,7 @@
 """What submissions are raced against, as far as it runs without a GPU: it must be the same work."""
 
 import importlib
+import os
 import subprocess
 import sys
 from typing import Any
@@ -141,3 +142,13 @@ from assignment.operators.flash_attention.peers import flash3
 q = torch.zeros(2, 3, 5, 8)
 print(flash3.flash_forward_triton(q, q, q, is_causal=True))
 """
+
+
+@pytest.mark.slow
+def test_the_entry_for_hopper_compiles_without_a_gpu():
+    """And on a Hopper GPU its results are right"""
+    program = contestants.ROOT / "assignment/tests/data/hopper.py"
+    env = {**os.environ, "PYTHONPATH": str(contestants.ROOT)}
+    done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("compiled") == 8

@@ -122,7 +122,8 @@ def peers() -> Submission:
     """
     files = {f"{PACKAGE}/{path.name}": path for path in sorted(PEERS.glob("*.py"))}
     for operator in operators.operators():
-        if own := sorted((OPERATORS / operator.name / "peers").glob("*.py")):
+        folder = OPERATORS / operator.name
+        if own := sorted([*folder.glob("peers/*.py"), *folder.glob("staff/peers/*.py")]):
             package = [*sorted((PEERS / "each").glob("*.py")), *own]
             files |= {f"{PACKAGE}/{operator.name}/{path.name}": path for path in package}
     return Submission({name: path.read_bytes() for name, path in files.items()})

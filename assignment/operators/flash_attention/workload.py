@@ -31,7 +31,12 @@ GRADED = ((torch.bfloat16, 64), (torch.bfloat16, 128), (torch.float32, 64))  # d
 LARGER = ((torch.bfloat16, 256), (torch.float32, 128))
 DRAWN = 128  # the d of the pictures
 PEERS = {  # FlexAttention and FlashAttention-3 have no backward pass that can be called by itself
-    "flash_forward_triton": ("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
+    "flash_forward_triton": (
+        *("flash2", "cudnn", "flex", "flash3", "compiled", "naive"),
+        # BEGIN STAFF
+        "hopper",
+        # END STAFF
+    ),
     "flash_backward_triton": ("flash2", "cudnn", "compiled", "naive"),
 }
 TITLES = {
@@ -39,8 +44,9 @@ TITLES = {
     "cudnn": "cuDNN",
     "flex": "FlexAttention",
     "flash3": "FlashAttention-3",
+    "hopper": "Gluon, for Hopper",
 }
-HEADINGS = {"flash2": "FA-2", "flex": "Flex", "flash3": "FA-3"}
+HEADINGS = {"flash2": "FA-2", "flex": "Flex", "flash3": "FA-3", "hopper": "Gluon"}
 PANELS = tuple(
     Panel(
         title=f"Attention {direction}, d = {DRAWN}, 16,384 tokens: full lines; causal: broken",
