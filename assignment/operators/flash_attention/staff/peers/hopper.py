@@ -35,11 +35,11 @@ LOWEST = gl.constexpr(-1e30)  # a maximum that is finite where a query sees none
 LOG2_E = 1.4426950408889634
 LN_2 = gl.constexpr(0.6931471805599453)
 GROUP_BYTES = 16 << 20  # of keys and values that programs of a causal grid read at a time, for L2
-# By the width of a tile, and by whether it is causal. Registers: of a thread in groups that compute; of the warp that
-# copies. Taking turns pays where the softmax takes as long as the products.
+# Registers: of a thread in groups that compute, and of the warp that copies.
 WIDE = {"GROUPS": 2, "K_TILE_SIZE": 128, "STAGES": 2, "TAKES_TURNS": False, "REGISTERS": 240, "COPY_REGISTERS": 24}
+# At d = 64 the softmax takes as long as the products, and turns pay: 1.07 to 1.13 × as fast (H100).
 NARROW = {"GROUPS": 3, "K_TILE_SIZE": 128, "STAGES": 2, "TAKES_TURNS": True, "REGISTERS": 160, "COPY_REGISTERS": 32}
-SIZES = {(64, False): NARROW, (64, True): WIDE | {"TAKES_TURNS": True}, (128, False): WIDE, (128, True): WIDE}
+LONG = 8192  # keys: before that, tiles on the diagonal cost 192 queries more than their turns gain
 
 
 def flash_forward_triton(q, k, v, is_causal=False):
@@ -59,7 +59,7 @@ def flash_forward_triton(q, k, v, is_causal=False):
     n_batches, n_queries, n_keys = len(q_), q_.shape[1], k_.shape[1]
     o, lse = torch.empty_like(q_), q.new_empty(n_batches, n_queries, dtype=torch.float32)
     d_tile_size = 64 if d <= 64 else 128
-    sizes = SIZES[d_tile_size, is_causal]
+    sizes = WIDE if d_tile_size == MAX_D or (is_causal and n_keys < LONG) else NARROW
     n_tiles = n_batches * -(-n_queries // (64 * sizes["GROUPS"]))
     n_programs = min(torch.cuda.get_device_properties(q.device).multi_processor_count, n_tiles)
     n_together = min(max(GROUP_BYTES // (4 * n_keys * d), 1), n_batches)
@@ -149,18 +149,21 @@ def _barriers(N: gl.constexpr, N_READERS: gl.constexpr):
 
 
 @gluon.jit
-def _place(tile, counts, IS_CAUSAL: gl.constexpr, Q_TILE_SIZE: gl.constexpr):
-    """Return batch, first query and number of keys of the query tile that is `tile`-th in order."""
+def _place(tile, counts, IS_CAUSAL: gl.constexpr, Q_TILE_SIZE: gl.constexpr, K_TILE_SIZE: gl.constexpr):
+    """Return batch, first query and number of key tiles of the query tile that is `tile`-th in order."""
     n_batches, n_queries, n_keys, n_together = counts
     n_query_tiles = gl.cdiv(n_queries, Q_TILE_SIZE)
+    n_key_tiles = gl.cdiv(n_keys, K_TILE_SIZE)
     if IS_CAUSAL:  # later queries see more keys: they come first
         first = tile // (n_together * n_query_tiles) * n_together
         size = gl.minimum(n_together, n_batches - first)
         turn = tile - first * n_query_tiles
         first_query = (n_query_tiles - 1 - turn // size) * Q_TILE_SIZE
-        return first + turn % size, first_query, gl.minimum(n_keys, first_query + Q_TILE_SIZE)
+        n_seen = gl.minimum(n_key_tiles, gl.cdiv(first_query + Q_TILE_SIZE, K_TILE_SIZE))
+        # At least those with masks, which are in no loop; tiles past the last are zeros.
+        return first + turn % size, first_query, gl.maximum(n_seen, gl.cdiv(Q_TILE_SIZE, K_TILE_SIZE))
     else:
-        return tile // n_query_tiles, tile % n_query_tiles * Q_TILE_SIZE, n_keys
+        return tile // n_query_tiles, tile % n_query_tiles * Q_TILE_SIZE, n_key_tiles
 
 
 @gluon.jit
@@ -176,9 +179,8 @@ def _copy(
     tile = gl.program_id(0)
     while tile < n_tiles:
         _hand_over(tile, next_buffers, n_done)
-        batch, first_query, stop = _place(tile, counts, IS_CAUSAL, GROUPS * ROWS)
+        batch, first_query, n_key_tiles = _place(tile, counts, IS_CAUSAL, GROUPS * ROWS, K_TILE_SIZE)
         tile = gl.num_programs(0) + gl.atomic_add(n_taken_ptr, 1)
-        n_key_tiles = gl.cdiv(stop, K_TILE_SIZE)
         for i in range(n_key_tiles):
             first_key = (n_key_tiles - 1 - i) * K_TILE_SIZE
             if i == 0:
@@ -236,6 +238,7 @@ def _attend(
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=O_LAYOUT, k_width=2)
     O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
     dtype: gl.constexpr = o_tiles.dtype
+    N_MASKED: gl.constexpr = (GROUPS * ROWS + K_TILE_SIZE - 1) // K_TILE_SIZE if IS_CAUSAL else 1
     if TAKES_TURNS and GROUP == GROUPS - 1:
         _let_next(GROUP, GROUPS, n_tiles)
 
@@ -245,11 +248,9 @@ def _attend(
     n_done = 0
     tile = _take(next_buffers, n_done)
     while tile < n_tiles:
-        batch, first_query, stop = _place(tile, counts, IS_CAUSAL, GROUPS * ROWS)
+        batch, first_query, n_key_tiles = _place(tile, counts, IS_CAUSAL, GROUPS * ROWS, K_TILE_SIZE)
         first_query += GROUP * ROWS
         queries = first_query + gl.arange(0, ROWS, layout=gl.SliceLayout(1, S_LAYOUT))
-        n_key_tiles = gl.cdiv(stop, K_TILE_SIZE)
-        n_masked = gl.minimum(gl.cdiv(GROUPS * ROWS, K_TILE_SIZE), n_key_tiles) if IS_CAUSAL else 1
 
         mbarrier.wait(q_full.index(GROUP), n_done & 1)
         mbarrier.wait(k_full.index(use % STAGES), use // STAGES & 1)
@@ -264,15 +265,15 @@ def _attend(
         row_sum = gl.sum(p, axis=1)
         o = gl.zeros([ROWS, D_TILE_SIZE], gl.float32, O_LAYOUT)
         p = gl.convert_layout(p.to(dtype), P_LAYOUT)
-        if IS_CAUSAL and GROUPS * ROWS > K_TILE_SIZE:
-            for i in range(1, n_masked):
-                o, p, row_max, row_sum = _step(
-                    o, p, row_max, row_sum, q, nothing, queries, (n_key_tiles - 1 - i) * K_TILE_SIZE, n_keys, scale,
-                    k_buffers, v_buffers, use, True, GROUP, GROUPS, STAGES, TAKES_TURNS, D_TILE_SIZE, K_TILE_SIZE,
-                    S_LAYOUT, O_LAYOUT, P_LAYOUT,
-                )  # fmt: skip
-                use += 1
-        for _ in range(n_masked, n_key_tiles):
+        # Unrolled: p would be unpacked and packed again in each step, if it went from one loop to another.
+        for i in gl.static_range(1, N_MASKED):
+            o, p, row_max, row_sum = _step(
+                o, p, row_max, row_sum, q, nothing, queries, (n_key_tiles - 1 - i) * K_TILE_SIZE, n_keys, scale,
+                k_buffers, v_buffers, use, True, GROUP, GROUPS, STAGES, TAKES_TURNS, D_TILE_SIZE, K_TILE_SIZE,
+                S_LAYOUT, O_LAYOUT, P_LAYOUT,
+            )  # fmt: skip
+            use += 1
+        for _ in range(N_MASKED, n_key_tiles):
             o, p, row_max, row_sum = _step(
                 o, p, row_max, row_sum, q, nothing, queries, 0, n_keys, scale,
                 k_buffers, v_buffers, use, False, GROUP, GROUPS, STAGES, TAKES_TURNS, D_TILE_SIZE, K_TILE_SIZE,
