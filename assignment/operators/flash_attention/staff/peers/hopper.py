@@ -3,8 +3,9 @@
 Plain Triton waits for S = Q Kᵀ before its softmax and idles the tensor cores meanwhile. Here a program is three or
 four groups of warps. One warp copies tiles (the hardware's tensor memory accelerator, TMA); two or three groups of four
 warps have 64 queries each, and while one computes its softmax the others multiply. A group issues the products of its
-next scores and of its last P V together, and waits for the scores alone. Programs are as many as multiprocessors, and
-take the next query tile when they are done: the longest first, where it is causal.
+next scores and of its last P V together; ptxas lets it wait for both before its softmax.
+Programs are as many as multiprocessors, and take the next query tile when they are done: the longest first, where it
+is causal.
 
 `mbarrier`: one of two sides waits until the other has arrived. Each buffer has a pair, "full" and "empty"; the n-th use
 of a buffer waits for the parity of n.
