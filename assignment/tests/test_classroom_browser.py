@@ -88,9 +88,12 @@ def test_nothing_that_is_injected_would_run(browser, folder, tmp_path):
 
 
 def test_tables_are_sorted_by_the_keyboard(browser, folder):
+    from selenium.webdriver.support.wait import WebDriverWait
+
     opened(browser, folder / "report.html")
     first = "return document.querySelector('#students ~ .scroll tbody tr').cells[0].textContent.trim()"
-    button = browser.execute_script("return document.querySelectorAll('#students ~ .scroll th button')[1]")
+    find = "return document.querySelectorAll('#students ~ .scroll th button')[1]"
+    button = WebDriverWait(browser, 60).until(lambda page: page.execute_script(find))  # a script makes it
     assert browser.execute_script(first).startswith("ada")
     button.send_keys("\n")
     assert browser.execute_script(first).startswith("di")  # has no score
