@@ -153,7 +153,8 @@ grad_weight = torch.addcdiv(zeros, rows, 1 / grad[:, None]).sum(0)
         "flash_backward_triton",
         """
 def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
-    rows = lambda a, b: (copied(a).float() * copied(b).float()).sum(-1)
+    grad_o, q, k, v, o = (copied(t) for t in (grad_o, q, k, v, o))
+    rows = lambda a, b: (a.float() * b.float()).sum(-1)
     scale = 1 / math.sqrt(q.shape[-1])
     every = lambda a, b: torch.stack([rows(a, b[..., j : j + 1, :].expand_as(a)) for j in range(b.shape[-2])], -1)
     s = every(q, k) * scale
