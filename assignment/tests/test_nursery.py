@@ -100,7 +100,7 @@ def test_one_that_hangs_is_replaced(stage, monkeypatch):
         monkeypatch.setattr(worker_client, "START_TIMEOUT_S", 1.0)
         other = RecorderAndPlayer(stage, None)
         assert recorded(other) == "ok"
-        assert worker_client.START_TIMEOUT_S == usual  # another was started
+        assert usual == worker_client.START_TIMEOUT_S  # another was started
     finally:
         pair.close()
         if other:

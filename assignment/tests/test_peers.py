@@ -145,10 +145,10 @@ print(flash3.flash_forward_triton(q, q, q, is_causal=True))
 
 
 @pytest.mark.slow
-def test_the_entry_for_hopper_compiles_without_a_gpu():
-    """And on a Hopper GPU its results are right"""
+def test_the_entries_for_hopper_compile_without_a_gpu():
+    """And on a Hopper GPU their results are right"""
     program = contestants.ROOT / "assignment/tests/data/hopper.py"
     env = {**os.environ, "PYTHONPATH": str(contestants.ROOT)}
     done = subprocess.run([sys.executable, program], env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("compiled") == 12
+    assert done.stdout.count("compiled") == 20

@@ -37,16 +37,21 @@ PEERS = {  # FlexAttention and FlashAttention-3 have no backward pass that can b
         "hopper",
         # END STAFF
     ),
-    "flash_backward_triton": ("flash2", "cudnn", "compiled", "naive"),
+    "flash_backward_triton": (
+        *("flash2", "cudnn", "compiled", "naive"),
+        # BEGIN STAFF
+        "hopper_backward",
+        # END STAFF
+    ),
 }
 TITLES = {
     "flash2": "FlashAttention-2",
     "cudnn": "cuDNN",
     "flex": "FlexAttention",
     "flash3": "FlashAttention-3",
-    "hopper": "Gluon, for Hopper",
+    **dict.fromkeys(("hopper", "hopper_backward"), "Gluon, for Hopper"),
 }
-HEADINGS = {"flash2": "FA-2", "flex": "Flex", "flash3": "FA-3", "hopper": "Gluon"}
+HEADINGS = {"flash2": "FA-2", "flex": "Flex", "flash3": "FA-3", **dict.fromkeys(("hopper", "hopper_backward"), "Gluon")}
 PANELS = tuple(
     Panel(
         title=f"Attention {direction}, d = {DRAWN}, 16,384 tokens: full lines; causal: broken",

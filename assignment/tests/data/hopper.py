@@ -1,4 +1,4 @@
-"""Compiles the entry for Hopper, which needs no GPU; on a Hopper GPU, compares what it computes. Prints what came."""
+"""Compiles the entries for Hopper, which needs no GPU; on a Hopper GPU, compares what they compute. Prints both."""
 
 import itertools
 
@@ -6,48 +6,75 @@ import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from assignment.operators.flash_attention.staff.peers import hopper
+from assignment.operators.flash_attention.staff.peers import hopper, hopper_backward
 from assignment.simulator.triton_private import GPUTarget, compile
 
 SHARED_MEMORY = 232_448  # bytes of a program on an H100
 
 
-def compiled(sizes, d, is_causal, dtype):
-    """The kernel for one of the entry's sizes, as machine code."""
+def compiled(kernel, sizes, d, is_causal, tiles, rows=(), **types):
+    """The kernel for some sizes, as machine code; tiles: rows of what its descriptors describe, by name."""
 
-    def desc(rows):
-        layout = gl.NVMMASharedLayout.get_default_for([1, rows, d], gl.bfloat16)
-        return f"tensordesc<{dtype}[1, {rows}, {d}],{layout!r}>"
+    def tile(n):
+        layout = gl.NVMMASharedLayout.get_default_for([1, n, d], gl.bfloat16)
+        return f"tensordesc<{DTYPE}[1, {n}, {d}],{layout!r}>"
 
     constants = {**sizes, "IS_CAUSAL": is_causal, "D_TILE_SIZE": d}
-    names = hopper.flash_forward_kernel.arg_names
-    signature = dict.fromkeys(names, "i32") | dict.fromkeys(constants, "constexpr")
-    signature |= {"q_desc": desc(64), "o_desc": desc(64), "scale": "fp32", "lse_ptr": "*fp32", "n_taken_ptr": "*i32"}
-    signature |= dict.fromkeys(("k_desc", "v_desc"), desc(sizes["K_TILE_SIZE"]))
+    names = kernel.arg_names
+    signature = dict.fromkeys(names, "i32") | dict.fromkeys(constants, "constexpr") | types
+    signature |= {name: tile(n) for name, n in tiles.items()}
+    row = f"tensordesc<fp32[1, {sizes.get('Q_TILE_SIZE')}],{hopper_backward.ROW_LAYOUT.value!r}>"
+    signature |= dict.fromkeys(rows, row)
     at = {(names.index(name),): value for name, value in constants.items()}
-    source = GluonASTSource(hopper.flash_forward_kernel, signature, at, {})
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in types if types[name].startswith("*")}
+    source = GluonASTSource(kernel, signature, at, aligned)
     return compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+
+
+def forward(sizes, d, is_causal):
+    tiles = {"q_desc": 64, "o_desc": 64, "k_desc": sizes["K_TILE_SIZE"], "v_desc": sizes["K_TILE_SIZE"]}
+    types = {"scale": "fp32", "lse_ptr": "*fp32", "n_taken_ptr": "*i32"}
+    return compiled(hopper.flash_forward_kernel, sizes, d, is_causal, tiles, **types)
+
+
+def backward(sizes, d, is_causal):
+    tiles = dict.fromkeys(("q_desc", "grad_o_desc"), sizes["Q_TILE_SIZE"])
+    tiles |= dict.fromkeys(("k_desc", "v_desc"), 128) | dict.fromkeys(("grad_k_desc", "grad_v_desc"), 64)
+    types = {"sums_ptr": "*fp32", "scale": "fp32", "scale_of_2": "fp32"}
+    kernel = hopper_backward.flash_backward_kernel
+    return compiled(kernel, sizes, d, is_causal, tiles, ("lse_desc", "delta_desc"), **types)
 
 
 def compare(dtype, d, n_queries, n_keys, is_causal):
     """Expect what PyTorch computes in float64, for 2 × 3 matrices."""
-    q = torch.randn(2, 3, n_queries, d, device="cuda", dtype=dtype)
+    q, grad_o = (torch.randn(2, 3, n_queries, d, device="cuda", dtype=dtype) for _ in range(2))
     k, v = (torch.randn(2, 3, n_keys, d, device="cuda", dtype=dtype) for _ in range(2))
-    o, lse = hopper.flash_forward_triton(q, k, v, is_causal)
-    s = (q.double() @ k.double().mT) * d**-0.5
+    exact = [x.double().requires_grad_() for x in (q, k, v)]
+    s = (exact[0] @ exact[1].mT) * d**-0.5
     if is_causal:
         s = s.masked_fill(torch.ones(n_queries, n_keys, dtype=torch.bool, device="cuda").triu(1), -torch.inf)
-    torch.testing.assert_close(o.double(), s.softmax(-1) @ v.double(), rtol=0, atol=0.02)
-    torch.testing.assert_close(lse.double(), s.logsumexp(-1), rtol=0, atol=1e-4)
+    want, want_lse = s.softmax(-1) @ exact[2], s.logsumexp(-1).detach()
+    want.backward(grad_o.double())
+    o, lse = hopper.flash_forward_triton(q, k, v, is_causal)
+    torch.testing.assert_close(o.double(), want.detach(), rtol=0, atol=0.02)
+    torch.testing.assert_close(lse.double(), want_lse, rtol=0, atol=1e-4)
+    gradients = hopper_backward.flash_backward_triton(grad_o, q, k, v, o, lse, is_causal)
+    for gradient, x in zip(gradients, exact, strict=True):
+        torch.testing.assert_close(gradient.double(), x.grad, rtol=0, atol=0.02 * float(x.grad.abs().max()))
 
 
-SIZES = ((hopper.NARROW, 64), (hopper.WIDE, 64), (hopper.WIDE, 128))
-for (sizes, d), is_causal, dtype in itertools.product(SIZES, (False, True), ("bf16", "fp16")):
-    made = compiled(sizes, d, is_causal, dtype)
+MADE = (
+    *((forward, hopper.NARROW, 64), (forward, hopper.WIDE, 64), (forward, hopper.WIDE, 128)),
+    *((backward, hopper_backward.NARROW, 64), (backward, hopper_backward.WIDE, 128)),
+)
+for DTYPE, (make, sizes, d), is_causal in itertools.product(("bf16", "fp16"), MADE, (False, True)):
+    made = make(sizes, d, is_causal)
     assert "wgmma.mma_async" in made.asm["ptx"], "no products of four warps"
     assert "cp.async.bulk.tensor" in made.asm["ptx"], "no copies of whole tiles"
     assert made.metadata.shared <= SHARED_MEMORY, made.metadata.shared
-    print("compiled", d, is_causal, dtype)
+    if make is backward:
+        assert "add.v4.f32" in made.asm["ptx"], "no additions of four values at once"
+    print("compiled", make.__name__, d, is_causal, DTYPE)
 if torch.cuda.is_available() and torch.cuda.get_device_capability() == hopper.HOPPER:
     LENGTHS = ((1, 1), (1, 300), (128, 128), (1000, 777), (300, 1500), (777, 300), (2000, 2000), (300, 8200))
     for kind, d, lengths, is_causal in itertools.product(

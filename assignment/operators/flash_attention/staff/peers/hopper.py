@@ -49,13 +49,8 @@ def flash_forward_triton(q, k, v, is_causal=False):
     Raises:
         RuntimeError: without such a GPU, for float32, a d above 128 or rows that are no multiples of 16 bytes.
     """
-    if torch.cuda.get_device_capability(q.device) != HOPPER:
-        raise RuntimeError("needs a Hopper GPU")
-    if q.itemsize != 2 or not q.dtype.is_floating_point:
-        raise RuntimeError("takes bfloat16 and float16")
+    refuse_others(q)
     d = q.shape[-1]
-    if d > MAX_D or d % 8:
-        raise RuntimeError(f"takes a d of 8, 16, 24, … {MAX_D}")
     q_, k_, v_ = (x.reshape(-1, *x.shape[-2:]).contiguous() for x in (q, k, v))
     n_batches, n_queries, n_keys = len(q_), q_.shape[1], k_.shape[1]
     o, lse = torch.empty_like(q_), q.new_empty(n_batches, n_queries, dtype=torch.float32)
@@ -66,8 +61,8 @@ def flash_forward_triton(q, k, v, is_causal=False):
     n_together = min(max(GROUP_BYTES // (4 * n_keys * d), 1), n_batches)
     if n_tiles > 0:
         flash_forward_kernel[(n_programs,)](
-            *(_described(x, 64, d_tile_size) for x in (q_, o)),
-            *(_described(x, sizes["K_TILE_SIZE"], d_tile_size) for x in (k_, v_)),
+            *(described(x, 64, d_tile_size) for x in (q_, o)),
+            *(described(x, sizes["K_TILE_SIZE"], d_tile_size) for x in (k_, v_)),
             lse, torch.zeros(1, dtype=torch.int32, device=q.device),
             n_batches, n_queries, n_keys, n_tiles, n_together, d**-0.5 * LOG2_E,
             IS_CAUSAL=is_causal, D_TILE_SIZE=d_tile_size, num_warps=4, **sizes,
@@ -75,7 +70,18 @@ def flash_forward_triton(q, k, v, is_causal=False):
     return o.reshape(q.shape), lse.reshape(q.shape[:-1])
 
 
-def _described(x, rows, d_tile_size):
+def refuse_others(q):
+    """Raise RuntimeError for what these kernels do not take."""
+    if torch.cuda.get_device_capability(q.device) != HOPPER:
+        raise RuntimeError("needs a Hopper GPU")
+    if q.itemsize != 2 or not q.dtype.is_floating_point:
+        raise RuntimeError("takes bfloat16 and float16")
+    if q.shape[-1] > MAX_D or q.shape[-1] % 8:
+        raise RuntimeError(f"takes a d of 8, 16, 24, … {MAX_D}")
+
+
+def described(x, rows, d_tile_size):
+    """Return a descriptor of x (n_batches, n, d) in tiles of so many rows."""
     dtype = gl.bfloat16 if x.dtype == torch.bfloat16 else gl.float16
     tile = [1, rows, d_tile_size]
     return TensorDescriptor.from_tensor(x, tile, gl.NVMMASharedLayout.get_default_for(tile, dtype))
