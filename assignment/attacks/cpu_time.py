@@ -1,10 +1,10 @@
 """How much processor time a grade takes here against another checkout: of all its processes, in turns.
 
-python -m assignment.attacks.cpu_time OTHER [--only NAME ...] [--rounds 2]
+python -m assignment.attacks.cpu_time OTHER [--submission FOLDER] [--only NAME ...] [--rounds 2]
 
-Both checkouts grade their own reference with one seed: this one, the other, the other, this one. Each has a cache of
-its own, which a first grade that does not count fills. Processor time is compared, since wall time tells more of what
-else runs; the ratio is of neighbours, so that what slows both falls out.
+Both checkouts grade their own reference with one seed: this one, the other, the other, this one. `--submission .` has
+them grade their stubs. Each has a cache of its own, which a first grade that does not count fills. Processor time is
+compared, since wall time tells more of what else runs; the ratio is of neighbours, so that what slows both falls out.
 """
 
 import argparse
@@ -31,7 +31,7 @@ class Checkout:
 
     def grade(self, arguments: list[str]) -> float:
         """Return the processor time of a grade, in seconds."""
-        command = [sys.executable, "grade.py", "assignment/reference", "--device", "cpu", *arguments]
+        command = [sys.executable, "grade.py", "--device", "cpu", *arguments]
         return cpu_seconds(command, self.root, {"XDG_CACHE_HOME": str(self.cache)})
 
 
@@ -82,6 +82,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="python -m assignment.attacks.cpu_time", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("other", type=Path, metavar="OTHER", help="the folder of the other checkout")
+    parser.add_argument("--submission", default="assignment/reference", metavar="FOLDER", help="in each checkout")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="as of grade.py")
     parser.add_argument("--rounds", type=int, default=2, help="of four grades each")
     parser.add_argument("--seed", default="7")
@@ -92,7 +93,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     options = parse_arguments(arguments)
     adopt_orphans()
-    given = ["--seed", options.seed, *(["--only", *options.only] if options.only else [])]
+    given = [options.submission, "--seed", options.seed, *(["--only", *options.only] if options.only else [])]
     with tempfile.TemporaryDirectory() as folder:
         caches = (options.caches or Path(folder)).resolve()
         ours, other = Checkout(ROOT, caches / "here"), Checkout(options.other.resolve(), caches / "other")

@@ -56,12 +56,12 @@ def test_two_checkouts_grade_in_turn(tmp_path):
         (folder / "grade.py").write_text(SPENDS.format(seconds, str(tmp_path / "turns")))
     here, other = map(repr, map(str, folders))
     code = f"from pathlib import Path\nfrom assignment.attacks import cpu_time\ncpu_time.ROOT = Path({here})\n"
-    code += f"cpu_time.main([{other}, '--rounds', '1', '--only', 'rmsnorm'])"
+    code += f"cpu_time.main([{other}, '--rounds', '1', '--submission', '.', '--only', 'rmsnorm'])"
     printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     turns = [line.split() for line in (tmp_path / "turns").read_text().splitlines()]
     assert [folder for folder, *_ in turns] == ["here", "other", "here", "other", "other", "here"]
     assert {(folder, cache) for folder, cache, *_ in turns} == {("here", "here"), ("other", "other")}
-    assert all(said[-4:] == ["--seed", "7", "--only", "rmsnorm"] for said in turns)
+    assert all(said[-5:] == [".", "--seed", "7", "--only", "rmsnorm"] for said in turns)
     found = re.search(r"^ratio  ([\d.]+) \(.*\), of 2 pairs$", printed, re.MULTILINE)
     assert found
     assert 0.3 < float(found[1]) < 0.8
