@@ -13,7 +13,10 @@ def memory_bytes(run):
 
 @pytest.fixture
 def check(run, record_property):
-    """Call a function of the submission and compare its result with what `expected()` says: made if there is one."""
+    """Call a function of the submission and compare its result with what `expected()` says.
+
+    This and the fixtures below ask what is expected only when there is a result.
+    """
 
     def check(function, *tensors, expected, **options):
         got = run(function, *tensors, **options)
@@ -24,12 +27,12 @@ def check(run, record_property):
 
 @pytest.fixture
 def costs_of(run, record_property):
-    """Call a function of the submission, compare its result with what is expected of it, and return its costs."""
+    """Call a function of the submission, compare its result with what `expected()` says, and return its costs."""
 
     def costs_of(function, *tensors, expected, **options):
         costs = run.costs(function, *tensors, **options)
         why = "costs are counted of right results; this one is wrong"
-        record_property("margin", families.margin_of_right(costs.results, expected, why))
+        record_property("margin", families.margin_of_right(costs.results, expected(), why))
         return costs
 
     return costs_of
@@ -39,14 +42,15 @@ def costs_of(run, record_property):
 def check_gradients(run, record_property):
     """Call a differentiable function and compare the gradients of its inputs, every time that they are asked for.
 
-    expected holds the gradients of all inputs, in their order; wrt says for which of them to ask (default: all). grad
+    expected() holds the gradients of all inputs, in their order; wrt says for which of them to ask (default: all). grad
     is the gradient of the result; summed, .sum().backward() makes it, with strides of 0.
     """
 
     def check(function, *tensors, grad, expected, summed=False, wrt=None, **request):
         wrt = range(len(tensors)) if wrt is None else wrt
-        wanted = {name: gradient for i, (name, gradient) in enumerate(expected.items()) if i in wrt}
-        for got in run.gradients(function, *tensors, grad=None if summed else grad, wrt=wrt, **request):
+        found = run.gradients(function, *tensors, grad=None if summed else grad, wrt=wrt, **request)
+        wanted = {name: gradient for i, (name, gradient) in enumerate(expected().items()) if i in wrt}
+        for got in found:
             record_property("margin", compare.worst_margin(got if len(wanted) > 1 else got[0], wanted))
 
     return check
@@ -58,13 +62,13 @@ def check_contract(run, record_property):
 
     The function is called, its inputs are overwritten in place with a second problem, and it is called again. Both
     results must be right, the first one still so after the second call; no result may be a view of an input. The same
-    holds where the second problem is the first again.
+    holds where the second problem is the first again. What is expected is asked of two functions.
     """
 
     def check(function, first, second, expected_first, expected_second, **options):
         for other, expected_other in ((second, expected_second), (first, expected_first)):
             results = run.again(function, first, other, **options)
             for got, expected in zip(results, (expected_first, expected_other), strict=True):
-                record_property("margin", compare.worst_margin(got, expected))
+                record_property("margin", compare.worst_margin(got, expected()))
 
     return check

@@ -6,6 +6,7 @@ is a check of 1 point. Its claim begins with the function's name; the grader rea
 stand as constants, before anything runs. A check belongs to the problem of its function unless `problem` says another.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,6 +51,13 @@ class Subject:
     function: str
     build: Callable[..., Sequence[Tensor]]
     model: Callable[..., dict[str, Expected]]
+
+    def expected(self, *tensors: Tensor, **options: Any) -> Callable[[], dict[str, Expected]]:
+        """Return a function that says what a call should return; its model is computed when it is first asked.
+
+        A check asks it for a result to compare: a call that has none costs no model.
+        """
+        return functools.cache(functools.partial(self.model, *tensors, **options))
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ def values(points: float, claim: str, subject: Subject, cases: Cases, problem: s
     @parametrized("case", cases)
     def test(check: Any, rng: Generator, memory_bytes: int, case: Case) -> None:
         tensors = case.tensors(subject, rng, memory_bytes)
-        check(subject.function, *tensors, **case.options, expected=lambda: subject.model(*tensors, **case.options))
+        check(subject.function, *tensors, **case.options, expected=subject.expected(*tensors, **case.options))
 
     return check_of(points, claim, problem, test)
 
@@ -152,7 +160,7 @@ def contract(points: float, claim: str, subject: Subject, cases: Cases) -> Test:
     def test(check_contract: Any, rng: Generator, case: Case) -> None:
         case = case.drawn(rng)
         first, second = case.tensors(subject, rng), case.tensors(subject, rng)
-        expected = [subject.model(*tensors, **case.options) for tensors in (first, second)]
+        expected = [subject.expected(*tensors, **case.options) for tensors in (first, second)]
         check_contract(subject.function, first, second, *expected, **case.options)
 
     return check_of(points, claim, "", test)
@@ -221,7 +229,7 @@ def gradients(
         options = ask.get("options", {})
         grad, *others = backward.build(rng, drawn(ask.get("shape", usual), rng), torch.float32, **options)
         grad = torch.ones_like(grad) if ask.get("summed") else grad
-        expected = backward.model(grad, *others, **options)
+        expected = backward.expected(grad, *others, **options)
         inputs = others[: len(operators.functions()[function].inputs)]
         asked = {key: value for key, value in ask.items() if key != "shape"}
         check_gradients(function, *inputs, grad=grad, expected=expected, **asked)
@@ -314,14 +322,14 @@ def traffic(
     def test(costs_of: Any, rng: Generator, case: Case) -> None:
         case = case.drawn(rng)
         tensors = case.tensors(subject, rng)
-        expected = subject.model(*tensors, **case.options)
+        expected = subject.expected(*tensors, **case.options)
         costs = costs_of(subject.function, *tensors, **case.options, expected=expected)
         named = operators.named(subject.function, tensors)
-        moved_once(costs, named, expected, read, written)
+        moved_once(costs, named, expected(), read, written)
         if beyond:
             beyond(costs, named, case)
         else:
-            little_beside(costs, named, len(read) + len(expected) - len(written))
+            little_beside(costs, named, len(read) + len(expected()) - len(written))
 
     return check_of(points, claim, "", test)
 
@@ -338,10 +346,10 @@ def compiles(points: float, claim: str, subjects: Sequence[Subject], cases: Case
     def test(run: Any, rng: Generator, case: Case) -> None:
         for subject in subjects:
             tensors = case.tensors(subject, rng)
-            expected = subject.model(*tensors, **case.options)
+            expected = subject.expected(*tensors, **case.options)
 
-            def right(results: Any, expected: dict[str, Expected] = expected) -> None:
-                margin_of_right(results, expected, "kernels are to compile for right results; these are wrong")
+            def right(results: Any, expected: Callable[[], dict[str, Expected]] = expected) -> None:
+                margin_of_right(results, expected(), "kernels are to compile for right results; these are wrong")
 
             if problems := run.compiled(subject.function, *tensors, right=right, **case.options):
                 raise Mismatch("\n".join(problems))

@@ -26,6 +26,49 @@ class Collector:
 pytest.main(["-p", "no:terminal", "-o", "addopts=", "--collect-only", sys.argv[2]], plugins=[plugin, Collector()])
 """
 
+WITHOUT_RESULTS = """
+import sys
+from collections import Counter
+import pytest, torch
+from tests import compare
+
+class NoResult(Exception):
+    pass
+
+def no_result(*tensors, **options):
+    raise NoResult
+
+class Run:
+    memory_bytes = 1 << 40
+    __call__ = raises = again = gradients = kept_bytes = costs = largest = compiled = no_result
+
+class Plugin:
+    ended = Counter()
+
+    @pytest.fixture
+    def run(self):
+        return Run()
+
+    @pytest.fixture
+    def rng(self):
+        return torch.Generator().manual_seed(1)
+
+    def pytest_collection_modifyitems(self, items):
+        first = {item.function: item for item in reversed(items) if "speed" not in item.fixturenames}
+        items[:] = first.values()
+
+    def pytest_runtest_makereport(self, item, call):
+        if call.when == "call":
+            self.ended[call.excinfo.type.__name__] += 1
+
+def modelled(*arguments, **named):
+    raise RuntimeError("a model was computed")
+
+compare.Expected.__init__ = modelled
+pytest.main(["-p", "no:terminal", "-p", "no:cacheprovider", "-c", "/dev/null", sys.argv[1]], plugins=[Plugin()])
+print(dict(Plugin.ended))
+"""
+
 
 def test_points_add_up():
     """The points of each problem's checks are the problem's points, and all problems make 100"""
@@ -60,6 +103,13 @@ def test_source_and_pytest_agree(tmp_path):
     python("-c", COLLECT, file, TESTS, cwd=TESTS.parent).check_returncode()
     collected = {name: tuple(check) for name, check in json.loads(file.read_text()).items()}
     assert collected == {check.name: (check.problem, check.points, check.claim) for check in declared()}
+
+
+@pytest.mark.slow
+def test_what_has_no_result_costs_no_model():
+    """Of every check the first case: a model is computed for a result to compare"""
+    done = python("-c", WITHOUT_RESULTS, TESTS, cwd=TESTS.parent)
+    assert done.stdout == f"{ {'NoResult': len([check for check in declared() if not check.is_timed])} }\n", done.stderr
 
 
 @pytest.mark.parametrize(
