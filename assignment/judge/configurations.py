@@ -4,14 +4,15 @@ On a GPU any of those left after pruning may be the fastest; the first stands fo
 depend on sizes: the other cases of a check are played in a configuration that the seed draws.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from assignment.compiling.targets import TARGETS
-from assignment.judge import replies, streams
-from assignment.judge.replies import Compiled
-from assignment.protocol.messages import Request, Value
+from assignment.judge import streams
 from assignment.protocol.program import Launch, Program, drawn, given
-from assignment.sandbox.worker_client import Worker, WorkerDied
+
+if TYPE_CHECKING:
+    from assignment.judge.pair import RecorderAndPlayer
 
 MAX_PLAYED = 16  # of a kernel; of more the seed chooses so many, at first of those that give it other values
 PLAYED = ("call", "gradients")  # kinds of requests
@@ -62,19 +63,10 @@ def _is_as_asked(launch: Launch, number: int, draws: int | None) -> bool:
     return all(launched.get(name) == value for name, value in among[chosen].items())
 
 
-def fits_nowhere(played: Program, kernels: list[dict[str, Value]], compiler: Worker, sources: dict[str, str]) -> bool:
+def fits_nowhere(played: Program, pair: Callable[[], "RecorderAndPlayer"]) -> bool:
     """Return whether no autotuned kernel of a program can be launched on any GPU that kernels are compiled for."""
     launches = [launch._replace(configurations=None) for launch in played.launches() if launch.is_tuned]
     if not launches:
         return False
-    bare = played.part(launches).encoded()
-    targets = dict.fromkeys(TARGETS, 0)
-    header: Request = {"kind": "compile", "sources": sources, "kernels": kernels, "programs": targets, "processes": 1}
-    try:
-        came, results = compiler.ask(header, [bare])
-    except WorkerDied:
-        return False
-    reply = replies.read(came, len(results))
-    if not isinstance(reply, Compiled):
-        return False
-    return bool(reply.kernels) and not any(kernel.fits for kernel in reply.kernels)
+    kernels = pair().compiled(played.part(launches), TARGETS)
+    return bool(kernels) and not any(kernel.fits for kernel in kernels)

@@ -189,8 +189,7 @@ class Run:
         """Return whether Triton's tuner drops the configuration that was played last."""
         if getattr(self._worker, "has_asserted", False):
             return True
-        pair, compiler = self._pool.pair(), self._pool.compiler()
-        return configurations.fits_nowhere(self._program(), pair.kernels, compiler, self._pool.stage.sources)
+        return configurations.fits_nowhere(self._program(), self._pool.pair)
 
     def steps(self) -> list[str]:
         """Return what host code did in the last call, step by step; nothing where it was not recorded."""

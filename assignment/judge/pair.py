@@ -5,11 +5,12 @@ Where there is a GPU, a third plays what went well in the simulator once more: i
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assignment import text
+from assignment.compiling import kernel
 from assignment.judge import replies
 from assignment.judge.replies import Broken, Compiled, Failed, Ok, Raised, Recorded, Reply
 from assignment.protocol.messages import ConstantsSeen, Request, Value
@@ -124,7 +125,6 @@ class RecorderAndPlayer:
         """Return the figures that a program asks for, by key; without them where a kernel cannot be compiled."""
         from assignment.judge import program
 
-        assert self.compiler is not None
         try:
             asked = self._read(data)
         except program.Unreadable:  # of which the play tells
@@ -134,19 +134,31 @@ class RecorderAndPlayer:
         name = target if isinstance(target, str) else self._here
         for question in asked.questions()[: MAX_COMPILED - self._n_compiled]:
             self._n_compiled += 1
-            bare = asked.part([question.launch]).encoded()
-            header: Request = {"kind": "compile", "sources": self._stage.sources, "programs": {name: 0}, "processes": 1}
-            try:
-                came, results = self.compiler().ask({**header, "kernels": [*self.kernels, *asked.kernels]}, [bare])
-                reply = replies.read(came, len(results))
-            except WorkerDied as error:
-                if not error.ran:
-                    return found
-                reply = None
-            kernels = reply.kernels if isinstance(reply, Compiled) else ()
+            kernels = self.compiled(asked.part([question.launch]), [name], asked.kernels)
             compiled = next((kernel for kernel in kernels if kernel.registers), None)
             found[question.key] = {name: getattr(compiled, name) for name in FIGURES} if compiled else {}
         return found
+
+    def compiled(
+        self, part: "Program", targets: Iterable[str], new: Sequence[dict[str, Value]] = ()
+    ) -> tuple[kernel.Kernel, ...]:
+        """Return what becomes of a program's launches, compiled for each target; nothing where that failed.
+
+        `new` describes its kernels that have not been played.
+        """
+        asked: Request = {"kernels": [*self.kernels, *new], "programs": dict.fromkeys(targets, 0), "processes": 1}
+        with contextlib.suppress(WorkerDied):
+            reply = self._ask_compiler(asked, [part.encoded()])
+            if isinstance(reply, Compiled):
+                return reply.kernels
+        return ()
+
+    def _ask_compiler(self, asked: Request, programs: list["Tensor"]) -> Reply | None:
+        """Return what the worker that compiles says; raises WorkerDied."""
+        assert self.compiler is not None
+        request: Request = {"kind": "compile", "sources": self._stage.sources, **asked}
+        came, results = self.compiler().ask(request, programs)
+        return replies.read(came, len(results))
 
     def _play(self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None") -> Answer:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
@@ -208,9 +220,7 @@ class RecorderAndPlayer:
             return simulated, results
         return replace(simulated, groups=reply.groups, bare=reply.bare), found
 
-    def compile(
-        self, request: Request, tensors: list["Tensor"], compiler: Worker, sources: dict[str, str], right: Judgement
-    ) -> Reply | None:
+    def compile(self, request: Request, tensors: list["Tensor"], right: Judgement) -> Reply | None:
         """Compile the kernels of a call for the targets of the request; host code sees each that it asks about.
 
         `right` raises something if the results of a program are not as they must be.
@@ -221,6 +231,8 @@ class RecorderAndPlayer:
         constants: dict[str, ConstantsSeen] = {}
         for name in names:
             said, data = self.record({**request, "target": name}, tensors)
+            if self.compiler and said and not said.ended:
+                self.compiler()  # which loads while the program is played
             reply, results = self._play({**request, "kind": "call", "notes_constants": True}, tensors, said, data)
             if not isinstance(reply, Ok):
                 return reply
@@ -235,9 +247,8 @@ class RecorderAndPlayer:
             if not said.asked:
                 numbers = dict.fromkeys(names, 0)
                 break
-        header: Request = {"kind": "compile", "sources": sources, "kernels": self.kernels, "programs": numbers}
-        came, results = compiler.ask({**header, "constants": constants, "processes": request["processes"]}, programs)
-        return replies.read(came, len(results))
+        asked: Request = {"kernels": self.kernels, "programs": numbers, "constants": constants}
+        return self._ask_compiler({**asked, "processes": request["processes"]}, programs)
 
     def _has_room(self, tensors: list["Tensor"]) -> bool:
         """Return whether nothing large is kept of earlier calls where there is a large tensor now."""

@@ -2,6 +2,7 @@
 
 # mypy: disable-error-code="arg-type, assignment"
 
+import contextlib
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -53,12 +54,13 @@ class Scripted:
 class ScriptedPair(RecorderAndPlayer):
     """Of a recorder that says so, with the same program for every target, and of a player that plays it."""
 
-    def __init__(self, said):
+    def __init__(self, said, compiler):
         data = PROGRAM.encoded()
         scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
         self.recorder, self._player = self._workers = scripted
-        self.kernels, self._gpu, self._figures, self.compiler = [], None, {}, None
-        self._stage: Any = SimpleNamespace(spend=lambda seconds: None)
+        self.kernels, self._gpu, self._figures, self.compiler = [], None, {}, lambda: compiler
+        self._n_asked = self._n_compiled = 0
+        self._stage: Any = SimpleNamespace(spend=lambda seconds: None, sources={})
 
 
 @pytest.fixture(autouse=True)
@@ -69,10 +71,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def run_with(reply, said=SAID, sha256="00"):
-    pair, compiler = ScriptedPair(said), Scripted(reply)
+    compiler = Scripted(reply)
+    pair = ScriptedPair(said, compiler)
     pool = SimpleNamespace(device="cpu", workers=[pair], mine=0, jobs=1, submission=SimpleNamespace(sha256=sha256))
     pool.stage = SimpleNamespace(sources={})
-    pool.pair, pool.compiler = lambda: pair, lambda: compiler
+    pool.pair = lambda: pair
     pool.given_up, pool.died = lambda check: None, lambda check, status: None
     return Run(pool), compiler
 
@@ -103,6 +106,19 @@ def test_what_a_player_says_is_heard_every_time(said, monkeypatch):
         run, _ = run_with(REPLY)
         assert run.compiled("weighted_sum_forward", torch.ones(3)) == []
         assert "computed by aten::sum" in str((run.evidence, run.doubts, run.notes))
+
+
+@pytest.mark.parametrize(("said", "asked"), [(SAID, 2), (TO_DO, 0)], ids=["right", "to do"])
+def test_the_compiler_is_started_where_there_is_something_to_compile(said, asked):
+    """It takes a second to load: it does while the call is played, and then is asked; a second call is remembered"""
+    run, compiler = run_with(REPLY, said)
+    started = iter([compiler] * 9)
+    run._worker.compiler = lambda: next(started)
+    for _ in range(2):
+        with contextlib.suppress(SubmissionError):
+            run.compiled("f", torch.ones(3))
+    assert not run.is_dropped()
+    assert len([*started]) == 9 - asked
 
 
 def test_what_was_compiled_for_another_device_is_not_recalled():
