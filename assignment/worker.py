@@ -46,7 +46,7 @@ def main() -> None:
     prepare(setup["device"])
     # of these modules nothing becomes garbage: to look through them would take most of a small call
     gc.freeze()
-    from assignment.confined import confinement, supervisor
+    from assignment.confined import confinement, supervisor  # below the path that was just set
 
     confinement.limit(setup["device"])
     if setup["rung"] == "bubblewrap":  # what joining its name spaces has given
@@ -60,11 +60,11 @@ def main() -> None:
 def prepare(role: str) -> None:
     """Load what every submission needs, with fresh memory full of NaN where kernels run."""
     if role in ("play", "cpu"):
-        from assignment.simulator import install
+        from assignment.simulator import install  # not there in other roles
 
         install()
     if role == "compile":
-        from assignment import compiling
+        from assignment import compiling  # not there in other roles
 
         compiling.install()
     import torch
@@ -87,29 +87,29 @@ def prepare(role: str) -> None:
 def session_of(role: str) -> Callable[[Path], Answer]:
     """Return a function that makes a role's conversation, given the folder of the submission."""
     if role == "record":
-        from assignment.recorder.session import RecorderSession
+        from assignment.recorder.session import RecorderSession  # not there in other roles
 
         return lambda folder: RecorderSession(folder).answer
     if role == "play":
-        from assignment.player.session import PlayerSession
+        from assignment.player.session import PlayerSession  # not there in other roles
 
         return lambda folder: PlayerSession().answer
     if role == "compile":
-        from assignment.player.compiled import answer as compiled
+        from assignment.player.compiled import answer as compiled  # not there in other roles
 
         return lambda folder: compiled
     if role == "gpu":
-        from assignment.player.gpu import GpuSession
+        from assignment.player.gpu import GpuSession  # not there in other roles
 
         return lambda folder: GpuSession().answer
-    from assignment.host import direct
+    from assignment.host import direct  # not there in other roles
 
     return lambda folder: direct.DirectSession(folder, role).answer
 
 
 def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None:
     """Answer requests until ended; the supervisor forks this process."""
-    from assignment.confined import confinement
+    from assignment.confined import confinement  # not before main() has set the path
 
     os.setsid()
     confinement.prctl(1, signal.SIGKILL)  # die with the parent
@@ -136,15 +136,15 @@ def refuse_to_stop(*_: Any, **__: Any) -> None:
 
 def tell_round(number: int, frame: FrameType | None) -> None:
     """Print where in a kernel the process is, and how often its loop went round."""
-    from assignment.confined.supervisor import HERE
-    from assignment.simulator.rounds import where
+    from assignment.confined.supervisor import HERE  # not before main() has set the path
+    from assignment.simulator.rounds import where  # not there in other roles
 
     print(f"{HERE}{where(frame)}{HERE}", file=sys.stderr, flush=True)
 
 
 def serve(connection: socket.socket, answer: Answer) -> None:
     """Answer requests until the grader hangs up."""
-    from assignment.protocol import wire
+    from assignment.protocol import wire  # not before main() has set the path
 
     while True:
         try:
@@ -164,7 +164,7 @@ def serve(connection: socket.socket, answer: Answer) -> None:
 
 def _answered(answer: Answer, header: "Request", tensors: list) -> tuple["Reply", list]:
     """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises."""
-    from assignment.protocol import whose
+    from assignment.protocol import whose  # not before main() has set the path
 
     try:
         return answer(header, tensors)

@@ -90,7 +90,7 @@ def answer(options: argparse.Namespace) -> int:
     if options.doctor:
         return doctor.main()
     try:
-        from assignment.commands import main as commands
+        from assignment.commands import main as commands  # loads packages
     except ImportError as error:
         print(f"grade.py: cannot start: {error}; see python grade.py --doctor", file=sys.stderr)
         return doctor.NOT_READY

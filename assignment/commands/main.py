@@ -119,7 +119,7 @@ def write_pack(console: Console, submission: Submission) -> int:
 
 def bench(options: argparse.Namespace, submission: Submission, console: Console) -> int:
     """Time the submission beside its peers."""
-    from assignment.timing import speed
+    from assignment.timing import speed  # loads PyTorch
 
     console.print(Text(text.line(f"Timing {options.path.absolute()} on {device_name('cuda')}")))
     stage = Stage(submission, "cuda")

@@ -27,16 +27,15 @@ A worker calls `install()` once, in a process without the simulator:
 """
 
 import functools
+import warnings
 
 
 @functools.cache
 def install() -> None:
     """Have launches recorded in this process, and fresh memory filled as in the simulator."""
-    import warnings
+    from assignment.simulator.undefined import fill_fresh_memory  # loads PyTorch, which `targets` does without
 
-    from assignment.simulator.undefined import fill_fresh_memory
-
-    from . import launches, warm
+    from . import launches, warm  # likewise
 
     launches.install()
     fill_fresh_memory()

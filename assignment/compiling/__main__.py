@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from assignment.compiling import cache
+from assignment.compiling import cache, install
 from assignment.compiling.targets import TARGETS, Target
 
 _EPILOG = """What is left belongs to the script, as does all that comes after --.
@@ -73,10 +73,9 @@ def _problem(path: Path) -> str | None:
 
 
 def _script(options: argparse.Namespace) -> int:
-    from assignment import compiling
-    from assignment.compiling import report, script
+    from assignment.compiling import report, script  # loads PyTorch
 
-    compiling.install()
+    install()
     noted = script.run(str(options.path), options.args, options.target)
     return report.tell(noted, options.path.resolve().parent, options.ptx)
 
@@ -97,10 +96,9 @@ def _submission(options: argparse.Namespace) -> int:
 
 def _reported(options: argparse.Namespace, folder: Path) -> tuple[int, str]:
     """Return the exit status, and the report."""
-    from assignment import compiling
-    from assignment.compiling import report, workload_calls
+    from assignment.compiling import report, workload_calls  # loads PyTorch
 
-    compiling.install()
+    install()
     try:
         package = workload_calls.load(folder)
     except Exception as error:

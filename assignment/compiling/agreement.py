@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
-from assignment.compiling import workload_calls
+from assignment.compiling import build, install, workload_calls
 from assignment.compiling.targets import TARGETS, Target
+from assignment.simulator.triton_private import JITFunction
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDES = ("compiled", "gpu")
@@ -80,10 +81,7 @@ def side(name: str, path: Path, target: Target) -> list[Row] | None:
 
 def compiled(path: Path, target: Target) -> Iterator[Row]:
     """Yield what is predicted without a GPU."""
-    from assignment import compiling
-    from assignment.compiling import build
-
-    compiling.install()
+    install()
     package = workload_calls.load(path)
     noted = [
         workload_calls.noted(call, getattr(package, call.function), target) for call in workload_calls.of_submission()
@@ -97,8 +95,6 @@ def compiled(path: Path, target: Target) -> Iterator[Row]:
 
 def on_gpu(path: Path) -> Iterator[Row]:
     """Yield what Triton's driver reports of the kernels that it has loaded and run."""
-    from assignment.simulator.triton_private import JITFunction
-
     package, launched = workload_calls.load(path), []
     run = JITFunction.run
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol import requests
+from assignment.protocol import requests, sticky, timed
 from assignment.protocol.messages import Reply, Request
 
 
@@ -20,8 +20,6 @@ class DirectSession:
 
     def answer(self, header: Request, tensors: list) -> tuple[Reply, list]:
         """Answer a request once the GPU is idle; a reply that "sticks" is this process's last."""
-        from assignment.protocol import sticky
-
         reply, results = self._described(header, tensors)
         if (error := sticky.error()) is None:
             return reply, results
@@ -38,8 +36,6 @@ class DirectSession:
 
     def let_raise(self, header: Request, tensors: list) -> tuple[Reply, list]:
         """Answer a request; the submission's exceptions are not caught."""
-        from assignment.protocol import timed
-
         if header["kind"] == "load":
             self._submission.isolated = header["isolated"]
             self._submission.load()

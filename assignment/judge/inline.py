@@ -19,8 +19,8 @@ from assignment.protocol.messages import Request
 @contextlib.contextmanager
 def _gpu_on_cpu() -> Iterator[None]:
     """Let host code inside hear of a GPU, as it does where it is recorded."""
-    from assignment.recorder import bodies
-    from assignment.simulator.cuda import CudaOnCpu
+    from assignment.recorder import bodies  # loads Triton, which the simulator is installed before
+    from assignment.simulator.cuda import CudaOnCpu  # likewise
 
     with bodies.everywhere([CudaOnCpu()]):
         yield
@@ -33,7 +33,7 @@ class InlineWorker:
         worker.prepare(device)
         self._gpu: Any = contextlib.nullcontext  # host code hears of one here, too
         if device == "cpu":
-            from assignment.simulator import control, cuda
+            from assignment.simulator import control, cuda  # load Triton
 
             control.let_stop()
             cuda.patch()

@@ -1,6 +1,7 @@
 """A recorder and its player: a call is recorded on decoys in one process and played on its inputs in another.
 
 Where there is a GPU, a third plays what went well in the simulator once more: its results count.
+PyTorch is loaded by the first call: the workers' start must not wait for it.
 """
 
 import contextlib
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
 LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
 TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; others are compiled for an H100
-WARMUP = b'["warmup",'
 MAX_ASKED, MAX_COMPILED = 16, 48  # recordings of a submission for the sake of figures, and kernels in all of them
 MAX_LOOKED = 3
 FIGURES = ("registers", "spills", "shared", "warps", "stages")
@@ -88,7 +88,7 @@ class RecorderAndPlayer:
 
     def record(self, request: Request, tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
         """Return what the recorder says, and the program as it came; None where it said nothing that can be read."""
-        from assignment.judge.results import is_program  # loads PyTorch, which a worker's start must not wait for
+        from assignment.judge.results import is_program  # loads PyTorch
 
         if not all(worker.is_connected for worker in self._workers) or not self._has_room(tensors):
             self._forget()
@@ -115,19 +115,16 @@ class RecorderAndPlayer:
 
     def _may_ask(self, kind: str, data: "Tensor") -> bool:
         """Return whether a program may ask what kernels take: it is recorded anew then, from the import on."""
-        from assignment.judge import program
+        from assignment.judge import program  # loads PyTorch
 
         is_new = kind != "backward" and self.compiler is not None
         is_new = is_new and self._n_asked < MAX_ASKED and self._n_compiled < MAX_COMPILED
-        return is_new and data.numel() <= program.MAX_BYTES and WARMUP in data.numpy().tobytes()
+        return is_new and program.asks_for_figures(data)
 
     def _compiled_for(self, data: "Tensor", request: Request) -> dict[str, dict[str, int]]:
         """Return the figures that a program asks for, by key; without them where a kernel cannot be compiled."""
-        from assignment.judge import program
-
-        try:
-            asked = self._read(data)
-        except program.Unreadable:  # of which the play tells
+        asked = self._read(data)
+        if isinstance(asked, str):  # of which the play tells
             return {}
         found: dict[str, dict[str, int]] = {}
         target = request.get("target", self._here)
@@ -162,16 +159,13 @@ class RecorderAndPlayer:
 
     def _play(self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None") -> Answer:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
-        from assignment.judge import program
-
         self.last, self.has_asserted = None, False
         if data is None or said is None:
             return (said.ended if said else None), []
-        try:
-            checked = self._read(data)
-        except program.Unreadable as error:
+        checked = self._read(data)
+        if isinstance(checked, str):
             self._forget()
-            return said.ended or Failed(text.clean(str(error))), []
+            return said.ended or Failed(text.clean(checked)), []
         if request["kind"] == "sweep" and not checked.only_frees():
             self._forget()
             return None, []
@@ -187,13 +181,15 @@ class RecorderAndPlayer:
             return said.ended, []
         return reply, results
 
-    def _read(self, data: "Tensor") -> "Program":
-        """Return a program, checked; the time that it takes is the submission's. Raises Unreadable."""
-        from assignment.judge import program
+    def _read(self, data: "Tensor") -> "Program | str":
+        """Return a program, checked, or what is wrong with it; the time that it takes is the submission's."""
+        from assignment.judge import program  # loads PyTorch
 
         began = time.process_time()
         try:
             return program.read(data)
+        except program.Unreadable as error:
+            return str(error)
         finally:
             self._stage.spend(time.process_time() - began)
 
@@ -225,7 +221,7 @@ class RecorderAndPlayer:
 
         `right` raises something if the results of a program are not as they must be.
         """
-        from assignment.judge import configurations
+        from assignment.judge import configurations  # loads PyTorch
 
         names, programs, numbers = request["targets"], [], dict[str, int]()
         constants: dict[str, ConstantsSeen] = {}
@@ -306,7 +302,7 @@ def _has_large(tensors: list["Tensor"]) -> bool:
 
 
 def _decoys(request: Request, tensors: list["Tensor"]) -> list["Tensor"]:
-    from assignment.judge import decoys
+    from assignment.judge import decoys  # loads PyTorch
 
     function, options = request["function"], request["options"]
     if request["kind"] != "again":

@@ -11,6 +11,7 @@ from assignment.judge.pair import RecorderAndPlayer
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Stage, Worker
+from assignment.simulator.gpu import H100
 from assignment.submission import Submission
 from tests import operators
 
@@ -166,8 +167,6 @@ def _number() -> Any:
 def properties_of_gpu() -> dict[str, int | str]:
     """Return what host code is to hear of the GPU that is here."""
     import torch
-
-    from assignment.simulator.gpu import H100
 
     here = torch.cuda.get_device_properties(0)
     return {name: getattr(here, name, usual) for name, usual in H100.items()}

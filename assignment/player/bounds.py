@@ -124,7 +124,7 @@ def install() -> None:
             _guard(cls, f"__{method}__", operation, is_swapped=False)
             _guard(cls, f"__r{method}__", operation, is_swapped=True)
     if "assignment.simulator.rewriter" in sys.modules:
-        from assignment.simulator import control, rewriter
+        from assignment.simulator import control, rewriter  # not loaded where kernels are compiled
 
         control.bounded = bounded  # type: ignore[attr-defined]
         setattr(rewriter.Rewriter, "visit_BinOp", _in_simulator)  # noqa: B010 (mypy)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assignment.judge import streams
+from assignment.judge.errors import SubmissionError
 from assignment.judge.pool import Pool, default_jobs, pick_device
 from assignment.submission import UnusableSubmission, read
 
@@ -98,7 +99,7 @@ def forget_hints(config: pytest.Config) -> None:
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> "door.Run":
     """Call a function of the submission: run("rmsnorm_forward", x, weight, eps=1e-5)."""
-    from assignment.judge.door import Run
+    from assignment.judge.door import Run  # loads PyTorch
 
     pool = pool_of(request.config)
     pool.workers[pool.mine].forget_output()
@@ -109,14 +110,13 @@ def run(request: pytest.FixtureRequest) -> "door.Run":
 @contextlib.contextmanager
 def in_a_configuration(item: pytest.Function, run: "judged.Run") -> Iterator[None]:
     """Run a test inside in the configuration that the seed draws; in the first where Triton's tuner drops it."""
-    from assignment.judge import configurations
-    from assignment.judge.errors import SubmissionError  # no Exception, but an outcome of pytest's
+    from assignment.judge import configurations  # loads PyTorch
 
     run.draws = configurations.draw(pool_of(item.config).seed, case_name(item))
     notes = list(run.notes)
     try:
         yield
-    except (Exception, SubmissionError):
+    except (Exception, SubmissionError):  # which is no Exception, but an outcome of pytest's
         if not run.is_dropped():
             raise
         run.draws, run.notes[:] = None, notes
@@ -125,8 +125,7 @@ def in_a_configuration(item: pytest.Function, run: "judged.Run") -> Iterator[Non
 
 def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
     """Run a test again for each other configuration of the autotuned kernels that it has had launched."""
-    from assignment.judge import configurations
-    from assignment.judge.errors import SubmissionError  # no Exception, but an outcome of pytest's
+    from assignment.judge import configurations  # loads PyTorch
 
     if run.asked.get("kind") not in configurations.PLAYED:
         return
@@ -139,7 +138,7 @@ def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
         notes = list(run.notes)
         try:
             item.obj(**arguments)
-        except (Exception, SubmissionError):
+        except (Exception, SubmissionError):  # which is no Exception, but an outcome of pytest's
             if not run.is_dropped():
                 raise
             run.notes[:] = notes
@@ -149,7 +148,7 @@ def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
 @pytest.fixture
 def speed(request: pytest.FixtureRequest) -> "door.Speed":
     """Time a function of the submission against a peer: see speed.Speed."""
-    from assignment.timing import speed
+    from assignment.timing import speed  # loads PyTorch
 
     pool, stash = pool_of(request.config), request.config.stash
     if why := speed.needs_a_gpu(pool):

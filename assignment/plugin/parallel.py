@@ -82,7 +82,7 @@ def prepare_for_speed(session: pytest.Session) -> None:
     """Start the workers that will be timed, where there are such tests and a GPU."""
     if session.config.option.collectonly or not any(uses_submission(i) and not is_judged(i) for i in session.items):
         return
-    from assignment.timing import speed
+    from assignment.timing import speed  # loads PyTorch
 
     pool = pool_of(session.config)
     if not speed.needs_a_gpu(pool):

@@ -97,7 +97,7 @@ def watched(tensors: list, header: Request, device: str) -> "Iterator[Call | Unw
     if device != "cpu":
         yield Unwatched()
         return
-    from assignment.simulator import calls
+    from assignment.simulator import calls  # not there in a process that times
 
     with calls.call(tensors, header.get("order", 0), header["kind"] == "costs") as seen:
         yield seen
@@ -197,7 +197,7 @@ def costs(function: Callable, header: Request, tensors: list, seen: "Call") -> t
     The last group holds the figures. The second call is measured: tuning, and workspaces that are
     made only once, are then done.
     """
-    from assignment.simulator.costs import COSTS, HostTraffic, summary
+    from assignment.simulator.costs import COSTS, HostTraffic, summary  # not there in a process that times
 
     results(function(*tensors, **header["options"]))  # theirs
     seen.launches.clear()
@@ -209,7 +209,7 @@ def costs(function: Callable, header: Request, tensors: list, seen: "Call") -> t
 
 def largest(function: Callable, header: Request, tensors: list, seen: "Call") -> tuple[list[list], bool]:
     """Return the results, and the elements of the largest tensor that PyTorch makes in the call."""
-    from assignment.simulator.costs import HostTraffic
+    from assignment.simulator.costs import HostTraffic  # not there in a process that times
 
     with HostTraffic() as host:
         outputs, bare = results(function(*tensors, **header["options"]))  # theirs

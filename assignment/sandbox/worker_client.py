@@ -206,8 +206,7 @@ class Worker:
         return self._exchange(request, tensors)
 
     def _exchange(self, request: Request, tensors: list["Tensor"]) -> tuple[Header, list["Tensor"]]:
-        # loads PyTorch, which a worker's start must not wait for
-        from assignment.protocol import wire
+        from assignment.protocol import wire  # loads PyTorch, which a worker's start must not wait for
 
         assert self._channel is not None
         timeout_s = CALL_TIMEOUT_S[self._device]
@@ -244,7 +243,7 @@ class Worker:
         The deadline counts the child's processor time, and time in which it is idle, and grows with the machine's
         slowness, so that a busy machine changes no verdict.
         """
-        from assignment.protocol import wire
+        from assignment.protocol import wire  # loads PyTorch
 
         channel, output = self._channel, self._output
         assert channel is not None

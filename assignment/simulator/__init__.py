@@ -56,12 +56,12 @@ def install() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import triton.language as tl
 
-    from .triton_private import InterpretedFunction
+    from .triton_private import InterpretedFunction  # loads Triton
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
         raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
 
-    from . import autotune, device, language, launch
+    from . import autotune, device, language, launch  # load Triton
 
     language.install()
     launch.install()

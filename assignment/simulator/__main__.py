@@ -26,8 +26,9 @@ def main() -> int:
         print(f"{options.script}: {problem}", file=sys.stderr)
         return 2
     install()
-    from assignment.simulator import control, script
-    from assignment.simulator.recording import Recording
+    from assignment.simulator import control, script  # load Triton, which install() comes before
+    from assignment.simulator.page import write  # likewise
+    from assignment.simulator.recording import Recording  # likewise
 
     control.let_stop()
 
@@ -35,18 +36,15 @@ def main() -> int:
     is_traced = bool(options.report or options.html)
     done = script.run(options.script, options.args, options.seed, is_traced, bool(options.l2), recording)
     if options.report:
-        from assignment.simulator import l2, show
+        from assignment.simulator import l2, show  # loads Rich
 
         for launch in done.call.launches if options.l2 else ():
             l2.fetch(launch, options.l2 * 1000, options.at_once)
         show.report(done.call.launches, done.host, options.l2, options.at_once)
     status = script.tell(options.script, done)
-    if recording:
-        from assignment.simulator.page import write
-
-        if (problem := write(options.html, options.script, recording)) is not None:
-            print(problem, file=sys.stderr)
-            return status or 2
+    if recording and (problem := write(options.html, options.script, recording)) is not None:
+        print(problem, file=sys.stderr)
+        return status or 2
     return status
 
 

@@ -8,8 +8,8 @@ import triton.language as tl
 
 from .elementwise import Handle
 from .kernel_values import KernelFunction, KernelValue, LaunchArgument
-from .language import semantic
 from .numerics import numpy_type
+from .semantic import semantic
 from .triton_private import KernelParam, TensorDescriptor, TensorWrapper, mangle_type
 
 AddressOf = Callable[[torch.Tensor], np.uint64]

@@ -18,9 +18,9 @@ from . import calls, constants
 from .elementwise import Handle
 from .faults import is_ours
 from .kernel_values import KernelFunction, KernelValue, Operand
-from .language import semantic
 from .numerics import numpy_type
 from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
+from .semantic import semantic
 from .triton_private import IS_CLOSE_TO_PYTHON, IS_CLOSER_TO_PYTHON, ConstexprFunction, InterpretedFunction
 from .variables import (  # noqa: F401 (rewritten kernels call them)
     OF_LOOPS,

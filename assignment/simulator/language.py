@@ -11,15 +11,12 @@ from typing import NoReturn
 
 import triton.language as tl
 
-from . import numerics
+from . import control, numerics, reductions
 from . import semantic as semantics
-from .builder import Builder
 from .elementwise import Handle
 from .kernel_values import KernelFunction, KernelValue
+from .semantic import builder, semantic
 from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, NO_BLOCK_POINTERS, interpreter
-
-builder = Builder()
-semantic: semantics.Semantic = semantics.Semantic(builder)
 
 
 def install() -> None:
@@ -43,7 +40,7 @@ def install() -> None:
     _patch_ranges()
 
 
-def _type_itself(self: tl.dtype, builder: Builder) -> tl.dtype:
+def _type_itself(self: tl.dtype, builder: semantics.Builder) -> tl.dtype:
     """Return the type itself in place of its IR type; raises ValueError if a GPU lacks it."""
     name, known = self.scalar.name, builder.options.supported_fp8_dtypes
     if name.startswith("fp8") and name not in known:
@@ -81,8 +78,6 @@ def _bound(name: str, member: Callable) -> Callable:
 
 def _patch_special_functions() -> None:
     """Replace functions that ask the compiler for more than an operation of the builder."""
-    from . import reductions
-
     replacements: dict[str, Callable] = {
         "reduce": reductions.reduce,
         "associative_scan": reductions.associative_scan,
@@ -224,7 +219,6 @@ def _unless_tensor(method: Callable) -> Callable:
 
 def _patch_ranges() -> None:
     """Make `tl.range` give scalar tensors, and `tl.static_range` plain ints."""
-    from . import control
 
     def iterate(self: tl.range) -> Iterator[tl.tensor]:
         return control.loop(self.start, self.end, self.step)

@@ -21,8 +21,8 @@ from .arguments import typed
 from .calls import Call
 from .faults import MemoryFault, OutOfBounds, Program, Race
 from .kernel_values import Grid, KernelValue, LaunchArgument
-from .language import builder
 from .rewrite import rewrite, waits
+from .semantic import builder
 from .triton_private import InterpretedFunction, JITFunction, KernelParam, knobs
 from .variables import explain
 from .watch import Watch

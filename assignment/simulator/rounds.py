@@ -13,7 +13,7 @@ import triton.language as tl
 
 from .faults import Endless, at, place
 from .kernel_values import KernelValue
-from .language import semantic
+from .semantic import semantic
 
 ROUNDS = "__rounds"  # the variables of a kernel in which its loops are counted: __rounds_FIRST_LAST, by their lines
 ENOUGH = 100  # turns that change nothing, before a loop is stopped: another fault may show first

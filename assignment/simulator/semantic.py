@@ -7,16 +7,13 @@ so by itself.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import triton.language as tl
 
+from .builder import Builder
+from .elementwise import Handle
 from .kernel_values import KernelValue
 from .triton_private import FORMATS_ARE_CONSTANTS, TritonSemantic
-
-if TYPE_CHECKING:
-    from .builder import Builder
-    from .elementwise import Handle
 
 MOST_CONSTANTS = 10_000  # of a process
 
@@ -24,7 +21,7 @@ MOST_CONSTANTS = 10_000  # of a process
 class Semantic(TritonSemantic):
     """What `triton.language` asks of the compiler."""
 
-    def __init__(self, builder: "Builder") -> None:
+    def __init__(self, builder: Builder) -> None:
         super().__init__(builder)
         self._operands_of_one_operation = False
         self._broadcast_types: dict[tuple[int, int], tuple[tl.dtype, ...]] = {}
@@ -110,6 +107,10 @@ class Semantic(TritonSemantic):
         return lhs, rhs
 
 
+builder = Builder()
+semantic = Semantic(builder)
+
+
 def _can_be_kept(number: KernelValue) -> bool:
     """Return whether equal numbers of its type are one number: not 0.0 and −0.0, nor NaN."""
     return type(number) is int or (type(number) is float and number != 0 and number == number)
@@ -139,7 +140,7 @@ def _block_type(cls: type, element_ty: tl.dtype, shape: Sequence[int | tl.conste
     return block
 
 
-def _init_tensor(self: tl.tensor, handle: "Handle", type: tl.dtype) -> None:
+def _init_tensor(self: tl.tensor, handle: Handle, type: tl.dtype) -> None:
     self.handle = handle
     self.type = type
     self.dtype = type.scalar

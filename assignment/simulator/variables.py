@@ -15,8 +15,8 @@ from typing import NoReturn
 import triton.language as tl
 
 from .kernel_values import KernelValue
-from .language import semantic
 from .reductions import BlockTruthError
+from .semantic import semantic
 from .triton_private import IS_CLOSER_TO_PYTHON
 
 tensor = tl.tensor

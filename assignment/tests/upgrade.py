@@ -113,7 +113,7 @@ def main() -> int:
 
         install()
         from assignment.simulator import triton_private as private
-        from assignment.simulator.language import builder
+        from assignment.simulator.semantic import builder
 
         found |= {
             "other parameters: simulator/triton_private.py, SIGNATURES": changed(

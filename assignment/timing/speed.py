@@ -88,7 +88,7 @@ def bench(
     session: SpeedSession, console: Console, only: Sequence[str], table: Path | None, picture: Path | None
 ) -> None:
     """Time a sweep, and write the files that were asked for."""
-    from assignment.timing import bench, plots
+    from assignment.timing import bench, plots  # loads Matplotlib
 
     memory, roof = (
         BufferMemory(min(MAX_MEMORY, int(BENCH_MEMORY_SHARE * session.total))),

@@ -55,7 +55,7 @@ def sandbox() -> MachineFinding:
 
 def memory() -> MachineFinding:
     """Return whether what is free is enough for a process that judges on each core."""
-    from assignment.judge.pool import default_jobs
+    from assignment.judge.pool import default_jobs  # loads tests/, which may be broken
 
     free, wanted = free_memory() / GB, default_jobs("cpu")
     found = f"{free:.1f} GB free, for {'1 core' if wanted == 1 else f'{wanted} cores'}"
