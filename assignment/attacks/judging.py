@@ -15,6 +15,7 @@ import pytest
 
 from assignment import plugin
 from assignment.attacks.corpus import BUG, Entry
+from assignment.commands.collector import GraderProblems
 from assignment.commands.run import run_pytest
 from assignment.compiling import rules
 from assignment.finding import Explanation, explanation
@@ -136,20 +137,13 @@ def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
         raise
 
 
-class GradingLoop:
+class GradingLoop(GraderProblems):
     """A pytest plugin that runs the collected checks on one submission after the other."""
 
     def __init__(self, pool: Pool, first: list[GradingJob], queue: Any, results: Any, judged_by: str) -> None:
+        super().__init__()
         self._pool, self._first, self._queue, self._results = pool, first, queue, results
         self._judged_by = judged_by
-        self.problems: list[str] = []
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.problems.append(report.longreprtext)
-
-    def pytest_internalerror(self, excrepr: object) -> None:
-        self.problems.append(str(excrepr))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

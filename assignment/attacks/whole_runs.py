@@ -23,6 +23,7 @@ from assignment import failure
 from assignment.attacks.cheats import Cheat
 from assignment.attacks.judging import ROOT, GradingJob, Result, Verdict, digest, key
 from assignment.commands.report import total
+from assignment.confined.supervisor import reap
 from assignment.judge import checks, score
 from assignment.judge.entries import Report
 
@@ -188,12 +189,6 @@ def leftovers() -> list[str]:
         time.sleep(0.05)
         reap()
     return [f"{len(names)} processes left: {', '.join(names[:3])}"] if names else []
-
-
-def reap() -> None:
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
 
 
 def command_of(pid: int) -> str:

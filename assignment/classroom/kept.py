@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, TypedDict
 
-from assignment.judge.entries import Problems
+from assignment.judge.entries import GradeDetails
 
 if TYPE_CHECKING:
     from assignment.classroom.decisions import Decision
@@ -28,23 +28,11 @@ class GradingEntry(HandedEntry):
     graded: str
 
 
-class KeptReport(Problems, total=False):
+class KeptReport(GradeDetails, total=False):
     """A report of a class; of a submission that got no grade `failed` says why, and most keys are absent."""
 
-    schema: int
     score: float | None
     max_score: float | None
-    gradable: float
-    device: str
-    seed: int
-    seconds: float
-    versions: dict[str, str]
-    sandbox: str
-    jobs: int
-    submission_sha256: str
-    import_error: str
-    grader_failures: list[str]
-    notes_to_staff: list[str]
     cpu_s: float
     failed: str
     waiting: bool

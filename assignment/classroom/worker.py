@@ -24,7 +24,7 @@ from assignment import plugin
 from assignment.classroom import batch, cpu, memory
 from assignment.classroom.kept import GraderAnswer
 from assignment.commands import cli, report, run
-from assignment.commands.collector import Judge
+from assignment.commands.collector import GraderProblems, Judge
 from assignment.judge import checks, practice
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
@@ -33,20 +33,13 @@ from assignment.submission import PACKAGE, Submission
 COLUMNS = 100  # of a log
 
 
-class Serve:
+class Serve(GraderProblems):
     """A pytest plugin that runs the collected checks on the submissions that it is given."""
 
     def __init__(self, options: argparse.Namespace, selected: list[checks.Check], pool: Pool, out: TextIO) -> None:
+        super().__init__()
         self._options, self._selected, self._pool, self._out = options, selected, pool, out
-        self.problems: list[str] = []
         self._spent_s = 0.0
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.problems.append(report.longreprtext)
-
-    def pytest_internalerror(self, excrepr: object) -> None:
-        self.problems.append(str(excrepr))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

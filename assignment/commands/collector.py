@@ -15,10 +15,26 @@ from assignment.judge.entries import CheckEntry
 NARROW = 100  # columns: on a narrower terminal the checks that pass are counted
 
 
-class Judge:
+class GraderProblems:
+    """A pytest plugin that gathers what goes wrong in the grader itself."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.problems.append(f"{report.nodeid}: {report.longreprtext}")
+
+    def pytest_internalerror(self, excrepr: object) -> bool:
+        self.problems.append(str(excrepr))
+        return True  # pytest need not print it
+
+
+class Judge(GraderProblems):
     """Says each check's verdict when it is complete."""
 
     def __init__(self, selected: list[checks.Check], console: Console, command: str) -> None:
+        super().__init__()
         self._command = command
         self._checks = {check.name: check for check in selected}
         self._expected: dict[str, int] = defaultdict(int)
@@ -40,7 +56,6 @@ class Judge:
         )
         self._task = self._progress.add_task("", total=None)
         self.has_enough = False  # and has stopped pytest itself
-        self.problems: list[str] = []  # what went wrong in the grader itself
         self.import_error = ""  # what kept the package from being imported
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -52,14 +67,6 @@ class Judge:
         for item in items:
             self._expected[plugin.check_name(item)] += 1
         self._progress.update(self._task, total=len(items))
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.problems.append(f"{report.nodeid}: {report.longreprtext}")
-
-    def pytest_internalerror(self, excrepr: object) -> bool:
-        self.problems.append(str(excrepr))
-        return True  # pytest need not print it
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         told = case.held_by(report)

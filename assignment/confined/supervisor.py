@@ -193,13 +193,14 @@ def adopt_orphans() -> None:
 
 def end_descendants() -> None:
     """End what the calling process has started and not waited for, and what it has adopted."""
-
-    def reap() -> None:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-
     end(descendants, reap)
+
+
+def reap() -> None:
+    """Collect the children that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def keep_open(connection: int) -> None:

@@ -125,12 +125,10 @@ class Problems(TypedDict):
     practice: list[ProblemEntry]
 
 
-class Report(Problems):
-    """A whole grade."""
+class GradeDetails(Problems, total=False):
+    """How a submission was graded, and what came of it; a class's report of one that got no grade has none of it."""
 
     schema: int
-    score: float
-    max_score: float
     gradable: float
     device: str
     seed: int
@@ -142,3 +140,10 @@ class Report(Problems):
     import_error: str
     grader_failures: list[str]
     notes_to_staff: list[str]
+
+
+class Report(GradeDetails):
+    """A whole grade: all of its keys are there."""
+
+    score: float
+    max_score: float

@@ -95,3 +95,10 @@ def by_position(
     if values.keys() == set(names):
         return [values[name] for name in names], {}
     return [], values
+
+
+def holds(value: Value, *names: str) -> bool:
+    """Return whether an argument, or one inside it, is of a kind: has one of these names."""
+    if isinstance(value, dict):
+        return any(name in value for name in names) or any(holds(item, *names) for item in value.values())
+    return isinstance(value, list) and any(holds(item, *names) for item in value)

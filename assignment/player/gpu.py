@@ -21,7 +21,7 @@ from assignment.protocol.requests import moved
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls
-from assignment.simulator.costs import tensors_in as strided
+from assignment.simulator.costs import tensors_in
 
 from .kernels import Kernels, Refused
 from .play import MAX_NOTE, InKernel, Turn, described, spoil
@@ -168,7 +168,7 @@ class _TurnOnGpu(Turn):
 
     def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:
         """Return an operation's result, on the GPU and with the strides that were recorded."""
-        is_made_of_nothing = not strided((args, kwargs))
+        is_made_of_nothing = not tensors_in((args, kwargs))
         if is_made_of_nothing and any(argument.name == "device" for argument in func._schema.arguments):
             kwargs = {**kwargs, "device": DEVICE}
         result = func(*args, **kwargs)  # theirs

@@ -2,7 +2,7 @@
 
 import math
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import triton
@@ -22,11 +22,11 @@ from assignment.protocol.program import (
     Step,
     View,
     WarmUp,
+    views_in,
 )
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
-from assignment.simulator.costs import HostTraffic
-from assignment.simulator.costs import tensors_in as strided
+from assignment.simulator.costs import HostTraffic, tensors_in
 from assignment.simulator.faults import MemoryFault
 from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import JITFunction, NullAllocator
@@ -201,7 +201,7 @@ class Turn:
         operation, args, kwargs, views, line = step
         name = self._program.operations[operation]
         func = operations.find(name)
-        if func is None or holds_unknown(args) or holds_unknown(kwargs):
+        if func is None or arguments.holds([args, kwargs], "x"):  # which programs lack: a generator, a sparse tensor
             self._skip(name, step)
             return
         if not self._player.work.needs_kernels and not operations.is_usual(func):
@@ -237,13 +237,13 @@ class Turn:
             ) from error
         if any(size and (at, size) != place_of(t) for (at, size), t in zip(places, written, strict=True)):
             raise CannotFollow(f"{func._schema.name} gives memory another size\n{self._lines[line]}")
-        outputs = strided(result)
+        outputs = tensors_in(result)
         self._bind(outputs, views, line)
         if "empty" in func._schema.name:
             self._begin_fresh(outputs)
         made = written or [tensor for tensor in outputs if not self._player.work.knows(tensor)]
         counts = self._player.work.counts if self._player.work.input_labels else None
-        self.played.host.note(func, strided((given, named)), outputs, counts)
+        self.played.host.note(func, tensors_in((given, named)), outputs, counts)
         self._player.work.operation(func, given, named, made, self._lines[line])
 
     def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:
@@ -278,7 +278,7 @@ class Turn:
                 self._player.storages.bind(view.storage, self._poison(size))
         targets = [self.view(number) for number in step.made]
         if name.partition(".")[0].endswith("_") and not step.made:
-            targets = [self.view(number) for number in tensors_in(step.args)]
+            targets = [self.view(number) for number in views_in(step.args)]
         for target in targets:
             spoil(target.untyped_storage())
         self._player.work.computed(name.rpartition(".")[0], self._lines[line], targets)
@@ -334,20 +334,3 @@ def place_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Return where a tensor's memory lies, and its bytes."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.nbytes()
-
-
-def holds_unknown(value: Value) -> bool:
-    """Return whether an argument is of a kind that programs lack: a generator, a sparse tensor."""
-    if isinstance(value, dict):
-        return "x" in value or any(map(holds_unknown, value.values()))
-    return isinstance(value, list) and any(map(holds_unknown, value))
-
-
-def tensors_in(value: Value) -> Iterator[int]:
-    """Yield the views among arguments."""
-    if isinstance(value, dict):
-        if isinstance(number := value.get("t"), int):
-            yield number
-    elif isinstance(value, list):
-        for item in value:
-            yield from tensors_in(item)

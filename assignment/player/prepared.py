@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from assignment.protocol.messages import Value
-from assignment.protocol.program import Constant, Foreign, Free, Inputs, Launch, Operation, Program, Step, View
+from assignment.protocol.program import VIEWS, Constant, Foreign, Free, Inputs, Launch, Operation, Program, Step, View
 from assignment.pytorch_private import OpOverload
 from assignment.simulator.kernel_values import LaunchArgument
 
@@ -95,7 +95,7 @@ class Prepared:
         if func is None:
             raise CannotFollow(f"{name} is not played, and cannot be timed")
         get_args, get_kwargs = self._getter(args), self._getter(kwargs)
-        is_made_of_nothing = not _holds_tensors([args, kwargs])
+        is_made_of_nothing = not arguments.holds([args, kwargs], *VIEWS)
         described, is_in_place = ([self._program.views[number] for number in views], func._schema.is_mutable)
         device = {"device": self._player.storages.device} if is_made_of_nothing and "device" in _names(func) else {}
 
@@ -111,7 +111,7 @@ class Prepared:
         constants: dict[str, LaunchArgument] = {}
         getters: dict[str, Get] = {}
         for name, value in {**step.arguments, **step.options}.items():
-            if _holds_tensors(value):
+            if arguments.holds(value, *VIEWS):
                 getters[name] = self._of_launch(value)
             else:
                 constants[name] = arguments.of_launch(value, _no_view, self._player.kernels)
@@ -134,7 +134,7 @@ class Prepared:
 
     def _getter(self, value: Value) -> Get:
         """Return a function that decodes an argument; one without tensors is decoded once."""
-        if not _holds_tensors(value):
+        if not arguments.holds(value, *VIEWS):
             decoded = {k: arguments.decode(v, _no_view) for k, v in value.items()} if isinstance(value, dict) else None
             constant = arguments.decode(value, _no_view) if decoded is None else decoded
             return lambda registers: constant
@@ -146,12 +146,6 @@ class Prepared:
         content = bytearray(base64.b64decode(step.content) or b"\0")
         data = torch.frombuffer(content, dtype=torch.uint8).to(self._player.storages.device)
         return lambda registers: registers.hold(step.storage, data.clone())
-
-
-def _holds_tensors(value: Value) -> bool:
-    if isinstance(value, dict):
-        return "t" in value or "descriptor" in value or any(map(_holds_tensors, value.values()))
-    return isinstance(value, list) and any(map(_holds_tensors, value))
 
 
 def _no_view(number: int) -> torch.Tensor:

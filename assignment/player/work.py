@@ -10,11 +10,11 @@ evidence   any other operation on the way from an input to a result, or to what 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from assignment.protocol.messages import About
 from assignment.pytorch_private import Argument, Keywords, OpOverload, tree_leaves
 from assignment.simulator.faults import at, place
 
@@ -40,6 +40,9 @@ from .labels import (
     worst,
 )
 from .operations import outputs_of
+
+if TYPE_CHECKING:
+    from tests.operators import About
 
 # results of rowsum(A ∘ B), of the size that a call needs: some requests make several
 MAX_DELTAS = 8
@@ -80,7 +83,7 @@ class Work:
         self.is_unwritten = np.arange(256) == FRESH  # by label: whether values depend on unwritten memory
 
     def begin(
-        self, about: About, has_gradients: bool, inputs: Sequence[torch.Tensor], tells_inputs: bool = False
+        self, about: "About", has_gradients: bool, inputs: Sequence[torch.Tensor], tells_inputs: bool = False
     ) -> None:
         """Begin a call on these tensors; what earlier calls left is stale.
 

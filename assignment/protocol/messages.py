@@ -9,23 +9,14 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tests.operators import About  # not there in a worker, which needs no types
+
 # Whatever JSON says.
 Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
 Header: TypeAlias = dict[str, Value]
 Option: TypeAlias = bool | int | float | str | None  # of a submission's function
 Options: TypeAlias = dict[str, Option]
 Place: TypeAlias = tuple[int, str, list[int]]  # of a tensor in shared memory: byte, dtype and shape
-
-
-class About(TypedDict):
-    """What processes that run a function are told beside its name."""
-
-    file: str
-    results: list[str]
-    in_triton: bool
-    is_backward: bool
-    sums_rows: bool
-    rows_at: dict[str, int | None]
 
 
 class ConstantsSeen(TypedDict):
@@ -52,7 +43,7 @@ class Request(Details, total=False):
     id: str
     kind: str
     function: str
-    about: About
+    about: "About"
     options: Options
     isolated: bool  # of "load": leave the package's __init__ alone
     sources: dict[str, str]  # of the submission, by file

@@ -10,7 +10,7 @@ install nothing.
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict, get_type_hints
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .messages import Value
-from .wire import DTYPES, MAX_DIMENSIONS, MAX_NUMBER, ProtocolError, parse
+from .wire import DTYPES, MAX_DIMENSIONS, MAX_NUMBER, ProtocolError, is_natural, parse
 
 MAX_VALUES = 2_000_000  # numbers, texts and lists: a hundred bytes each, once they are read
 MAX_TEXT = 300  # characters of a name or a line
@@ -26,6 +26,7 @@ MAX_CONFIGURATIONS = 1_000  # of an autotuned kernel
 MAX_KEY = 64  # characters: those of a hash
 MAX_STORAGE = 1 << 40  # bytes
 MAX_DEPTH = 12  # of nested arguments
+VIEWS = ("t", "descriptor")  # what names a view in an argument
 MAX_STRING = 2_000  # characters in an argument
 MOST = {"views": 2_000_000, "storages": 2_000_000, "kernels": 1_000, "steps": 500_000}  # entries of a table
 OPERATION = re.compile(r"[A-Za-z_][\w]*::[A-Za-z_][\w]*\.\w*")
@@ -52,10 +53,6 @@ class Unreadable(Exception):
     """The bytes are no program: nothing that the recorder's own code would have written."""
 
 
-def is_natural(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX_NUMBER
-
-
 def is_text(value: Any, n_characters: int = MAX_TEXT) -> bool:
     return isinstance(value, str) and len(value) <= n_characters
 
@@ -74,7 +71,7 @@ def _is_value(program: "Program", value: Any, depth: int = 0) -> bool:
         return False
     if isinstance(value, dict):
         for name, inner in value.items():
-            if len(name) > MAX_TEXT or (name in ("t", "descriptor") and not _IS_VIEW(program, inner)):
+            if len(name) > MAX_TEXT or (name in VIEWS and not _IS_VIEW(program, inner)):
                 return False
         value = list(value.values())
     if isinstance(value, list):
@@ -351,3 +348,13 @@ def _step(program: Program, number: int, step: Any) -> Step:
 def _shown(value: Any) -> str:
     """Return the beginning of a value that a submission may have written, on one line."""
     return repr(value)[:40] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+
+
+def views_in(value: Value) -> Iterator[int]:
+    """Yield the numbers of all views in nested arguments."""
+    if isinstance(value, dict):
+        yield from (number for name in VIEWS if isinstance(number := value.get(name), int))
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from views_in(item)

@@ -300,7 +300,7 @@ def _bytes_sent(storage: dict[str, Any]) -> int:
     """
     nbytes, runs = storage["nbytes"], storage["runs"]
     edges = [0, *(edge for start, stop in runs for edge in (start, stop)), nbytes]
-    if not all(_is_natural(edge) for edge in edges) or len(runs) > MAX_RUNS:
+    if not all(is_natural(edge) for edge in edges) or len(runs) > MAX_RUNS:
         raise ProtocolError("a run of bytes that is none")
     if any(a > b for a, b in itertools.pairwise(edges)):
         raise ProtocolError("runs of bytes that overlap, or lie outside of their storage")
@@ -337,7 +337,7 @@ def _storage(description: dict[str, Any], part: Tensor, guard: int) -> torch.Unt
 
 def _view(spec: dict[str, Any], storages: list[torch.UntypedStorage], guard: int) -> Tensor:
     index, shape, strides, offset = spec["storage"], spec["shape"], spec["strides"], spec["offset"]
-    if not all(_is_natural(n) for n in (index, offset, *shape, *strides)) or len(shape) > MAX_DIMENSIONS:
+    if not all(is_natural(n) for n in (index, offset, *shape, *strides)) or len(shape) > MAX_DIMENSIONS:
         raise ProtocolError("a shape, stride or offset that is not a natural number")
     dtype, storage = DTYPES[spec["dtype"]], storages[index]
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
@@ -350,5 +350,5 @@ def _view(spec: dict[str, Any], storages: list[torch.UntypedStorage], guard: int
     return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)
 
 
-def _is_natural(n: Any) -> bool:
+def is_natural(n: Any) -> bool:
     return type(n) is int and 0 <= n <= MAX_NUMBER

@@ -17,6 +17,7 @@ from triton import Config
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments, Launch, WarmUp, drawn, given
+from assignment.simulator.autotune import key_of
 from assignment.simulator.gpu import Properties
 from assignment.simulator.kernel_values import Grid, LaunchArgument
 from assignment.simulator.triton_private import (
@@ -247,7 +248,7 @@ class Launcher:
         kwargs: dict[str, LaunchArgument],
     ) -> None:
         """Run once as the tuner's benchmark does, under the hooks that make trial runs harmless."""
-        key = _key(tuner, kwargs)
+        key = key_of(tuner, kwargs)
         if key in tuner.cache:  # theirs
             return
         values = {**tuner.nargs, **kwargs, **config.all_kwargs()}
@@ -258,13 +259,6 @@ class Launcher:
         tuner.post_hook(values, exception=None)  # theirs
         tuner.cache[key] = config
         tuner.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()}, reset_only=True)  # theirs
-
-
-def _key(tuner: Autotuner, kwargs: dict[str, LaunchArgument]) -> tuple:
-    """Return what Triton tunes by: the values of the named arguments, and all dtypes."""
-    values = {k: v for k, v in {**tuner.nargs, **kwargs}.items() if k in tuner.arg_names}
-    named = [values[name] for name in tuner.keys if name in values]
-    return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
 
 
 def _given(names: Sequence[str], n_given: int) -> str:

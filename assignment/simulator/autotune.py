@@ -32,7 +32,7 @@ def run(self: Autotuner, *args: LaunchArgument, **kwargs: LaunchArgument) -> Non
 
 def _choose(self: Autotuner, args: tuple[LaunchArgument, ...], kwargs: dict[str, LaunchArgument]) -> triton.Config:
     """Return the configuration for this key, after a trial run if the key is new."""
-    key = _key(self, kwargs)
+    key = key_of(self, kwargs)
     if key not in self.cache:
         config = self.prune_configs(kwargs)[0]
         _trial(self, config, args, kwargs)
@@ -41,10 +41,10 @@ def _choose(self: Autotuner, args: tuple[LaunchArgument, ...], kwargs: dict[str,
     return self.cache[key]
 
 
-def _key(self: Autotuner, kwargs: dict[str, LaunchArgument]) -> tuple:
+def key_of(tuner: Autotuner, kwargs: dict[str, LaunchArgument]) -> tuple:
     """Return what Triton tunes by: the values of the named arguments, and all dtypes."""
-    values = {k: v for k, v in {**self.nargs, **kwargs}.items() if k in self.arg_names}
-    named = [values[name] for name in self.keys if name in values]
+    values = {k: v for k, v in {**tuner.nargs, **kwargs}.items() if k in tuner.arg_names}
+    named = [values[name] for name in tuner.keys if name in values]
     return (*named, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")))
 
 

@@ -8,7 +8,7 @@ import functools
 import operator
 from collections.abc import Iterator
 from types import GeneratorType
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ import triton.language as tl
 from . import calls, constants
 from .elementwise import Handle
 from .faults import is_ours
-from .kernel_values import KernelFunction, KernelValue, Operand
+from .kernel_values import KernelFunction, KernelValue, Operand, static
 from .numerics import numpy_type
 from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
 from .semantic import semantic
@@ -42,7 +42,6 @@ from .variables import (  # noqa: F401 (rewritten kernels call them)
 )
 
 tensor = tl.tensor
-Value = TypeVar("Value")
 
 
 def bind(value: KernelValue) -> KernelValue:
@@ -94,11 +93,6 @@ class _Constant(tl.constexpr):
 
     def __getattr__(self, name: str) -> KernelValue:
         return getattr(self.value, name)
-
-
-def static(value: Value | tl.constexpr) -> Value:
-    """Return the value of a constexpr; anything else unchanged."""
-    return value.value if isinstance(value, tl.constexpr) else value
 
 
 def value_of(value: tl.constexpr | tl.dtype | bool | int | float | str) -> KernelValue:

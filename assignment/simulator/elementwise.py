@@ -7,6 +7,7 @@ import torch
 import triton.language as tl
 
 from . import numerics
+from .libdevice import with_torch
 from .numerics import convert, flush_subnormals, numpy_type
 from .triton_private import AnyVersionBuilder, ir
 
@@ -80,10 +81,6 @@ def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable
         return Handle(function(arg.data), arg.dtype)
 
     return create
-
-
-def _with_torch(function: Callable) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda x: function(torch.from_numpy(np.ascontiguousarray(x))).numpy()
 
 
 def _divide_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -184,7 +181,7 @@ class Elementwise(AnyVersionBuilder):
     create_cos = _of_floats("cos", np.cos)
     create_floor = _of_floats("floor", lambda x: np.floor(flush_subnormals(x)))
     create_ceil = _of_floats("ceil", lambda x: np.ceil(flush_subnormals(x)))
-    create_erf = _of_floats("erf", _with_torch(torch.erf))
+    create_erf = _of_floats("erf", with_torch(torch.erf))
 
     @_not_of_8_bits
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:

@@ -1,7 +1,7 @@
 """What the variables of a kernel hold, what it calls, and what a launch passes, as types."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 import triton.language as tl
@@ -16,3 +16,9 @@ Operand: TypeAlias = Callable[[], KernelValue]  # an expression that is evaluate
 LaunchArgument: TypeAlias = torch.Tensor | TensorDescriptor | TensorWrapper | KernelFunction | KernelValue
 Sizes: TypeAlias = Sequence[int]  # of a grid
 Grid: TypeAlias = Sizes | Callable[[dict[str, LaunchArgument]], Sizes]
+Plain = TypeVar("Plain")
+
+
+def static(value: Plain | tl.constexpr) -> Plain:
+    """Return the value of a constexpr; anything else unchanged."""
+    return value.value if isinstance(value, tl.constexpr) else value

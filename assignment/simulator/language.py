@@ -18,6 +18,9 @@ from .kernel_values import KernelFunction, KernelValue
 from .semantic import builder, semantic
 from .triton_private import BUILTINS_IN, HAS_BLOCK_POINTERS, NO_BLOCK_POINTERS, interpreter
 
+UNSUPPORTED = "is not supported by the simulator, run with --device cuda"
+WITHOUT_BODY = "is not supported by Triton, which gives None: call"
+
 
 def install() -> None:
     """Patch `triton.language` and the globals of Triton's interpreter."""
@@ -141,12 +144,14 @@ def _bind_hardware() -> None:
             elif name.startswith("gdc_"):
                 setattr(module, name, lambda: None)
             else:
-                setattr(module, name, _unsupported(f"tl.extra.{module.__name__.rpartition('.')[2]}.{name}"))
+                setattr(module, name, _refusing(f"tl.extra.{module.__name__.rpartition('.')[2]}.{name} {UNSUPPORTED}"))
 
 
-def _unsupported(name: str) -> Callable:
+def _refusing(message: str) -> Callable:
+    """Return what stands in for a function that a kernel cannot call."""
+
     def refuse(*args: KernelValue, **kwargs: KernelValue) -> NoReturn:
-        raise NotImplementedError(f"{name} is not supported by the simulator, run with --device cuda")
+        raise NotImplementedError(message)
 
     return refuse
 
@@ -156,14 +161,7 @@ def _patch_block_pointers() -> None:
     for name in ("make_block_ptr", "advance"):
         for namespace in (tl, tl.core, tl.tensor):
             if hasattr(namespace, name):
-                setattr(namespace, name, _removed(name))
-
-
-def _removed(name: str) -> Callable:
-    def refuse(*args: KernelValue, **kwargs: KernelValue) -> NoReturn:
-        raise NotImplementedError(NO_BLOCK_POINTERS.format(name))
-
-    return refuse
+                setattr(namespace, name, _refusing(NO_BLOCK_POINTERS.format(name)))
 
 
 def _as_index(value: tl.tensor) -> int:
@@ -181,16 +179,8 @@ def _patch_tensor() -> None:
     for name, member in list(vars(cls).items()):
         is_own = inspect.isfunction(member) and member.__qualname__ == f"tensor.{name}"
         if is_own and not name.startswith("_") and not tl.core.is_builtin(member):
-            setattr(cls, name, _without_body(name))
-
-
-def _without_body(name: str) -> Callable:
-    """Stand in for a method that Triton declares without a body: it returns None."""
-
-    def refuse(*args: KernelValue, **kwargs: KernelValue) -> NoReturn:
-        raise NotImplementedError(f"x.{name}() is not supported by Triton, which gives None: call tl.{name}(x)")
-
-    return refuse
+            # Triton declares it without a body
+            setattr(cls, name, _refusing(f"x.{name}() {WITHOUT_BODY} tl.{name}(x)"))
 
 
 def _truth(self: tl.tensor) -> bool:

@@ -9,7 +9,7 @@ from triton.language.extra import libdevice
 from .numerics import fused
 
 
-def _with_torch(function: Callable) -> Callable[..., np.ndarray]:
+def with_torch(function: Callable) -> Callable[..., np.ndarray]:
     return lambda *args: function(*(torch.from_numpy(np.ascontiguousarray(x)) for x in args)).numpy()
 
 
@@ -32,8 +32,8 @@ _FUNCTIONS: dict[str, Callable] = {
     "copysign": np.copysign,
     "cos": np.cos,
     "cosh": np.cosh,
-    "erf": _with_torch(torch.erf),
-    "erfc": _with_torch(torch.erfc),
+    "erf": with_torch(torch.erf),
+    "erfc": with_torch(torch.erfc),
     "exp": np.exp,
     "exp10": lambda x: np.power(x.dtype.type(10), x),
     "exp2": np.exp2,

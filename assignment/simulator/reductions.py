@@ -11,7 +11,7 @@ import numpy as np
 import triton.language as tl
 
 from .elementwise import Handle
-from .kernel_values import KernelFunction, KernelValue
+from .kernel_values import KernelFunction, KernelValue, static
 
 Arrays = list[np.ndarray]
 Blocks: TypeAlias = tl.tensor | tuple[tl.tensor, ...]
@@ -51,7 +51,7 @@ def reduce(
 ) -> Blocks:
     """Evaluate `tl.reduce`: `combine_fn` over the elements along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
-    axis, keep_dims = _plain(axis), _plain(keep_dims)
+    axis, keep_dims = static(axis), static(keep_dims)
     if not all(block.type.is_block() for block in blocks):
         raise TypeError(f"a reduction such as tl.sum takes a block, got a scalar, {blocks[0].type}")
     arrays = [t.handle.data for t in blocks]
@@ -78,16 +78,16 @@ def associative_scan(
 ) -> Blocks:
     """Evaluate `tl.associative_scan`: the running `combine_fn` along `axis` of the blocks."""
     blocks = [input] if isinstance(input, tl.tensor) else list(input)
-    axis = _plain(axis)
+    axis = static(axis)
     arrays = [np.moveaxis(t.handle.data, axis, 0) for t in blocks]
-    if _plain(reverse):
+    if static(reverse):
         arrays = [x[::-1] for x in arrays]
     combine = _combine(combine_fn, [t.dtype for t in blocks])
     try:
         arrays = _scan(arrays, combine)
     except BlockTruthError:
         arrays = _scan(arrays, _element_by_element(combine))
-    if _plain(reverse):
+    if static(reverse):
         arrays = [x[::-1] for x in arrays]
     return _as_tensors([np.moveaxis(x, 0, axis) for x in arrays], blocks, input)
 
@@ -100,7 +100,7 @@ def map_elementwise(
     _generator: None = None,
 ) -> Blocks:
     """Evaluate `tl.map_elementwise`: a function of scalars on blocks, `pack` elements a call."""
-    pack, types = _plain(pack), [t.dtype for t in args]
+    pack, types = static(pack), [t.dtype for t in args]
     arrays = np.broadcast_arrays(*(t.handle.data for t in args))
     groups = zip(*(x.reshape(-1, pack) for x in arrays), strict=True)
     calls = []
@@ -191,7 +191,7 @@ def _element_by_element(combine: Combine) -> Combine:
 
 
 def _array(result: KernelValue) -> np.ndarray:
-    return result.handle.data if isinstance(result, tl.tensor) else np.asarray(_plain(result))
+    return result.handle.data if isinstance(result, tl.tensor) else np.asarray(static(result))
 
 
 def _tensor(data: np.ndarray, ty: tl.dtype) -> tl.tensor:
@@ -208,7 +208,3 @@ def _as_tensors(arrays: Arrays, blocks: Sequence[tl.tensor], input: Blocks) -> B
         ty = tl.block_type(block.dtype, list(data.shape)) if data.ndim else block.dtype
         tensors.append(tl.tensor(Handle(np.atleast_1d(data), block.dtype), ty))
     return tensors[0] if isinstance(input, tl.tensor) else tuple(tensors)
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, tl.constexpr) else value

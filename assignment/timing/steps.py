@@ -5,10 +5,9 @@ it is enough to know of each storage whether it holds a caller's data: operation
 use kernels' results only.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from assignment.protocol.program import Inputs, Launch, Operation, Program, Value
+from assignment.protocol.program import Inputs, Launch, Operation, Program, views_in
 from tests import operators
 
 _MAKING = """
@@ -67,13 +66,3 @@ def examined(program: Program, function: str) -> Found:
     if not program.launches():
         found.evidence.append("no kernel is launched")
     return found
-
-
-def views_in(value: Value) -> Iterator[int]:
-    """Yield the numbers of all views in nested arguments."""
-    if isinstance(value, dict):
-        yield from (number for name in ("t", "descriptor") if isinstance(number := value.get(name), int))
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from views_in(item)
