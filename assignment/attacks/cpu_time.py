@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.attacks.judging import ROOT
-from assignment.attacks.whole_runs import adopt_orphans
+from assignment.confined.confinement import die_with_parent
+from assignment.confined.supervisor import adopt_orphans
 
 Times = list[float]
 
@@ -93,6 +94,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     options = parse_arguments(arguments)
     adopt_orphans()
+    die_with_parent()
     given = [options.submission, "--seed", options.seed, *(["--only", *options.only] if options.only else [])]
     with tempfile.TemporaryDirectory() as folder:
         caches = (options.caches or Path(folder)).resolve()

@@ -10,12 +10,12 @@ import argparse
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from assignment.attacks.judging import ROOT
 from assignment.attacks.watching import watching
+from assignment.confined.supervisor import descendants
 
 LOOK_EVERY_S = 0.1
 GIB, MIB = 1 << 30, 1 << 20
@@ -32,19 +32,10 @@ class PeakWatch:
 
     def look(self) -> None:
         now: Counter[str] = Counter()
-        for pid in family(self._pid):
+        for pid in (self._pid, *descendants(self._pid)):
             now[kind(pid)] += proportional(pid)
         if now.total() > self.most:
             self.most, self.then = now.total(), now
-
-
-def family(pid: int) -> Iterator[int]:
-    """Yield a process and all that come from it."""
-    yield pid
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            for child in (thread / "children").read_text().split():
-                yield from family(int(child))
 
 
 def proportional(pid: int) -> int:

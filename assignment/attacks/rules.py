@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAYER, SIMULATOR, JUDGE, RECORDER = (f"assignment/{name}" for name in ("player", "simulator", "judge", "recorder"))
+PLAYER, SIMULATOR, JUDGE = (f"assignment/{name}" for name in ("player", "simulator", "judge"))
 
 
 @dataclass(frozen=True)

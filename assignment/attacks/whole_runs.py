@@ -1,6 +1,5 @@
 """Grade hostile submissions by grade.py itself, a process for each, and look at what a run leaves behind."""
 
-import ctypes
 import functools
 import json
 import multiprocessing
@@ -23,7 +22,8 @@ from assignment import failure
 from assignment.attacks.cheats import Cheat
 from assignment.attacks.judging import ROOT, GradingJob, Result, Verdict, digest, key
 from assignment.commands.report import total
-from assignment.confined.supervisor import reap
+from assignment.confined.confinement import die_with_parent
+from assignment.confined.supervisor import adopt_orphans, descendants, reap
 from assignment.judge import checks, score
 from assignment.judge.entries import Report
 
@@ -45,18 +45,12 @@ _jobs: list[GradingJob]  # of a grading process; forked with it, for not all of 
 def become_grader(jobs: list[GradingJob]) -> None:
     global _jobs
     _jobs = jobs
-    adopt_orphans()
+    adopt_orphans()  # a daemon cannot leave
+    die_with_parent()
 
 
 def grade_number(number: int, device: str, judged_by: str) -> Result:
     return grade(_jobs[number], device, judged_by)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of whatever loses its own: a daemon cannot leave."""
-    set_parent_death_signal, set_child_subreaper = 1, 36
-    ctypes.CDLL(None).prctl(set_child_subreaper, 1)
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def grade(job: GradingJob, device: str, judged_by: str) -> Result:
@@ -195,17 +189,6 @@ def command_of(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
     return ""
-
-
-def descendants() -> list[int]:
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(found - {os.getpid()})
 
 
 def read_report(root: Path, job: GradingJob) -> tuple[Report | None, list[str]]:

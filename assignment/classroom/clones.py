@@ -11,11 +11,6 @@ from assignment.submission import MAX_BYTES, Submission, UnusableSubmission, che
 GIT_S = 60.0  # for one command
 
 
-def is_clone(folder: Path) -> bool:
-    """Return whether a folder is a git repository."""
-    return (folder / ".git").exists()
-
-
 def _git(repository: Path, *command: str) -> bytes:
     """Return what a command of git prints; raises UnusableSubmission."""
     git = shutil.which("git")

@@ -163,7 +163,7 @@ def _of_folders(paths: list[Path], tag: str, before: datetime.datetime | None) -
         key = path.name if path.is_dir() else path.name.removesuffix(path.suffix)
         if path.is_symlink():
             yield Handed("", path, problem=f"{path}: a symbolic link; expected a folder or a zip", key=path.name)
-        elif path.is_dir() and (tag or before) and clones.is_clone(path):
+        elif path.is_dir() and (tag or before) and (path / ".git").exists():
             yield _clone(path, tag, before)
         elif path.is_dir() or suffix == ".zip":
             yield Handed("", path, key=key)

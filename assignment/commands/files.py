@@ -31,7 +31,7 @@ def write(options: argparse.Namespace, data: Report, sources: Mapping[str, str] 
     forms = (
         (options.json, as_json),
         (options.junit, junit),
-        (options.markdown, as_markdown),
+        (options.markdown, lambda report: markdown.page(report).encode()),
         (options.html, as_page),
     )
     for path, form in forms:
@@ -59,10 +59,6 @@ def replace(path: Path, content: bytes) -> None:
 
 def as_json(report: Report) -> bytes:
     return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False).encode() + b"\n"
-
-
-def as_markdown(report: Report) -> bytes:
-    return markdown.page(report).encode()
 
 
 def junit(report: Report) -> bytes:

@@ -34,12 +34,13 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
     entries = score.entries_of(report)
     checked = [check for check in entries if check["cases"]]
     seen: set[Excerpt] = set()
+    is_on_gpu = report["device"] != "cpu-simulated"
     return _pages.page(
         "grade.html",
         title=screen.total(report),
         refresh=REFRESH_S if is_watched else 0,
         report=report,
-        problems=[(problem, screen.remark(problem, _is_on_gpu(report))) for problem in _problems(report)],
+        problems=[(problem, screen.remark(problem, is_on_gpu)) for problem in _problems(report)],
         passed=sum(check["status"] in score.KEEPS_POINTS for check in checked),
         graded=len(checked),
         lost=[_lost(group, sources, seen) for group in causes.grouped(entries)],
@@ -51,10 +52,6 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
         chart=chart(scores, report["gradable"]) if len(scores) > 1 else None,
         scores=scores,
     )
-
-
-def _is_on_gpu(report: Report) -> bool:
-    return report["device"] != "cpu-simulated"
 
 
 def _problems(report: Report) -> list[ProblemEntry]:

@@ -6,7 +6,6 @@ early when something is saved meanwhile. Files are polled: there are file system
 
 import argparse
 import contextlib
-import ctypes
 import importlib
 import multiprocessing
 import os
@@ -25,6 +24,7 @@ from rich.text import Text
 from assignment import failure, text
 from assignment.commands import interruption, run
 from assignment.confined import supervisor
+from assignment.confined.confinement import die_with_parent
 from assignment.judge import streams, where
 from assignment.judge.checks import Check
 from assignment.judge.pool import Pool
@@ -126,8 +126,7 @@ class SaveWatch:
 
     def _run_once(self, changed: set[str]) -> None:
         """Grade once, in a process of its own."""
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+        die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that watches
         supervisor.adopt_orphans()
         try:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import resource
+import signal
 import struct
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,11 @@ def confine(setup: dict[str, Any]) -> None:
         own = [folder for folder in (setup["scratch"], setup["compiled"]) if folder]
         landlock.restrict(readable, [*own, *DEVICES, *devices], has_sockets=is_on_gpu)
     seccomp.install(has_processes=setup["device"] in ("compile", *ON_GPU), has_sockets=is_on_gpu)
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the one that has started it ends."""
+    prctl(1, signal.SIGKILL)
 
 
 def prctl(option: int, value: int) -> None:

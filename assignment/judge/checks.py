@@ -17,10 +17,7 @@ from tests.operators import Problem
 MAX_NEAR = 3
 TESTS = Path(operators.__file__).parent
 
-SPEED, SPEED_SECTION = (
-    "speed",
-    "handout/grading.md#speed",
-)  # the problem that needs a GPU, and the handout's section on it
+SPEED = "speed"  # the problem that needs a GPU
 
 
 @dataclass(frozen=True)

@@ -393,11 +393,7 @@ def _multiplied(operation: OperationCall, *_: Argument) -> int | None:
     is_small = operation.result.numel() <= operation.max_delta and bias <= {CONSTANT}
     if not is_small or not operation.is_of_floats():
         return None
-    if operation.of(factors) == {PRODUCT, CONSTANT} and _has_constant(operation, factors):
+    if operation.of(factors) == {PRODUCT, CONSTANT} and any(operation.of(x) <= {CONSTANT} for x in factors):
         return DELTA  # (A ∘ B) @ ones
     is_row_by_row = operation.result.numel() * left.shape[-1] == left.numel() == right.numel()
     return DELTA if is_row_by_row and operation.of(factors) <= _FACTORS else None
-
-
-def _has_constant(operation: OperationCall, factors: list[torch.Tensor]) -> bool:
-    return any(operation.of(factor) <= {CONSTANT} for factor in factors)

@@ -85,7 +85,7 @@ class SourceFile:
     def _alone(self, node: ast.FunctionDef, name: str) -> "Definition":
         """Return the function as Triton and the simulator will parse it, from its own lines."""
         last = node.end_lineno or node.lineno
-        if _size(node) > MAX_NODES or _depth(node) > MAX_DEPTH:
+        if sum(1 for _ in ast.walk(node)) > MAX_NODES or _depth(node) > MAX_DEPTH:
             raise self.refused("the kernel is too large or too deeply nested: divide it", node.lineno, name)
         try:
             alone = _parsed_alone(self.lines[node.lineno - 1 : last], node.lineno)
@@ -161,10 +161,6 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.As
 
 def _first_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[int]:
     return {node.lineno, *(decorator.lineno for decorator in node.decorator_list[:1])}
-
-
-def _size(node: ast.AST) -> int:
-    return sum(1 for _ in ast.walk(node))
 
 
 def _depth(node: ast.AST) -> int:

@@ -225,7 +225,7 @@ class Launcher:
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
             if not configs:
                 raise ValueError(f"no configuration of {tuner.base_fn.__name__} is left after pruning")
-            alternatives = [self._configuration(each) for each in configs]
+            alternatives = [{name: self.encode(name, x) for name, x in one.all_kwargs().items()} for one in configs]
             tuner.best_config = config = configs[self._chosen(alternatives, tuner.arg_names)]
             self._alternatives = alternatives
             if len(tuner.configs) > 1:
@@ -236,9 +236,6 @@ class Launcher:
             return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
         finally:
             tuner.nargs, self._alternatives = None, None
-
-    def _configuration(self, config: triton.Config) -> Arguments:
-        return {name: self.encode(name, value) for name, value in config.all_kwargs().items()}
 
     def _trial(
         self,

@@ -78,7 +78,8 @@ class Rewriter(ast.NodeTransformer):
         self._returned = definition.name if _returns_differ(nodes) else ""
         keep = [self._keep_arguments(args, definition.body[0])] if self._returned else []
         body = self._visit_all(definition.body)
-        definition.body = [*self._first_refusal(), *keep, *body]
+        refusal = [self._do(call, call) for call in self._refused[:1]]
+        definition.body = [*refusal, *keep, *body]
 
     def _keep_arguments(self, args: ast.arguments, at: ast.stmt) -> ast.stmt:
         names: list[ast.expr] = [ast.Name(arg.arg, ast.Load()) for arg in scopes.parameters(args)]
@@ -119,9 +120,6 @@ class Rewriter(ast.NodeTransformer):
             new = self.visit(statement)
             visited += new if isinstance(new, list) else [new]
         return visited
-
-    def _first_refusal(self) -> list[ast.stmt]:
-        return [self._do(call, call) for call in self._refused[:1]]
 
     def _lazy(self, expression: ast.expr) -> ast.expr:
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
