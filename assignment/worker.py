@@ -112,7 +112,7 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     from assignment.confined import confinement  # not before main() has set the path
 
     os.setsid()
-    confinement.prctl(1, signal.SIGKILL)  # die with the parent
+    confinement.die_with_parent()
     os.environ["TRITON_CACHE_DIR"] = f"{setup['compiled'] or setup['scratch']}/triton-{caches}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{setup['scratch']}/inductor-{caches}"
     sys.breakpointhook = refuse_to_stop
@@ -148,12 +148,13 @@ def serve(connection: socket.socket, answer: Answer) -> None:
 
     while True:
         try:
-            header, tensors = wire.receive(connection, largest_storage=LARGEST_STORAGE, guard=GUARD)
+            header, tensors = wire.next_request(connection, LARGEST_STORAGE, GUARD)
         except wire.ConnectionLost:
             return
+        is_large = any(t.untyped_storage().nbytes() - 2 * GUARD > wire.WHOLE_STORAGE_UP_TO for t in tensors)
         reply, results = _answered(answer, header, tensors)
         del tensors
-        if any(storage["nbytes"] > wire.WHOLE_STORAGE_UP_TO for storage in header["storages"]):
+        if is_large:
             # what an exception or a cycle still holds would leave no room for the next large view
             gc.collect()
         for stream in (sys.stdout, sys.stderr):

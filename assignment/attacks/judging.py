@@ -20,7 +20,7 @@ from assignment.commands.run import run_pytest
 from assignment.compiling import rules
 from assignment.finding import Explanation, explanation
 from assignment.judge import checks, score
-from assignment.judge.case import held_by
+from assignment.judge.case import Case, held_by
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
 
@@ -129,7 +129,7 @@ def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
             return
         pool = Pool(chunk[0].entry.submission, device, chunk[0].seed, jobs=1)
         loop = GradingLoop(pool, chunk, queue, results, judged_by)
-        status = run_pytest(checks.without_a_gpu(checks.declared()), [plugin.Starter(pool), loop])
+        status = run_pytest(checks.without_a_gpu(checks.declared()), loop, pool)
         if status != pytest.ExitCode.OK:
             results.put(f"pytest ended with {status!r}: {loop.problems}")
     except BaseException as error:
@@ -211,15 +211,21 @@ def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, Hints]:
 
 def judge_case(item: pytest.Item) -> Verdict:
     """Run one case."""
+    case = run_case(item)
+    failed = case.status not in score.KEEPS_POINTS
+    is_judged_by_value = case.margin is not None and not case.cheated
+    margin = case.margin or 0.0 if is_judged_by_value or not failed else math.inf
+    hints = None if case.hints is None else [*case.hints]
+    return Verdict(case.status, margin, case.name, case.message, [*case.notes], hints)
+
+
+def run_case(item: pytest.Item) -> Case:
+    """Run one case; raises RuntimeError where the grader fails at it."""
     item.user_properties.clear()  # those of the submission before
     for report in runtestprotocol(item, log=False, nextitem=None):
         case = held_by(report)
         if case is not None:
             if case.staff:
                 raise RuntimeError(f"{item.nodeid}: {case.staff[0]}")
-            failed = case.status not in score.KEEPS_POINTS
-            is_judged_by_value = case.margin is not None and not case.cheated
-            margin = case.margin or 0.0 if is_judged_by_value or not failed else math.inf
-            hints = None if case.hints is None else [*case.hints]
-            return Verdict(case.status, margin, case.name, case.message, [*case.notes], hints)
+            return case
     raise RuntimeError(f"{item.nodeid}: no status")

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assignment.finding import FAULTS, NEVER_STORED, RAISED
+from assignment.judge.case import Case
+from assignment.judge.score import GRADER_ERROR
 from assignment.protocol.messages import Request
 
 ENGINES = ("simulator", "guarded", "interpreter", "cuda")
 RIGHT, WRONG, ERROR, FAULT = "right", "wrong", "error", "fault"
-KINDS, NEVER_STORED = ("out of bounds", "race", "unwritten memory", "input written to"), "never stored"
 GUARD = 64 << 10  # bytes of NaN around each input
 # Small ones, no size a multiple of a tile where the check has such: under a sanitizer PyTorch alone takes its time.
 CASES = (
@@ -31,17 +33,19 @@ class BugOutcome:
     result: str
     case: str = ""
     message: str = ""
+    kind: str = ""  # of a memory fault
+    at: str = ""  # its place: "rmsnorm.py:12"
 
 
 def run(files: dict[str, bytes], check: str, engine: str) -> BugOutcome:
     """Return what the check says of these files. To be called once in a process, before Triton is imported."""
     prepare(engine)
-    from assignment import plugin
-    from assignment.attacks.judging import judge_case
+    from assignment.attacks.judging import run_case
+    from assignment.commands.collector import GraderProblems
     from assignment.commands.run import run_pytest
     from assignment.judge import checks
 
-    class Loop:
+    class Loop(GraderProblems):
         """Runs the chosen cases up to the first that is not right."""
 
         outcome = BugOutcome(ERROR, "", "no case was run")
@@ -49,9 +53,9 @@ def run(files: dict[str, bytes], check: str, engine: str) -> BugOutcome:
         def pytest_runtestloop(self, session: Any) -> bool:
             for item in session.items:
                 if item.name.partition("[")[2].removesuffix("]") in CASES:
-                    verdict = judge_case(item)
-                    self.outcome = BugOutcome(result_of(verdict.message, engine), verdict.case, verdict.message)
-                    if verdict.message:
+                    case = run_case(item)
+                    self.outcome = outcome_of(case, engine)
+                    if case.message:
                         break
             return True
 
@@ -59,8 +63,8 @@ def run(files: dict[str, bytes], check: str, engine: str) -> BugOutcome:
     with tempfile.TemporaryDirectory() as folder:
         stage(files, Path(folder))
         declared = [declared for declared in checks.declared() if declared.name == check]
-        run_pytest(declared, [plugin.Starter(pool(Path(folder), engine)), loop])
-    return loop.outcome
+        run_pytest(declared, loop, pool(Path(folder), engine))
+    return BugOutcome(ERROR, "", loop.problems[0]) if loop.problems else loop.outcome
 
 
 def prepare(engine: str) -> None:
@@ -77,19 +81,16 @@ def prepare(engine: str) -> None:
         fill_fresh_memory()
 
 
-def result_of(message: str, engine: str) -> str:
-    """Return what a check's message, empty where all is well, speaks of; only the simulator tells of faults."""
-    if not message:
-        return RIGHT
-    if engine == "simulator" and fault_in(message):
-        return FAULT
-    return ERROR if "it raised" in message or "report it to the staff" in message else WRONG
-
-
-def fault_in(message: str) -> str:
-    """Return the kind of memory fault that a message tells of, or ""."""
-    found = [kind for kind in KINDS if f"\n{kind}: " in message]
-    return found[0] if found else NEVER_STORED if f"note: {NEVER_STORED}" in message else ""
+def outcome_of(case: Case, engine: str) -> BugOutcome:
+    """Return the outcome of a case, which has no message where all is well; only the simulator tells of faults."""
+    wrong = case.finding
+    if not case.message or wrong is None:
+        return BugOutcome(RIGHT, case.name, case.message)
+    if engine == "simulator" and wrong.kind in (*FAULTS, NEVER_STORED):
+        places = (place.partition("cs336_kernels/")[2].partition(" ")[0] for place in wrong.places)
+        return BugOutcome(FAULT, case.name, case.message, wrong.kind, next(places, ""))
+    result = ERROR if wrong.kind in (RAISED, GRADER_ERROR) else WRONG
+    return BugOutcome(result, case.name, case.message)
 
 
 def stage(files: dict[str, bytes], folder: Path) -> None:

@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> int:
         memory.install(memory.RunMemory())
         selected = run.runnable(options, declared, pool)
         serve = Serve(options, selected, pool, out)
-        status = run.run_pytest(selected, [plugin.Starter(pool), serve])
+        status = run.run_pytest(selected, serve, pool)
     finally:
         pool.close()
         leave()

@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from assignment import failure, plugin, text
 from assignment.commands import files, greeting, progress, report
-from assignment.commands.collector import Judge
+from assignment.commands.collector import GraderProblems, Judge
 from assignment.compiling import rules
 from assignment.confined import supervisor
 from assignment.judge import checks, practice, score, streams
@@ -63,7 +63,7 @@ def judged(judge: Judge, selected: list[checks.Check], pool: Pool) -> bool:
     status: int = pytest.ExitCode.OK
     with failure.kept(judge.problems):
         try:
-            status = run_pytest(selected, [judge, plugin.Starter(pool)]) if selected else status
+            status = run_pytest(selected, judge, pool) if selected else status
         finally:
             pool.close()
             if pool.rung in rungs.UNSAFE:  # there a submission can kill those who would have ended what it started
@@ -204,7 +204,7 @@ def device_name(device: str) -> str:
     return f"cuda: {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "cuda"
 
 
-def run_pytest(selected: list[checks.Check], plugins: Sequence[object]) -> int:
+def run_pytest(selected: list[checks.Check], judge: GraderProblems, pool: Pool) -> int:
     """Run the checks by pytest with nobody's settings but ours."""
     tests = [f"{checks.TESTS}/{check.path}" for check in selected]
     settings = [
@@ -223,4 +223,4 @@ def run_pytest(selected: list[checks.Check], plugins: Sequence[object]) -> int:
     os.environ.pop("PYTEST_ADDOPTS", None)
     where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     with contextlib.chdir(ROOT):
-        return pytest.main([*where, *settings, *tests], plugins=[plugin, *plugins])
+        return pytest.main([*where, *settings, *tests], plugins=[plugin, judge, plugin.Starter(pool)])

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignment.finding import Explanation, Finding, explanation, finding
 from assignment.judge.entries import KernelFigures, Moved, SpeedFigures, Tiles
+from assignment.protocol.messages import Header
 
 if TYPE_CHECKING:
     import pytest
@@ -44,7 +45,7 @@ class Case:
         """Return whether the simulator has found one, and its line."""
         return self.finding is not None and self.finding.is_fault
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Header:
         return asdict(self)
 
 

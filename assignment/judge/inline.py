@@ -57,5 +57,8 @@ class InlineWorker:
     def forget_output(self) -> None:
         """Do nothing: what is printed is on this process's own output."""
 
+    def restart(self) -> None:
+        """Do nothing: an import is for good in this process."""
+
     def close(self) -> None:
         """Do nothing: there is no process to end."""

@@ -1,10 +1,11 @@
 """What the judging processes of one run share: the staged submission, a worker each, and which checks ended one."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from assignment.judge import checks, score
 from assignment.judge.pair import RecorderAndPlayer
@@ -14,6 +15,9 @@ from assignment.sandbox.worker_client import Stage, Worker
 from assignment.simulator.gpu import H100
 from assignment.submission import Submission
 from tests import operators
+
+if TYPE_CHECKING:
+    from assignment.judge.inline import InlineWorker
 
 MAX_JOBS, MAX_JOBS_WITH_GPU = 8, 16
 GPU_MEMORY_OF_A_JOB = 4 << 30  # bytes, of which CUDA takes half a GiB, and what is cached some more
@@ -48,11 +52,11 @@ class Pool:
         self._closed, self._owner = False, os.getpid()
         self.mine = 0  # the index of this process's worker
         self._gpu = properties_of_gpu() if device == "cuda" and not inline else None
-        self._pair: Any = None  # beside this very process: one that simulates
-        self._compiler: Any = None  # this process's worker that compiles
+        self._pair: RecorderAndPlayer | None = None  # beside this very process: one that simulates
+        self._compiler: Worker | None = None  # this process's worker that compiles
         self.stage = Stage(submission, device)
         self.stage.turn = self._turn
-        self.workers: list[Any] = []  # RecorderAndPlayer or InlineWorker
+        self.workers: list[RecorderAndPlayer | InlineWorker] = []
         try:
             self._employ(inline)
         except BaseException:
@@ -81,8 +85,8 @@ class Pool:
 
     def pair(self) -> RecorderAndPlayer:
         """Return this process's recorder and player, started at their first use."""
-        if isinstance(self.workers[self.mine], RecorderAndPlayer):
-            return self.workers[self.mine]
+        if isinstance(worker := self.workers[self.mine], RecorderAndPlayer):
+            return worker
         if self._pair is None:
             self._pair = self._new_pair()
         return self._pair
@@ -98,7 +102,7 @@ class Pool:
         workers = (worker for worker in (*self.workers, self._pair) if worker is not None)
         return next((worker.import_error for worker in workers if worker.import_error), "")
 
-    def _none_ended(self) -> Any:
+    def _none_ended(self) -> ctypes.Array[ctypes.c_int]:
         """Return a number for each check, which the judges share: of what one of its cases has ended a worker with."""
         return multiprocessing.get_context("fork").RawArray("i", len(self._numbers))
 
@@ -159,7 +163,7 @@ class Pool:
                     closing.callback(worker.close)
 
 
-def _number() -> Any:
+def _number() -> ctypes.c_int:
     """Return a number that forked processes share, without a lock, which a killed one could keep."""
     return multiprocessing.get_context("fork").RawValue("i", NOBODY)
 

@@ -19,6 +19,23 @@ Options: TypeAlias = dict[str, Option]
 Place: TypeAlias = tuple[int, str, list[int]]  # of a tensor in shared memory: byte, dtype and shape
 
 
+class TensorEntry(TypedDict):
+    """A tensor of a frame."""
+
+    storage: int
+    dtype: str
+    shape: list[int]
+    strides: list[int]
+    offset: int
+
+
+class StorageEntry(TypedDict):
+    """A storage of a frame, of whose bytes some runs are sent."""
+
+    nbytes: int
+    runs: list[tuple[int, int]]
+
+
 class ConstantsSeen(TypedDict):
     """The constants of a program's launches: what was seen, by place, and which of it is each launch's."""
 

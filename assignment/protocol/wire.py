@@ -21,13 +21,13 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from assignment.protocol.messages import Header, Reply, Request
+from assignment.protocol.messages import Header, Reply, Request, StorageEntry, TensorEntry
 
 MAGIC = b"K336"
 PREFIX = struct.Struct("<4sIQ")
@@ -127,7 +127,7 @@ def receive(
     max_header: int = MAX_HEADER,
     max_payload: int = MAX_PAYLOAD,
     is_reply_to: str | None = None,
-) -> tuple[Any, list[Tensor]]:
+) -> tuple[Header, list[Tensor]]:
     """Read one frame, until `deadline` on time.monotonic(); see decode() for other arguments.
 
     Raises:
@@ -147,6 +147,12 @@ def receive(
         raise
     except Exception as error:  # of three parsers at once; its text is the sender's, its type is not
         raise ProtocolError(f"a malformed frame ({type(error).__name__})") from error
+
+
+def next_request(connection: socket.socket, largest_storage: int, guard: int) -> tuple[Request, list[Tensor]]:
+    """Read a request of the judge's, which a worker believes; raises as receive() does."""
+    header, tensors = receive(connection, largest_storage=largest_storage, guard=guard)
+    return cast(Request, header), tensors
 
 
 def _read(connection: socket.socket, size: int, deadline: float | None) -> bytearray:
@@ -212,23 +218,24 @@ def _refuse(_: str) -> NoReturn:
     raise ProtocolError("a number that is none")
 
 
-def encode(tensors: list[Tensor]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bytes]:
+def encode(tensors: list[Tensor]) -> tuple[list[TensorEntry], list[StorageEntry], bytes]:
     """Describe tensors and their storages, and pack the storages' bytes."""
     groups: dict[int, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(_storage_key(tensor), []).append(tensor)
     order = list(groups)
-    specs = [
+    specs: list[TensorEntry] = [
         {
             "storage": order.index(_storage_key(t)),
             "dtype": str(t.dtype).removeprefix("torch."),
             "shape": list(t.shape),
             "strides": list(t.stride()),
-            "offset": t.storage_offset(),
+            "offset": int(t.storage_offset()),
         }
         for t in tensors
     ]
-    storages, parts = [], {}
+    storages: list[StorageEntry] = []
+    parts = {}
     for index, group in enumerate(groups.values()):
         storage = group[0].untyped_storage()
         runs = _runs(group, storage.nbytes())
@@ -270,8 +277,8 @@ def _touched(view: Tensor) -> list[tuple[int, int]]:
 
 
 def decode(
-    specs: list[dict[str, Any]],
-    storages: list[dict[str, Any]],
+    specs: list[TensorEntry],
+    storages: list[StorageEntry],
     payload: bytearray,
     largest_storage: int = MAX_PAYLOAD,
     guard: int = 0,
@@ -293,7 +300,7 @@ def decode(
     return [_view(spec, built, guard) for spec in specs]
 
 
-def _bytes_sent(storage: dict[str, Any]) -> int:
+def _bytes_sent(storage: StorageEntry) -> int:
     """Return the length of a storage's runs, which must be in order and inside.
 
     It is all of the storage unless that is a large one.
@@ -322,7 +329,7 @@ def _parts(payload: bytearray, sizes: list[int]) -> list[Tensor]:
     return [parts[str(i)] for i in range(len(sizes))]
 
 
-def _storage(description: dict[str, Any], part: Tensor, guard: int) -> torch.UntypedStorage:
+def _storage(description: StorageEntry, part: Tensor, guard: int) -> torch.UntypedStorage:
     nbytes = description["nbytes"]
     storage = torch.UntypedStorage(nbytes + 2 * guard)
     around = torch.tensor([], dtype=torch.uint8).set_(storage)
@@ -335,7 +342,7 @@ def _storage(description: dict[str, Any], part: Tensor, guard: int) -> torch.Unt
     return storage
 
 
-def _view(spec: dict[str, Any], storages: list[torch.UntypedStorage], guard: int) -> Tensor:
+def _view(spec: TensorEntry, storages: list[torch.UntypedStorage], guard: int) -> Tensor:
     index, shape, strides, offset = spec["storage"], spec["shape"], spec["strides"], spec["offset"]
     if not all(is_natural(n) for n in (index, offset, *shape, *strides)) or len(shape) > MAX_DIMENSIONS:
         raise ProtocolError("a shape, stride or offset that is not a natural number")

@@ -15,8 +15,9 @@ from assignment.attacks import bugs, memory, one_bug, page, results_page, yardst
 from assignment.attacks.corpus import BUG, GRADED, VARIANT, Entry, defined, entries
 from assignment.attacks.judging import GradingJob, Result, Verdict, judge_all, key
 from assignment.attacks.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer
-from assignment.finding import Explanation
+from assignment.finding import Explanation, Finding, places_in
 from assignment.judge import checks
+from assignment.judge.case import Case
 from assignment.judge.pool import FUNCTIONS
 from assignment.submission import Submission
 
@@ -294,12 +295,11 @@ def test_the_committed_page_counts_what_the_bank_has():
 
 
 def test_a_message_tells_of_a_fault_only_in_the_simulator():
-    message = f"rmsnorm_backward(…):\n{FAULT}"
-    assert one_bug.fault_in(message) == "race"
-    assert one_bug.result_of(message, "simulator") == "fault"
-    assert one_bug.result_of("f(…):\ny: 1 of 1 elements wrong\n  note: never stored: 1", "guarded") == "wrong"
-    assert one_bug.result_of("f(…):\nit raised ValueError", "cuda") == "error"
-    assert one_bug.result_of("", "cuda") == "right"
+    race = Case("", "FAIL", "…", finding=Finding("race", FAULT, places_in(FAULT)))
+    assert one_bug.outcome_of(race, "simulator") == one_bug.BugOutcome("fault", "", "…", "race", "rmsnorm.py:158")
+    assert one_bug.outcome_of(replace(race, finding=Finding("never stored")), "guarded").result == "wrong"
+    assert one_bug.outcome_of(replace(race, finding=Finding("raised")), "cuda").result == "error"
+    assert one_bug.outcome_of(Case("", "ok"), "cuda").result == "right"
 
 
 def test_the_committed_page_counts_the_bugs_that_misuse_memory():

@@ -93,8 +93,8 @@ def frame(header, payload=b"", magic=wire.MAGIC, size=None):
 def tensors_frame(**changes):
     specs, storages, payload = wire.encode([torch.arange(6.0).view(2, 3)])
     spec = {**specs[0], **{key: value for key, value in changes.items() if key != "nbytes"}}
-    storages[0] = {**storages[0], **{key: value for key, value in changes.items() if key == "nbytes"}}
-    return frame({"tensors": [spec], "storages": storages}, payload)
+    storage = {**storages[0], **{key: value for key, value in changes.items() if key == "nbytes"}}
+    return frame({"tensors": [spec], "storages": [storage]}, payload)
 
 
 @pytest.mark.parametrize(

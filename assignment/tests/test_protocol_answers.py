@@ -70,7 +70,7 @@ def test_ids_cannot_be_guessed():
             assert ask(connection) == "ConnectionLost"
         thread.join()
     assert len(set(seen)) == 3
-    assert all(len(number) == 32 for number in seen)
+    assert all(len(str(number)) == 32 for number in seen)
 
 
 @pytest.mark.parametrize("number", ["1", "0" * 32, 1, None, [], {"a": 1}, True])

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -65,8 +66,8 @@ def test_json_has_numbers_and_each_key_once(text, words):
 
 def test_tensors_and_dimensions_are_counted():
     specs, storages, payload = wire.encode([torch.ones(1)])
-    flat = {**specs[0], "shape": [1] * wire.MAX_DIMENSIONS, "strides": [1] * wire.MAX_DIMENSIONS}
-    deeper = {**specs[0], "shape": [1, *flat["shape"]], "strides": [1, *flat["strides"]]}
+    flat: Any = {**specs[0], "shape": [1] * wire.MAX_DIMENSIONS, "strides": [1] * wire.MAX_DIMENSIONS}
+    deeper: Any = {**specs[0], "shape": [1, *flat["shape"]], "strides": [1, *flat["strides"]]}
     assert len(wire.decode([flat] * wire.MAX_TENSORS, storages, bytearray(payload))) == wire.MAX_TENSORS
     with pytest.raises(wire.ProtocolError, match="long"):
         wire.decode([flat] * (wire.MAX_TENSORS + 1), storages, bytearray(payload))
@@ -109,8 +110,9 @@ def test_numbers_are_natural_and_of_a_size(changes):
 def test_small_storages_are_sent_whole():
     """Many storages out of a tiny frame would each take memory that nobody sent"""
     specs, _, payload = wire.encode([torch.ones(3)])
-    storage = {"nbytes": wire.WHOLE_STORAGE_UP_TO, "runs": []}
-    for storages in ([storage], [{"nbytes": 12, "runs": [[0, 8]]}]):
+    whole = [{"nbytes": wire.WHOLE_STORAGE_UP_TO, "runs": []}]
+    storages: Any
+    for storages in (whole, [{"nbytes": 12, "runs": [[0, 8]]}]):
         with pytest.raises(wire.ProtocolError, match="missing"):
             wire.decode(specs, storages, bytearray(payload))
 
@@ -133,6 +135,6 @@ def test_storages_are_limited_together():
 @pytest.mark.parametrize("strides", [0, 2**62])
 def test_numbers_that_overflow(shape, strides):
     specs, storages, payload = wire.encode([torch.ones(3)])
-    spec = {**specs[0], "shape": shape, "strides": [strides] * len(shape)}
+    spec: Any = {**specs[0], "shape": shape, "strides": [strides] * len(shape)}
     with pytest.raises(wire.ProtocolError):
         wire.decode([spec], storages, bytearray(payload))
