@@ -104,7 +104,7 @@ def pool(folder: Path, engine: str) -> Any:
     return types.SimpleNamespace(
         workers=[Here(folder, engine)],
         device="cpu",  # nobody else is to be asked
-        mine=0,
+        worker_index=0,
         seed=0,
         given_up=lambda check: None,
         import_error=lambda: "",

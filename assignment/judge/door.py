@@ -40,7 +40,7 @@ class Run:
             check: whose case it is.
         """
         self._pool, self._order, self._check = pool, order, check
-        self._worker = pool.workers[pool.mine]
+        self._worker = pool.workers[pool.worker_index]
         self._call = ""
         self.asked: Asked = {"tensors": ()}  # the last request, and the tensors that were sent with it
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched

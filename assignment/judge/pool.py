@@ -50,7 +50,7 @@ class Pool:
         self._long = _number()  # of the test that later ones wait for
         self._judged = (NOBODY, "")  # the test that this process judges, by number, and its check
         self._closed, self._owner = False, os.getpid()
-        self.mine = 0  # the index of this process's worker
+        self.worker_index = 0  # the index of this process's worker
         self._gpu = properties_of_gpu() if device == "cuda" and not inline else None
         self._pair: RecorderAndPlayer | None = None  # beside this very process: one that simulates
         self._compiler: Worker | None = None  # this process's worker that compiles
@@ -85,7 +85,7 @@ class Pool:
 
     def pair(self) -> RecorderAndPlayer:
         """Return this process's recorder and player, started at their first use."""
-        if isinstance(worker := self.workers[self.mine], RecorderAndPlayer):
+        if isinstance(worker := self.workers[self.worker_index], RecorderAndPlayer):
             return worker
         if self._pair is None:
             self._pair = self._new_pair()

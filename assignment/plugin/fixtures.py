@@ -102,7 +102,7 @@ def run(request: pytest.FixtureRequest) -> "door.Run":
     from assignment.judge.door import Run  # loads PyTorch
 
     pool = pool_of(request.config)
-    pool.workers[pool.mine].forget_output()
+    pool.workers[pool.worker_index].forget_output()
     order = streams.number(pool.seed, "order of programs", case_name(request.node))
     return Run(pool, order, check_name(request.node))
 

@@ -124,7 +124,7 @@ def run_what_is_left(session: pytest.Session, tasks: list[Task], jobs: int) -> l
         pending = {executor.submit(run_task, task): task for task in in_turn(session, tasks, jobs)}
         try:
             while pending:
-                for future in sorted(first_of(pending, executor), key=lambda future: future.exception() is not None):
+                for future in sorted(wait_for_any(pending, executor), key=lambda one: one.exception() is not None):
                     for i, reports in zip(pending[future], future.result(), strict=True):
                         hand_on(session, session.items[i], reports)
                     del pending[future]
@@ -144,8 +144,8 @@ def in_turn(session: pytest.Session, tasks: list[Task], jobs: int) -> list[Task]
     return sorted(tasks, key=lambda task: session.items[task[0]].get_closest_marker("lengthy") is None)
 
 
-def first_of(pending: Iterable[Future], executor: ProcessPoolExecutor) -> set[Future]:
-    """Return those that are done, once some are; raises BrokenProcessPool after STALL_S.
+def wait_for_any(pending: Iterable[Future], executor: ProcessPoolExecutor) -> set[Future]:
+    """Wait until a future is done; return all that are. Raises BrokenProcessPool after STALL_S.
 
     Judges that somebody has stopped are set going again.
     """
@@ -191,7 +191,7 @@ def become_judge(session: pytest.Session, numbers: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
     _session = session
     if POOL in session.config.stash:
-        pool_of(session.config).mine = numbers.get()
+        pool_of(session.config).worker_index = numbers.get()
     plugins = session.config.pluginmanager
     if plugins.has_plugin("terminalreporter"):  # the process that reports has its own
         plugins.unregister(name="terminalreporter")

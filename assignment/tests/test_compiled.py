@@ -73,7 +73,9 @@ def folder(tmp_path, monkeypatch):
 def run_with(reply, said=SAID, sha256="00"):
     compiler = Scripted(reply)
     pair = ScriptedPair(said, compiler)
-    pool = SimpleNamespace(device="cpu", workers=[pair], mine=0, jobs=1, submission=SimpleNamespace(sha256=sha256))
+    pool = SimpleNamespace(
+        device="cpu", workers=[pair], worker_index=0, jobs=1, submission=SimpleNamespace(sha256=sha256)
+    )
     pool.stage = SimpleNamespace(sources={})
     pool.pair = lambda: pair
     pool.given_up, pool.died = lambda check: None, lambda check, status: None

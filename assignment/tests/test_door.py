@@ -43,7 +43,7 @@ class Scripted:
 
 
 def run_on(worker):
-    pool = SimpleNamespace(device="cpu", workers=[worker], mine=0)
+    pool = SimpleNamespace(device="cpu", workers=[worker], worker_index=0)
     ended: dict[str, str] = {}
     pool.given_up, pool.died = ended.get, ended.__setitem__
     return Run(pool, check="a check")
