@@ -98,7 +98,7 @@ def _first(result: Result, name: str) -> str:
 
 
 def came(cheat: Cheat, result: Result, problem_of: dict[str, str]) -> str:
-    """ "2 of 2 checks lost, FAIL: …", what is said being that of the first check that was lost"""
+    """Return "2 of 2 checks lost, FAIL: …": what the first check that was lost says."""
     if result.status not in (0, BROKEN):
         return f"exit status {result.status}"
     own = [name for name in result.verdicts if problem_of[name] == cheat.problem]

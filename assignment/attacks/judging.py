@@ -186,7 +186,7 @@ def _with_hints(found: dict[str, tuple[Verdict, Hints]]) -> dict[str, Verdict]:
     return {
         name: replace(
             verdict,
-            hints=[*score.chosen(hints, first.get(function, ()), everywhere[function])],
+            hints=[*score.consistent_hints(hints, first.get(function, ()), everywhere[function])],
         )
         for name, (verdict, hints) in found.items()
         for function in [checks.place(name)[0]]

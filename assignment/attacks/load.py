@@ -71,7 +71,7 @@ def differences(alone: dict[str, str], at_once: dict[str, str]) -> list[str]:
     return [f"{name}: alone {pairs[name][0]}; at once {pairs[name][1]}" for name in wrong]
 
 
-def chosen(names: list[str], everything: Sequence[Entry]) -> list[Entry]:
+def graded_entries(names: list[str], everything: Sequence[Entry]) -> list[Entry]:
     """Return the entries of these names, or the reference and some of each kind."""
     if names:
         return [entry for entry in everything if entry.kind != CHEAT and selected(entry, names)]
@@ -115,7 +115,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 def main() -> int:
     options = parse_arguments(sys.argv[1:])
-    if not (some := chosen(options.names, entries())):
+    if not (some := graded_entries(options.names, entries())):
         print(
             f"nothing is called {' or '.join(options.names)}; see python -m assignment.attacks --list", file=sys.stderr
         )

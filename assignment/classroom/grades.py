@@ -53,7 +53,7 @@ def by_person(graded: Iterable[Graded], pick: str) -> list[tuple[Person, Graded]
     return sorted(found, key=lambda pair: (pair[1][0].student, pair[1][0].attempt))
 
 
-def chosen(graded: Iterable[Graded], pick: str) -> list[Graded]:
+def that_count(graded: Iterable[Graded], pick: str) -> list[Graded]:
     """Return the submissions that count for anybody, in the order of their names."""
     counted = {one[0].name: one for _, one in by_person(graded, pick)}
     return list(counted.values())

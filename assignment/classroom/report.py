@@ -51,7 +51,7 @@ def read(folder: Path) -> Class:
     reports, made = tables.reports(folder, form), decisions.read(folder)
     shown = tables.decided(reports, made)
     graded = [(one, shown[one.name]) for one in form.handed if one.name in shown]
-    return Class(folder, form, reports, made, shown, grades.chosen(graded, form.pick))
+    return Class(folder, form, reports, made, shown, grades.that_count(graded, form.pick))
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -82,7 +82,7 @@ def of_class(folder: Path, form: tables.Form) -> list[Evidence]:
     asked = results.known(folder).sandbox
     graded = [(one, shown[one.name]) for one in form.handed if one.name in shown]
     found = []
-    for handed, _ in grades.chosen(graded, form.pick):
+    for handed, _ in grades.that_count(graded, form.pick):
         name, report = handed.name, reports[handed.name]
         files = evidence.sources(folder, name, decisions.sha256_of(report))
         decided = decisions.about(made, name, report)

@@ -60,7 +60,7 @@ class Serve(GraderProblems):
         options = argparse.Namespace(**{**vars(self._options), "path": name})
         self._pool.replace(submission, self._pool.seed)
         plugin.forget_hints(items[0].config)
-        selected = practice.chosen(self._selected, submission, options.only, options.practice)
+        selected = practice.checks_to_grade(self._selected, submission, options.only, options.practice)
         log = io.StringIO()
         console = report.Screen(file=log, width=COLUMNS, highlight=False, soft_wrap=True)
         run.introduce(options, self._pool, console)

@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
         _check_bench(options)
         _check_sandbox(options)
         submission = read(options.path.absolute())
-        selected = practice.chosen(selected, submission, options.only, options.practice)
+        selected = practice.checks_to_grade(selected, submission, options.only, options.practice)
         mode, selected = modes.choose(options, selected)
         if options.pack:
             return write_pack(console, submission)

@@ -109,7 +109,7 @@ def reported(
     session = session_of(options, only, pool.submission, pool.seed, device_name(pool.device), pool.rung)
     results = judge.results()
     with failure.kept(judge.problems):
-        results = score.settled(score.without_cheated(results))
+        results = score.with_agreed_hints(score.without_cheated(results))
     seconds = time.monotonic() - start
     session = replace(session, jobs=pool.jobs, seconds=seconds, import_error=judge.import_error)
     return score.report(session, results, judge.problems), results

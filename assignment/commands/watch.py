@@ -66,7 +66,7 @@ def look(path: Path) -> Seen:
         return Seen(None, str(error))
 
 
-def settled(path: Path, before: Seen) -> Seen:
+def wait_until_stable(path: Path, before: Seen) -> Seen:
     """Return what is there now; where it differs from before, once nobody writes to it any more."""
     now = look(path)
     while now != before:
@@ -137,7 +137,7 @@ class SaveWatch:
     def _next_save(self, seen: Seen) -> Seen:
         """Return what is there after the next save; meanwhile the run may come to its end."""
         is_told = False
-        while (after := settled(self._options.path, seen)) == seen:
+        while (after := wait_until_stable(self._options.path, seen)) == seen:
             if not is_told and not (self._process and self._process.is_alive()):
                 self._console.print(Text("\nWatching: save a file to run again, Ctrl-C to stop.", "dim"))
                 is_told = True

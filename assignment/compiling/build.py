@@ -206,7 +206,7 @@ def _version() -> str:
 def _figures(launch: CompiledLaunch, compiled: CompiledKernel, is_brief: bool) -> dict[str, Value]:
     asm, metadata = compiled.asm, compiled.metadata
     registers, spills = machine_code.registers_and_spills(asm["cubin"])
-    by_place = products.chosen(asm["ttgir"])
+    by_place = products.instructions_by_place(asm["ttgir"])
     remarks = products.remarks(asm["ttir"], asm["ttgir"], launch.target, metadata.num_warps)
     return {
         "warps": metadata.num_warps,

@@ -105,7 +105,7 @@ def tuned(config: str, tuning: int, played: int = -1) -> Iterator[None]:
 
 
 def run(self: JITFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument) -> None:
-    """CompiledLaunch: `kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
+    """Record `kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
     if _notes is None:
         raise RuntimeError(f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?")
     kwargs["debug"] = kwargs.get("debug", self.debug) or knobs.runtime.debug

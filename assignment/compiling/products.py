@@ -79,8 +79,8 @@ def written(ttir: str) -> list[Product]:
     return list(dict.fromkeys(found))
 
 
-def chosen(ttgir: str) -> dict[Place, set[str]]:
-    """Return the instructions that multiply matrices, by location."""
+def instructions_by_place(ttgir: str) -> dict[Place, set[str]]:
+    """Return the instructions that multiply matrices, by location, as the compiler has chosen them."""
     places, versions = Places(ttgir), dict(VERSION.findall(ttgir))
     found: dict[Place, set[str]] = {}
     for line in ttgir.splitlines():
@@ -103,7 +103,7 @@ def _instruction(line: str, versions: Mapping[str, str]) -> str:
 
 def remarks(ttir: str, ttgir: str, target: Target, warps: int) -> Iterator[tuple[Place, str]]:
     """Yield the reason for each product without the target's best instruction."""
-    found = chosen(ttgir)
+    found = instructions_by_place(ttgir)
     for product in written(ttir):
         instructions = found.get(product.place, set())
         if instructions and instructions != {target.best}:

@@ -70,7 +70,7 @@ def causes(
         if call.function not in MODELS or too_large(call):
             continue
         result = Wrong(call, got, expected)
-        if len(calls) > 1 and result.agrees(call.chosen(right(call.function, call, call.tensors))):
+        if len(calls) > 1 and result.agrees(call.looked_at(right(call.function, call, call.tensors))):
             return [OF_ANOTHER_CALL]
         for is_known in (True, False) if known else (False,):
             for cause in possible(call.function, call):
@@ -106,7 +106,7 @@ def is_added_to(calls: Sequence[Call], got: Sequence[Tensor], expected: dict[str
     """Return whether what is wrong is the sum of both calls' results."""
     if any(call.function not in MODELS or too_large(call) for call in calls):
         return False
-    both = [call.chosen(right(call.function, call, call.tensors)) for call in calls]
+    both = [call.looked_at(right(call.function, call, call.tensors)) for call in calls]
     sums = [
         one + other if error_over_bound(ours, want.value, want) > 1 else want.value
         for ours, one, other, want in zip(got, *both, expected.values(), strict=True)
@@ -161,7 +161,7 @@ class Wrong:
         """Return the distance of a cause's nearest result; infinite if none explains this one."""
         if cause.is_by_batch and self.part is not self and self.part.explained_by(cause) == math.inf:
             return math.inf
-        results = (self.call.chosen(outputs) for outputs in cause.model(self.call))
+        results = (self.call.looked_at(outputs) for outputs in cause.model(self.call))
         near = ((self.distance(outputs), outputs) for outputs in results)
         alike = (error for error, outputs in near if self._agrees(error, outputs))
         return min(alike, default=math.inf)

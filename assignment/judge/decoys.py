@@ -25,7 +25,7 @@ MAX_ELEMENTS = 1 << 24  # of what the oracle holds, up to which a backward pass 
 
 
 def like(function: str, tensors: Sequence[Tensor], options: Options) -> list[Tensor]:
-    """Decoys for the inputs of a function."""
+    """Return decoys for the inputs of a function."""
     rng = torch.Generator().manual_seed(secrets.randbits(63))
     storages: dict[int, torch.UntypedStorage] = {}
     decoys = []
@@ -62,7 +62,7 @@ def hand_on(function: str, decoys: list[Tensor], options: Options) -> None:
 
 
 def _empty(nbytes: int) -> torch.UntypedStorage:
-    """Memory that is NaN where no decoy lies, as that of the graded inputs is; a large one stays untouched."""
+    """Return memory that is NaN where no decoy lies, as that of the graded inputs is; a large one stays untouched."""
     storage = torch.UntypedStorage(nbytes)
     if nbytes <= WHOLE_STORAGE_UP_TO:
         torch.tensor([], dtype=torch.uint8).set_(storage).fill_(0xFF)
@@ -110,7 +110,7 @@ def _floats(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
 
 
 def _integers(shape: torch.Size, rng: torch.Generator, like: Tensor) -> Tensor:
-    """Integers of any sizes up to that of the largest, to the next power of two; negative if some are.
+    """Return integers of any sizes up to that of the largest, to the next power of two; negative if some are.
 
     The last byte is left out: as a scale of microscaling formats it is NaN.
     """

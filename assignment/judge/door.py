@@ -127,8 +127,8 @@ class Run:
         if not isinstance(reply, Compiled):
             raise meant_by(reply)
         self.kernels += compiled.figures(reply)
-        add(self.notes, compiled.not_judged(reply))
-        add(self.doubts, compiled.unknown(reply, self._pool.stage.sources))
+        append_new(self.notes, compiled.not_judged(reply))
+        append_new(self.doubts, compiled.unknown(reply, self._pool.stage.sources))
         return compiled.problems(reply)
 
     def _judged(self, right: Callable[..., None], reply: Ok, results: list[Tensor]) -> None:
@@ -282,15 +282,15 @@ class Run:
         """Take in what the simulator said beside the results."""
         if reply.evidence:
             self._accuse(function, reply.evidence)
-        add(self.nans, reply.nans)
-        add(self.reads, reply.reads)
-        add(self.unstored, reply.unstored)
-        add(self.notes, [*reply.unstored, *reply.notes])
-        add(self.doubts, reply.doubts)
+        append_new(self.nans, reply.nans)
+        append_new(self.reads, reply.reads)
+        append_new(self.unstored, reply.unstored)
+        append_new(self.notes, [*reply.unstored, *reply.notes])
+        append_new(self.doubts, reply.doubts)
 
     def _accuse(self, function: str, evidence: Iterable[str]) -> None:
         """Remember what a call has shown; the check fails for it when its own assertions are through."""
-        add(self.evidence.setdefault(function, [NOT_THE_WORK[operators.about(function)["in_triton"]]]), evidence)
+        append_new(self.evidence.setdefault(function, [NOT_THE_WORK[operators.about(function)["in_triton"]]]), evidence)
 
 
 def moved_by(function: str, tensors: Sequence[Tensor], results: Sequence[Tensor], costs: Costs) -> list[Moved]:
@@ -306,6 +306,6 @@ def moved_by(function: str, tensors: Sequence[Tensor], results: Sequence[Tensor]
     ]
 
 
-def add(known: list[str], said: Iterable[str]) -> None:
-    """Add what is not known yet."""
+def append_new(known: list[str], said: Iterable[str]) -> None:
+    """Append the texts that `known` lacks."""
     known += [text for text in said if text not in known]

@@ -37,10 +37,10 @@ Judgement = Callable[[Ok, list["Tensor"]], None]
 
 
 class RecorderAndPlayer:
-    """They are born and die together: a player has the memory of what its recorder has done since its import."""
+    """Two processes; losing one restarts both: a player has the memory of what its recorder has done since import."""
 
     def __init__(self, stage: Stage, rung: str | None, gpu: dict[str, int | str] | None = None) -> None:
-        """gpu: the properties of a GPU to play on."""
+        """Start both, and a player on the GPU with these properties, if any."""
         self._stage = stage
         self._workers: list[Worker] = []
         self.compiler: Callable[[], Worker] | None = None  # for host code that asks what its kernels take

@@ -8,7 +8,7 @@ from assignment.submission import Submission
 from tests import operators
 
 
-def chosen(
+def checks_to_grade(
     selected: list[checks.Check], submission: Submission, named: Sequence[str], wanted: bool
 ) -> list[checks.Check]:
     """Return the checks to grade: those that are named; without names no practice, or, if wanted, what has begun."""

@@ -306,7 +306,7 @@ def likely(
     return best, *alike[: votes[best] == len(looked_into)]
 
 
-def chosen(
+def consistent_hints(
     hints: Iterable[Sequence[Explanation] | None],
     plain: Iterable[Sequence[Explanation] | None],
     everywhere: Mapping[Explanation, int],
@@ -317,7 +317,7 @@ def chosen(
     return tuple(hint for hint in found if not looked_into or any(hint in of_case for of_case in looked_into))
 
 
-def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
+def with_agreed_hints(results: Sequence[CheckResult]) -> list[CheckResult]:
     """Return the checks, each with one hint, or two that explain the same: those that explain the most of its function.
 
     Where a function's first check, the plainest, is wrong, what does not explain it explains nothing else.
@@ -329,12 +329,12 @@ def settled(results: Sequence[CheckResult]) -> list[CheckResult]:
         function: Counter(hint for other in group for case in other.cases for hint in case.hints or ())
         for function, group in by_function.items()
     }
-    return [_settled(r, by_function[r.check.function][0], everywhere[r.check.function]) for r in results]
+    return [_with_agreed_hints(r, by_function[r.check.function][0], everywhere[r.check.function]) for r in results]
 
 
-def _settled(result: CheckResult, first: CheckResult, everywhere: Mapping[Explanation, int]) -> CheckResult:
+def _with_agreed_hints(result: CheckResult, first: CheckResult, everywhere: Mapping[Explanation, int]) -> CheckResult:
     hints, plain = ([case.hints for case in of.cases] for of in (result, first))
-    told = chosen(hints, plain, everywhere)
+    told = consistent_hints(hints, plain, everywhere)
     kept = (
         case if case.hints is None else replace(case, hints=tuple(hint for hint in told if hint in case.hints))
         for case in result.cases

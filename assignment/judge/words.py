@@ -11,7 +11,7 @@ MAX_PRINTED_LINES = 8
 
 
 def of_call(function: str, tensors: Sequence[Tensor], options: Options) -> str:
-    """ "3 rows of 40, float32: rmsnorm_forward(float32 (3, 40) strides (0, 1), float32 (40,), eps=0.5)" """
+    """Return "3 rows of 40, float32: rmsnorm_forward(float32 (3, 40) strides (0, 1), float32 (40,), eps=0.5)"."""
     arguments = [*map(of_tensor, tensors), *(f"{name}={value}" for name, value in options.items())]
     call = f"{function}({', '.join(arguments)})"
     size = of_size(function, tensors, options)

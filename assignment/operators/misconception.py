@@ -26,7 +26,7 @@ class Call:
     outputs: tuple[int, ...] | None = None  # that were looked at; all
     way: str = ""  # in which it may have been done, of those in Models.ways
 
-    def chosen(self, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def looked_at(self, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
         return outputs if self.outputs is None else [outputs[i] for i in self.outputs]
 
     @property

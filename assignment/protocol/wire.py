@@ -215,7 +215,7 @@ def _finite(text: str) -> float:
 
 
 def _refuse(_: str) -> NoReturn:
-    raise ProtocolError("a number that is none")
+    raise ProtocolError("a number that JSON does not have, or too long a number")
 
 
 def encode(tensors: list[Tensor]) -> tuple[list[TensorEntry], list[StorageEntry], bytes]:
@@ -308,7 +308,7 @@ def _bytes_sent(storage: StorageEntry) -> int:
     nbytes, runs = storage["nbytes"], storage["runs"]
     edges = [0, *(edge for start, stop in runs for edge in (start, stop)), nbytes]
     if not all(is_natural(edge) for edge in edges) or len(runs) > MAX_RUNS:
-        raise ProtocolError("a run of bytes that is none")
+        raise ProtocolError("a run of bytes without a natural beginning and end, or too many runs")
     if any(a > b for a, b in itertools.pairwise(edges)):
         raise ProtocolError("runs of bytes that overlap, or lie outside of their storage")
     length = sum(stop - start for start, stop in runs)

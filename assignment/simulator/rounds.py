@@ -32,7 +32,7 @@ class Rounds:
     __slots__ = ("_idle", "_last", "count", "head", "names")
 
     def __init__(self, head: str, names: tuple[str, ...]) -> None:
-        """names: what the condition depends on; none where memory is among it."""
+        """Begin with the names that the condition depends on; none where memory is among it."""
         self.head, self.names, self.count = head, names, 0
         self._last: tuple[Hashable, ...] = ()
         self._idle = 0

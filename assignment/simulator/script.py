@@ -1,4 +1,4 @@
-"""ScriptRun a script in the simulator and report what its launches did wrong."""
+"""Runs a script in the simulator and reports what its launches did wrong."""
 
 import contextlib
 import runpy
@@ -34,7 +34,7 @@ def run(
     keeps_accesses: bool = False,
     recording: Recording | None = None,
 ) -> ScriptRun:
-    """ScriptRun the script as `python path arguments` would; exceptions that it raises are caught."""
+    """Run the script as `python path arguments` would; exceptions that it raises are caught."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
     cuda.patch()

@@ -104,7 +104,7 @@ def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
         ),
         pytest.param(
             "from assignment.commands import report\nfrom assignment.judge import score\n"
-            "score.settled = report.print_summary = fail",
+            "score.with_agreed_hints = report.print_summary = fail",
             {"ok"},
             id="neither hints nor a summary",
             marks=pytest.mark.slow,

@@ -48,7 +48,7 @@ def test_a_verdict_is_status_and_score():
 
 
 def test_without_names_ten_of_each_are_taken_from_all_over_the_corpus():
-    some = load.chosen([], ENTRIES)
+    some = load.graded_entries([], ENTRIES)
     assert len({entry.name for entry in some}) == 21
     assert some[0].name == load.REFERENCE
     assert [sum(entry.kind == kind for entry in some) for kind in (VARIANT, BUG)] == [11, 10]
@@ -57,9 +57,9 @@ def test_without_names_ten_of_each_are_taken_from_all_over_the_corpus():
 
 def test_cheats_are_not_among_those_of_a_name():
     """They may take all of a machine"""
-    some = load.chosen(["weighted_sum"], ENTRIES)
+    some = load.graded_entries(["weighted_sum"], ENTRIES)
     assert {entry.kind for entry in some} == {VARIANT, BUG}
-    assert load.chosen(["no such name"], ENTRIES) == []
+    assert load.graded_entries(["no such name"], ENTRIES) == []
 
 
 class Meeting:
@@ -88,7 +88,7 @@ def test_so_many_are_graded_at_once_and_compared_with_one_alone(capsys):
 
 @pytest.mark.slow
 def test_one_submission_at_once_with_itself():
-    pairwise = load.chosen(["variants/weighted_sum_pairwise"], ENTRIES)
+    pairwise = load.graded_entries(["variants/weighted_sum_pairwise"], ENTRIES)
     grading = load.Grading(7, ("test_weighted_sum.py::test_forward_values",))
     assert load.compare(pairwise, grading, at_once=2, times=2) == 0
     assert grading.verdicts(pairwise[0])["test_weighted_sum.py::test_forward_values"].startswith("ok, ")

@@ -34,7 +34,7 @@ SESSION = SimpleNamespace(
 def test_who_has_begun_is_told_how_it_is_graded(text, begun):
     """Whatever stands in the file: it is not parsed here"""
     submission = Submission({**read(ROOT).files, FILE: text})
-    chosen = practice.chosen(checks.declared(), submission, [], wanted=True)
+    chosen = practice.checks_to_grade(checks.declared(), submission, [], wanted=True)
     practised = {check.problem for check in chosen if checks.is_practice(check.problem)}
     assert practised == ({"vector_add"} if begun else set())
     assert practice.told(submission, wanted=True) == []
@@ -45,11 +45,11 @@ def test_who_has_begun_is_told_how_it_is_graded(text, begun):
 def test_a_grade_that_did_not_ask_spends_nothing_on_it():
     """Nor does one that names something else; who names it need not have begun"""
     declared, submission = checks.declared(), read(REFERENCE)
-    assert practice.chosen(declared, submission, [], wanted=False) == checks.without_practice(declared)
+    assert practice.checks_to_grade(declared, submission, [], wanted=False) == checks.without_practice(declared)
     assert practice.begun(submission) == [name for name in checks.problems() if checks.is_practice(name)]
     for name in ("rmsnorm", "vector_add"):
         named = checks.select(declared, [name])
-        assert practice.chosen(named, read(ROOT), [name], wanted=False) == named
+        assert practice.checks_to_grade(named, read(ROOT), [name], wanted=False) == named
 
 
 @pytest.mark.parametrize(("practised", "first"), [(False, "Welcome!"), (True, "Practice is graded by its name")])

@@ -186,9 +186,9 @@ def test_a_hint_does_not_contradict_the_first_check_of_its_function(first, secon
     results = [
         CheckResult(check, (Case("a", "FAIL", hints=hints),), 1) for check, hints in ((plain, first), (CHECK, second))
     ]
-    assert score.hint_of(score.settled(results)[1]) == told
+    assert score.hint_of(score.with_agreed_hints(results)[1]) == told
     elsewhere = dataclasses.replace(results[0], check=dataclasses.replace(plain, function="rmsnorm_backward"))
-    assert score.hint_of(score.settled([elsewhere, results[1]])[1]) == score.OR.join(map(str, second))
+    assert score.hint_of(score.with_agreed_hints([elsewhere, results[1]])[1]) == score.OR.join(map(str, second))
 
 
 def test_a_hint_that_explains_more_of_its_function_goes_before():
@@ -200,4 +200,4 @@ def test_a_hint_that_explains_more_of_its_function_goes_before():
         CheckResult(right, (Case("a", "ok"),), 1), CheckResult(CHECK, (both,), 1), CheckResult(other, (one,), 1)
     ]  # fmt: skip
     assert score.hint_of(results[1]) == "Or that. Or: It is this."
-    assert [score.hint_of(result) for result in score.settled(results)] == ["", "It is this.", "It is this."]
+    assert [score.hint_of(result) for result in score.with_agreed_hints(results)] == ["", "It is this.", "It is this."]

@@ -130,9 +130,9 @@ def save(path: Path, content: str) -> None:
 def test_a_save_is_seen_also_of_the_same_text(submission):
     file = submission / "cs336_kernels" / "rmsnorm.py"
     before = watch.look(submission)
-    assert watch.settled(submission, before) == before
+    assert watch.wait_until_stable(submission, before) == before
     save(file, file.read_text())
-    after = watch.settled(submission, before)
+    after = watch.wait_until_stable(submission, before)
     assert after.changes(before) == {"cs336_kernels/rmsnorm.py"}
     assert watch.look(submission / "cs336_kernels") == after
     (submission / "cs336_kernels" / "notes.txt").write_text("no kernel")
@@ -144,11 +144,11 @@ def test_a_save_is_seen_also_of_the_same_text(submission):
 def test_a_folder_that_is_gone_is_told_and_comes_back(submission):
     before = watch.look(submission)
     (submission / "cs336_kernels").rename(submission / "away")
-    gone = watch.settled(submission, before)
+    gone = watch.wait_until_stable(submission, before)
     assert gone.submission is None
     assert "holds no cs336_kernels" in gone.why
     (submission / "away").rename(submission / "cs336_kernels")
-    assert watch.settled(submission, gone) == before
+    assert watch.wait_until_stable(submission, gone) == before
 
 
 def test_what_is_still_being_written_is_waited_for(submission, monkeypatch):
@@ -156,7 +156,7 @@ def test_what_is_still_being_written_is_waited_for(submission, monkeypatch):
     before, half, more, whole = (watch.Seen(None, why) for why in ("before", "half", "more", "whole"))
     looks = iter([half, more, whole, whole])
     monkeypatch.setattr(watch, "look", lambda path: next(looks))
-    assert watch.settled(submission, before) == whole
+    assert watch.wait_until_stable(submission, before) == whole
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class Bench:
                 )
 
     def _race(self, track: clock.Track, work: Workload) -> clock.RaceTimes | None:
-        """Race all contestants, without those that fail at the work; None if none is left."""
+        """Time all contestants, without those that fail at the work; None if none is left."""
         while present := self._contestants(work):
             try:
                 for contestant in present:
