@@ -113,6 +113,7 @@ class Recorded:
 
     asked: bool  # whether host code asked which GPU it is on
     ended: Raised | Failed | Broken | None = None  # instead of returning
+    is_stub: bool = False  # whether the function does nothing but raise NotImplementedError, whatever it is called with
 
 
 def read(reply: Header, n_results: int) -> Reply | None:
@@ -143,7 +144,8 @@ def recorded(reply: Header) -> Recorded | None:
     if reply.get("status") == "ok":
         return Recorded(asked)
     ended = read(reply, 0)
-    return Recorded(asked, ended) if isinstance(ended, Raised | Failed | Broken) else None
+    is_stub = isinstance(ended, Raised) and ended.is_todo and reply.get("is_stub") is True
+    return Recorded(asked, ended, is_stub) if isinstance(ended, Raised | Failed | Broken) else None
 
 
 def _ok(reply: Header, n_results: int) -> Ok | None:

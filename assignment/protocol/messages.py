@@ -115,6 +115,7 @@ class Reply(TypedDict, total=False):
     text: str
     by_submission: bool
     in_kernel: bool
+    is_stub: bool
     kernels: list[dict[str, Value]]
     stopped: dict[str, str]
     differing: list[str]

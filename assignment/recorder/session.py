@@ -15,7 +15,7 @@ from assignment.protocol.wire import DTYPES
 from assignment.simulator.gpu import Properties
 from assignment.simulator.triton_private import GPUTarget
 
-from . import bodies, device
+from . import bodies, device, stubs
 from .kernels import Described
 from .launches import Launcher
 from .tape import Tape, fill, has_storage, lies_in_memory
@@ -39,6 +39,7 @@ class RecorderSession:
         self._answers: device.Answers
         self._target: str | Properties = ""
         self._asks_at_import = False
+        self._called: Callable | None = None  # the function of the submission that was called last
         self.graph: Graph | None = None  # of the differentiable call before
         self._faults = self._tape.faults
         self._told = 0  # descriptions of kernels that the judge has
@@ -64,7 +65,7 @@ class RecorderSession:
                 groups, bare = self._call(header, tensors)
         except BaseException as error:
             self._faults.note(error)
-            reply = {**reply_to(error, self._folder), "in_kernel": False}
+            reply = {**reply_to(error, self._folder), "in_kernel": False, "is_stub": stubs.is_stub(self._called)}
             with contextlib.suppress(Exception):  # of a class that lets nothing be set
                 error.__traceback__ = None
         if said := self._faults.take():
@@ -111,7 +112,7 @@ class RecorderSession:
     def _call(self, header: Request, tensors: list[torch.Tensor]) -> tuple[list[list[torch.Tensor]], bool]:
         if header["kind"] == "sweep":  # tells of memory that is gone
             return [], False
-        function = self._submission.function(header["function"], header["about"]["file"])
+        function = self._called = self._submission.function(header["function"], header["about"]["file"])
         self._tape.is_strict = header["about"]["in_triton"]
         self._tape.inputs(tensors, is_on_gpu=True)
         return HANDLERS[header["kind"]](function, header, tensors, self)

@@ -58,7 +58,8 @@ class ScriptedPair(RecorderAndPlayer):
         data = PROGRAM.encoded()
         scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
         self.recorder, self._player = self._workers = scripted
-        self.kernels, self._gpu, self._figures, self.compiler = [], None, {}, lambda: compiler
+        self.kernels, self._figures, self._stubs, self._gpu = [], {}, {}, None
+        self.compiler = lambda: compiler
         self._n_asked = self._n_compiled = 0
         self._stage: Any = SimpleNamespace(spend=lambda seconds: None, sources={})
 

@@ -135,6 +135,25 @@ def test_what_a_recorder_says_is_how_it_ended_and_whether_it_asked(reply, kind):
 
 
 @pytest.mark.parametrize(
+    ("reply", "is_stub"),
+    [
+        ({**RAISED, "types": ["NotImplementedError"], "is_stub": True}, True),
+        ({**RAISED, "types": ["NotImplementedError"]}, False),
+        ({**RAISED, "types": ["NotImplementedError"], "is_stub": 1}, False),
+        ({**RAISED, "types": ["NotImplementedError"], "is_stub": True, "by_submission": False}, False),
+        ({**RAISED, "types": ["ValueError"], "is_stub": True}, False),
+        ({**FAILED, "is_stub": True}, False),
+        ({"status": "ok", "is_stub": True}, False),
+    ],
+)
+def test_a_stub_is_what_has_said_to_do(reply, is_stub):
+    """One that raises ValueError, for example, would have its answer to every mistake"""
+    taken = replies.recorded(reply)
+    assert taken
+    assert taken.is_stub == is_stub
+
+
+@pytest.mark.parametrize(
     "reply", [{}, {"status": ["ok"]}, {**FAILED, "message": 1}, {**RAISED, "types": None}, FAULT, COMPILED]
 )
 def test_what_no_recorder_says_is_none(reply):
