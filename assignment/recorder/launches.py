@@ -223,6 +223,9 @@ class Launcher:
                     raise TypeError(f"expected configurations made by triton.Config of a dict, got {config!r}")
                 if conflicts := kwargs.keys() & config.kwargs.keys():
                     raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}")
+                if twice := sorted(kwargs.keys() & config.all_kwargs().keys()):  # as Python says it of Triton's call
+                    said = f"{tuner.base_fn.__name__} got multiple values for keyword argument {twice[0]!r}"
+                    raise TypeError(f"{said}: its configurations have it; leave it out of the launch")
             if not configs:
                 raise ValueError(f"no configuration of {tuner.base_fn.__name__} is left after pruning")
             alternatives = [{name: self.encode(name, x) for name, x in one.all_kwargs().items()} for one in configs]

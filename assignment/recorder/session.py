@@ -53,6 +53,7 @@ class RecorderSession:
             self._answer_as(target)
             if self._asks_at_import:
                 self._import()
+        self._called = None
         self._answers.were_asked = self._launcher.were_asked = False
         self._launcher.figures = header.get("figures", {})
         self._launcher.choose(header.get("configurations", 0), header.get("drawn"))

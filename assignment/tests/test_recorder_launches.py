@@ -49,6 +49,15 @@ def test_pruned_configurations_are_none(at):
     assert all(given["SIZE"] == 128 for given, _, _ in launches(told))
 
 
+@pytest.mark.parametrize("option", ["num_warps", "num_stages"])
+def test_what_configurations_have_is_not_given_twice(at, option):
+    """As Triton's tuner passes both on; without the launch's own there is nothing wrong"""
+    at.take(TUNED.format(hook="", more="").replace("(x, y, 12)", f"(x, y, 12, {option}=4)"))
+    said, _ = at.record("weighted_sum_forward", X)
+    assert isinstance(said.ended, Raised)
+    assert f"TypeError: tuned got multiple values for keyword argument '{option}'" in said.ended.message
+
+
 def test_hooks_of_tuning_are_steps(at):
     """reset_to_zero before and after a trial alone; a configuration's pre_hook before each launch"""
     told = at.steps(TUNED.format(hook="", more=", reset_to_zero=['y_ptr']"), X)
