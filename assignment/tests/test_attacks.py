@@ -331,6 +331,18 @@ def test_names_choose_and_leave_out(names, expected):
     assert {entry.name for entry in some if attacks.selected(entry, names)} == expected
 
 
+def test_a_part_without_a_submission_is_no_error(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["attacks", "variants/", "--shard", "999/1000"])
+    assert attacks.main() == 0
+    assert "nothing to grade in part 999/1000" in capsys.readouterr().out
+
+
+def test_a_name_that_nothing_has_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["attacks", "no_such_submission"])
+    assert attacks.main() == 2
+    assert "nothing is called no_such_submission" in capsys.readouterr().err
+
+
 RUN_ONE = """
 from pathlib import Path
 from assignment.attacks import one_bug
