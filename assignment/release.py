@@ -49,6 +49,7 @@ STAFF_ONLY = (
     "assignment/attacks/",
     "assignment/classroom/",
     "assignment/handout/",
+    "assignment/operators/bugs.py",
     "assignment/reference/",
     "assignment/release.py",
     "assignment/tests/",

@@ -165,7 +165,7 @@ def serve(connection: socket.socket, answer: Answer) -> None:
 
 def _answered(answer: Answer, header: "Request", tensors: list) -> tuple["Reply", list]:
     """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises."""
-    from assignment.protocol import whose  # not before main() has set the path
+    from assignment.calling import whose  # not before main() has set the path
 
     try:
         return answer(header, tensors)

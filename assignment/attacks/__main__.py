@@ -24,8 +24,8 @@ from assignment.attacks.cheats import CONFINED, quick
 from assignment.attacks.corpus import CHEAT, VARIANT, Entry, entries
 from assignment.attacks.judging import GradingJob, Result, digest, judge_all, key
 from assignment.attacks.verdicts import VerdictRow, costs, judge
-from assignment.judge import checks
 from assignment.judge.pool import pick_device
+from assignment.scoring import checks
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
 
 SEEDS = {"bug": 5, "variant": 10, "cheat": 1}

@@ -5,7 +5,7 @@ from assignment.attacks.cheats import CLASSES, CONFINED, Cheat
 from assignment.attacks.judging import Result
 from assignment.attacks.results_page import listed
 from assignment.attacks.verdicts import VerdictRow, judge
-from assignment.judge.checks import Check
+from assignment.scoring.checks import Check
 
 TITLE = "Cheats"  # section of results.md
 HEAD = """cheats. One is *held* if its run of grade.py ended in time with a whole and honest report, left nothing

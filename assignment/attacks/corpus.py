@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.attacks import bugs, cheats
-from assignment.judge import checks
 from assignment.judge.pool import FUNCTIONS
+from assignment.scoring import checks
 from assignment.submission import REFERENCE, Submission, read
 from tests import operators
 

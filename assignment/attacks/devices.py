@@ -11,7 +11,7 @@ from pathlib import Path
 from assignment.attacks.__main__ import SEEDS, jobs_of, read, selected
 from assignment.attacks.corpus import CHEAT, entries
 from assignment.attacks.judging import GradingJob, Result, Verdict, digest, key
-from assignment.judge import score
+from assignment.scoring import score
 
 DEVICES = ("cpu", "cuda")
 

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from assignment.attacks import processes
 from assignment.attacks.processes import Process, descendants
-from assignment.judge import score
-from assignment.judge.entries import CheckEntry, Report
+from assignment.scoring import score
+from assignment.scoring.entries import CheckEntry, Report
 
 ROOT = Path(__file__).resolve().parents[2]
 ONLY = "weighted_sum"

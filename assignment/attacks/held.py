@@ -5,7 +5,7 @@ import re
 
 from assignment.attacks.cheats import HARMLESS, LOSES, MISTAKE, REFUSED, REVIEWED, ZERO, Cheat
 from assignment.attacks.judging import Result
-from assignment.judge import checks, score
+from assignment.scoring import checks, score
 
 NOT_RUN = "not run: "  # a case whose function had been given up: it has no evidence of its own
 UNUSABLE, BROKEN = 2, 3  # grade.py's exit status

@@ -17,12 +17,12 @@ from assignment import plugin
 from assignment.attacks.corpus import BUG, Entry
 from assignment.commands.collector import GraderProblems
 from assignment.commands.run import run_pytest
-from assignment.compiling import rules
+from assignment.digest import grader_digest
 from assignment.finding import Explanation, explanation
-from assignment.judge import checks, score
-from assignment.judge.case import Case, held_by
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
+from assignment.scoring import checks, score
+from assignment.scoring.case import Case, held_by
 
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 5  # jobs for one judge, at the most: seeds of one submission, whose kernels are then compiled once
@@ -84,7 +84,7 @@ class Result:
 
 def digest(device: str) -> str:
     """Return a digest of everything that a verdict depends on, beside the submission and the seed."""
-    return hashlib.sha256(f"{device} {rules.digest()}".encode()).hexdigest()
+    return hashlib.sha256(f"{device} {grader_digest()}".encode()).hexdigest()
 
 
 def key(job: GradingJob, judged_by: str) -> str:

@@ -28,7 +28,7 @@ from assignment.attacks import made
 from assignment.attacks.processes import left_behind, processes, strike
 from assignment.attacks.raylets import Raylets, raylets
 from assignment.classroom import batch, results
-from assignment.judge import checks
+from assignment.scoring import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 ONLY = checks.without_practice(checks.declared())[0].problem

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from assignment.finding import FAULTS, NEVER_STORED, RAISED
-from assignment.judge.case import Case
-from assignment.judge.score import GRADER_ERROR
 from assignment.protocol.messages import Request
+from assignment.scoring.case import Case
+from assignment.scoring.score import GRADER_ERROR
 
 ENGINES = ("simulator", "guarded", "interpreter", "cuda")
 RIGHT, WRONG, ERROR, FAULT = "right", "wrong", "error", "fault"
@@ -43,7 +43,7 @@ def run(files: dict[str, bytes], check: str, engine: str) -> BugOutcome:
     from assignment.attacks.judging import run_case
     from assignment.commands.collector import GraderProblems
     from assignment.commands.run import run_pytest
-    from assignment.judge import checks
+    from assignment.scoring import checks
 
     class Loop(GraderProblems):
         """Runs the chosen cases up to the first that is not right."""

@@ -19,7 +19,7 @@ from assignment.attacks.verdicts import (
     only_killer,
     weakest_bug,
 )
-from assignment.judge.checks import Check, problems
+from assignment.scoring.checks import Check, problems
 from tests import operators
 
 BANK, YARDSTICK = "Planted bugs and right submissions", "Single defects"  # sections of results.md

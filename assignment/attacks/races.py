@@ -21,8 +21,8 @@ import torch
 from assignment.attacks.bugs import gathered
 from assignment.attacks.cheats.racing import RACERS, SLOWED, Racer
 from assignment.attacks.cheats.racing_kernels import KERNEL_RACERS
+from assignment.calling.timed import AHEAD
 from assignment.operators.workloads import built
-from assignment.protocol.timed import AHEAD
 from assignment.pytest_private import TestFailed
 from assignment.pytorch_private import sleep_on_gpu
 from assignment.sandbox import rungs

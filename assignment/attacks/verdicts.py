@@ -9,8 +9,8 @@ from assignment.attacks import held, yardstick
 from assignment.attacks.bugs import gathered
 from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry
 from assignment.attacks.judging import CAUGHT, Result, Verdict
-from assignment.judge import score
-from assignment.judge.checks import Check
+from assignment.scoring import score
+from assignment.scoring.checks import Check
 
 NAMED, WRONGLY = 0.8, 0.02  # of all bugs: how many must be told by name or line, and how many may get another's name
 MANY = 100  # bugs; of fewer no share is asked for

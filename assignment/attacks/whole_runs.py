@@ -24,8 +24,8 @@ from assignment.attacks.judging import ROOT, GradingJob, Result, Verdict, digest
 from assignment.commands.report import total
 from assignment.confined.confinement import die_with_parent
 from assignment.confined.supervisor import adopt_orphans, descendants, reap
-from assignment.judge import checks, score
-from assignment.judge.entries import Report
+from assignment.scoring import checks, score
+from assignment.scoring.entries import Report
 
 MAX_REPORT = 1 << 20  # bytes, of what is printed and of the JSON
 GRACE_S = 2.0  # for killed processes to go

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from assignment.classroom import decisions, grades, tables
 from assignment.classroom.kept import KeptReport
-from assignment.judge import score
+from assignment.scoring import score
 from assignment.submission import UnusableSubmission
 
 ALIKE, CHANGED = 0, 1

@@ -30,7 +30,7 @@ from typing import Any
 from assignment import text
 from assignment.classroom.kept import KeptReport
 from assignment.commands.files import replace
-from assignment.judge import checks
+from assignment.scoring import checks
 from assignment.submission import UnusableSubmission
 
 FILE = "decisions.toml"

@@ -9,9 +9,9 @@ from assignment.classroom import decisions
 from assignment.classroom.decisions import Decision
 from assignment.classroom.kept import KeptReport
 from assignment.commands.excerpts import Excerpt, excerpts
-from assignment.judge import causes, score
-from assignment.judge.entries import CheckEntry
 from assignment.sandbox import rungs
+from assignment.scoring import causes, score
+from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission, read
 
 NO_GRADE, SANDBOX = "not graded", "sandbox"

@@ -14,8 +14,8 @@ from assignment.classroom import batch, cluster, decisions, grades, layouts, res
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
-from assignment.judge import checks
 from assignment.sandbox import rungs
+from assignment.scoring import checks
 from assignment.submission import UnusableSubmission
 
 GRADED, INCOMPLETE = 0, 1

@@ -16,8 +16,8 @@ from assignment import text
 from assignment.classroom import grades, pages, report
 from assignment.classroom.kept import KeptReport
 from assignment.commands.files import replace
-from assignment.judge import checks, score
-from assignment.judge.entries import CheckEntry
+from assignment.scoring import checks, score
+from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
 
 PAGE, PSEUDONYMS = "leaderboard.html", "pseudonyms.json"

@@ -9,8 +9,8 @@ from typing import TypedDict
 from assignment import finding
 from assignment.classroom.kept import KeptReport
 from assignment.finding import Explanation
-from assignment.judge import causes, score
-from assignment.judge.entries import CheckEntry, ProblemEntry
+from assignment.scoring import causes, score
+from assignment.scoring.entries import CheckEntry, ProblemEntry
 
 Reports = Mapping[str, KeptReport]  # of the submissions that count, by name
 

@@ -15,8 +15,8 @@ from assignment.classroom import COMMAND, decisions, evidence, grades, overview,
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
-from assignment.judge import causes, score
-from assignment.judge.entries import CheckEntry
+from assignment.scoring import causes, score
+from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
 
 PAGE, STUDENTS = "report.html", "students"

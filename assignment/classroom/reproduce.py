@@ -24,7 +24,7 @@ from assignment.classroom import COMMAND, cpu, scratch
 from assignment.classroom.kept import KeptReport
 from assignment.commands import run as grading
 from assignment.commands.files import replace
-from assignment.judge import score
+from assignment.scoring import score
 from assignment.submission import Submission, UnusableSubmission, pack, read
 
 FOLDER = "cs336-reproduce-"  # of temporary files: the beginning of the name

@@ -22,7 +22,7 @@ from assignment.classroom import COMMAND
 from assignment.classroom.handed_in import Handed, Person
 from assignment.classroom.kept import GradingEntry, HandedEntry, KeptReport
 from assignment.commands.files import replace
-from assignment.compiling import rules
+from assignment.digest import grader_digest
 from assignment.judge import streams
 from assignment.submission import Submission, UnusableSubmission, pack
 
@@ -103,7 +103,7 @@ def commit() -> str:
 
 def key(submission: Submission, settings: ClassSettings) -> str:
     """Return what a report is of: it is graded anew where the submission, the grader or the settings have changed."""
-    return hashlib.sha256(" ".join([submission.sha256, rules.digest(), *settings.arguments]).encode()).hexdigest()[:32]
+    return hashlib.sha256(" ".join([submission.sha256, grader_digest(), *settings.arguments]).encode()).hexdigest()[:32]
 
 
 class Results:

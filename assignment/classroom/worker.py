@@ -25,9 +25,9 @@ from assignment.classroom import batch, cpu, memory
 from assignment.classroom.kept import GraderAnswer
 from assignment.commands import cli, report, run
 from assignment.commands.collector import GraderProblems, Judge
-from assignment.judge import checks, practice
 from assignment.judge.pool import Pool
 from assignment.pytest_private import runtestprotocol
+from assignment.scoring import checks, practice
 from assignment.submission import PACKAGE, Submission
 
 COLUMNS = 100  # of a log

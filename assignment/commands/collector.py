@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from assignment import plugin
 from assignment.commands import report
-from assignment.judge import case, checks, score
-from assignment.judge.entries import CheckEntry
+from assignment.scoring import case, checks, score
+from assignment.scoring.entries import CheckEntry
 
 NARROW = 100  # columns: on a narrower terminal the checks that pass are counted
 

@@ -11,10 +11,10 @@ from assignment import failure, text
 from assignment.commands import handout, picture, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
-from assignment.judge import checks, score, where
-from assignment.judge.case import Case
-from assignment.judge.entries import CheckEntry
 from assignment.judge.pool import Pool
+from assignment.scoring import checks, score, where
+from assignment.scoring.case import Case
+from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
 
 MAX_NAMED = 8

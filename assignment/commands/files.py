@@ -10,8 +10,8 @@ from types import MappingProxyType
 from assignment import text
 from assignment.commands import markdown, progress
 from assignment.commands.report import short
-from assignment.judge import score
-from assignment.judge.entries import Report
+from assignment.scoring import score
+from assignment.scoring.entries import Report
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from assignment.commands import markdown, report
-from assignment.judge import score
-from assignment.judge.entries import Report
+from assignment.scoring import score
+from assignment.scoring.entries import Report
 
 HUNDREDTHS = 100  # of a point: Classroom 50 takes whole numbers
 MAX_SAID = 4_000  # characters of what grade.py has printed

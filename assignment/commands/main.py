@@ -10,10 +10,10 @@ from rich.text import Text
 from assignment import text
 from assignment.commands import modes, report
 from assignment.commands.run import GRADED, INTERRUPTED, UNUSABLE, device_name
-from assignment.judge import checks, practice
 from assignment.judge.pool import pick_device
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
+from assignment.scoring import checks, practice
 from assignment.submission import Submission, UnusableSubmission, pack, read
 
 PACKED = "submission.zip"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from assignment import text
 from assignment.commands import report as screen
-from assignment.judge import causes, score
-from assignment.judge.entries import CheckEntry, ProblemEntry, Report
+from assignment.scoring import causes, score
+from assignment.scoring.entries import CheckEntry, ProblemEntry, Report
 
 MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|~&$@])")
 MAX_NOTES = screen.MAX_NOTES

@@ -7,7 +7,7 @@ import traceback
 from rich.console import Console
 
 from assignment.commands import explain, next_check, run, watch
-from assignment.judge import checks
+from assignment.scoring import checks
 from assignment.submission import Submission, UnusableSubmission
 
 REPORTS = {

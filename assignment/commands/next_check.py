@@ -10,10 +10,10 @@ from rich.text import Text
 from assignment import failure, text
 from assignment.commands import report, run
 from assignment.commands.collector import Judge
-from assignment.judge import score, where
-from assignment.judge.checks import Check
-from assignment.judge.entries import CheckEntry
 from assignment.judge.pool import Pool
+from assignment.scoring import score, where
+from assignment.scoring.checks import Check
+from assignment.scoring.entries import CheckEntry
 
 NOWHERE = -1
 

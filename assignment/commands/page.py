@@ -11,9 +11,9 @@ from markupsafe import Markup
 from assignment.commands import figures, handout, picture
 from assignment.commands import report as screen
 from assignment.commands.excerpts import Excerpt, excerpts
-from assignment.judge import causes, score
-from assignment.judge.entries import CheckEntry, MapEntry, ProblemEntry, Report
 from assignment.pages import Pages
+from assignment.scoring import causes, score
+from assignment.scoring.entries import CheckEntry, MapEntry, ProblemEntry, Report
 
 REFRESH_S = 2  # of a page that --watch keeps
 CELL = 14  # units of a picture

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assignment.compiling import cache
-from assignment.judge import score
-from assignment.judge.entries import Report
+from assignment.scoring import score
+from assignment.scoring.entries import Report
 
 KIND = "progress"
 MAX_NAMED = 5

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from assignment import finding, text
 from assignment.commands import handout
-from assignment.judge import causes, checks, score
-from assignment.judge.entries import CheckEntry, ProblemEntry, Report
+from assignment.scoring import causes, checks, score
+from assignment.scoring.entries import CheckEntry, ProblemEntry, Report
 from tests import operators
 
 STYLES = {

@@ -21,12 +21,13 @@ from rich.text import Text
 from assignment import failure, plugin, text
 from assignment.commands import files, greeting, progress, report
 from assignment.commands.collector import GraderProblems, Judge
-from assignment.compiling import rules
 from assignment.confined import supervisor
-from assignment.judge import checks, practice, score, streams
-from assignment.judge.entries import Report
+from assignment.digest import grader_digest
+from assignment.judge import streams
 from assignment.judge.pool import Pool, default_jobs, pick_device
 from assignment.sandbox import rungs
+from assignment.scoring import checks, practice, score
+from assignment.scoring.entries import Report
 from assignment.submission import Submission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,7 +146,7 @@ def session_of(
 def versions() -> dict[str, str]:
     """Return what a verdict depends on beside submission and seed; of the grader itself a digest."""
     packages = {name: importlib.metadata.version(name) for name in ("torch", "triton", "numpy")}
-    return {**packages, "python": platform.python_version(), "grader": rules.digest()[:DIGITS]}
+    return {**packages, "python": platform.python_version(), "grader": grader_digest()[:DIGITS]}
 
 
 def without_verdicts(

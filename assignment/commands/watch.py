@@ -25,11 +25,12 @@ from assignment import failure, text
 from assignment.commands import interruption, run
 from assignment.confined import supervisor
 from assignment.confined.confinement import die_with_parent
-from assignment.judge import streams, where
-from assignment.judge.checks import Check
+from assignment.judge import streams
 from assignment.judge.pool import Pool
 from assignment.sandbox import rungs
 from assignment.sandbox.worker_client import has_ended
+from assignment.scoring import where
+from assignment.scoring.checks import Check
 from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
 
 POLL_EVERY_S = 0.1

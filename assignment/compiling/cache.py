@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from assignment.compiling import rules
+from assignment.digest import grader_digest
 
 # the kind of what is remembered, and its folder; the grader remembers a student's progress too
 COMPILED = "compiled"
@@ -45,7 +45,7 @@ def key(what: Any, payload: bytes = b"") -> str:
 def versions() -> list[str]:
     """Return the versions of everything that compiles, and judges what is compiled."""
     packages = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "triton")]
-    return [*packages, platform.python_version(), rules.digest()]
+    return [*packages, platform.python_version(), grader_digest()]
 
 
 def recall(name: str, kind: str = COMPILED) -> Any:

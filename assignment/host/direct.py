@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from assignment.calling import requests, sticky, timed
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol import requests, sticky, timed
 from assignment.protocol.messages import Reply, Request
 
 

@@ -11,8 +11,8 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
+from assignment.calling.requests import WrongReturn
 from assignment.protocol.messages import Reply
-from assignment.protocol.requests import WrongReturn
 
 PACKAGE = "cs336_kernels"
 MAX_MESSAGE = 2_000  # characters

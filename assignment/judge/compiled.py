@@ -12,10 +12,10 @@ from torch import Tensor
 from assignment.compiling import advice, cache
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.judge import replies
-from assignment.judge.entries import KernelFigures
 from assignment.judge.replies import Compiled, Reply
 from assignment.protocol import wire
 from assignment.protocol.messages import Options, Request
+from assignment.scoring.entries import KernelFigures
 from tests import operators
 
 if TYPE_CHECKING:

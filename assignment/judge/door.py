@@ -8,8 +8,7 @@ from torch import Tensor
 
 from assignment import finding, text
 from assignment.confined.confinement import ADDRESS_SPACE
-from assignment.judge import compiled, configurations, score, transcript, words
-from assignment.judge.entries import KernelFigures, Moved
+from assignment.judge import compiled, configurations, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised
@@ -17,6 +16,8 @@ from assignment.judge.results import fits, same_bits, share_memory
 from assignment.protocol.messages import Asked, Details, Option, Options, Request
 from assignment.protocol.program import Program
 from assignment.sandbox.worker_client import WorkerDied
+from assignment.scoring import score
+from assignment.scoring.entries import KernelFigures, Moved
 from tests import operators
 from tests.door import Costs, Results
 

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assignment.judge import checks, score
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Stage, Worker
+from assignment.scoring import checks, score
 from assignment.simulator.gpu import H100
 from assignment.submission import Submission
 from tests import operators

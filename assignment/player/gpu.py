@@ -13,11 +13,11 @@ from typing import Any
 import torch
 import triton
 
+from assignment.calling import sticky, timed, whose
+from assignment.calling.requests import moved
 from assignment.protocol import program as programs
-from assignment.protocol import sticky, timed, whose
 from assignment.protocol.messages import Reply, Request
 from assignment.protocol.program import Launch, Program
-from assignment.protocol.requests import moved
 from assignment.protocol.wire import WHOLE_STORAGE_UP_TO
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls

@@ -14,7 +14,7 @@ from typing import Any
 
 import triton
 
-from assignment.protocol import whose
+from assignment.calling import whose
 from assignment.protocol.messages import Value
 from assignment.protocol.program import DescribedKernel
 from assignment.simulator.scopes import parameters

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 import triton
 
-from assignment.protocol import whose
+from assignment.calling import whose
 from assignment.protocol.messages import Reply, Request, Value
 from assignment.protocol.program import (
     Again,

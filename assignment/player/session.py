@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 import torch
 
+from assignment.calling import whose
+from assignment.calling.probes import InputsBefore
 from assignment.protocol import program as programs
-from assignment.protocol import whose, wire
+from assignment.protocol import wire
 from assignment.protocol.messages import Reply, Request
-from assignment.protocol.probes import InputsBefore
 from assignment.protocol.program import Program
 from assignment.simulator import constants
 from assignment.simulator.costs import COSTS, summary

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from assignment.judge import case, score
 from assignment.plugin.fixtures import (
     EVERY,
     POOL,
@@ -32,6 +31,7 @@ from assignment.plugin.fixtures import (
 )
 from assignment.plugin.parallel import pytest_runtestloop
 from assignment.sandbox import rungs
+from assignment.scoring import case, score
 
 __all__ = ["Starter", "check_name", "forget_hints", "pytest_runtestloop", "rng", "run", "speed"]
 

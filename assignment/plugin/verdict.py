@@ -7,12 +7,13 @@ import pytest
 
 from assignment import failure, finding, text
 from assignment.finding import Explanation, Finding, places_in
-from assignment.judge import checks, score, words
-from assignment.judge.case import Case, margins_of
+from assignment.judge import words
 from assignment.judge.door import Run
-from assignment.judge.entries import Tiles
 from assignment.judge.errors import SubmissionError
 from assignment.plugin.fixtures import SEARCH, check_name, import_error
+from assignment.scoring import checks, score
+from assignment.scoring.case import Case, margins_of
+from assignment.scoring.entries import Tiles
 from tests import compare
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""What all processes of a run share: tensors and programs on the wire, and handlers of requests."""
+"""What all processes of a run share: the forms of messages and of programs, and tensors on the wire."""

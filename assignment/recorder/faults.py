@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from assignment.protocol import whose
+from assignment.calling import whose
 from assignment.pytorch_private import Argument
 
 MAX_MESSAGE = 4_000  # characters

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
+from assignment.calling import requests
 from assignment.compiling.targets import TARGETS
 from assignment.host.submitted import ImportedSubmission, reply_to
-from assignment.protocol import requests
 from assignment.protocol.messages import Reply, Request, Value
 from assignment.protocol.wire import DTYPES
 from assignment.simulator.gpu import Properties

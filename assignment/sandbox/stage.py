@@ -16,8 +16,9 @@ from pathlib import Path
 from assignment.submission import Submission
 
 OURS = Path(__file__).resolve().parents[1]
-COMMON = ("__init__.py", "worker.py", "confined", "protocol", "pytorch_private.py")  # what every process may import
-RUNTIME = {  # and what it may in its role
+# What every process may import, and what it may in its role.
+COMMON = ("__init__.py", "worker.py", "confined", "protocol", "calling", "digest.py", "pytorch_private.py")
+RUNTIME = {
     "record": ("host", "recorder", "simulator", "compiling"),
     "play": ("player", "simulator", "compiling"),
     "compile": ("player", "simulator", "compiling"),

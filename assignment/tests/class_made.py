@@ -7,8 +7,8 @@ from assignment.classroom import results, tables
 from assignment.classroom.handed_in import Handed, Person
 from assignment.classroom.kept import KeptReport
 from assignment.finding import Explanation
-from assignment.judge import checks, score
-from assignment.judge.case import Case
+from assignment.scoring import checks, score
+from assignment.scoring.case import Case
 from assignment.submission import Submission, UnusableSubmission
 
 FILE = "cs336_kernels/rmsnorm.py"

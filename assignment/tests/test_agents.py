@@ -10,7 +10,7 @@ import pytest
 
 from assignment import release
 from assignment.commands import explain, handout
-from assignment.judge import checks
+from assignment.scoring import checks
 from assignment.tests.pages import DOCUMENTS, commands
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,10 @@ from assignment.attacks.corpus import BUG, GRADED, VARIANT, Entry, defined, entr
 from assignment.attacks.judging import GradingJob, Result, Verdict, judge_all, key
 from assignment.attacks.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer
 from assignment.finding import Explanation, Finding, places_in
-from assignment.judge import checks
-from assignment.judge.case import Case
 from assignment.judge.pool import FUNCTIONS
+from assignment.operators.bugs import Bug, bug, table
+from assignment.scoring import checks
+from assignment.scoring.case import Case
 from assignment.submission import Submission
 
 ENTRIES = entries()
@@ -54,10 +55,10 @@ no sum | values | {SUM} → 0⏎    y | no-sum / is 0
 stored past the end | ragged | mask=mask
     →  | a → b | line: tl.store(
 """
-    first, second = bugs.table("forward", rows, SUM="tl.sum(x)")
-    assert first == bugs.bug("forward: no sum", "test_forward_values", "tl.sum(x) → 0\n    y", named=("no-sum", "is 0"))
+    first, second = table("forward", rows, SUM="tl.sum(x)")
+    assert first == bug("forward: no sum", "test_forward_values", "tl.sum(x) → 0\n    y", named=("no-sum", "is 0"))
     assert (second.edits, second.line) == ((("mask=mask", ""), ("a", "b")), "tl.store(")
-    (third,) = bugs.table("autograd", "not twice | test_value | {x} → y | -")
+    (third,) = table("autograd", "not twice | test_value | {x} → y | -")
     assert (third.caught_by, third.edits, third.named) == ("test_value", (("{x}", "y"),), ())
 
 
@@ -72,7 +73,7 @@ def test_an_edit_that_does_not_fit_the_base_is_refused():
     planted = bugs.all_bugs()[0]
     edits = (("no such line", ""),)
     with pytest.raises(ValueError, match="no such line"):
-        bugs.submission(bugs.PlantedBug(planted.problem, planted.files, bugs.Bug("typo", edits, "test_values")))
+        bugs.submission(bugs.PlantedBug(planted.problem, planted.files, Bug("typo", edits, "test_values")))
 
 
 def entry(kind: str, name: str) -> Entry:

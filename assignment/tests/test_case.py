@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assignment.finding import Explanation, Finding
-from assignment.judge import case, score
+from assignment.scoring import case, score
 
 TIMING: Any = {"ratio": 0.5}
 MAP: Any = {"name": "o[0]", "cells": ["+"]}

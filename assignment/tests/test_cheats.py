@@ -20,7 +20,7 @@ from assignment.attacks.cheats import CLASSES, HARMLESS, LOSES, QUICK, REFUSED, 
 from assignment.attacks.corpus import entries
 from assignment.attacks.judging import GradingJob, Result, Verdict
 from assignment.attacks.verdicts import VerdictRow, judge
-from assignment.judge import checks
+from assignment.scoring import checks
 
 ENTRIES = {entry.name: entry for entry in entries() if entry.cheat}
 BANK = {name: entry.cheat for name, entry in ENTRIES.items() if entry.cheat}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.judge.checks import SPEED, TESTS, declared, is_practice, problems, select
 from assignment.plugin import parallel
+from assignment.scoring.checks import SPEED, TESTS, declared, is_practice, problems, select
 from assignment.tests.forked import python
 
 COLLECT = """

@@ -8,7 +8,8 @@ import pytest
 
 from assignment.commands import handout
 from assignment.diagnosis import matching
-from assignment.judge import checks, door, where
+from assignment.judge import door
+from assignment.scoring import checks, where
 from assignment.tests.specification import explanations
 
 ROOT = Path(__file__).resolve().parents[2]

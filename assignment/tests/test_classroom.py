@@ -18,7 +18,6 @@ import pytest
 from assignment.classroom import __main__ as classroom
 from assignment.classroom import batch, grade, grades, results, scratch
 from assignment.classroom.handed_in import Handed, Person
-from assignment.compiling import rules
 from assignment.submission import Submission, UnusableSubmission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,7 +151,7 @@ def test_a_report_is_of_a_submission_a_grader_and_settings(tmp_path, monkeypatch
         results.opened(tmp_path / "r", "cpu", "auto", ("rmsnorm",))
     one, other = Submission({"a.py": b"1"}), Submission({"a.py": b"2"})
     keys = [results.key(one, settings), results.key(other, settings)]
-    monkeypatch.setattr(rules, "digest", lambda: "another")
+    monkeypatch.setattr(results, "grader_digest", lambda: "another")
     keys.append(results.key(one, settings))
     assert len(set(keys)) == 3
     kept, ada = results.Results(tmp_path / "r", settings), Handed("ada", Path("ada"))

@@ -6,8 +6,8 @@ import pytest
 
 from assignment.classroom import __main__ as classroom
 from assignment.classroom.handed_in import Person
-from assignment.judge import score
-from assignment.judge.case import Case
+from assignment.scoring import score
+from assignment.scoring.case import Case
 from assignment.tests import chromium, class_made
 from assignment.tests.chromium import CONTRAST, complaints, opened
 from assignment.tests.class_made import MARKUP, SPEED, TIMING

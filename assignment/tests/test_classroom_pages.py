@@ -12,8 +12,8 @@ from assignment.classroom import decisions, leaderboard, overview, results, tabl
 from assignment.classroom.handed_in import Handed, Person
 from assignment.finding import Explanation, Finding
 from assignment.host.submitted import NotImported
-from assignment.judge import score
-from assignment.judge.case import Case
+from assignment.scoring import score
+from assignment.scoring.case import Case
 from assignment.simulator import faults
 from assignment.tests import class_made
 from assignment.tests.class_made import FLASH, HINT, MARKUP, SPEED, TIMING, VALUES

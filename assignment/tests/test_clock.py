@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from assignment.calling import timed
+from assignment.calling.requests import WrongReturn
 from assignment.judge import replies
 from assignment.operators import parts
 from assignment.operators.flash_attention import workload as flash_workload
@@ -16,8 +18,6 @@ from assignment.operators.flash_attention.workload import workload as attention
 from assignment.operators.rmsnorm.workload import workload as rmsnorm
 from assignment.operators.weighted_sum.workload import workload as weighted_sum
 from assignment.operators.workloads import Spec, Workload
-from assignment.protocol import timed
-from assignment.protocol.requests import WrongReturn
 from assignment.tests.specification import oracle
 from assignment.timing import clock, contestants, gpu_buffer
 from tests import compare

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.compiling import cache, rules
+from assignment import digest
+from assignment.compiling import cache
 from assignment.compiling.kernel import Kernel
 from assignment.compiling.targets import TARGETS
-from assignment.judge import compiled, score
+from assignment.judge import compiled
 from assignment.judge.door import Run, SubmissionError
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Compiled
 from assignment.protocol.program import Program
 from assignment.sandbox.worker_client import WorkerDied
+from assignment.scoring import score
 
 KERNELS = [Kernel("_copy_kernel", "cs336_kernels/x.py:3", name, shared=512) for name in TARGETS]
 REPLY = {"status": "compiled", "kernels": [kernel.as_json() for kernel in KERNELS], "stopped": {}}
@@ -138,12 +140,12 @@ def test_what_was_compiled_for_another_device_is_not_recalled():
      ("assignment/operators/rmsnorm/staff/bugs.py", False), ("assignment/commands/report.py", False)],
 )  # fmt: skip
 def test_what_a_grader_of_other_rules_remembers_is_not_recalled(changed, decides, monkeypatch, tmp_path):
-    monkeypatch.setattr(rules, "ROOT", tmp_path)
+    monkeypatch.setattr(digest, "ROOT", tmp_path)
 
     def key(text):
         (tmp_path / changed).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / changed).write_text(text)
-        rules.digest.cache_clear()
+        digest.grader_digest.cache_clear()
         cache.versions.cache_clear()
         return cache.key("f")
 
@@ -151,7 +153,7 @@ def test_what_a_grader_of_other_rules_remembers_is_not_recalled(changed, decides
         assert key("a") == key("a")
         assert (key("a") != key("b")) == decides
     finally:
-        rules.digest.cache_clear()
+        digest.grader_digest.cache_clear()
         cache.versions.cache_clear()
 
 

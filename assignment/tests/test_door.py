@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from assignment import plugin
-from assignment.judge import door, replies, score
+from assignment.judge import door, replies
 from assignment.judge.door import Run, SubmissionError
 from assignment.plugin import fixtures
 from assignment.protocol.program import Free, Launch, Program, drawn
 from assignment.sandbox.worker_client import WorkerDied
+from assignment.scoring import score
 from tests.door import Costs
 
 RIGHT = {"status": "ok", "groups": [1], "bare": True, "notes": []}

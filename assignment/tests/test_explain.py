@@ -9,9 +9,9 @@ from rich.console import Console
 
 from assignment.commands import explain, handout
 from assignment.finding import WRONG_VALUES, Explanation, Finding
-from assignment.judge import checks, score
-from assignment.judge.checks import Check
-from assignment.judge.score import Case, CheckResult
+from assignment.scoring import checks, score
+from assignment.scoring.checks import Check
+from assignment.scoring.score import Case, CheckResult
 from assignment.submission import UnusableSubmission
 from assignment.tests.forked import python
 from assignment.tests.graded import append

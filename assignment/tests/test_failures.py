@@ -12,7 +12,7 @@ import pytest
 
 from assignment import failure
 from assignment.commands import cli, files
-from assignment.judge import score
+from assignment.scoring import score
 from assignment.tests.forked import python
 from assignment.tests.graded import QUICK, ROOT, Grade
 
@@ -103,7 +103,7 @@ def test_a_failure_at_one_check_leaves_the_other(submission, jobs, name, other):
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            "from assignment.commands import report\nfrom assignment.judge import score\n"
+            "from assignment.commands import report\nfrom assignment.scoring import score\n"
             "score.with_agreed_hints = report.print_summary = fail",
             {"ok"},
             id="neither hints nor a summary",

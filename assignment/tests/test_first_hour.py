@@ -14,10 +14,10 @@ from rich.console import Console
 from assignment import release
 from assignment.commands import greeting, handout, next_check, progress, run
 from assignment.compiling import cache
-from assignment.judge import checks, score, where
-from assignment.judge.checks import Check
 from assignment.judge.pool import FUNCTIONS
-from assignment.judge.score import Case, CheckResult, Circumstances
+from assignment.scoring import checks, score, where
+from assignment.scoring.checks import Check
+from assignment.scoring.score import Case, CheckResult, Circumstances
 from assignment.submission import Submission
 from assignment.tests.forked import python
 

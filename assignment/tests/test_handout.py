@@ -29,7 +29,7 @@ from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
 from assignment.handout import __main__ as pages
-from assignment.judge import checks
+from assignment.scoring import checks
 from assignment.simulator import __main__ as simulator
 from assignment.tests import upgrade
 from assignment.tests.forked import python

@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from assignment.commands import collector
-from assignment.judge import checks
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Raised
 from assignment.sandbox import worker_client
 from assignment.sandbox.stage import Stage
+from assignment.scoring import checks
 from assignment.submission import Submission
 from assignment.tests.forked import python
 from assignment.tests.graded import QUICK, REFERENCE, ROOT, RUNG

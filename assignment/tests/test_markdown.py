@@ -7,9 +7,9 @@ from markdown_it import MarkdownIt
 
 from assignment.commands import markdown
 from assignment.finding import OTHER, Finding
-from assignment.judge import score
-from assignment.judge.checks import Check, declared, without_practice
-from assignment.judge.score import Case, CheckResult
+from assignment.scoring import score
+from assignment.scoring.checks import Check, declared, without_practice
+from assignment.scoring.score import Case, CheckResult
 from assignment.tests.test_report import SESSION, TEXTS, report_of
 
 MARK = "PWNED"

@@ -10,8 +10,8 @@ import pytest
 from assignment.commands import modes, page, picture, progress
 from assignment.commands.cli import parse_arguments
 from assignment.finding import Explanation, Finding
-from assignment.judge import checks, score
-from assignment.judge.case import Case
+from assignment.scoring import checks, score
+from assignment.scoring.case import Case
 from assignment.submission import UnusableSubmission
 from assignment.tests import chromium, class_made
 from assignment.tests.class_made import FLASH, MARKUP, SPEED, TIMING, VALUES

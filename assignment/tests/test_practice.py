@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from assignment.commands import progress, run
-from assignment.judge import checks, practice, score
 from assignment.release import ROOT
+from assignment.scoring import checks, practice, score
 from assignment.submission import REFERENCE, Submission, read
 
 FILE = "cs336_kernels/practice/vector_add.py"

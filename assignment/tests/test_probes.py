@@ -2,7 +2,7 @@
 
 import torch
 
-from assignment.protocol.probes import InputsBefore, Returned
+from assignment.calling.probes import InputsBefore, Returned
 
 
 def test_a_write_to_an_input_is_seen_and_so_is_one_between_its_elements():

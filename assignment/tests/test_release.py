@@ -426,7 +426,7 @@ def imported_modules(source: str, path: str) -> set[str]:
 
 def test_a_relative_import_is_read_in_full():
     assert "assignment.tests.frames" in imported_modules("from ..tests import frames", "assignment/judge/pool.py")
-    assert "assignment.judge.score" in imported_modules("from .score import OK", "assignment/judge/pool.py")
+    assert "assignment.scoring.score" in imported_modules("from .score import OK", "assignment/scoring/where.py")
 
 
 def student_release_of_this_repository() -> release.Tree:

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from assignment import text
+from assignment.calling import requests
 from assignment.compiling.kernel import Kernel
 from assignment.judge import replies, results
 from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Recorded
 from assignment.player import session
-from assignment.protocol import requests
 
 OK: Any = {
     **{"status": "ok", "groups": [2, 1], "bare": False},

@@ -16,9 +16,9 @@ from rich.console import Console
 from assignment import finding, text
 from assignment.commands import collector, files, report
 from assignment.finding import Explanation, Finding
-from assignment.judge import causes, score
-from assignment.judge.checks import Check, declared, without_practice
-from assignment.judge.score import Case, CheckResult, Circumstances
+from assignment.scoring import causes, score
+from assignment.scoring.checks import Check, declared, without_practice
+from assignment.scoring.score import Case, CheckResult, Circumstances
 from assignment.tests.specification import explanations
 from tests import operators
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from assignment.finding import Explanation, Finding
-from assignment.judge import score
-from assignment.judge.checks import Check
-from assignment.judge.score import Case, CheckResult, Circumstances
+from assignment.scoring import score
+from assignment.scoring.checks import Check
+from assignment.scoring.score import Case, CheckResult, Circumstances
 
 CHECK = Check("test_rmsnorm.py::test_eps", "rmsnorm", "adds eps under the root", 3.0)
 COMMAND = "uv run grade.py --seed 5 --only"

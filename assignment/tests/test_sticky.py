@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from assignment.calling import sticky
 from assignment.host import direct
-from assignment.protocol import sticky
 from assignment.sandbox import rungs
 from assignment.tests.sandbox.boxes import open_box
 from tests.operators import called
@@ -16,7 +16,7 @@ OK = {"status": "ok", "groups": [1], "bare": True}
 RAISED = {"status": "raised", "types": ["ValueError"], "message": "ValueError: a size"}
 
 FAKE_GPU = f"""
-from assignment.protocol import sticky
+from assignment.calling import sticky
 
 class AcceleratorError(RuntimeError):
     pass
@@ -87,7 +87,7 @@ def test_without_one_the_reply_is_as_it_was(monkeypatch):
 def box():
     """A GPU's worker, with the CPU in the GPU's place."""
     with open_box(rungs.choose(rungs.AUTO, "cuda"), "cuda") as opened:
-        with (opened.stage.runtime("cuda") / "assignment/protocol/requests.py").open("a") as file:
+        with (opened.stage.runtime("cuda") / "assignment/calling/requests.py").open("a") as file:
             file.write("\n\ndef moved(tensors, device):\n    return tensors\n")
         yield opened
 

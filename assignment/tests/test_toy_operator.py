@@ -230,7 +230,7 @@ MODELS = {"negate": Models([COPY], "handout/vector_add.md#what-goes-wrong", n_in
 """,
     "assignment/operators/negate/staff/__init__.py": "",
     "assignment/operators/negate/staff/solution.py": SOLUTION,
-    "assignment/operators/negate/staff/bugs.py": """from assignment.attacks.bugs import bug
+    "assignment/operators/negate/staff/bugs.py": """from assignment.operators.bugs import bug
 
 PROBLEM = "negate"
 FILES = ("practice/negate.py",)

@@ -21,10 +21,10 @@ from rich.console import Console
 
 from assignment import failure
 from assignment.commands import next_check, watch
-from assignment.judge import checks
 from assignment.judge.pool import FATAL, LONG_S, NOBODY, Pool
 from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import Worker
+from assignment.scoring import checks
 from assignment.submission import Submission, UnusableSubmission
 from assignment.tests.graded import heed_interrupts
 

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
+from assignment.calling import whose
 from assignment.judge.replies import Failed, Ok, Raised
-from assignment.protocol import whose
 from assignment.recorder.launches import grid_sizes
 from assignment.tests.forked import python
 from assignment.tests.graded import ROOT

@@ -2,7 +2,7 @@
 
 A run is some calls, each on a slot that has just been rewritten, with the cache full of other data:
 no call sees values that an earlier one has seen. Each contestant's process times itself, since it
-holds no host code but ours (protocol/timed.py). Then the inputs are poisoned, and the results of
+holds no host code but ours (calling/timed.py). Then the inputs are poisoned, and the results of
 randomly chosen calls are handed over: they must be right, for inputs that are generated again where
 no contestant sees them.
 """

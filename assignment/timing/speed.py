@@ -12,8 +12,6 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from assignment.judge import score
-from assignment.judge.entries import SpeedFigures
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool, properties_of_gpu
 from assignment.operators.workloads import COPYING, Workload, built
@@ -21,6 +19,8 @@ from assignment.protocol.messages import Option, Options
 from assignment.sandbox import rungs
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
+from assignment.scoring import score
+from assignment.scoring.entries import SpeedFigures
 from assignment.submission import Submission
 from assignment.timing import clock, contestants, roof
 from assignment.timing.gpu_buffer import BufferMemory

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from assignment.attacks import bugs
-from assignment.judge import checks
+from assignment.scoring import checks
 from tests import operators
 
 HERE = Path(__file__).parent

@@ -91,7 +91,7 @@ CHEATS = [
     beside("sitecustomize.py", MARK, **{"usercustomize.py": MARK, "evil.pth": "import os; os._exit(0)\n"}),
     beside("torch.py", MARK, **{"triton.py": MARK, "json.py": MARK, "numpy/__init__.py": MARK}),
     beside("cs336_kernels/torch.py", MARK, **{"cs336_kernels/triton.py": MARK, "cs336_kernels/json.py": MARK}),
-    beside("assignment/protocol/requests.py", MARK, **{"assignment/__init__.py": MARK, "grade.py": MARK}),
+    beside("assignment/calling/requests.py", MARK, **{"assignment/__init__.py": MARK, "grade.py": MARK}),
     beside("cs336_kernels/__main__.py", MARK, **{"cs336_kernels/__pycache__/rmsnorm.cpython-311.pyc": "poison"}),
     beside("cs336_kernels/\x1b[2J\u202e\n.py", MARK, "a_name_that_a_terminal_obeys"),
     beside("cs336_kernels/--sandbox=none; touch cheat-@TOKEN@ $(id).py", MARK, "a_name_for_a_shell"),

@@ -195,7 +195,7 @@ for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGALRM, si
     hiding(
         "results_patched",
         """
-from assignment.protocol import requests
+from assignment.calling import requests
 
 requests.results = lambda returned: ([torch.zeros(4)], True)
 """,

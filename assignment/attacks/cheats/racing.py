@@ -18,7 +18,7 @@ HEAD = """
 import cs336_kernels.{module}
 
 honest = sys.modules["cs336_kernels.{module}"].{function}
-timed = sys.modules.get("assignment.protocol.timed")
+timed = sys.modules.get("assignment.calling.timed")
 
 
 def empty_results(x):

@@ -7,9 +7,9 @@ from assignment import text
 from assignment.classroom import COMMAND
 from assignment.commands import markdown
 from assignment.commands import report as screen
-from assignment.judge import checks, score
-from assignment.judge.entries import CheckEntry, ProblemEntry, Report
 from assignment.sandbox import rungs
+from assignment.scoring import checks, score
+from assignment.scoring.entries import CheckEntry, ProblemEntry, Report
 
 FAILED = (
     "**The grader failed. This is no grade, and it is not your code.** "

@@ -1,6 +1,6 @@
-"""Planted bugs of bias and GELU, in tables: see assignment/attacks/bugs.py."""
+"""Planted bugs of bias and GELU, in tables: see assignment/operators/bugs.py."""
 
-from assignment.attacks.bugs import table
+from assignment.operators.bugs import table
 
 PROBLEM = "bias_gelu"
 FILES = ("practice/bias_gelu.py",)

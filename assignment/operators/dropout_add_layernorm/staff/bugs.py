@@ -1,6 +1,6 @@
-"""Planted bugs of dropout, residual and LayerNorm, in tables: see assignment/attacks/bugs.py."""
+"""Planted bugs of dropout, residual and LayerNorm, in tables: see assignment/operators/bugs.py."""
 
-from assignment.attacks.bugs import table
+from assignment.operators.bugs import table
 
 PROBLEM = "dropout_add_layernorm"
 FILES = ("practice/dropout_add_layernorm.py",)

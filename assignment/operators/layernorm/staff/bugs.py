@@ -1,6 +1,6 @@
-"""Planted bugs of LayerNorm, in tables: see assignment/attacks/bugs.py."""
+"""Planted bugs of LayerNorm, in tables: see assignment/operators/bugs.py."""
 
-from assignment.attacks.bugs import table
+from assignment.operators.bugs import table
 
 PROBLEM = "layernorm"
 FILES = ("practice/layernorm.py",)

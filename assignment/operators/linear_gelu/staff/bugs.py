@@ -1,6 +1,6 @@
-"""Planted bugs of a linear layer and its GELU, in tables: see assignment/attacks/bugs.py."""
+"""Planted bugs of a linear layer and its GELU, in tables: see assignment/operators/bugs.py."""
 
-from assignment.attacks.bugs import table
+from assignment.operators.bugs import table
 
 PROBLEM = "linear_gelu"
 FILES = ("practice/linear_gelu.py",)

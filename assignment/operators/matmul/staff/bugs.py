@@ -1,6 +1,6 @@
 """Products of matrices that are wrong, each a few edits away from the plain one in base/."""
 
-from assignment.attacks.bugs import bug
+from assignment.operators.bugs import bug
 
 PROBLEM = "matmul"
 FILES = ("practice/matmul.py",)

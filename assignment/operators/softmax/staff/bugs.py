@@ -1,6 +1,6 @@
-"""Planted bugs of softmax, in tables: see assignment/attacks/bugs.py."""
+"""Planted bugs of softmax, in tables: see assignment/operators/bugs.py."""
 
-from assignment.attacks.bugs import table
+from assignment.operators.bugs import table
 
 PROBLEM = "softmax"
 FILES = ("practice/softmax.py",)

@@ -1,6 +1,6 @@
 """Additions that are wrong, each a few edits away from the solution."""
 
-from assignment.attacks.bugs import bug
+from assignment.operators.bugs import bug
 
 PROBLEM = "vector_add"
 FILES = ("practice/vector_add.py",)

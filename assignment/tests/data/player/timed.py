@@ -13,11 +13,11 @@ from assignment import simulator
 
 simulator.install()
 
+from assignment.calling import sticky, timed  # noqa: E402
 from assignment.operators.flash_attention.workload import workload as attention  # noqa: E402
 from assignment.operators.rmsnorm.workload import workload as rmsnorm  # noqa: E402
 from assignment.operators.weighted_sum.workload import workload as weighted_sum  # noqa: E402
 from assignment.player import gpu  # noqa: E402
-from assignment.protocol import sticky, timed  # noqa: E402
 from assignment.sandbox.stage import Stage  # noqa: E402
 from assignment.simulator.gpu import H100  # noqa: E402
 from assignment.submission import Submission, read  # noqa: E402

@@ -1,6 +1,6 @@
 """Planted bugs of FlashAttention-2 backward in PyTorch."""
 
-from assignment.attacks.bugs import bug
+from assignment.operators.bugs import bug
 
 PROBLEM = "flash_backward_pytorch"
 FILES = ("pytorch_backward.py",)

@@ -1,6 +1,6 @@
 """Planted bugs of FlashAttention-2 forward in Triton that only a compiler sees: results are right in the simulator."""
 
-from assignment.attacks.bugs import bug
+from assignment.operators.bugs import bug
 
 PROBLEM = "flash_forward_triton"
 FILES = ("triton_forward.py", "flash_attention.py")

@@ -1,6 +1,6 @@
 """Planted bugs of FlashAttention-2 forward in PyTorch: the contract, and memory that grows with the scores."""
 
-from assignment.attacks.bugs import bug
+from assignment.operators.bugs import bug
 
 PROBLEM = "flash_forward_pytorch"
 FILES = ("pytorch_forward.py",)

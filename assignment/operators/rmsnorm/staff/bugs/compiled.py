@@ -1,6 +1,6 @@
 """Planted bugs of RMSNorm that only a compiler sees: results are right in the simulator."""
 
-from assignment.attacks.bugs import bug
+from assignment.operators.bugs import bug
 
 PROBLEM = "rmsnorm"
 FILES = ("rmsnorm.py",)

@@ -1,6 +1,6 @@
 """Planted bugs of RMSNorm: eps."""
 
-from assignment.attacks.bugs import bug
+from assignment.operators.bugs import bug
 
 PROBLEM = "rmsnorm"
 FILES = ("rmsnorm.py",)

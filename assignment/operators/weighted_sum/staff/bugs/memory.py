@@ -1,6 +1,6 @@
 """Planted bugs of the weighted sum that misuse memory: most return what they should."""
 
-from assignment.attacks.bugs import bug
+from assignment.operators.bugs import bug
 
 PROBLEM = "weighted_sum"
 FILES = ("weighted_sum.py",)

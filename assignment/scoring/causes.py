@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterable
 
 from assignment import finding
-from assignment.judge import score
-from assignment.judge.entries import CheckEntry
+from assignment.scoring import score
+from assignment.scoring.entries import CheckEntry
 
 VALUES = (finding.WRONG_VALUES, finding.NEVER_STORED)
 SILENT = (score.OK, score.TO_DO, score.NOT_GRADED)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from assignment.judge import checks
-from assignment.judge.checks import Check
+from assignment.scoring import checks
+from assignment.scoring.checks import Check
 from tests import operators
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from assignment import failure, text
 from assignment.finding import OTHER, Explanation, Finding, FindingEntry
-from assignment.judge import checks
-from assignment.judge.case import Case
-from assignment.judge.checks import Check
-from assignment.judge.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report
+from assignment.scoring import checks
+from assignment.scoring.case import Case
+from assignment.scoring.checks import Check
+from assignment.scoring.entries import CheckEntry, KernelEntry, MovedEntry, ProblemEntry, Problems, Report
 from tests import operators
 
 OK, FAIL, TO_DO, NOT_GRADED = "ok", "FAIL", "todo", "not graded"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from assignment.calling.probes import InputsBefore, Returned
 from assignment.protocol import wire
 from assignment.protocol.messages import Reply, Request
-from assignment.protocol.probes import InputsBefore, Returned
 
 if TYPE_CHECKING:
     from assignment.simulator.calls import Call

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from assignment.judge import checks
+from assignment.scoring import checks
 from assignment.submission import Submission
 from tests import operators
 

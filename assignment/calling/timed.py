@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from assignment.calling.requests import WrongReturn, results
 from assignment.protocol.messages import Reply, Request
-from assignment.protocol.requests import WrongReturn, results
 from assignment.protocol.wire import DTYPES
 from assignment.pytorch_private import construct_storage_from_data_pointer, new_shared_cuda, sleep_on_gpu
 

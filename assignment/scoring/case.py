@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from assignment.finding import Explanation, Finding, explanation, finding
-from assignment.judge.entries import KernelFigures, Moved, SpeedFigures, Tiles
 from assignment.protocol.messages import Header
+from assignment.scoring.entries import KernelFigures, Moved, SpeedFigures, Tiles
 
 if TYPE_CHECKING:
     import pytest
