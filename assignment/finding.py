@@ -71,6 +71,13 @@ class ExplanationEntry(TypedDict):
     is_rare: bool
 
 
+class LineEntry(TypedDict):
+    """A line of the submission in the report."""
+
+    path: str
+    line: int
+
+
 class FindingEntry(TypedDict):
     """A finding in the report."""
 
@@ -78,10 +85,20 @@ class FindingEntry(TypedDict):
     kind: str
     says: str
     places: list[str]
+    lines: list[LineEntry]
     error: str
     result: str
     numbers: dict[str, int]
     misconceptions: list[ExplanationEntry]
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of the submission that a message names, as in "at cs336_kernels/rmsnorm.py:12 in rmsnorm_forward"."""
+
+    says: str
+    path: str
+    line: int
 
 
 @dataclass(frozen=True)
@@ -99,7 +116,7 @@ class Finding:
 
     kind: str
     says: str = ""
-    places: tuple[str, ...] = ()
+    places: tuple[SourceLine, ...] = ()
     error: str = ""
     result: str = ""
     numbers: dict[str, int] = field(default_factory=dict)
@@ -119,7 +136,8 @@ class Finding:
             "case": case,
             "kind": self.kind,
             "says": self.says,
-            "places": [*self.places],
+            "places": [place.says for place in self.places],
+            "lines": [{"path": place.path, "line": place.line} for place in self.places],
             "error": self.error,
             "result": self.result,
             "numbers": self.numbers,
@@ -128,12 +146,19 @@ class Finding:
 
 
 def finding(data: FindingEntry) -> Finding:
-    """Return what asdict, or as_json, made plain data of."""
-    places = tuple(data["places"])
+    """Return what as_json made plain data of."""
+    lines = zip(data["places"], data["lines"], strict=True)
+    places = tuple(SourceLine(says, of["path"], of["line"]) for says, of in lines)
     return Finding(data["kind"], data["says"], places, data["error"], data["result"], data["numbers"])
 
 
-def places_in(said: str) -> tuple[str, ...]:
+def places_in(said: str) -> tuple[SourceLine, ...]:
     """Return the lines of the submission that a worker's message names, without their text."""
-    lines = (line.strip() for line in said.splitlines())
-    return tuple(line.partition(": ")[0] for line in lines if line.startswith(PLACES))
+    lines = (line.strip().partition(": ")[0] for line in said.splitlines())
+    return tuple(place for line in lines if line.startswith(PLACES) and (place := _place(line)).line)
+
+
+def _place(says: str) -> SourceLine:
+    file, _, position = says.partition(":")  # "at cs336_kernels/rmsnorm.py", "12 in rmsnorm_forward"
+    number = position.partition(" ")[0]
+    return SourceLine(says, file.rpartition(" ")[2], int(number) if number.isdecimal() and len(number) < 10 else 0)

@@ -110,7 +110,7 @@ def stub(source: str, path: str) -> str:
         if section is None:
             raise ReleaseError(f"{origin}:{number}: BEGIN SOLUTION inside a function needs the handout's section")
         enclosing = [m[1] for line in lines[:number] if (m := re.match(r" *def (\w+)", line))]
-        return raising(f"{path}: {function or enclosing[-1]}, {handout.with_pages(section)}", indent)
+        return raising(f"{path}: {function or enclosing[-1]}, {handout.address(section)}", indent)
 
     return tidy(replace_blocks(source, "SOLUTION", origin, replacement))
 

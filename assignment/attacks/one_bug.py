@@ -87,7 +87,7 @@ def outcome_of(case: Case, engine: str) -> BugOutcome:
     if not case.message or wrong is None:
         return BugOutcome(RIGHT, case.name, case.message)
     if engine == "simulator" and wrong.kind in (*FAULTS, NEVER_STORED):
-        places = (place.partition("cs336_kernels/")[2].partition(" ")[0] for place in wrong.places)
+        places = (f"{place.path.removeprefix('cs336_kernels/')}:{place.line}" for place in wrong.places)
         return BugOutcome(FAULT, case.name, case.message, wrong.kind, next(places, ""))
     result = ERROR if wrong.kind in (RAISED, GRADER_ERROR) else WRONG
     return BugOutcome(result, case.name, case.message)

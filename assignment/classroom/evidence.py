@@ -89,13 +89,12 @@ def findings(
             message = group[0]["message"]
             names = tuple(check["name"] for check in group)
             points, why = (problem["score"], problem["max_score"]), group[0]["status"]
-            here = excerpts(message, files)
+            here = excerpts(causes.lines(group[0]), files, set())
             of = problem["name"]
             found.append(Evidence(name, of, why, message, names, *points, here, decision))
     points = (report["score"] or 0.0, report["max_score"] or decisions.largest(decisions.TOTAL))
     for why, message in _of_all(report, asked):
-        here = excerpts(message, files)
-        found.append(Evidence(name, decisions.TOTAL, why, message, (), *points, here, settled))
+        found.append(Evidence(name, decisions.TOTAL, why, message, (), *points, (), settled))
     return found
 
 

@@ -26,7 +26,7 @@ class RunMemory:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit, self._kept = limit, dict[bytes, Kept]()
-        self.nbytes = self.hits = self.misses = 0
+        self.nbytes = 0
 
     def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of tensors and options that computes what it has not computed before."""
@@ -36,9 +36,7 @@ class RunMemory:
             key = key_of(f"{function.__module__}.{function.__name__}", arguments, options)
             kept = self._kept.get(key)
             if kept is not None and all(tensor._version == version for tensor, version in kept[1]):
-                self.hits += 1
                 return dict(kept[0]) if isinstance(kept[0], dict) else kept[0]
-            self.misses += 1
             result = function(*arguments, **options)
             self._keep(key, dict(result) if isinstance(result, dict) else result)
             return result

@@ -15,6 +15,7 @@ from assignment.classroom import COMMAND, decisions, evidence, grades, overview,
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
+from assignment.commands.excerpts import excerpts
 from assignment.scoring import causes, score
 from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
@@ -174,7 +175,7 @@ def of_student(found: Class, handed: Handed, report: KeptReport) -> dict[str, An
                 **problem,
                 "practice": kind,
                 "checks": [
-                    {**check, "excerpts": _excerpts(check, files, seen), "causes": _numbers(check, likely)}
+                    {**check, "excerpts": excerpts(causes.lines(check), files, seen), "causes": _numbers(check, likely)}
                     for check in problem["checks"]
                 ],
             }
@@ -197,15 +198,6 @@ def _likely_causes(report: KeptReport) -> dict[str, list[str]]:
 
 def _numbers(check: CheckEntry, likely: dict[str, list[str]]) -> list[int]:
     return [i for i, names in enumerate(likely.values(), start=1) if check["name"] in names]
-
-
-def _excerpts(check: CheckEntry, files: dict[str, str], seen: set[evidence.Excerpt]) -> list[evidence.Excerpt]:
-    """Return the code that a check names which did not pass, where it was not shown before."""
-    if check["status"] == score.OK:
-        return []
-    found = [one for one in evidence.excerpts(check["message"], files) if one not in seen]
-    seen.update(found)
-    return found
 
 
 def _private(found: Class, handed: Handed) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from assignment.commands import handout, picture, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
 from assignment.judge.pool import Pool
-from assignment.scoring import checks, score, where
+from assignment.scoring import causes, checks, score, where
 from assignment.scoring.case import Case
 from assignment.scoring.entries import CheckEntry
 from assignment.submission import UnusableSubmission
@@ -65,7 +65,7 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
         return failure.tell(judge.problems)
     results = score.without_cheated(judge.results())
     entries = [score.check_entry(result, *commands) for result in results]
-    show_check(console, check, handout.cited(entries[0]["hint"] if entries else ""))
+    show_check(console, check, next(iter(causes.sections(entries[0])), "") if entries else "")
     if not results:
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
         return run.GRADED
@@ -101,7 +101,7 @@ def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) 
         console.print(Text(text.line(f"  printed in [{case.name}], which is right:")))
         report.print_block(console, "\n".join(case.printed))
     report.print_notes(console, [{**entry, "status": score.OK, "notes": unsaid(entry)}])
-    report.print_hint(console, entry["hint"])
+    report.print_hint(console, entry)
     if result.worst and result.worst.steps:
         console.print(Text(text.line(f"  what host code did in the last call of [{result.worst.name}]:")))
         report.print_block(console, "\n".join(result.worst.steps))

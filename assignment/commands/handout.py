@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]
-CITATION = re.compile(r"\bhandout(?:/\w+)?\.md(?:#[\w-]+)?")  # handout/rmsnorm.md#algorithm
 MAX_WIDTH = 100
 
 
@@ -50,12 +49,6 @@ def anchor_of(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def cited(text: str) -> str:
-    """Return the first citation of the handout in a text, or an empty string."""
-    found = CITATION.search(text)
-    return found[0] if found else ""
-
-
 @functools.cache
 def published(root: Path = ROOT) -> str:
     """Return where the course has published the handout's pages, from pyproject.toml; empty if nowhere."""
@@ -73,10 +66,10 @@ def page(citation: str) -> str:
     return f"{name}.html{mark}{anchor}"
 
 
-def with_pages(text: str) -> str:
-    """Return a text whose citations are addresses of the course's pages, where it has published them."""
+def address(citation: str) -> str:
+    """Return a cited section's address where the course has published pages, or else the citation."""
     base = published()
-    return CITATION.sub(lambda cited: f"{base}/{page(cited[0])}", text) if base else text
+    return f"{base}/{page(citation)}" if base else citation
 
 
 def show(console: Console, markdown: str) -> None:

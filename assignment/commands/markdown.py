@@ -42,7 +42,7 @@ def check(entry: CheckEntry) -> list[str]:
     """Return what is told of one check that has failed: its claim, its case, the likely cause, how to run it again."""
     lines = [plain(entry["claim"]), "", *block(screen.short(entry["message"]))]
     if entry["hint"]:
-        lines += ["", "Likely cause:", "", *block(screen.wrapped(entry["hint"]))]
+        lines += ["", "Likely cause:", "", *block(screen.wrapped(entry["hint"], causes.sections(entry)))]
     for name, command in (("Again", entry.get("rerun")), ("In a debugger", entry.get("debug"))):
         if command:
             lines += ["", f"{name}:", "", *block(command, "sh")]

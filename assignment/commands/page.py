@@ -1,12 +1,11 @@
 """`grade.py --html FILE`: the report as a page, with pictures of where results are wrong and the code around faults."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from assignment.commands import figures, handout, picture
 from assignment.commands import report as screen
@@ -66,31 +65,30 @@ def _notes(entries: list[CheckEntry]) -> list[str]:
 def _lost(group: list[CheckEntry], sources: Mapping[str, str], seen: set[Excerpt]) -> dict[str, Any]:
     """Return what the page shows of checks that failed for one cause: the first in full, the others by name."""
     first, *others = group
-    found = [one for one in excerpts(first["message"], dict(sources)) if one not in seen]
-    seen.update(found)
     drawn = next((check["map"] for check in group if check.get("map")), None)
     return {
         "check": first,
         "message": screen.short(first["message"]),
-        "hint": linked(first["hint"]),
+        "hint": linked(first["hint"], causes.sections(first)),
         "others": others,
         "points": sum(check["max_score"] - check["score"] for check in group),
-        "excerpts": found,
+        "excerpts": excerpts(causes.lines(first), sources, seen),
         "map": map_of(drawn) if drawn else None,
     }
 
 
-def linked(said: str) -> Markup:
-    """Return a text with its citations of the handout as links."""
-    parts = re.split(f"({handout.CITATION.pattern})", said)  # every second one is a citation
-    link = Markup('<a href="{}">{}</a>')
-    return Markup("").join(link.format(address(part), part) if i % 2 else part for i, part in enumerate(parts))
+def linked(hint: str, sections: Sequence[str]) -> Markup:
+    """Return a hint with the sections of the handout that it names as links."""
+    linked, link = escape(hint), Markup('(<a href="{}">{}</a>)')
+    for section in sections:
+        linked = linked.replace(f"({section})", link.format(address(section), section))
+    return linked
 
 
 def address(citation: str) -> str:
     """Return the address of a section of the handout: of the course's pages, or else of a file of this machine."""
     if handout.published():
-        return handout.with_pages(citation)
+        return handout.address(citation)
     file, _, anchor = citation.partition("#")
     path = handout.ROOT / file
     return f"{path.as_uri()}#{anchor}" if anchor else path.as_uri()

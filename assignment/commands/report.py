@@ -3,7 +3,7 @@
 import os
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -102,11 +102,11 @@ def print_failures(console: Console, checks: Iterable[CheckEntry], import_error:
         console.print(Text(f"{first['name']}: {first['status']}", STYLES[first["status"]]))
         if is_brief:
             print_block(console, brief(first["message"]))
-            print_hint(console, cut(first["hint"], WIDTH))
+            print_hint(console, first, WIDTH)
         else:
             console.print(Text("\n".join(claim_lines(first["claim"], 2))))
             print_block(console, short(first["message"]))
-            print_hint(console, first["hint"])
+            print_hint(console, first)
         if others:
             print_others(console, others)
     if len(groups) == 1:
@@ -149,14 +149,18 @@ def print_commands_once(console: Console, check: CheckEntry) -> None:
         )
 
 
-def print_hint(console: Console, hint: str) -> None:
-    if hint:
-        print_block(console, wrapped(hint), "  likely cause: ", "yellow")
+def print_hint(console: Console, check: CheckEntry, width: int | None = None) -> None:
+    """Print what a check's wrong results may come from, cut to a width if one is given."""
+    if hint := check["hint"]:
+        shown = cut(hint, width) if width else hint
+        print_block(console, wrapped(shown, causes.sections(check)), "  likely cause: ", "yellow")
 
 
-def wrapped(hint: str) -> str:
-    """Return a hint in lines that end at spaces."""
-    return textwrap.fill(handout.with_pages(hint), WIDTH, break_on_hyphens=False)
+def wrapped(hint: str, sections: Sequence[str]) -> str:
+    """Return a hint in lines that end at spaces, with the addresses of the sections of the handout that it names."""
+    for section in sections:
+        hint = hint.replace(f"({section})", f"({handout.address(section)})")
+    return textwrap.fill(hint, WIDTH, break_on_hyphens=False)
 
 
 def print_commands(console: Console, check: CheckEntry) -> None:

@@ -7,7 +7,7 @@ strides, offset) of a storage, and under "storages" each storage as a size and t
 that were sent; the payload holds those runs in the safetensors format. Views, overlaps and shared
 storages thus arrive unchanged, and a view that strides over gigabytes costs only what it touches.
 
-The other end may be an attacker. Whatever it sends, receive() and exchange() end by their deadline,
+The other end may be an attacker. Whatever it sends, receive() and answer_to() end by their deadline,
 with a frame in which everything has been checked or with one of the three exceptions below, and
 hold at most four times the payload that they allow.
 """
@@ -65,23 +65,11 @@ class DeadlineExceeded(Exception):
     """The other side did not answer in time."""
 
 
-def exchange(
-    connection: socket.socket, request: Request, tensors: list[Tensor], timeout_s: float
-) -> tuple[Header, list[Tensor]]:
-    """Send one request and return its one reply.
-
-    The request's id is secret until it is sent, and nothing may wait on the connection before: what
-    was sent early, or twice, is not an answer.
-
-    Raises:
-        ConnectionLost, DeadlineExceeded, ProtocolError
-    """
-    deadline = time.monotonic() + timeout_s
-    return answer_to(ask(connection, request, tensors, deadline), connection, deadline)
-
-
 def ask(connection: socket.socket, request: Request, tensors: list[Tensor], deadline: float) -> str:
-    """Send a request; returns its id."""
+    """Send a request and return its id, which is secret until then; raises as receive() does.
+
+    Nothing may wait on the connection before: what was sent early is not an answer.
+    """
     expect_silence(connection)
     number = secrets.token_hex(16)
     send(connection, {**request, "id": number}, tensors, deadline)
@@ -110,7 +98,7 @@ def expect_silence(connection: socket.socket) -> None:
 def send(
     connection: socket.socket, header: Request | Reply, tensors: list[Tensor], deadline: float | None = None
 ) -> None:
-    """Write one frame, until `deadline` on time.monotonic(); raises as exchange() does."""
+    """Write one frame, until `deadline` on time.monotonic(); raises as receive() does."""
     specs, storages, payload = encode(tensors)
     text = json.dumps({**header, "tensors": specs, "storages": storages}).encode()
     for part in (PREFIX.pack(MAGIC, len(text), len(payload)) + text, payload):

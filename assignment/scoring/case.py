@@ -46,7 +46,7 @@ class Case:
         return self.finding is not None and self.finding.is_fault
 
     def as_json(self) -> Header:
-        return asdict(self)
+        return asdict(self) | {"finding": self.finding and self.finding.as_json(self.name)}
 
 
 def margins_of(report: "pytest.TestReport") -> list[float]:

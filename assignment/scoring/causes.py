@@ -46,6 +46,16 @@ def cause(check: CheckEntry) -> Hashable:
     return next((finding.finding(found).cause for found in check.get("findings", ())), check["message"])
 
 
+def lines(check: CheckEntry) -> list[finding.LineEntry]:
+    """Return the lines of the submission that are named where it is told what is wrong with a check."""
+    return [line for found in check.get("findings", ())[:1] for line in found.get("lines", ())]
+
+
+def sections(check: CheckEntry) -> list[str]:
+    """Return the sections of the handout that a check's hint names, such as "handout/rmsnorm.md#algorithm"."""
+    return list(dict.fromkeys(one.section for one in misconceptions(check) if one.section))
+
+
 def misconceptions(check: CheckEntry) -> list[finding.Explanation]:
     """Return what a check's wrong results may come from, each once."""
     told = (one for found in check.get("findings", ()) for one in found["misconceptions"])

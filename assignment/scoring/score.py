@@ -236,7 +236,8 @@ def findings_of(result: CheckResult) -> list[FindingEntry]:
         if case.status not in (OK, TO_DO, NOT_GRADED):
             hints = tuple(hint for hint in case.hints or () if hint in told)
             of = case.finding or Finding(OTHER if case.status == FAIL else case.status, case.message)
-            shown = replace(of, says=text.clean(of.says, MAX_NOTE_LINES), places=tuple(map(text.line, of.places)))
+            places = tuple(replace(one, says=text.line(one.says), path=text.line(one.path)) for one in of.places)
+            shown = replace(of, says=text.clean(of.says, MAX_NOTE_LINES), places=places)
             found.setdefault(hints or of.cause, shown.as_json(text.line(case.name), hints))
     return [*found.values()][:MAX_FINDINGS]
 

@@ -1,12 +1,13 @@
 """A small class with results: reports by the grader's own words, of outcomes that are made up."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assignment.classroom import results, tables
 from assignment.classroom.handed_in import Handed, Person
 from assignment.classroom.kept import KeptReport
-from assignment.finding import Explanation
+from assignment.finding import Explanation, Finding, places_in
 from assignment.scoring import checks, score
 from assignment.scoring.case import Case
 from assignment.submission import Submission, UnusableSubmission
@@ -41,14 +42,20 @@ def report(
     of: Submission, cases: dict[str, Case] | None = None, device: str = "cpu-simulated", seed: int = 7, **more: Any
 ) -> Any:
     """Return the report in which all checks pass but those for which there are other cases."""
+    others = {name: case if case.finding else found(case) for name, case in (cases or {}).items()}
     run = checks.without_a_gpu(DECLARED) if device == "cpu-simulated" else DECLARED
     good = Case("", score.OK)
-    made = [score.CheckResult(check, ((cases or {}).get(check.name, good),), 1) for check in run]
+    made = [score.CheckResult(check, (others.get(check.name, good),), 1) for check in run]
     session = score.Circumstances(
         command=f"uv run grade.py /class/ada --seed {seed} --only", seed=seed, device=device,
         sandbox="landlock", submission_sha256=of.sha256, seconds=60.0,
     )  # fmt: skip
     return {**score.report(session, made), **more}
+
+
+def found(case: Case) -> Case:
+    """Return the case with a finding that names the lines of its message."""
+    return replace(case, finding=Finding(case.status, case.message, places_in(case.message)))
 
 
 def keep(folder: Path, name: str, told: KeptReport, of: Submission | None, people: tuple[Person, ...] = ()) -> Handed:

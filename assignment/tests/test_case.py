@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from assignment.finding import Explanation, Finding
+from assignment.finding import Explanation, Finding, SourceLine
 from assignment.scoring import case, score
 
 TIMING: Any = {"ratio": 0.5}
 MAP: Any = {"name": "o[0]", "cells": ["+"]}
+PLACES = (SourceLine("at x.py:3 in f", "x.py", 3),)
 
 WHOLE = case.Case(
     name="d 64",
@@ -34,7 +35,14 @@ WHOLE = case.Case(
     printed=("x = 1",),
     n_printed=1,
     staff=("s",),
-    finding=Finding("race", "race: y[3]", ("at x.py:3 in f",), "X", "y", {"wrong": 1, "nan": 0, "elements": 9}),
+    finding=Finding(
+        "race",
+        "race: y[3]",
+        (SourceLine("at x.py:3 in f", "x.py", 3),),
+        "X",
+        "y",
+        {"wrong": 1, "nan": 0, "elements": 9},
+    ),
     import_error="SyntaxError",
 )
 

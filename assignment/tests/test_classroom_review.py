@@ -9,6 +9,7 @@ import pytest
 
 from assignment.classroom import COMMAND, decisions, evidence, review, tables
 from assignment.classroom import __main__ as classroom
+from assignment.commands.excerpts import excerpts
 from assignment.scoring import score
 from assignment.scoring.case import Case
 from assignment.submission import UnusableSubmission
@@ -205,13 +206,13 @@ def test_code_is_shown_only_of_what_was_graded(folder):
     assert evidence.sources(folder, "di", "") == {}
 
 
-@pytest.mark.parametrize("message", [f"at {FILE}:0 in f", f"at {FILE}:999 in f", "at ../../etc/passwd:1", "at x:1"])
-def test_a_line_that_is_not_there_has_no_code(message):
-    assert evidence.excerpts(message, class_made.submission().sources) == ()
+@pytest.mark.parametrize(("path", "line"), [(FILE, 0), (FILE, 999), ("../../etc/passwd", 1), ("x", 1)])
+def test_a_line_that_is_not_there_has_no_code(path, line):
+    assert excerpts([{"path": path, "line": line}], class_made.submission().sources, set()) == ()
 
 
-def test_a_line_of_a_traceback_has_code():
-    (found,) = evidence.excerpts(f'File "{FILE}", line 2, in f', class_made.submission().sources)
+def test_a_line_that_is_named_has_code():
+    (found,) = excerpts([{"path": FILE, "line": 2}], class_made.submission().sources, set())
     assert (found.line, found.lines[1]) == (2, (2, "line_2 = 2"))
 
 

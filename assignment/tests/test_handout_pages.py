@@ -120,17 +120,16 @@ def published(monkeypatch):
 
 def test_hints_reports_and_stubs_link_to_published_pages(published):
     cited = "handout/rmsnorm.md#backward-mathematics"
-    assert handout.with_pages(f"see {cited}") == f"see {published}/handout/rmsnorm.html#backward-mathematics"
-    assert handout.with_pages("handout.md#set-up") == f"{published}/index.html#set-up"
+    assert handout.address("handout.md#set-up") == f"{published}/index.html#set-up"
     assert page.address(cited) == f"{published}/handout/rmsnorm.html#backward-mathematics"
-    assert f"{published}/handout/rmsnorm.html" in report.wrapped(f"A word or two, before it. ({cited})")
+    assert f"{published}/handout/rmsnorm.html" in report.wrapped(f"A word or two, before it. ({cited})", [cited])
     source = "def f():\n    # BEGIN SOLUTION handout/rmsnorm.md\n    return 1\n    # END SOLUTION\n"
     assert f"f, {published}/handout/rmsnorm.html" in release.stub(source, "cs336_kernels/f.py")
 
 
 def test_where_nothing_is_published_files_are_cited():
     assert handout.published() == ""
-    assert handout.with_pages("handout/rmsnorm.md") == "handout/rmsnorm.md"
+    assert handout.address("handout/rmsnorm.md") == "handout/rmsnorm.md"
 
 
 def test_pyproject_says_where(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from assignment.commands import modes, page, picture, progress
 from assignment.commands.cli import parse_arguments
-from assignment.finding import Explanation, Finding
+from assignment.finding import Explanation, Finding, places_in
 from assignment.scoring import checks, score
 from assignment.scoring.case import Case
 from assignment.submission import UnusableSubmission
@@ -23,7 +23,7 @@ MAP: Any = {
 HINT = Explanation("no-mask", "Your o lacks the mask", "handout/flash_attention.md#forward-algorithm")
 WRONG = Case("77 queries", score.FAIL, f"{MARKUP}\no: 3 of 4 elements wrong", hints=(HINT,), map=MAP)
 OUTSIDE = f"out of bounds\n  at {class_made.FILE}:12 in f: line_12 = 12"
-FAULT = Case("", score.FAIL, f"f(x):\n{OUTSIDE}", finding=Finding("out of bounds", OUTSIDE))
+FAULT = Case("", score.FAIL, f"f(x):\n{OUTSIDE}", finding=Finding("out of bounds", OUTSIDE, places_in(OUTSIDE)))
 
 
 def told(cases=None, scores=(80.0,), is_watched=False, **more):
@@ -85,7 +85,7 @@ def test_hints_link_to_the_handout():
     (link,) = [link for link in links if "handout" in link]
     assert link.startswith("file://")
     assert link.endswith("/handout/flash_attention.md#forward-algorithm")
-    assert str(page.linked("a <b> (handout.md)")).startswith("a &lt;b&gt; (<a href=")
+    assert str(page.linked("a <b> (handout.md)", ["handout.md"])).startswith("a &lt;b&gt; (<a href=")
 
 
 def test_all_that_is_right_needs_no_mending():

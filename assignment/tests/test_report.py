@@ -15,7 +15,7 @@ from rich.console import Console
 
 from assignment import finding, text
 from assignment.commands import collector, files, report
-from assignment.finding import Explanation, Finding
+from assignment.finding import Explanation, Finding, SourceLine, places_in
 from assignment.scoring import causes, score
 from assignment.scoring.checks import Check, declared, without_practice
 from assignment.scoring.score import Case, CheckResult, Circumstances
@@ -259,17 +259,22 @@ def test_what_is_no_file_is_not_replaced(tmp_path, data):
 
 def test_one_cause_is_told_once():
     """A line that fails several checks, with other values in each; another line, or no line, is another cause"""
-    at = ("computed at cs336_kernels/rmsnorm.py:3 in f",)
+    at, other = (places_in(f"computed at cs336_kernels/rmsnorm.py:{line} in f") for line in (3, 4))
     first, again = (Finding(finding.NOT_THE_WORK, f"{i} of 9 elements", at) for i in range(2))
     assert first.cause == again.cause
     assert first.cause != Finding(finding.RAISED, "", at).cause
-    assert first.cause != dataclasses.replace(first, places=("computed at cs336_kernels/rmsnorm.py:4 in f",)).cause
+    assert first.cause != dataclasses.replace(first, places=other).cause
     assert Finding(finding.OTHER, "row 1 is wrong").cause != Finding(finding.OTHER, "row 2 is wrong").cause
 
 
 def test_a_finding_is_read_as_the_report_has_it():
     seen = Finding(
-        finding.WRONG_VALUES, "y: 1 of 9", ("at x.py:3 in f",), "", "y", {"wrong": 1, "nan": 0, "elements": 9}
+        finding.WRONG_VALUES,
+        "y: 1 of 9",
+        places_in("at x.py:3 in f: y = x"),
+        "",
+        "y",
+        {"wrong": 1, "nan": 0, "elements": 9},
     )
     hint = Explanation("factor of y", "y is twice it.", "handout/faq.md", "Why?", (2.0,))
     data = json.loads(json.dumps(seen.as_json("d = 8", (hint,))))
@@ -279,8 +284,11 @@ def test_a_finding_is_read_as_the_report_has_it():
 
 
 def test_places_are_the_lines_that_a_message_names():
-    said = "race: y[3]\n  at x.py:3 in f: y = 1\n    called from x.py:9 in g: f(y)\n  of what lies at x.py:4"
-    assert finding.places_in(said) == ("at x.py:3 in f", "called from x.py:9 in g")
+    said = "at once: a race\n  at a/x.py:3 in f: y[0] = 1: 2\n    called from x.py:9\n  of what lies at x.py:4"
+    assert places_in(said) == (
+        SourceLine("at a/x.py:3 in f", "a/x.py", 3),
+        SourceLine("called from x.py:9", "x.py", 9),
+    )
 
 
 FIRST, SCALE, TAIL = "test_triton_values", "the scale is missing", "the last tile is left out"
