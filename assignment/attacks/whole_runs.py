@@ -39,12 +39,11 @@ def judge_all(jobs: list[GradingJob], device: str, processes: int) -> Iterator[R
         yield from pool.imap_unordered(grade_one, range(len(jobs)))
 
 
-_jobs: list[GradingJob]  # of a grading process; forked with it, for not all of them can be pickled
+_jobs: list[GradingJob] = []  # of a grading process; forked with it, for not all of them can be pickled
 
 
 def become_grader(jobs: list[GradingJob]) -> None:
-    global _jobs
-    _jobs = jobs
+    _jobs.extend(jobs)
     adopt_orphans()  # a daemon cannot leave
     die_with_parent()
 

@@ -64,7 +64,7 @@ class Notes:
     played: int = -1
 
 
-_notes: Notes | None = None
+_noting: list[Notes] = []  # one while launches are recorded, or none
 tunings = itertools.count()
 
 
@@ -84,29 +84,28 @@ def stand_for(target: Target) -> None:
 @contextlib.contextmanager
 def recorded(target: Target) -> Iterator[list[CompiledLaunch]]:
     """Record launches inside, for this GPU, in the list."""
-    global _notes
     stand_for(target)
-    before, _notes = _notes, Notes(target)
+    _noting.append(Notes(target))
     try:
-        yield _notes.launches
+        yield _noting[-1].launches
     finally:
-        _notes = before
+        _noting.pop()
 
 
 @contextlib.contextmanager
 def tuned(config: str, tuning: int, played: int = -1) -> Iterator[None]:
     """Mark launches inside as those of an autotuned kernel with this configuration, and as the one that was played."""
-    assert _notes is not None
-    _notes.config, _notes.tuning, _notes.played = config, tuning, played
+    notes = _noting[-1]
+    notes.config, notes.tuning, notes.played = config, tuning, played
     try:
         yield
     finally:
-        _notes.config, _notes.tuning, _notes.played = "", -1, -1
+        notes.config, notes.tuning, notes.played = "", -1, -1
 
 
 def run(self: JITFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kwargs: LaunchArgument) -> None:
     """Record `kernel[grid](*args, **kwargs)`, as far as the compiler is concerned."""
-    if _notes is None:
+    if not _noting:
         raise RuntimeError(f"{self.__name__} is launched while nothing is being compiled: at import, or in a thread?")
     kwargs["debug"] = kwargs.get("debug", self.debug) or knobs.runtime.debug
     kwargs["instrumentation_mode"] = knobs.compilation.instrumentation_mode
@@ -118,27 +117,29 @@ def run(self: JITFunction, *args: LaunchArgument, grid: Grid, warmup: bool, **kw
         options, signature, constants, attributes = self._pack_args(backend, kwargs, bound, specialization, given)
     except Exception as error:
         raise LaunchRefused(f"{type(error).__name__}: {error}") from error
-    of_notes = _notes.config, _notes.tuning, _notes.played
-    _notes.launches.append(CompiledLaunch(self, _notes.target, signature, constants, attributes, options, *of_notes))
+    notes = _noting[-1]
+    of_notes = notes.config, notes.tuning, notes.played
+    notes.launches.append(CompiledLaunch(self, notes.target, signature, constants, attributes, options, *of_notes))
 
 
 def tune(self: Autotuner, *args: LaunchArgument, **kwargs: LaunchArgument) -> None:
     """Record the launch of an autotuned kernel, once with each configuration."""
-    if _notes is None:
+    if not _noting:
         raise RuntimeError(f"{self.base_fn.__name__} is launched while nothing is being compiled")
     self.nargs = dict(zip(self.arg_names, args, strict=False))
     configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
-    _notes.tuning = next(tunings)
+    notes = _noting[-1]
+    notes.tuning = next(tunings)
     try:
         for config in configs:
             if conflicts := kwargs.keys() & config.kwargs.keys():
                 raise ValueError(f"both the launch and a configuration to be tuned give {', '.join(sorted(conflicts))}")
             if config.pre_hook:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
-            _notes.config = described(config)
+            notes.config = described(config)
             self.fn.run(*args, **kwargs, **config.all_kwargs())
     finally:
-        self.nargs, _notes.tuning, _notes.config = None, -1, ""
+        self.nargs, notes.tuning, notes.config = None, -1, ""
 
 
 def described(config: triton.Config) -> str:

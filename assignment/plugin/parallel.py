@@ -181,15 +181,14 @@ def end(executor: ProcessPoolExecutor) -> None:
     executor.shutdown(wait=True, cancel_futures=True)
 
 
-_session: pytest.Session  # of a judging process; forked with it
+_sessions: list[pytest.Session] = []  # of a judging process its own, forked with it
 
 
 def become_judge(session: pytest.Session, numbers: Any) -> None:
-    global _session
     set_parent_death_signal = 1  # a grader that is killed leaves no judge behind, which would wait for ever
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reports
-    _session = session
+    _sessions.append(session)
     if POOL in session.config.stash:
         pool_of(session.config).worker_index = numbers.get()
     plugins = session.config.pluginmanager
@@ -211,7 +210,7 @@ def compute_alone() -> None:
 
 def run_task(task: Task) -> list[Reports]:
     """Return the reports of each test."""
-    items = [_session.items[i] for i in task]
+    items = [_sessions[-1].items[i] for i in task]
     if is_judged(items[0]):
         return [judge(task[0], items[0])]
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # of which what a test starts takes it over

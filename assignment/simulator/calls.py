@@ -93,12 +93,12 @@ class Call:
                 self.recording.warned(text, about)
 
 
-_current = Call()
+_calls = [Call()]  # the running ones, the innermost last
 
 
 def current() -> Call:
     """Return the running call; outside of one, a call without inputs."""
-    return _current
+    return _calls[-1]
 
 
 @contextlib.contextmanager
@@ -115,10 +115,10 @@ def call(
         y = rmsnorm(x, weight)
     print(seen.warnings)
     """
-    global _current
-    before, _current = _current, Call(inputs, seed, is_traced, follower=follower)
-    _current.notes_constants = notes_constants
+    running = Call(inputs, seed, is_traced, follower=follower)
+    running.notes_constants = notes_constants
+    _calls.append(running)
     try:
-        yield _current
+        yield running
     finally:
-        _current = before
+        _calls.pop()

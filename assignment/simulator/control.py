@@ -406,6 +406,9 @@ def unsupported(code: str) -> NoReturn:
     raise TypeError(f"Triton's compiler does not support `{code}` in a kernel")
 
 
+DEBUGGED: list[bool] = []  # not empty where kernels may stop
+
+
 def stop() -> None:
     """Refuse `breakpoint()` outside of a debugger."""
     raise NameError(
@@ -415,9 +418,8 @@ def stop() -> None:
 
 
 def let_stop() -> None:
-    """Let `breakpoint()` stop in kernels from now on, for a debugger."""
-    global stop
-    stop = breakpoint
+    """Let `breakpoint()` stop in kernels that are built from now on, for a debugger."""
+    DEBUGGED.append(True)
 
 
 def unknown(name: str) -> NoReturn:

@@ -4,7 +4,6 @@ Tensors do not move: `.cuda()` and `.cpu()` return the tensor itself, and its `d
 Other devices, such as "meta", are not changed.
 """
 
-import functools
 import sys
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
@@ -20,7 +19,7 @@ from .one_gpu import answer_as
 
 _CPU = torch.device("cpu")
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
-_where = ""
+_untold: list[str] = []  # how a note ends that is printed once a script asks for a GPU
 _NO_CLOCK = "the simulator has no clock: time kernels on a GPU"
 
 
@@ -54,7 +53,8 @@ def on_cpu(value: Argument) -> Argument:
     kind = value.type if isinstance(value, torch.device) else value
     if not isinstance(kind, str) or kind.partition(":")[0] != "cuda":
         return value
-    _tell_once()
+    if _untold:
+        print(f"note: cuda tensors are made on the CPU, {_untold.pop()}", file=sys.stderr)
     return _CPU
 
 
@@ -63,18 +63,12 @@ def _named(device: Argument) -> Argument:
     return f"cuda:{device}" if isinstance(device, int) else device
 
 
-@functools.cache
-def _tell_once() -> None:
-    print(f"note: cuda tensors are made on the CPU, {_where}", file=sys.stderr)
-
-
 def patch(where: str = "where the simulator runs kernels") -> None:
     """Replace what a TorchFunctionMode does not reach, for the rest of the process.
 
     `where` ends the note that is printed once a script asks for a GPU.
     """
-    global _where
-    _where = where
+    _untold.append(where)
     answer_as(H100)
     torch.cuda.Event = _no_clock  # type: ignore[assignment, misc]
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _no_clock
