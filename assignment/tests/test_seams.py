@@ -144,6 +144,11 @@ def test_no_more_annotations_are_vague():
     assert not {package: n for package, n in counts.items() if n > VAGUE_LINES.get(package, 0)}
 
 
+def test_no_function_binds_a_global():
+    names = [name for name, tree in trees().items() if any(isinstance(node, ast.Global) for node in ast.walk(tree))]
+    assert not names
+
+
 def test_lazy_imports_say_why():
     assert not lazy_imports()
 
