@@ -190,7 +190,7 @@ class Run:
         """Return whether Triton's tuner drops the configuration that was played last."""
         if getattr(self._worker, "has_asserted", False):
             return True
-        return configurations.fits_nowhere(self._program(), self._pool.pair)
+        return configurations.fits_nowhere(self._program(), self._pool.recorder_and_player)
 
     def steps(self) -> list[str]:
         """Return what host code did in the last call, step by step; nothing where it was not recorded."""

@@ -83,7 +83,7 @@ class Pool:
     def _sandbox(self) -> str | None:
         return None if self.rung == NO_RUNG else self.rung
 
-    def pair(self) -> RecorderAndPlayer:
+    def recorder_and_player(self) -> RecorderAndPlayer:
         """Return this process's recorder and player, started at their first use."""
         if isinstance(worker := self.workers[self.worker_index], RecorderAndPlayer):
             return worker

@@ -80,7 +80,7 @@ def run_with(reply, said=SAID, sha256="00"):
         device="cpu", workers=[pair], worker_index=0, jobs=1, submission=SimpleNamespace(sha256=sha256)
     )
     pool.stage = SimpleNamespace(sources={})
-    pool.pair = lambda: pair
+    pool.recorder_and_player = lambda: pair
     pool.given_up, pool.died = lambda check: None, lambda check, status: None
     return Run(pool), compiler
 
@@ -189,7 +189,7 @@ def test_a_call_is_recorded_once_unless_host_code_asks_about_the_gpu():
         run, compiler = run_with(REPLY, said={**SAID, "asked": asked}, sha256=str(asked))
         run.compiled("f", torch.ones(3))
         assert list(compiler.requests[0]["programs"].items()) == list(zip(TARGETS, programs, strict=True))
-        recorder = run._pool.pair().recorder
+        recorder = run._pool.recorder_and_player().recorder
         assert [request["target"] for request in recorder.requests] == list(TARGETS)[: max(programs) + 1]
 
 
