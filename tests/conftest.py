@@ -20,7 +20,7 @@ def check(run, record_property):
 
     def check(function, *tensors, expected, **options):
         got = run(function, *tensors, **options)
-        record_property("margin", compare.worst_margin(got, expected()))
+        record_property("margin", compare.worst_margin(got, expected(), run.has_exact_margins))
 
     return check
 
@@ -32,7 +32,7 @@ def costs_of(run, record_property):
     def costs_of(function, *tensors, expected, **options):
         costs = run.costs(function, *tensors, **options)
         why = "costs are counted of right results; this one is wrong"
-        record_property("margin", families.margin_of_right(costs.results, expected(), why))
+        record_property("margin", families.margin_of_right(costs.results, expected(), why, run.has_exact_margins))
         return costs
 
     return costs_of
@@ -51,7 +51,8 @@ def check_gradients(run, record_property):
         found = run.gradients(function, *tensors, grad=None if summed else grad, wrt=wrt, **request)
         wanted = {name: gradient for i, (name, gradient) in enumerate(expected().items()) if i in wrt}
         for got in found:
-            record_property("margin", compare.worst_margin(got if len(wanted) > 1 else got[0], wanted))
+            margin = compare.worst_margin(got if len(wanted) > 1 else got[0], wanted, run.has_exact_margins)
+            record_property("margin", margin)
 
     return check
 
@@ -69,6 +70,6 @@ def check_contract(run, record_property):
         for other, expected_other in ((second, expected_second), (first, expected_first)):
             results = run.again(function, first, other, **options)
             for got, expected in zip(results, (expected_first, expected_other), strict=True):
-                record_property("margin", compare.worst_margin(got, expected()))
+                record_property("margin", compare.worst_margin(got, expected(), run.has_exact_margins))
 
     return check

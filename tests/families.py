@@ -201,7 +201,7 @@ def compared(before: Results, after: Results, change: Change, bounds: dict[str, 
         if not value.any():
             raise Mismatch(f"{name} is zero everywhere")
     wanted = {
-        name: Expected(value[part].double(), 2 * bound.allowed[part], bound.dtype, bound.rows)
+        name: Expected.within(value[part].double(), 2 * bound.allowed[part], bound.dtype, bound.rows)
         for (name, bound), value in zip(bounds.items(), becomes(*before), strict=True)
     }
     return worst_margin(tuple(x[part] for x in after), wanted)
@@ -241,10 +241,10 @@ def size(tensor: Tensor) -> int:
     return tensor.numel() * tensor.itemsize
 
 
-def margin_of_right(results: Any, expected: dict[str, Expected], why: str) -> float:
+def margin_of_right(results: Any, expected: dict[str, Expected], why: str, is_exact: bool = False) -> float:
     """Return the results' margin; raises Mismatch that says why they have to be right."""
     try:
-        return worst_margin(results, expected)
+        return worst_margin(results, expected, is_exact)
     except Mismatch as wrong:
         wrong.args = (f"{why}:\n{wrong}",)
         raise

@@ -128,6 +128,7 @@ def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
         if chunk is None:
             return
         pool = Pool(chunk[0].entry.submission, device, chunk[0].seed, jobs=1)
+        pool.has_exact_margins = True
         loop = GradingLoop(pool, chunk, queue, results, judged_by)
         status = run_pytest(checks.without_a_gpu(checks.declared()), loop, pool)
         if status != pytest.ExitCode.OK:

@@ -106,6 +106,7 @@ def pool(folder: Path, engine: str) -> Any:
         device="cpu",  # nobody else is to be asked
         worker_index=0,
         seed=0,
+        has_exact_margins=False,
         given_up=lambda check: None,
         import_error=lambda: "",
         close=lambda: None,

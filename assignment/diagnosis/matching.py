@@ -152,7 +152,7 @@ class Wrong:
         part.call = replace(self.call, tensors=[tensor[at] for tensor in self.call.tensors])
         part._got = [got[at] for got in self._got]
         part._expected = {
-            name: replace(want, value=want.value[at], allowed=want.allowed.expand_as(want.value)[at])
+            name: Expected.within(want.value[at], want.allowed.expand_as(want.value)[at], want.dtype, want.rows)
             for name, want in self._expected.items()
         }
         return part

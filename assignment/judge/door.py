@@ -58,6 +58,10 @@ class Run:
 
     memory_bytes = ADDRESS_SPACE
 
+    @property
+    def has_exact_margins(self) -> bool:
+        return self._pool.has_exact_margins
+
     def __call__(self, function: str, *tensors: Tensor, **options: Option) -> Results:
         """Return the result of function(*tensors, **options)."""
         reply, (results,) = self._ask("call", function, tensors, options)

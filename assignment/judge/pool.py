@@ -31,6 +31,7 @@ FUNCTIONS = tuple(operators.functions())
 class Pool:
     """The workers of one run, one for each judging process, and what those processes share."""
 
+    has_exact_margins = False  # whether margins of right results are computed with all honest models
     is_in_order = False  # whether verdicts are wanted in the order of the tests: of two long calls the later one waits
 
     def __init__(

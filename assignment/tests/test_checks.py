@@ -39,7 +39,7 @@ def no_result(*tensors, **options):
     raise NoResult
 
 class Run:
-    memory_bytes = 1 << 40
+    memory_bytes, has_exact_margins = 1 << 40, False
     __call__ = raises = again = gradients = kept_bytes = costs = largest = compiled = no_result
 
 class Plugin:

@@ -9,10 +9,11 @@ from tests import tensor_cores
 from tests.compare import Expected, Mismatch, expect, worst_margin
 from tests.families import compared
 from tests.flash_attention import models, properties
+from tests.flash_attention import models as attention
 
 
 def expected(value, allowed=1e-3, dtype=torch.float32):
-    return Expected(value.double(), torch.full_like(value, allowed, dtype=torch.float64), dtype, rows=value.ndim > 1)
+    return Expected.within(value.double(), torch.full_like(value, allowed, dtype=torch.float64), dtype, value.ndim > 1)
 
 
 def message(got, **expectations):
@@ -100,6 +101,46 @@ def test_the_bound_by_hand():
     at_once = expect(value, roundings, [value + 2.0], magnitude, torch.float32, rows=True)
     assert at_once.allowed.item() == pytest.approx(2 * (2.0 + 1.0) / 8 * 8 + 4 * eps * 4 + eps * 8, rel=1e-9)
     assert want.allowed.item() == pytest.approx(2 * (1.0 + 0.25) / 8 * 8 + 4 * eps * 4 + eps * 8, rel=1e-9)
+
+
+def test_other_ways_are_computed_for_who_needs_them():
+    """A result within the bound of the first ways is right; for others the bound is that of all ways"""
+    value = torch.tensor([[4.0, 1.0]]).double()
+    computed: list[float] = []
+
+    def model(error):
+        def compute():
+            computed.append(error)
+            return value + error
+
+        return compute
+
+    def margin(error, is_exact=False):
+        computed.clear()
+        want = expect(value, [[model(0.25), model(-1.0)]], [model(0.5)], value, torch.float32, rows=True)
+        assert (want.least < want.of_all_models()).all()
+        computed.clear()
+        return worst_margin((value + error).float(), {"y": want}, is_exact)
+
+    assert margin(0.45) == pytest.approx(0.9, rel=1e-4)
+    assert computed == []
+    assert margin(0.45, is_exact=True) == pytest.approx(0.15, rel=1e-4)
+    assert computed == [-1.0, 0.5]
+    assert margin(2.7) == pytest.approx(0.9, rel=1e-4)
+    with pytest.raises(Mismatch, match="wrong"):
+        margin(3.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_first_ways_allow_no_more_than_all(dtype):
+    rng = torch.Generator().manual_seed(5)
+    q, k, v, grad_o = (torch.randn(2, 40, 32, generator=rng).to(dtype) for _ in range(4))
+    forward = attention.attention_forward(q, k, v, True)
+    o, lse = forward["o"].value.to(dtype), forward["lse"].value.float()
+    backward = attention.attention_backward(grad_o, q, k, v, o, lse, True)
+    for want in (*forward.values(), *backward.values()):
+        assert (want.least <= want.allowed).all()
+        assert (want.least > want.allowed / 4).all()
 
 
 def test_truncation_and_rounding_to_tf32():

@@ -5,13 +5,14 @@ to float32 operands, q scaled before the product, P and dS cast before they are 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
-from tests.compare import Expected, expect
+from tests.compare import Expected, Model, expect
 from tests.flash_attention import oracle
 from tests.tensor_cores import nearest, truncate
 
@@ -24,14 +25,13 @@ def attention_forward(
 ) -> dict[str, Expected]:
     """o and lse; tf32 says whether float32 products may be made by a tensor core, as tl.dot makes them."""
     o, lse = oracle.attention_forward(q, k, v, is_causal)
-    models = [[_attention_forward(q, k, v, is_causal, how) for how in ways] for ways in roundings(q.dtype, tf32)]
-    at_once = [_attention_forward(q, k, v, is_causal, how) for how in together(q.dtype, tf32)]
+    model = cache(partial(_attention_forward, q, k, v, is_causal))
     probabilities = (oracle.attention_logits(q, k, is_causal) - lse.unsqueeze(-1)).exp()
     products = oracle.attention_logits(q.abs(), k.abs(), is_causal=False)
     lse_magnitude = (probabilities * products).sum(-1) + lse.abs() + 1
     return {
-        "o": expect(o, *select(models, at_once, 0), probabilities @ v.double().abs(), q.dtype, rows=True),
-        "lse": expect(lse, *select(models, at_once, 1), lse_magnitude, torch.float32, rows=False),
+        "o": expect(o, *models(model, 0, q.dtype, tf32), probabilities @ v.double().abs(), q.dtype, rows=True),
+        "lse": expect(lse, *models(model, 1, q.dtype, tf32), lse_magnitude, torch.float32, rows=False),
     }
 
 
@@ -47,16 +47,14 @@ def attention_backward(
 ) -> dict[str, Expected]:
     """The gradients for o in the inputs' dtype and lse in float32, as a forward pass returns them."""
     values = oracle.attention_backward(grad_o, q, k, v, is_causal)
-    tensors = (grad_o, q, k, v, o, lse)
-    models = [[_attention_backward(*tensors, is_causal, how) for how in ways] for ways in roundings(q.dtype, tf32)]
-    at_once = [_attention_backward(*tensors, is_causal, how) for how in together(q.dtype, tf32)]
+    model = cache(partial(_attention_backward, grad_o, q, k, v, o, lse, is_causal))
     probabilities = oracle.attention_logits(q, k, is_causal).softmax(-1)
     grad_o, q_, k_, v_ = (t.double().abs() for t in (grad_o, q, k, v))
     delta = (grad_o * (probabilities @ v_)).sum(-1, keepdim=True)
     grad_logits = probabilities * (grad_o @ v_.mT + delta) / math.sqrt(q.shape[-1])
     magnitudes = (grad_logits @ k_, grad_logits.mT @ q_, probabilities.mT @ grad_o)
     return {
-        name: expect(values[i], *select(models, at_once, i), magnitudes[i], q.dtype, rows=True)
+        name: expect(values[i], *models(model, i, q.dtype, tf32), magnitudes[i], q.dtype, rows=True)
         for i, name in enumerate(("grad_q", "grad_k", "grad_v"))
     }
 
@@ -119,11 +117,15 @@ def together(dtype: torch.dtype, tf32: bool) -> list[Arithmetic]:
     return [Arithmetic(logits=truncate, grad_p=truncate, outputs=truncate)] if is_tf32 else []
 
 
-def select(
-    models: Sequence[Sequence[tuple[Tensor, ...]]], at_once: Sequence[tuple[Tensor, ...]], output: int
-) -> tuple[list[list[Tensor]], list[Tensor]]:
-    """One output of all models, for expect()'s roundings and together."""
-    return [[model[output] for model in ways] for ways in models], [model[output] for model in at_once]
+def models(
+    model: Callable[[Arithmetic], tuple[Tensor, ...]], output: int, dtype: torch.dtype, tf32: bool
+) -> tuple[list[list[Model]], list[Model]]:
+    """One output of all models, each computed when it is asked for, for expect()'s roundings and together."""
+
+    def of(ways: Iterable[Arithmetic]) -> list[Model]:
+        return [lambda how=how: model(how)[output] for how in ways]
+
+    return [of(ways) for ways in roundings(dtype, tf32)], of(together(dtype, tf32))
 
 
 def _logits(q: Tensor, k: Tensor, is_causal: bool, how: Arithmetic) -> Tensor:
