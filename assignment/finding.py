@@ -146,9 +146,9 @@ class Finding:
 
 
 def finding(data: FindingEntry) -> Finding:
-    """Return what as_json made plain data of."""
-    lines = zip(data["places"], data["lines"], strict=True)
-    places = tuple(SourceLine(says, of["path"], of["line"]) for says, of in lines)
+    """Return what as_json made plain data of; an older grader gave places no lines."""
+    lines = data.get("lines") or [LineEntry(path="", line=0)] * len(data["places"])
+    places = tuple(SourceLine(says, **line) for says, line in zip(data["places"], lines, strict=True))
     return Finding(data["kind"], data["says"], places, data["error"], data["result"], data["numbers"])
 
 

@@ -283,6 +283,16 @@ def test_a_finding_is_read_as_the_report_has_it():
     assert data["case"] == "d = 8"
 
 
+def test_a_finding_of_an_older_grader_has_a_cause():
+    """Whose report has no lines"""
+    data: Any = Finding("race", "race: y[3]", places_in("at x.py:3 in f")).as_json("")
+    older = {name: value for name, value in data.items() if name != "lines"}
+    assert causes.cause({"findings": [older], "message": ""}) == causes.cause(
+        {"findings": [older | {"says": "race: y[4]"}], "message": ""}
+    )
+    assert causes.lines({"findings": [older]}) == []
+
+
 def test_places_are_the_lines_that_a_message_names():
     said = "at once: a race\n  at a/x.py:3 in f: y[0] = 1: 2\n    called from x.py:9\n  of what lies at x.py:4"
     assert places_in(said) == (
