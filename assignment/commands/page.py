@@ -79,10 +79,10 @@ def _lost(group: list[CheckEntry], sources: Mapping[str, str], seen: set[Excerpt
 
 def linked(hint: str, sections: Sequence[str]) -> Markup:
     """Return a hint with the sections of the handout that it names as links."""
-    linked, link = escape(hint), Markup('(<a href="{}">{}</a>)')
+    shown, link = escape(hint), Markup('(<a href="{}">{}</a>)')
     for section in sections:
-        linked = linked.replace(f"({section})", link.format(address(section), section))
-    return linked
+        shown = shown.replace(f"({section})", link.format(address(section), section))
+    return shown
 
 
 def address(citation: str) -> str:
