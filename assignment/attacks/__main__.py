@@ -21,7 +21,7 @@ import triton
 
 from assignment.attacks import cheats_page, page, results_page, whole_runs, yardstick
 from assignment.attacks.cheats import CONFINED, quick
-from assignment.attacks.corpus import CHEAT, VARIANT, Entry, entries
+from assignment.attacks.corpus import BUG, CHEAT, VARIANT, Entry, entries
 from assignment.attacks.judging import GradingJob, Result, digest, judge_all, key
 from assignment.attacks.verdicts import VerdictRow, costs, judge
 from assignment.judge.pool import pick_device
@@ -90,9 +90,8 @@ def main() -> int:
     chosen = named[part - 1 :: n_parts]
     removed = [entry for entry in chosen if not HAS_BLOCK_POINTERS and has_block_pointers(entry)]
     if removed:
-        print(
-            f"not graded, for Triton {triton.__version__} has no block pointers: {', '.join(e.name for e in removed)}"
-        )
+        names = ", ".join(entry.name for entry in removed)
+        print(f"not graded, for Triton {triton.__version__} has no block pointers: {names}")
         chosen = [entry for entry in chosen if entry not in removed]
     if options.names == [yardstick.NAME]:  # what it costs is counted in its own problem
         chosen = [replace(entry, problems=(entry.problem,)) for entry in chosen]
@@ -105,19 +104,25 @@ def main() -> int:
     rows = run(chosen, options)
     declared = checks.without_a_gpu(checks.declared())
     _, graded = split(rows)
-    findings = [*judge(rows, declared), *page.useless(graded, declared)]
+    findings = [*judge(rows, declared), *page.useless(graded, of_whole_problems(chosen, declared))]
     print(page.summary(graded) if options.quick else shown(rows, options, declared))
     print(cheats_page.summary(rows, declared), *findings, sep="\n")
     write(rows, options, declared)
     return 1 if findings else 0
 
 
+def of_whole_problems(chosen: list[Entry], declared: list[checks.Check]) -> list[checks.Check]:
+    """Return the checks of the problems whose planted bugs are all chosen."""
+    partly = {entry.problem for entry in entries() if entry.kind == BUG and entry not in chosen}
+    return [check for check in declared if check.problem not in partly]
+
+
 def shown(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> str:
     if options.names == [yardstick.NAME]:
         return page.yardstick(costs(rows, declared))
     cheats, graded = split(rows)
-    tables = [page.render(graded, declared)] * bool(graded) + [cheats_page.render(cheats, declared)] * bool(cheats)
-    return "\n".join(tables)
+    pages = ((page, graded), (cheats_page, cheats))
+    return "\n".join(its.render(own, declared) for its, own in pages if own)
 
 
 def split(rows: list[VerdictRow]) -> tuple[list[VerdictRow], list[VerdictRow]]:
@@ -135,12 +140,9 @@ def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[ch
         return
     is_full = not (options.quick or options.first or options.seeds)
     cheats, graded = split(rows)
-    for title, own, section in (
-        (page.BANK, graded, page.section),
-        (cheats_page.TITLE, cheats, cheats_page.section),
-    ):
+    for its, own in ((page, graded), (cheats_page, cheats)):
         if own and (options.write or (is_full and len(own) == how_many(is_cheat=own is cheats))):
-            results_page.write(title, command, section(own, declared), file)
+            results_page.write(its.TITLE, command, its.section(own, declared), file)
 
 
 def how_many(is_cheat: bool) -> int:

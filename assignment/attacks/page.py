@@ -22,7 +22,7 @@ from assignment.attacks.verdicts import (
 from assignment.scoring.checks import Check, problems
 from tests import operators
 
-BANK, YARDSTICK = "Planted bugs and right submissions", "Single defects"  # sections of results.md
+TITLE, YARDSTICK = "Planted bugs and right submissions", "Single defects"  # sections of results.md
 
 # Checks that may catch no bug alone, by the end of their names, and why they are there all the same.
 REASONS = {

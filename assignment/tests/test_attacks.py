@@ -233,6 +233,12 @@ def test_the_only_check_that_catches_a_bug_is_known():
     assert only_killer([row(A_BUG, {EPS: failed(9), VALUES: failed(9)})]) == {}
 
 
+def test_only_checks_of_whole_problems_need_a_bug_of_their_own():
+    bank = [entry for entry in ENTRIES if entry.kind == BUG and entry.problem == "rmsnorm"]
+    assert {check.problem for check in attacks.of_whole_problems(bank, DECLARED)} == {"rmsnorm"}
+    assert attacks.of_whole_problems(bank[1:], DECLARED) == []
+
+
 def test_tables_show_margins_and_the_check_that_must_catch():
     text = page.render(
         [row(A_BUG, {EPS: failed(2.5), VALUES: failed(math.inf)}), row(A_VARIANT, {EPS: GOOD})], DECLARED
@@ -284,7 +290,7 @@ def test_warm_judges_tell_one_submission_from_the_next():
 
 
 def test_the_committed_page_counts_what_the_bank_has():
-    text = results_page.section(page.BANK)
+    text = results_page.section(page.TITLE)
     for problem in checks.problems():
         n_bugs = sum(entry.kind == BUG and entry.problem == problem for entry in ENTRIES)
         n_right = sum(entry.kind == VARIANT and problem in entry.problems for entry in ENTRIES)

@@ -61,7 +61,7 @@ def compare(dtype, d, n_queries, n_keys, is_causal):
     gradients = hopper_backward.flash_backward_triton(grad_o, q, k, v, o, lse, is_causal)
     for gradient, x in zip(gradients, exact, strict=True):
         assert x.grad is not None
-        torch.testing.assert_close(gradient.double(), x.grad, rtol=0, atol=0.02 * float(x.grad.abs().max()))
+        torch.testing.assert_close(gradient.double(), x.grad, rtol=0, atol=0.02 * max(float(x.grad.abs().max()), 1e-3))
 
 
 MADE = (

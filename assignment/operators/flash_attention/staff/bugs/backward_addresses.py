@@ -110,7 +110,7 @@ ADDRESSES = (
     bug(
         "tiles of 128 without a tail",
         "test_triton_ragged",
-        "tile_size = min(64, 4096 // d_tile_size) → tile_size = 128",
+        "tile_size = min(64, 4096 // d_tile_size) → tile_size = min(128, 4096 // d_tile_size)",
         "row_mask = rows < n_queries → row_mask = rows >= 0",
         "query_mask = queries < n_queries → query_mask = queries >= 0",
         "key_mask = keys < n_keys → key_mask = keys >= 0",
