@@ -1,8 +1,11 @@
 """Compiles the entries for Hopper, which needs no GPU; on a Hopper GPU, compares what they compute. Prints both."""
 
 import itertools
+import subprocess
+import tempfile
 
 import torch
+from triton import knobs
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
@@ -23,7 +26,7 @@ def compiled(kernel, sizes, d, is_causal, tiles, rows=(), **types):
     names = kernel.arg_names
     signature = dict.fromkeys(names, "i32") | dict.fromkeys(constants, "constexpr") | types
     signature |= {name: tile(n) for name, n in tiles.items()}
-    row = f"tensordesc<fp32[1, {sizes.get('Q_TILE_SIZE')}],{hopper_backward.ROW_LAYOUT.value!r}>"
+    row = f"tensordesc<fp32[1, 64],{hopper_backward.ROW_LAYOUT.value!r}>"
     signature |= dict.fromkeys(rows, row)
     at = {(names.index(name),): value for name, value in constants.items()}
     aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in types if types[name].startswith("*")}
@@ -38,11 +41,21 @@ def forward(sizes, d, is_causal):
 
 
 def backward(sizes, d, is_causal):
-    tiles = dict.fromkeys(("q_desc", "grad_o_desc"), sizes["Q_TILE_SIZE"])
-    tiles |= dict.fromkeys(("k_desc", "v_desc"), 128) | dict.fromkeys(("grad_k_desc", "grad_v_desc"), 64)
+    tiles = dict.fromkeys(("q_desc", "grad_o_desc", "grad_k_desc", "grad_v_desc"), 64)
+    tiles |= dict.fromkeys(("k_desc", "v_desc"), 128)
     types = {"sums_ptr": "*fp32", "scale": "fp32", "scale_of_2": "fp32"}
     kernel = hopper_backward.flash_backward_kernel
-    return compiled(kernel, sizes, d, is_causal, tiles, ("lse_desc", "delta_desc"), **types)
+    return compiled(kernel, sizes, d, is_causal, tiles, ("minus_lse_desc", "minus_delta_desc"), **types)
+
+
+def warnings_of(ptx):
+    """What NVIDIA's assembler says of the kernel, as of products that must wait for each other."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(ptx)
+        file.flush()
+        command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", file.name, "-o", "/dev/null"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    return [line for line in said.splitlines() if "(C7" in line]
 
 
 def compare(dtype, d, n_queries, n_keys, is_causal):
@@ -73,6 +86,7 @@ for DTYPE, (make, sizes, d), is_causal in itertools.product(("bf16", "fp16"), MA
     assert "wgmma.mma_async" in made.asm["ptx"], "no products of four warps"
     assert "cp.async.bulk.tensor" in made.asm["ptx"], "no copies of whole tiles"
     assert made.metadata.shared <= SHARED_MEMORY, made.metadata.shared
+    assert warnings_of(made.asm["ptx"]) == []
     if make is backward:
         assert "add.v4.f32" in made.asm["ptx"], "no additions of four values at once"
     print("compiled", make.__name__, d, is_causal, DTYPE)

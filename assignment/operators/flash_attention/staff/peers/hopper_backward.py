@@ -32,13 +32,13 @@ from .hopper import GROUP_BYTES, LOG2_E, described, load, refuse_others, store
 barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # of a group, as Triton 3.6 to 3.8 call it
 GROUPS = gl.constexpr(2)  # that compute
 ROWS = gl.constexpr(64)  # keys of a group: the height of a product of four warps
+Q_TILE_SIZE = gl.constexpr(64)
 K_TILE_SIZE = gl.constexpr(128)
-PART = gl.constexpr(64)  # columns of grad_q that are added at a time
-PADDED = 128  # queries come in multiples of this where the kernels write for each other
 ROW_LAYOUT = gl.constexpr(gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2))
-# Registers: of a thread in the groups that keep grad_k and grad_v, in the one that adds, and in the warp that copies.
-WIDE = {"Q_TILE_SIZE": 64, "STAGES": 2, "REGISTERS": 208, "ADD_REGISTERS": 72, "COPY_REGISTERS": 24}
-NARROW = {"Q_TILE_SIZE": 128, "STAGES": 2, "REGISTERS": 208, "ADD_REGISTERS": 72, "COPY_REGISTERS": 24}
+# PART: columns of grad_q that are added at a time. Registers: of a thread in the groups that keep grad_k and grad_v, in
+# the one that adds, and in the warp that copies.
+WIDE = {"STAGES": 2, "PART": 32, "REGISTERS": 216, "ADD_REGISTERS": 56, "COPY_REGISTERS": 24}
+NARROW = {"STAGES": 4, "PART": 64, "REGISTERS": 208, "ADD_REGISTERS": 72, "COPY_REGISTERS": 24}
 
 
 def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
@@ -55,36 +55,37 @@ def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
     n_programs = -(-n_keys // K_TILE_SIZE.value) * n_batches
     if n_programs == 0 or n_queries == 0:
         return grad_q.reshape(q.shape).zero_(), grad_k.reshape(k.shape).zero_(), grad_v.reshape(v.shape).zero_()
-    n_padded = -(-n_queries // PADDED) * PADDED
+    n_padded = -(-n_queries // Q_TILE_SIZE.value) * Q_TILE_SIZE.value
     d_tile_size = 64 if d <= 64 else 128
     sizes = NARROW if d_tile_size == 64 else WIDE
-    base_2_lse, delta = q_.new_empty(2, n_batches, n_padded, dtype=torch.float32)
+    minus_lse, minus_delta = q_.new_empty(2, n_batches, n_padded, dtype=torch.float32)
     sums = q_.new_zeros(n_batches, n_padded, d_tile_size, dtype=torch.float32)
-    rows = (n_padded // 64, n_batches)
+    rows = (n_padded // ROWS.value, n_batches)
     prepare_kernel[rows](
-        o_, grad_o_, lse.contiguous(), base_2_lse, delta, n_queries, n_padded, d, ROWS=64, D_TILE_SIZE=d_tile_size
-    )
+        o_, grad_o_, lse.contiguous(), minus_lse, minus_delta, n_queries, n_padded, d, d**0.5,
+        ROWS=ROWS.value, D_TILE_SIZE=d_tile_size,
+    )  # fmt: skip
     n_together = min(max(GROUP_BYTES // (4 * n_queries * d), 1), n_batches)
     flash_backward_kernel[(n_programs,)](
-        *(described(x, sizes["Q_TILE_SIZE"], d_tile_size) for x in (q_, grad_o_)),
+        *(described(x, Q_TILE_SIZE.value, d_tile_size) for x in (q_, grad_o_)),
         *(described(x, K_TILE_SIZE.value, d_tile_size) for x in (k_, v_)),
         *(described(x, ROWS.value, d_tile_size) for x in (grad_k, grad_v)),
-        *(TensorDescriptor.from_tensor(x, [1, sizes["Q_TILE_SIZE"]], ROW_LAYOUT.value) for x in (base_2_lse, delta)),
+        *(TensorDescriptor.from_tensor(x, [1, Q_TILE_SIZE.value], ROW_LAYOUT.value) for x in (minus_lse, minus_delta)),
         sums, n_batches, n_queries, n_keys, n_padded, n_together, d**-0.5, d**-0.5 * LOG2_E,
         IS_CAUSAL=is_causal, D_TILE_SIZE=d_tile_size, num_warps=4, **sizes,
     )  # fmt: skip
     finish_kernel[rows](
-        sums, grad_q, n_queries, n_padded, d, d**-0.5, ROWS=64, D_TILE_SIZE=d_tile_size, PART=PART.value
+        sums, grad_q, n_queries, n_padded, d, d**-0.5, ROWS=ROWS.value, D_TILE_SIZE=d_tile_size, PART=sizes["PART"]
     )
     return grad_q.reshape(q.shape), grad_k.reshape(k.shape), grad_v.reshape(v.shape)
 
 
 @triton.jit
 def prepare_kernel(
-    o_ptr, grad_o_ptr, lse_ptr, base_2_lse_ptr, delta_ptr, n_queries, n_padded, d,
+    o_ptr, grad_o_ptr, lse_ptr, minus_lse_ptr, minus_delta_ptr, n_queries, n_padded, d, root_of_d,
     ROWS: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Write base_2_lse = lse · log₂ e, infinite past the last query, and delta = rowsum(o ∘ grad_o).
+    """Write what the products begin with: −lse · √d, −∞ past the last query, and −delta = −rowsum(o ∘ grad_o).
 
     Both (n_batches, n_padded). Grid: (n_padded / ROWS, n_batches).
     """
@@ -97,8 +98,8 @@ def prepare_kernel(
     o = tl.load(o_ptr + at, mask=mask, other=0.0).to(tl.float32)
     grad_o = tl.load(grad_o_ptr + at, mask=mask, other=0.0).to(tl.float32)
     lse = tl.load(lse_ptr + batch * n_queries + queries, mask=exists, other=float("inf"))
-    tl.store(base_2_lse_ptr + batch * n_padded + queries, lse * 1.4426950408889634)
-    tl.store(delta_ptr + batch * n_padded + queries, tl.sum(o * grad_o, axis=1))
+    tl.store(minus_lse_ptr + batch * n_padded + queries, -lse * root_of_d)
+    tl.store(minus_delta_ptr + batch * n_padded + queries, -tl.sum(o * grad_o, axis=1))
 
 
 @triton.jit
@@ -124,19 +125,19 @@ def finish_kernel(
 
 @gluon.jit
 def flash_backward_kernel(
-    q_desc, grad_o_desc, k_desc, v_desc, grad_k_desc, grad_v_desc, lse_desc, delta_desc, sums_ptr,
+    q_desc, grad_o_desc, k_desc, v_desc, grad_k_desc, grad_v_desc, minus_lse_desc, minus_delta_desc, sums_ptr,
     n_batches, n_queries, n_keys, n_padded, n_together, scale, scale_of_2,
-    IS_CAUSAL: gl.constexpr, D_TILE_SIZE: gl.constexpr, Q_TILE_SIZE: gl.constexpr, STAGES: gl.constexpr,
+    IS_CAUSAL: gl.constexpr, D_TILE_SIZE: gl.constexpr, STAGES: gl.constexpr, PART: gl.constexpr,
     REGISTERS: gl.constexpr, ADD_REGISTERS: gl.constexpr, COPY_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """Descriptors of q, grad_o (n_batches, n_queries, d), k, v, grad_k, grad_v (n_batches, n_keys, d), lse and delta.
+    """Descriptors of q, grad_o (n_batches, n_queries, d), k, v, grad_k, grad_v (n_batches, n_keys, d), and two rows.
 
-    lse (to base 2) and delta: (n_batches, n_padded). sums: (n_batches, n_padded, D_TILE_SIZE), zeros; see _add for the
-    order. n_together: batches whose tiles take turns. scale_of_2 = log₂ e / √d. Grid: key tiles × batches.
+    The rows: see prepare_kernel. sums: (n_batches, n_padded, D_TILE_SIZE), zeros; see _add for the order. n_together:
+    batches whose tiles take turns. scale_of_2 = log₂ e / √d. Grid: key tiles × batches.
     """
     dtype: gl.constexpr = q_desc.dtype
-    q_buffers = _buffers(q_desc, lse_desc, STAGES)
-    grad_o_buffers = _buffers(grad_o_desc, delta_desc, STAGES)
+    q_buffers = _buffers(q_desc, minus_lse_desc, STAGES)
+    grad_o_buffers = _buffers(grad_o_desc, minus_delta_desc, STAGES)
     k_tile = gl.allocate_shared_memory(k_desc.dtype, k_desc.block_shape, k_desc.layout)
     v_tile = gl.allocate_shared_memory(v_desc.dtype, v_desc.block_shape, v_desc.layout)
     kv_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
@@ -167,12 +168,13 @@ def flash_backward_kernel(
     kv = (k_tile, v_tile, kv_full)
     keeping = (q_buffers, grad_o_buffers, kv, grad_s_buffers, grads, place, n_keys, scale, scale_of_2)
     adding = (k_tile, kv_full, grad_s_buffers, sums_ptr, place)
-    copying = (q_desc, grad_o_desc, k_desc, v_desc, lse_desc, delta_desc, q_buffers, grad_o_buffers, kv, place)
+    descs = (q_desc, grad_o_desc, k_desc, v_desc, minus_lse_desc, minus_delta_desc)
+    copying = (descs, q_buffers, grad_o_buffers, kv, place)
     gl.warp_specialize(
         [
-            (_keep, (0, keeping, IS_CAUSAL, D_TILE_SIZE, Q_TILE_SIZE, STAGES)),
-            (_keep, (1, keeping, IS_CAUSAL, D_TILE_SIZE, Q_TILE_SIZE, STAGES)),
-            (_add, (adding, IS_CAUSAL, D_TILE_SIZE, Q_TILE_SIZE)),
+            (_keep, (0, keeping, IS_CAUSAL, D_TILE_SIZE, STAGES)),
+            (_keep, (1, keeping, IS_CAUSAL, D_TILE_SIZE, STAGES)),
+            (_add, (adding, IS_CAUSAL, D_TILE_SIZE, PART)),
             (_copy, (copying, IS_CAUSAL, STAGES)),
         ],
         [4, 4, 1],
@@ -215,7 +217,8 @@ def _tile_in_turn(i, place, IS_CAUSAL: gl.constexpr):
 @gluon.jit
 def _copy(copying, IS_CAUSAL: gl.constexpr, STAGES: gl.constexpr):
     """Copy keys and values, then the queries' tiles ahead of the groups that compute."""
-    q_desc, grad_o_desc, k_desc, v_desc, lse_desc, delta_desc, q_buffers, grad_o_buffers, kv, place = copying
+    descs, q_buffers, grad_o_buffers, kv, place = copying
+    q_desc, grad_o_desc, k_desc, v_desc, minus_lse_desc, minus_delta_desc = descs
     k_tile, v_tile, kv_full = kv
     batch, key_tile, first_tile, n_tiles = place
     for i in range(n_tiles - first_tile):
@@ -223,11 +226,11 @@ def _copy(copying, IS_CAUSAL: gl.constexpr, STAGES: gl.constexpr):
         if i == 0:
             mbarrier.expect(kv_full.index(0), k_desc.block_type.nbytes)
             load(k_desc, [batch, key_tile * K_TILE_SIZE, 0], kv_full.index(0), k_tile)
-        _fetch(q_desc, lse_desc, batch, tile, q_buffers, i % STAGES, i // STAGES)
+        _fetch(q_desc, minus_lse_desc, batch, tile, q_buffers, i % STAGES, i // STAGES)
         if i == 0:
             mbarrier.expect(kv_full.index(1), v_desc.block_type.nbytes)
             load(v_desc, [batch, key_tile * K_TILE_SIZE, 0], kv_full.index(1), v_tile)
-        _fetch(grad_o_desc, delta_desc, batch, tile, grad_o_buffers, i % STAGES, i // STAGES)
+        _fetch(grad_o_desc, minus_delta_desc, batch, tile, grad_o_buffers, i % STAGES, i // STAGES)
 
 
 @gluon.jit
@@ -243,12 +246,12 @@ def _fetch(desc, row_desc, batch, tile, buffers, stage, n_uses):
 @gluon.jit
 def _keep(
     GROUP: gl.constexpr, keeping,
-    IS_CAUSAL: gl.constexpr, D_TILE_SIZE: gl.constexpr, Q_TILE_SIZE: gl.constexpr, STAGES: gl.constexpr,
+    IS_CAUSAL: gl.constexpr, D_TILE_SIZE: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Compute grad_k and grad_v of 64 keys, and hand on their part of dS for each query tile."""
     q_buffers, grad_o_buffers, kv, grad_s_buffers, grads, place, n_keys, scale, scale_of_2 = keeping
-    q_tiles, lse_rows, q_full, q_empty = q_buffers
-    grad_o_tiles, delta_rows, grad_o_full, grad_o_empty = grad_o_buffers
+    q_tiles, minus_lse_rows, q_full, q_empty = q_buffers
+    grad_o_tiles, minus_delta_rows, grad_o_full, grad_o_empty = grad_o_buffers
     grad_s_tiles, grad_s_full, grad_s_empty = grad_s_buffers
     k_tile, v_tile, kv_full = kv
     batch, key_tile, first_tile, n_tiles = place
@@ -269,7 +272,9 @@ def _keep(
         mbarrier.wait(kv_full.index(0), 0)
         mbarrier.wait(q_full.index(0), 0)
         q = q_tiles.index(0).reshape([Q_TILE_SIZE, D_TILE_SIZE])
-        s = warpgroup_mma(k, q.permute((1, 0)), nothing, use_acc=False, is_async=True)
+        # S begins with −lse √d, so that P = exp2(S log₂ e / √d)
+        minus_lse, _ = gl.broadcast(minus_lse_rows.index(0).load(S_LAYOUT), nothing)
+        s = warpgroup_mma(k, q.permute((1, 0)), minus_lse, is_async=True)
         s = warpgroup_mma_wait(0, deps=[s])
         mbarrier.wait(kv_full.index(1), 0)
         for i in range(n_turns):
@@ -286,16 +291,22 @@ def _keep(
                     queries = first_query + gl.arange(0, Q_TILE_SIZE, layout=gl.SliceLayout(0, S_LAYOUT))
                     visible = visible & (keys[:, None] <= queries[None, :])
                 s = gl.where(visible, s, float("-inf"))
-            lse = lse_rows.index(stage).load(S_LAYOUT)
-            p = gl.exp2(s * scale_of_2 - lse).to(dtype)
-            left = gl.convert_layout(p, LEFT)
             grad_o = grad_o_tiles.index(stage).reshape([Q_TILE_SIZE, D_TILE_SIZE])
-            grad_v = warpgroup_mma(left, grad_o, grad_v, is_async=True)
-            grad_p = warpgroup_mma(v, grad_o.permute((1, 0)), nothing, use_acc=False, is_async=True)
-            grad_v, left, grad_p = warpgroup_mma_wait(0, deps=[grad_v, left, grad_p])
+            if D_TILE_SIZE == 64:  # registers are left for dP while P is computed
+                grad_p = warpgroup_mma(v, grad_o.permute((1, 0)), nothing, use_acc=False, is_async=True)
+                left = gl.convert_layout(gl.exp2(s * scale_of_2).to(dtype), LEFT)
+                grad_v = warpgroup_mma(left, grad_o, grad_v, is_async=True)
+                grad_p = warpgroup_mma_wait(1, deps=[grad_p]) + minus_delta_rows.index(stage).load(S_LAYOUT)
+                grad_s = (gl.convert_layout(left, S_LAYOUT).to(gl.float32) * grad_p).to(dtype)
+                grad_v, left = warpgroup_mma_wait(0, deps=[grad_v, left])
+            else:
+                left = gl.convert_layout(gl.exp2(s * scale_of_2).to(dtype), LEFT)
+                grad_v = warpgroup_mma(left, grad_o, grad_v, is_async=True)
+                minus_delta, _ = gl.broadcast(minus_delta_rows.index(stage).load(S_LAYOUT), nothing)
+                grad_p = warpgroup_mma(v, grad_o.permute((1, 0)), minus_delta, is_async=True)
+                grad_v, left, grad_p = warpgroup_mma_wait(0, deps=[grad_v, left, grad_p])
+                grad_s = (gl.convert_layout(left, S_LAYOUT).to(gl.float32) * grad_p).to(dtype)
             mbarrier.arrive(grad_o_empty.index(stage), count=1)
-            delta = delta_rows.index(stage).load(S_LAYOUT)
-            grad_s = (gl.convert_layout(left, S_LAYOUT).to(gl.float32) * (grad_p - delta)).to(dtype)
             grad_s_tiles.index(i & 1).slice(GROUP * ROWS, ROWS, dim=0).store(grad_s)
             fence_async_shared()
             barrier()
@@ -305,7 +316,8 @@ def _keep(
             following = gl.minimum(i + 1, n_turns - 1)
             mbarrier.wait(q_full.index(following % STAGES), following // STAGES & 1)
             next_q = q_tiles.index(following % STAGES).reshape([Q_TILE_SIZE, D_TILE_SIZE])
-            s = warpgroup_mma(k, next_q.permute((1, 0)), nothing, use_acc=False, is_async=True)
+            minus_lse, _ = gl.broadcast(minus_lse_rows.index(following % STAGES).load(S_LAYOUT), nothing)
+            s = warpgroup_mma(k, next_q.permute((1, 0)), minus_lse, is_async=True)
             left_s = gl.convert_layout(grad_s, LEFT)
             q = q_tiles.index(stage).reshape([Q_TILE_SIZE, D_TILE_SIZE])
             grad_k = warpgroup_mma(left_s, q, grad_k, is_async=True)
@@ -325,14 +337,13 @@ def _keep(
 
 
 @gluon.jit
-def _add(adding, IS_CAUSAL: gl.constexpr, D_TILE_SIZE: gl.constexpr, Q_TILE_SIZE: gl.constexpr):
-    """Add dS K to the sums for grad_q, 64 queries and PART columns at a time, in the order of registers."""
+def _add(adding, IS_CAUSAL: gl.constexpr, D_TILE_SIZE: gl.constexpr, PART: gl.constexpr):
+    """Add dS K to the sums for grad_q, PART columns at a time, in the order of registers."""
     k_tile, kv_full, grad_s_buffers, sums_ptr, place = adding
     grad_s_tiles, grad_s_full, grad_s_empty = grad_s_buffers
     _, _, first_tile, n_tiles = place
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART, 16])
-    N_ACROSS: gl.constexpr = D_TILE_SIZE // PART
-    N_PARTS: gl.constexpr = Q_TILE_SIZE // ROWS * N_ACROSS
+    N_PARTS: gl.constexpr = D_TILE_SIZE // PART
     nothing = gl.zeros([ROWS, PART], gl.float32, LAYOUT)
     k = k_tile.reshape([K_TILE_SIZE, D_TILE_SIZE])
     if first_tile < n_tiles:
@@ -342,9 +353,8 @@ def _add(adding, IS_CAUSAL: gl.constexpr, D_TILE_SIZE: gl.constexpr, Q_TILE_SIZE
         mbarrier.wait(grad_s_full.index(i & 1), i >> 1 & 1)
         grad_s = grad_s_tiles.index(i & 1)
         for part in gl.static_range(N_PARTS):
-            left = grad_s.slice(part // N_ACROSS * ROWS, ROWS, dim=1).permute((1, 0))
-            right = k.slice(part % N_ACROSS * PART, PART, dim=1)
-            grad_q = warpgroup_mma(left, right, nothing, use_acc=False, is_async=True)
+            right = k.slice(part * PART, PART, dim=1)
+            grad_q = warpgroup_mma(grad_s.permute((1, 0)), right, nothing, use_acc=False, is_async=True)
             grad_q = warpgroup_mma_wait(0, deps=[grad_q])
             if part == N_PARTS - 1:
                 mbarrier.arrive(grad_s_empty.index(i & 1), count=1)
@@ -352,3 +362,7 @@ def _add(adding, IS_CAUSAL: gl.constexpr, D_TILE_SIZE: gl.constexpr, Q_TILE_SIZE
             grad_q = grad_q.reshape([4, 2, 8, PART // 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([ROWS * PART])
             places = gl.arange(0, ROWS * PART, layout=grad_q.type.layout)
             gl.atomic_add(tile_ptr + part * (ROWS * PART) + places, grad_q, sem="relaxed")
+            if part < N_PARTS - 1:
+                # ptxas would begin the next part before these additions, find too few registers for both, and wait
+                # after every product of the whole kernel (its warning C7512).
+                barrier()
