@@ -5,6 +5,7 @@ With the name of an entry, a head dimension or width, and a length, runs that en
 
 import csv
 import io
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -100,6 +101,10 @@ def stalls(row: dict[str, str]) -> str:
 
 
 def main() -> None:
+    if not torch.cuda.is_available() or not shutil.which("ncu"):
+        raise SystemExit(
+            "counting needs a GPU and Nsight Compute: no CUDA device is visible here, or no ncu on the PATH"
+        )
     print(f"{torch.cuda.get_device_name()}; percent of the most that each could do")
     print("| entry | d | n | kernel |", *(f" {heading} |" for heading in COLUMNS), " warps wait for |", sep="")
     print("|---|---|---|---|", "---|" * (len(COLUMNS) + 1), sep="")
