@@ -121,8 +121,7 @@ def shown(rows: list[VerdictRow], options: argparse.Namespace, declared: list[ch
     if options.names == [yardstick.NAME]:
         return page.yardstick(costs(rows, declared))
     cheats, graded = split(rows)
-    pages = ((page, graded), (cheats_page, cheats))
-    return "\n".join(its.render(own, declared) for its, own in pages if own)
+    return "\n".join(its.render(own, declared) for its, own in ((page, graded), (cheats_page, cheats)) if own)
 
 
 def split(rows: list[VerdictRow]) -> tuple[list[VerdictRow], list[VerdictRow]]:

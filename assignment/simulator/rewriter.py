@@ -71,6 +71,9 @@ class Rewriter(ast.NodeTransformer):
             arg.annotation = None
         _drop_dead_code(definition)
         nodes = list(ast.walk(definition))
+        for node in nodes:
+            if isinstance(node, ast.AnnAssign) and self.globals.get(ast.unparse(node.annotation)) is tl.constexpr:
+                node.annotation = ast.Name("constexpr", ast.Load())  # whatever the module calls it
         self.locals |= _of_lists(nodes)
         self._scopes = scopes.Scopes(definition)
         older = [*([] if IS_CLOSER_TO_PYTHON else args.kwonlyargs), args.vararg if not IS_CLOSE_TO_PYTHON else None]

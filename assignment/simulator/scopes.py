@@ -86,8 +86,6 @@ def is_unrolled(loop: ast.For) -> bool:
 
 def is_constexpr(annotation: ast.expr) -> bool:
     """Return whether an annotation is tl.constexpr; the compiler does not read a quoted one."""
-    if isinstance(annotation, ast.Constant):
-        return False
     return ast.unparse(annotation).rpartition(".")[2] == "constexpr"
 
 
