@@ -18,7 +18,7 @@ from torch.overrides import _pop_mode as pop_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 __all__ = [
     "OPDEFS",
@@ -34,7 +34,7 @@ __all__ = [
     "pop_function_mode",
     "sleep_on_gpu",
     "tensor_str",
-    "tree_leaves",
+    "tensors_of",
     "tree_map",
 ]
 
@@ -55,6 +55,20 @@ Argument: TypeAlias = (
 )
 Arguments: TypeAlias = tuple[Argument, ...]
 Keywords: TypeAlias = dict[str, Argument]
+
+
+def tensors_of(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords | None]) -> list[Tensor]:
+    """Return all tensors in nested arguments or results; torch.utils._pytree takes several times as long."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    found = []
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ():
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif isinstance(part, (list, tuple, dict)):
+            found += tensors_of(part)
+    return found
+
 
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda

@@ -99,7 +99,7 @@ def misplaced(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords)
 
     The value of a tensor in a number's place would decide; a number in a layout's is not looked at.
     """
-    types = {argument.name: str(argument.type) for argument in operation._schema.arguments}
+    types = _types(operation)
     named = {**dict(zip(types, args, strict=False)), **kwargs}
     for name, value in named.items():
         is_wrong = value is not None and not isinstance(value, _SORTS.get(name, object))
@@ -113,6 +113,11 @@ _SORTS: dict[str, type | tuple[type, ...]] = {  # of arguments that PyTorch take
     "memory_format": torch.memory_format,
     **dict.fromkeys(("layout", "device", "pin_memory"), ()),
 }
+
+
+@functools.cache
+def _types(operation: OpOverload) -> dict[str, str]:
+    return {argument.name: str(argument.type) for argument in operation._schema.arguments}
 
 
 def _holds_tensor(value: Argument) -> bool:
@@ -141,6 +146,8 @@ def overlapping(operation: OpOverload, args: Sequence[Argument], kwargs: Keyword
     What such an operation gives depends on the order in which it goes along. An operation that works element by
     element may write to the very elements that it reads.
     """
+    if not operation._schema.is_mutable:
+        return ""
     named = {**dict(zip([a.name for a in operation._schema.arguments], args, strict=False)), **kwargs}
     places = {a.name for a in operation._schema.arguments if a.alias_info and a.alias_info.is_write}
     written = [(name, tensor) for name in places for tensor in tensors_in(named.get(name))]

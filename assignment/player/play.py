@@ -107,7 +107,7 @@ class Player:
                 self.work.go_on()
             else:
                 self.work.begin(header["about"], is_backward, tensors, is_costs)
-            turn = Turn(self, program, tensors, seen)
+            turn = Turn(self, program, tensors, seen, counts_traffic=header["kind"] in ("costs", "largest"))
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program.results]
             return turn.played, seen
@@ -116,8 +116,16 @@ class Player:
 class Turn:
     """One program being played."""
 
-    def __init__(self, player: Player, program: Program, tensors: Sequence[torch.Tensor], seen: calls.Call) -> None:
+    def __init__(
+        self,
+        player: Player,
+        program: Program,
+        tensors: Sequence[torch.Tensor],
+        seen: calls.Call,
+        counts_traffic: bool = False,  # of PyTorch's operations
+    ) -> None:
         self._player, self._program, self._tensors, self._seen = player, program, tensors, seen
+        self._counts_traffic = counts_traffic
         self._lines = [told(player.sources, text) for text in program.lines]
         self._views: dict[int, torch.Tensor] = {}
         self.played = Played()
@@ -242,8 +250,9 @@ class Turn:
         if "empty" in func._schema.name:
             self._begin_fresh(outputs)
         made = written or [tensor for tensor in outputs if not self._player.work.knows(tensor)]
-        counts = self._player.work.counts if self._player.work.input_labels else None
-        self.played.host.note(func, tensors_in((given, named)), outputs, counts)
+        if self._counts_traffic:
+            counts = self._player.work.counts if self._player.work.input_labels else None
+            self.played.host.note(func, tensors_in((given, named)), outputs, counts)
         self._player.work.operation(func, given, named, made, self._lines[line])
 
     def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:

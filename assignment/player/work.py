@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from assignment.pytorch_private import Argument, Keywords, OpOverload, tree_leaves
+from assignment.pytorch_private import Argument, Keywords, OpOverload, tensors_of
 from assignment.simulator.faults import at, place
 
 from .derivations import Computed, OperationCall, derive, of_unwritten
@@ -71,6 +71,7 @@ class Work:
     def __init__(self) -> None:
         self._memories: dict[int, Memory] = {}  # by address of the storage's implementation
         self.sources: list[HostOperation] = []
+        self._numbers: dict[HostOperation, int] = {}  # of the sources
         self.evidence: dict[str, None] = {}
         self.doubts: dict[str, None] = {}
         self._blamed: set[Hashable] = set()
@@ -101,6 +102,7 @@ class Work:
         for memory in self._memories.values():
             memory.age()
         self.sources = [_aged(source) for source in self.sources]
+        self._numbers = {source: len(self.sources) - 1 - i for i, source in enumerate(reversed(self.sources))}
         self.input_labels = []
         for tensor in inputs:
             self.made(tensor, INPUT)
@@ -167,13 +169,14 @@ class Work:
 
     def label_for(self, source: HostOperation) -> int:
         """Return the label for what this source computes; if there are too many, the last one."""
-        if source not in self.sources:
+        if source not in self._numbers:
             if len(self.sources) == LAST_SOURCE - FIRST_SOURCE:
                 self.sources.append(replace(source, stands_for=frozenset()))
             if len(self.sources) > LAST_SOURCE - FIRST_SOURCE:
                 return LAST_SOURCE
+            self._numbers[source] = len(self.sources)
             self.sources.append(source)
-        label = FIRST_SOURCE + self.sources.index(source)
+        label = FIRST_SOURCE + self._numbers[source]
         self.is_unwritten[label] = FRESH in source.stands_for
         return label
 
@@ -227,7 +230,7 @@ class Work:
         self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, targets: list[torch.Tensor], line: str
     ) -> None:
         """Label PyTorch's work in its own problem, as far as kernel problems may ask later."""
-        memories = [self.memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        memories = [self.memory(tensor) for tensor in tensors_of((args, kwargs))]
         is_constant = all(memory is None or memory.is_constant() for memory in memories)
         label = CONSTANT if is_constant else self.label_for(HostOperation(func._schema.name, line))
         for target in targets:

@@ -29,7 +29,7 @@ from assignment.pytorch_private import (
     TorchDispatchMode,
     get_unwrapped,
     is_functorch_wrapped_tensor,
-    tree_leaves,
+    tensors_of,
 )
 
 from . import bodies
@@ -354,12 +354,12 @@ class Tape(TorchDispatchMode):
 
 def strided(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords]) -> list[torch.Tensor]:
     """Return all tensors in nested arguments or results that have a storage."""
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor) and is_followed(leaf)]
+    return [tensor for tensor in tensors_of(tree) if is_followed(tensor)]
 
 
 def is_without_memory(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords]) -> bool:
     """Return whether a result is of meta tensors, which have a shape and nothing else."""
-    found = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    found = tensors_of(tree)
     return bool(found) and all(tensor.device.type == "meta" for tensor in found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 import torch
 
-from assignment.pytorch_private import Argument, Arguments, Keywords, OpOverload, TorchDispatchMode, tree_leaves
+from assignment.pytorch_private import Argument, Arguments, Keywords, OpOverload, TorchDispatchMode, tensors_of
 
 from .calls import Call
 from .layout import Layout
@@ -120,8 +120,7 @@ def window(tensor: torch.Tensor) -> Window:
 
 def tensors_in(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords | None]) -> list[torch.Tensor]:
     """Return all strided tensors in nested arguments or results; others have no storage."""
-    leaves = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-    return [leaf for leaf in leaves if leaf.layout == torch.strided]
+    return [tensor for tensor in tensors_of(tree) if tensor.layout == torch.strided]
 
 
 def address(tensor: torch.Tensor) -> int:

@@ -34,6 +34,7 @@ def install() -> None:
     _patch_special_functions()
     for namespace in BUILTINS_IN:
         _bind_builtins(namespace)
+    semantics.hasten()
     _bind_libdevice()
     _bind_hardware()
     if not HAS_BLOCK_POINTERS:
