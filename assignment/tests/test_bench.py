@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from assignment.operators.flash_attention import workload as attention
-from assignment.timing import bench, plots, roof
+from assignment.timing import bench, plots, roof, speed
 
 ROOF = roof.Roof(4e12, 8e14)
 PNG = b"\x89PNG"
@@ -96,6 +96,22 @@ def test_what_is_kept(sweep, tmp_path):
     assert {(row["function"], row["n"], row["contestant"]) for row in kept} == {
         (row.function, str(row.n), row.contestant) for row in found
     }
+
+
+def test_rows_are_in_the_file_as_soon_as_they_are_timed(tmp_path, monkeypatch):
+    """Nothing that follows, such as a second Ctrl-C, can lose them."""
+    table, work = tmp_path / "rows.csv", bench.sweep(["rmsnorm_forward"])[0]
+
+    def run(*_):
+        yield [row(work, "submission", 1.0)]
+        assert table.read_text().count("\n") == 2  # the first line names the columns
+        yield [row(work, "copying", 2.0)]
+
+    monkeypatch.setattr(bench, "run", run)
+    monkeypatch.setattr(speed, "BufferMemory", lambda nbytes: None)
+    session = types.SimpleNamespace(total=1 << 30, roof=lambda dtype: ROOF, submitted=None, peers=None)
+    speed.bench(session, Console(file=io.StringIO()), [], table, None)  # type: ignore[arg-type]
+    assert table.read_text().count("\n") == 3
 
 
 @pytest.mark.parametrize("only", [(), ("rmsnorm",), ("weighted_sum",), ("flash_backward_triton",)])

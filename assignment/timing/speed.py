@@ -98,9 +98,9 @@ def bench(
     try:
         for more in bench.run(console, session.submitted, session.peers, memory, roof, only):
             rows += more
+            if table:  # at once: who presses Ctrl-C twice keeps it too
+                bench.write_csv(table, rows)
     finally:  # stopped halfway, what there is
-        if table:
-            bench.write_csv(table, rows)
         if picture and rows:
             plots.draw(picture, rows, roof, torch.cuda.get_device_name())
 
