@@ -50,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "points(n): what a check is worth")
     config.addinivalue_line("markers", "lengthy: takes long; begun first where many processes judge")
+    config.addinivalue_line("markers", "long_file: half a minute or more; begun before other files")
     config.addinivalue_line("markers", "practice: of an operator beside the 100 points")
     config.addinivalue_line("markers", "slow: left out unless asked for with -m slow")
     config.addinivalue_line("markers", "problem(name): the problem that a check belongs to")

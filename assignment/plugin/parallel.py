@@ -62,12 +62,13 @@ def judged_of(session: pytest.Session) -> list[Task]:
 
 
 def files_of(session: pytest.Session) -> list[Task]:
-    """Return the tests that do not call the submission, file by file; nothing where they are in one."""
+    """Return the tests that call no submission, file by file, long ones first; nothing where they are in one file."""
     files: dict[Path, list[int]] = {}
     for i, item in enumerate(session.items):
         if not uses_submission(item):
             files.setdefault(item.path, []).append(i)
-    return [tuple(numbers) for numbers in files.values()] if len(files) > 1 else []
+    by_file = sorted(files.values(), key=lambda numbers: not session.items[numbers[0]].get_closest_marker("long_file"))
+    return [tuple(numbers) for numbers in by_file] if len(files) > 1 else []
 
 
 def jobs_of(session: pytest.Session) -> int:

@@ -114,7 +114,16 @@ def test_rows_are_in_the_file_as_soon_as_they_are_timed(tmp_path, monkeypatch):
     assert table.read_text().count("\n") == 3
 
 
-@pytest.mark.parametrize("only", [(), ("rmsnorm",), ("weighted_sum",), ("flash_backward_triton",)])
+@pytest.mark.parametrize(
+    "only",
+    [
+        (),
+        *(
+            pytest.param((name,), marks=pytest.mark.slow)
+            for name in ("rmsnorm", "weighted_sum", "flash_backward_triton")
+        ),
+    ],
+)
 def test_a_picture_of_what_there_is(sweep, only, tmp_path):
     found, _ = sweep(only)
     plots.draw(tmp_path / "a.png", found, ROOF, "a GPU")

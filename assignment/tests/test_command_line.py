@@ -76,6 +76,7 @@ def test_what_cannot_be_used_is_said_in_a_sentence(tmp_path, arguments, words):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -79,6 +79,7 @@ def test_the_first_kernel_runs_and_says_why_not(monkeypatch, tmp_path):
     assert "wrong result" in processes.first_kernel("-m", "assignment.simulator")
 
 
+@pytest.mark.slow
 def test_a_compiler_that_cannot_be_started_is_named(monkeypatch):
     monkeypatch.setenv("TRITON_PTXAS_PATH", "/etc/passwd")
     assert_says(environment.compiler(), FAIL, "PermissionError: .*'/etc/passwd'")

@@ -36,14 +36,11 @@ def grade(submission: Path, broken: str, *arguments: str) -> Grade:
 FILES = ("--json", "report.json", "--junit", "report.xml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [
-        pytest.param(
-            "import assignment.diagnosis\nassignment.diagnosis.Search.causes = fail",
-            id="a misconception",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param("import assignment.diagnosis\nassignment.diagnosis.Search.causes = fail", id="a misconception"),
         pytest.param(
             "from assignment.plugin import verdict\n"
             "verdict.causes = verdict.map_of = verdict.with_origin_of_nan = fail",
@@ -120,7 +117,8 @@ def test_the_report_is_written_as_far_as_it_goes(submission, broken, statuses):
     assert ElementTree.parse(submission.parent / "report.xml").getroot().tag == "testsuites"
 
 
-@pytest.mark.parametrize("arguments", [["--next"], pytest.param(["--explain", VALUES], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--next"], ["--explain", VALUES]])
 def test_what_only_shows_says_that_the_grader_failed(submission, arguments):
     got = grade(submission, "from assignment.plugin import verdict\nverdict.case_of = fail", *arguments)
     assert got.status == 3

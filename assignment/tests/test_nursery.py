@@ -83,6 +83,7 @@ def test_one_that_was_killed_is_replaced(stage):
             other.close()
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_replaced(stage, monkeypatch):
     """As where PyTorch lies on a disk that does not answer"""
     usual, start = worker_client.START_TIMEOUT_S, nursery.Nursery._start
@@ -107,6 +108,7 @@ def test_one_that_hangs_is_replaced(stage, monkeypatch):
             other.close()
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_stopped_and_killed_in_a_call_crashes_it(stage):
     """The grader asks it what the call has used just then"""
     pair = RecorderAndPlayer(stage, None)

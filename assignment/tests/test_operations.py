@@ -78,6 +78,7 @@ def test_no_operation_leaves_its_memory():
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 def test_an_operation_that_leaves_its_memory_is_seen():
     code = (
         "import torch; from assignment.attacks import hostile_operations as h; "

@@ -9,6 +9,8 @@ from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
 from assignment.tests.pairs import F, X, defined, result_of
 from tests.operators import called
 
+pytestmark = pytest.mark.long_file
+
 # born and dying together
 
 COUNT = "kept = []\n"

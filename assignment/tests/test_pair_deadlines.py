@@ -13,6 +13,8 @@ from assignment.sandbox.stage import GIVE_UP, GO_ON, WAIT
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.tests.pairs import F, X, defined, result_of
 
+pytestmark = pytest.mark.long_file
+
 SPIN = "@triton.jit\ndef _spin(x_ptr):\n    i = 0\n    while tl.load(x_ptr) == tl.load(x_ptr):\n        i += 1\n"
 
 
@@ -38,8 +40,8 @@ def test_a_breakpoint_without_a_debugger_names_the_command(at, before):
 @pytest.mark.parametrize(
     ("lines", "before", "role"),
     [
-        (("while True:", "    pass"), "", "record"),
-        (("import time", "time.sleep(99)"), "", "record"),
+        pytest.param(("while True:", "    pass"), "", "record", marks=pytest.mark.slow),
+        pytest.param(("import time", "time.sleep(99)"), "", "record", marks=pytest.mark.slow),
         (("_spin[(1,)](x)", "return copied(x)"), SPIN, "play"),
     ],
     ids=["computes for ever", "sleeps for ever", "a kernel that never ends"],
@@ -56,7 +58,7 @@ def test_a_call_without_end_is_stopped(at, lines, before, role, monkeypatch):
     assert torch.equal(result_of(at), X)
 
 
-@pytest.mark.parametrize("factor", [1.0, 3.0])
+@pytest.mark.parametrize("factor", [1.0, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_a_slow_machine_lengthens_the_deadline(at, factor, monkeypatch):
     monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "record", 2.0)
     monkeypatch.setattr(worker_client, "slowness", lambda: factor)

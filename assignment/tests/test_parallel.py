@@ -1,9 +1,11 @@
 """Tests of several files are run by several processes, each file by one, as pytest alone would run them."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from assignment.plugin import parallel
 from assignment.tests.forked import python
 from assignment.tests.graded import ROOT
 
@@ -57,6 +59,17 @@ def test_each_file_is_run_by_one_process(folder):
     made = [line.split() for line in (folder / "made.txt").read_text().splitlines()]
     assert sorted(name for name, _ in made) == ["test_a", "test_b", "test_c"]
     assert len({pid for _, pid in made}) > 1
+
+
+def test_long_files_are_begun_first():
+    """One that is begun last would leave the other cores idle"""
+    items = [
+        SimpleNamespace(
+            path=path, fixturenames=(), get_closest_marker={"long_file": True}.get if path == "c" else {}.get
+        )
+        for path in "aabcc"
+    ]
+    assert parallel.files_of(SimpleNamespace(items=items)) == [(3, 4), (0, 1), (2,)]  # type: ignore[arg-type]
 
 
 def test_a_failure_is_told_as_ever(folder):

@@ -16,6 +16,8 @@ import pytest
 
 from assignment.tests.forked import python
 
+pytestmark = pytest.mark.long_file
+
 DATA = Path(__file__).parent / "data" / "simulator"
 ROOT = Path(__file__).parents[2]
 CHECKS = [

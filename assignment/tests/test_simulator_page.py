@@ -19,6 +19,8 @@ from assignment.tests import chromium
 from assignment.tests.forked import python
 from assignment.tests.pages import ROOT, SCRIPTS
 
+pytestmark = pytest.mark.long_file
+
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n"
 ADD = """
 @triton.jit
@@ -135,9 +137,8 @@ FOUND = {  # by what is wrong: the finding's first words, and the kinds of the e
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name != "a race" else []) for name in FOUND]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
 def test_findings_lead_to_their_place(name, tmp_path):
     source, words, kind, other = FOUND[name]
     data = Data(made(tmp_path, source))
@@ -221,7 +222,7 @@ def pixel(browser, tensor, cell):
 
 
 @chromium.needed
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 360)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), pytest.param("dark", 360, marks=pytest.mark.slow)])
 def test_a_page_opens_without_a_complaint(shown, scheme, width):
     page = shown(ROWS, scheme, width)
     assert "out of bounds" in page.find_element("id", "findings").text
@@ -229,6 +230,7 @@ def test_a_page_opens_without_a_complaint(shown, scheme, width):
     assert page.execute_script(chromium.CONTRAST) >= 4.5
 
 
+@pytest.mark.slow
 @chromium.needed
 def test_stepping_changes_the_line_the_words_and_the_picture(shown):
     page = shown(RIGHT)
@@ -276,6 +278,7 @@ def test_a_race_leads_to_both_programs(shown):
     assert "race: programs" in page.find_element("id", "findings").text
 
 
+@pytest.mark.slow
 @chromium.needed
 def test_an_element_names_those_who_touched_it(shown):
     page = shown(RIGHT)
@@ -315,6 +318,7 @@ def test_a_product_shows_what_it_multiplies(shown):
     assert not page.find_element("id", "tiles").is_displayed()
 
 
+@pytest.mark.slow
 @chromium.needed
 def test_values_are_counted(shown):
     page = shown(DOT)

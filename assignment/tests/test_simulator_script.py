@@ -9,6 +9,8 @@ import pytest
 
 from assignment.tests.forked import python
 
+pytestmark = pytest.mark.long_file
+
 ROOT = Path(__file__).parents[2]
 IMPORTS = "import sys\nimport torch\nimport triton\nimport triton.language as tl\n\n"
 
@@ -223,6 +225,7 @@ def test_fault_is_reported_without_traceback(tmp_path: Path) -> None:
     assert launch.startswith(f"  launched at {_line(OUT_OF_BOUNDS, 'add_one_kernel[')} in add_one: ")
 
 
+@pytest.mark.slow
 def test_fault_that_the_script_caught_counts(tmp_path: Path) -> None:
     """A race that is caught is reported once, and what it left undone is not; exit status 0 becomes 1."""
     done = _run(tmp_path, CAUGHT)
@@ -235,6 +238,7 @@ def test_fault_that_the_script_caught_counts(tmp_path: Path) -> None:
     assert "never stored" not in done.stderr
 
 
+@pytest.mark.slow
 def test_outputs_that_nobody_stored(tmp_path: Path) -> None:
     """Reported where PyTorch first reads them, whichever way, and the script runs on."""
     done = _run(tmp_path, UNSTORED)
@@ -260,6 +264,7 @@ def test_arguments_and_status_are_the_scripts(tmp_path: Path) -> None:
     assert done.stderr == "note: script.py launched no kernel\n"
 
 
+@pytest.mark.slow
 def test_other_exceptions_show_the_scripts_frames(tmp_path: Path) -> None:
     """The traceback has no frame of ours, runpy's or Triton's, and no fault that led to it: that is told by itself.
 

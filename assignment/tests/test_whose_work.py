@@ -5,6 +5,8 @@ import torch
 
 from assignment.judge.replies import Fault, Ok
 
+pytestmark = pytest.mark.long_file
+
 RNG = torch.Generator().manual_seed(5)
 X = torch.randn(4, 50, generator=RNG)
 PAIRS = tuple(torch.randn(2, 2, 3, 20, 16, generator=RNG))
