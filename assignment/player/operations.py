@@ -99,7 +99,7 @@ def misplaced(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords)
 
     The value of a tensor in a number's place would decide; a number in a layout's is not looked at.
     """
-    types = _types(operation)
+    types = {argument.name: str(argument.type) for argument in operation._schema.arguments}
     named = {**dict(zip(types, args, strict=False)), **kwargs}
     for name, value in named.items():
         is_wrong = value is not None and not isinstance(value, _SORTS.get(name, object))
@@ -113,11 +113,6 @@ _SORTS: dict[str, type | tuple[type, ...]] = {  # of arguments that PyTorch take
     "memory_format": torch.memory_format,
     **dict.fromkeys(("layout", "device", "pin_memory"), ()),
 }
-
-
-@functools.cache
-def _types(operation: OpOverload) -> dict[str, str]:
-    return {argument.name: str(argument.type) for argument in operation._schema.arguments}
 
 
 def _holds_tensor(value: Argument) -> bool:

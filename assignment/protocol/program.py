@@ -69,8 +69,6 @@ def _is_value(program: "Program", value: Any, depth: int = 0) -> bool:
     """Return whether this is an argument: numbers and short texts, views by number, nested a few levels."""
     if depth > MAX_DEPTH:
         return False
-    if type(value) is int:  # most are
-        return True
     if isinstance(value, dict):
         for name, inner in value.items():
             if len(name) > MAX_TEXT or (name in VIEWS and not _IS_VIEW(program, inner)):

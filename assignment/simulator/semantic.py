@@ -91,7 +91,7 @@ class Semantic(TritonSemantic):
         """Return both operands in one shape."""
         if self._operands_of_one_operation:
             return self._in_one_shape(lhs, rhs)
-        if lhs.shape is rhs.shape or _dims(lhs.type) == _dims(rhs.type):
+        if _dims(lhs.type) == _dims(rhs.type):
             return lhs, rhs
         return super().broadcast_impl_value(lhs, rhs)
 

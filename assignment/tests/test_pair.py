@@ -122,6 +122,14 @@ def test_a_view_of_more_elements_than_memory_holds_is_refused(at, view):
     assert "elements: expected at most" in reply.message
 
 
+def test_what_pytorch_moves_is_counted_too(at):
+    moved = []
+    for body in ("return copied(x)", "return copied(x + 0)"):
+        at.take(defined(body))
+        moved.append(sum(int(figure.sum()) for figure in at.ask(F, X, kind="costs")[1][1:]))
+    assert moved[1] >= moved[0] + X.nbytes
+
+
 @pytest.mark.parametrize("kind", ["call", "gradients", "again", "largest", "costs", "kept", "compile"])
 def test_what_is_not_written_yet_says_so(at, kind):
     """However it is asked for, and though nothing is there to be measured"""
