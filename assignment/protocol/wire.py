@@ -4,12 +4,12 @@
 
 The header is JSON in UTF-8. Under "tensors" it describes each tensor as a view (dtype, shape,
 strides, offset) of a storage, and under "storages" each storage as a size and the runs of bytes
-that were sent; the payload holds those runs in the safetensors format. Views, overlaps and shared
-storages thus arrive unchanged, and a view that strides over gigabytes costs only what it touches.
+that were sent; the payload is those runs, one after another. Views, overlaps and shared storages
+thus arrive unchanged, and a view that strides over gigabytes costs only what it touches.
 
 The other end may be an attacker. Whatever it sends, receive() and answer_to() end by their deadline,
 with a frame in which everything has been checked or with one of the three exceptions below, and
-hold at most four times the payload that they allow.
+hold at most twice the payload that they allow.
 """
 
 import contextlib
@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -206,7 +205,7 @@ def _refuse(_: str) -> NoReturn:
     raise ProtocolError("a number that JSON does not have, or too long a number")
 
 
-def encode(tensors: list[Tensor]) -> tuple[list[TensorEntry], list[StorageEntry], bytes]:
+def encode(tensors: list[Tensor]) -> tuple[list[TensorEntry], list[StorageEntry], bytearray]:
     """Describe tensors and their storages, and pack the storages' bytes."""
     groups: dict[int, list[Tensor]] = {}
     for tensor in tensors:
@@ -223,14 +222,20 @@ def encode(tensors: list[Tensor]) -> tuple[list[TensorEntry], list[StorageEntry]
         for t in tensors
     ]
     storages: list[StorageEntry] = []
-    parts = {}
-    for index, group in enumerate(groups.values()):
+    payload = bytearray()
+    for group in groups.values():
         storage = group[0].untyped_storage()
         runs = _runs(group, storage.nbytes())
-        flat = torch.tensor([], dtype=torch.uint8).set_(storage)
-        parts[str(index)] = torch.cat([flat[start:stop] for start, stop in runs]) if runs else flat[:0]
+        content = _bytes(storage) if runs else memoryview(b"")
+        for start, stop in runs:
+            payload += content[start:stop]
         storages.append({"nbytes": storage.nbytes(), "runs": runs})
-    return (specs, storages, safetensors.torch.save({name: part.clone() for name, part in parts.items()}))
+    return specs, storages, payload
+
+
+def _bytes(storage: torch.UntypedStorage) -> memoryview:
+    """Return the bytes of a storage themselves, not a copy."""
+    return torch.tensor([], dtype=torch.uint8).set_(storage).numpy().data
 
 
 def _storage_key(tensor: Tensor) -> int:
@@ -283,7 +288,9 @@ def decode(
     sent = [_bytes_sent(storage) for storage in storages]
     if sum(storage["nbytes"] for storage in storages) > largest_storage:
         raise ProtocolError("storages beyond the limit")
-    parts = _parts(payload, sent)
+    if len(payload) != sum(sent):
+        raise ProtocolError("a payload that is not what its header says")
+    parts = _parts(memoryview(payload), sent)
     built = [_storage(storage, part, guard) for storage, part in zip(storages, parts, strict=True)]
     return [_view(spec, built, guard) for spec in specs]
 
@@ -305,27 +312,24 @@ def _bytes_sent(storage: StorageEntry) -> int:
     return length
 
 
-def _parts(payload: bytearray, sizes: list[int]) -> list[Tensor]:
-    """Return the bytes of each storage, from a safetensors file that holds nothing else."""
-    # a file of a million tensors is parsed in full
-    if int.from_bytes(payload[:8], "little") > 256 + 128 * len(sizes):
-        raise ProtocolError("a payload with more than the storages")
-    parts = safetensors.torch.load(bytes(payload))
-    found = {name: (part.dtype, tuple(part.shape)) for name, part in parts.items()}
-    if found != {str(i): (torch.uint8, (size,)) for i, size in enumerate(sizes)}:
-        raise ProtocolError("a payload that is not what its header says")
-    return [parts[str(i)] for i in range(len(sizes))]
+def _parts(payload: memoryview, sizes: list[int]) -> Iterator[memoryview]:
+    """Yield the bytes that were sent of each storage."""
+    position = 0
+    for size in sizes:
+        yield payload[position : position + size]
+        position += size
 
 
-def _storage(description: StorageEntry, part: Tensor, guard: int) -> torch.UntypedStorage:
+def _storage(description: StorageEntry, part: memoryview, guard: int) -> torch.UntypedStorage:
     nbytes = description["nbytes"]
     storage = torch.UntypedStorage(nbytes + 2 * guard)
-    around = torch.tensor([], dtype=torch.uint8).set_(storage)
-    around[:guard] = around[guard + nbytes :] = 0xFF
-    flat = around[guard : guard + nbytes]
+    if not nbytes + guard:
+        return storage
+    content, around = _bytes(storage), b"\xff" * guard
+    content[:guard] = content[guard + nbytes :] = around
     position = 0
     for start, stop in description["runs"]:
-        flat[start:stop] = part[position : position + stop - start]
+        content[guard + start : guard + stop] = part[position : position + stop - start]
         position += stop - start
     return storage
 

@@ -106,7 +106,7 @@ def tensors_frame(**changes):
         pytest.param(frame(b"{"), id="no JSON"),
         pytest.param(frame(b"[" * 100_000), id="deeply nested JSON"),
         pytest.param(frame([]), id="no object"),
-        pytest.param(frame({"tensors": [], "storages": []}), id="no safetensors"),
+        pytest.param(frame({"tensors": [], "storages": []}, b"more"), id="bytes of no storage"),
         pytest.param(tensors_frame(shape=[2, 4]), id="beyond the storage"),
         pytest.param(tensors_frame(offset=-1), id="a negative offset"),
         pytest.param(tensors_frame(strides=[3]), id="fewer strides than dimensions"),

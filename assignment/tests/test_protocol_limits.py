@@ -7,14 +7,13 @@ import time
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 
 from assignment.protocol import wire
 from assignment.tests.frames import ID, forget_peak, framed, peak, resident, write
 
 
-def test_the_largest_reply_takes_four_times_its_size():
+def test_the_largest_reply_takes_twice_its_size():
     """The bound on memory that the module states, reached from below"""
     size = wire.MAX_REPLY_PAYLOAD - 4096
     sender, receiver = socket.socketpair()
@@ -29,7 +28,7 @@ def test_the_largest_reply_takes_four_times_its_size():
         _, tensors = wire.receive(receiver, max_payload=wire.MAX_REPLY_PAYLOAD, is_reply_to=ID)
         thread.join()
     assert len(tensors) == 2
-    assert peak() - before < 4.2 * size
+    assert peak() - before < 2.1 * size
 
 
 def received(data: bytes) -> None:
@@ -44,9 +43,6 @@ def received(data: bytes) -> None:
             writer.join()
 
 
-NOTHING = safetensors.torch.save({})
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -59,9 +55,9 @@ NOTHING = safetensors.torch.save({})
     ],
 )
 def test_json_has_numbers_and_each_key_once(text, words):
-    received(framed(b'{"tensors": [], "storages": []}', NOTHING))
+    received(framed(b'{"tensors": [], "storages": []}', b""))
     with pytest.raises(wire.ProtocolError, match=words):
-        received(framed(text + b'"tensors": [], "storages": []}', NOTHING))
+        received(framed(text + b'"tensors": [], "storages": []}', b""))
 
 
 def test_tensors_and_dimensions_are_counted():
@@ -75,29 +71,11 @@ def test_tensors_and_dimensions_are_counted():
         wire.decode([deeper], storages, bytearray(payload))
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {},
-        {"1": torch.ones(4, dtype=torch.uint8)},
-        {"0": torch.ones(4, dtype=torch.uint8), "1": torch.ones(4, dtype=torch.uint8)},
-        {"0": torch.ones(5, dtype=torch.uint8)},
-        {"0": torch.ones(2, 2, dtype=torch.uint8)},
-        {"0": torch.ones(4, dtype=torch.int8)},
-        {"0": torch.ones(1)},
-    ],
-)
-def test_a_payload_is_what_its_header_says(parts):
+@pytest.mark.parametrize("size", [0, 3, 5, 8])
+def test_a_payload_is_what_its_header_says(size):
     specs, storages, _ = wire.encode([torch.ones(1)])
     with pytest.raises(wire.ProtocolError, match="not what its header says"):
-        wire.decode(specs, storages, bytearray(safetensors.torch.save(parts)))
-
-
-def test_a_payload_of_many_names_is_not_parsed():
-    names = {str(i): {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for i in range(10_000)}
-    text = json.dumps(names).encode()
-    with pytest.raises(wire.ProtocolError, match="more than the storages"):
-        wire.decode([], [], bytearray(len(text).to_bytes(8, "little") + text))
+        wire.decode(specs, storages, bytearray(size))
 
 
 @pytest.mark.parametrize("changes", [{"offset": 2**49}, {"strides": [2**49]}, {"shape": [True]}, {"storage": 0.0}])
