@@ -201,8 +201,8 @@ def compared(before: Results, after: Results, change: Change, bounds: dict[str, 
         if not value.any():
             raise Mismatch(f"{name} is zero everywhere")
     wanted = {
-        name: Expected.within(value[part].double(), 2 * bound.allowed[part], bound.dtype, bound.rows)
-        for (name, bound), value in zip(bounds.items(), becomes(*before), strict=True)
+        name: one.twice(part, value[part].double())
+        for (name, one), value in zip(bounds.items(), becomes(*before), strict=True)
     }
     return worst_margin(tuple(x[part] for x in after), wanted)
 

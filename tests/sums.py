@@ -19,5 +19,6 @@ def sums(terms: Tensor, dim: int) -> list[Tensor]:
     """Return float32 sums along dim in the orders a kernel may choose: pairwise, and one term after the other."""
     if not terms.shape[dim]:
         return [terms.sum(dim)]
-    in_order = np.add.accumulate(terms.contiguous().numpy(), axis=dim)
+    with np.errstate(over="ignore", invalid="ignore"):  # expect() refuses what overflows
+        in_order = np.add.accumulate(terms.contiguous().numpy(), axis=dim)
     return [terms.sum(dim), torch.from_numpy(in_order).select(dim, -1)]
