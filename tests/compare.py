@@ -109,7 +109,7 @@ def expect(
             dtype, is added here.
         together: the results of computing with several of the roundings at once, should they do more than add up;
             float32 in another order comes on top.
-        magnitude: Σ|term| of each element in float64.
+        magnitude: Σ|term| of each element, in float32 or wider.
         dtype: of the output.
         rows: whether the last dimension forms rows that share one bound.
     """

@@ -294,8 +294,8 @@ def of_backward(change: Callable) -> Callable:
 
 BACKWARD_MISTAKES = {name: of_backward(change) for name, change in FORWARD_MISTAKES.items()}
 
-# Constant, unlike all others: what was compiled is remembered by its shapes, and saves half of a run. Each dtype in both
-# ways, and both of d: what fits depends on dtype and d, what compiles on the branches of is_causal, too.
+# Constant, unlike all others: what was compiled is remembered by its shapes, and saves half of a run. Each dtype is
+# compiled in both ways, and d = 128: what fits depends on dtype and d, what compiles on the branches of is_causal, too.
 COMPILED_TOKENS = 384
 COMPILED = {
     f"{name}-{way}": Case(Attention((2,), COMPILED_TOKENS, COMPILED_TOKENS, d), dtype, BOTH[way])

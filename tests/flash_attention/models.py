@@ -26,11 +26,11 @@ def attention_forward(
     """o and lse; tf32 says whether float32 products may be made by a tensor core, as tl.dot makes them."""
     o, lse = oracle.attention_forward(q, k, v, is_causal)
     model = cache(partial(_attention_forward, q, k, v, is_causal))
-    probabilities = (oracle.attention_logits(q, k, is_causal) - lse.unsqueeze(-1)).exp()
-    products = oracle.attention_logits(q.abs(), k.abs(), is_causal=False)
+    probabilities = (_logits(q, k, is_causal) - lse.float().unsqueeze(-1)).exp()
+    products = _logits(q.abs(), k.abs(), is_causal=False)
     lse_magnitude = (probabilities * products).sum(-1) + lse.abs() + 1
     return {
-        "o": expect(o, *models(model, 0, q.dtype, tf32), probabilities @ v.double().abs(), q.dtype, rows=True),
+        "o": expect(o, *models(model, 0, q.dtype, tf32), probabilities @ v.float().abs(), q.dtype, rows=True),
         "lse": expect(lse, *models(model, 1, q.dtype, tf32), lse_magnitude, torch.float32, rows=False),
     }
 
@@ -48,8 +48,8 @@ def attention_backward(
     """The gradients for o in the inputs' dtype and lse in float32, as a forward pass returns them."""
     values = oracle.attention_backward(grad_o, q, k, v, is_causal)
     model = cache(partial(_attention_backward, grad_o, q, k, v, o, lse, is_causal))
-    probabilities = oracle.attention_logits(q, k, is_causal).softmax(-1)
-    grad_o, q_, k_, v_ = (t.double().abs() for t in (grad_o, q, k, v))
+    probabilities = _logits(q, k, is_causal).softmax(-1)
+    grad_o, q_, k_, v_ = (t.float().abs() for t in (grad_o, q, k, v))
     delta = (grad_o * (probabilities @ v_)).sum(-1, keepdim=True)
     grad_logits = probabilities * (grad_o @ v_.mT + delta) / math.sqrt(q.shape[-1])
     magnitudes = (grad_logits @ k_, grad_logits.mT @ q_, probabilities.mT @ grad_o)
@@ -128,7 +128,7 @@ def models(
     return [of(ways) for ways in roundings(dtype, tf32)], of(together(dtype, tf32))
 
 
-def _logits(q: Tensor, k: Tensor, is_causal: bool, how: Arithmetic) -> Tensor:
+def _logits(q: Tensor, k: Tensor, is_causal: bool, how: Arithmetic = Arithmetic()) -> Tensor:
     scale = how.base / math.sqrt(q.shape[-1])
     if how.scaled_q is not None and how.scaled_k is not None:
         logits = how.scaled_q(q.float() * math.sqrt(scale)) @ how.scaled_k(k.float() * math.sqrt(scale)).mT
