@@ -188,12 +188,14 @@ def properties(points: float, claim: str, subject: Subject, changes: Mapping[str
         tensors = subject.build(rng, drawn(shape, rng), torch.float32)
         changed = change(rng, *tensors)
         before, after = run(subject.function, *tensors), run(subject.function, *changed[0])
-        record_property("margin", compared(before, after, changed, subject.model(*tensors)))
+        record_property("margin", compared(before, after, changed, subject.model(*tensors), run.has_exact_margins))
 
     return check_of(points, claim, "", test)
 
 
-def compared(before: Results, after: Results, change: Change, bounds: dict[str, Expected]) -> float:
+def compared(
+    before: Results, after: Results, change: Change, bounds: dict[str, Expected], is_exact: bool = False
+) -> float:
     """Return the margin of what came after the change against what came before it; each may err by its bound."""
     _, becomes, part = change
     before, after = in_form(before, bounds), in_form(after, bounds)
@@ -204,7 +206,7 @@ def compared(before: Results, after: Results, change: Change, bounds: dict[str, 
         name: one.twice(part, value[part].double())
         for (name, one), value in zip(bounds.items(), becomes(*before), strict=True)
     }
-    return worst_margin(tuple(x[part] for x in after), wanted)
+    return worst_margin(tuple(x[part] for x in after), wanted, is_exact)
 
 
 def gradients(

@@ -165,7 +165,7 @@ def kept(run, rng, record_property):
     def kept(qkv):
         nbytes, gradients = run.kept_bytes("flash_attention", *qkv)
         right = models.attention_backward(*after_forward(rng, qkv, grad_o=torch.ones_like(qkv[0])))
-        record_property("margin", worst_margin(gradients, right))
+        record_property("margin", worst_margin(gradients, right, run.has_exact_margins))
         return nbytes
 
     return kept
