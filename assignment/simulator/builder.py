@@ -119,13 +119,17 @@ class Builder(Elementwise):
         access.store(self.watch, ptrs.data, values, _array(mask))
 
     def create_descriptor_load(self, desc: interpreter.TensorDescHandle, indices: list[Handle], *hints: Hint) -> Handle:
-        ptrs, mask = desc.materialize_pointers(indices)
+        ptrs, mask = _block_of(desc, indices)
         ty = ptrs.get_element_ty()
         fill = math.nan if desc.padding == ir.PADDING_OPTION.PAD_NAN else 0
         loaded = self.load(ptrs, mask, Handle(np.array([fill]).astype(numpy_type(ty)), ty), False)
         if getattr(desc, "round_f32_to_tf32", False) and ty == tl.float32:
             return Handle(numerics.round_to_tf32(loaded.data), ty)
         return loaded
+
+    def create_descriptor_store(self, desc: interpreter.TensorDescHandle, value: Handle, indices: list[Handle]) -> None:
+        ptrs, mask = _block_of(desc, indices)
+        self.store(ptrs, value, mask)
 
     def create_barrier(self) -> None:
         self.watch.barrier()
@@ -183,7 +187,7 @@ class Builder(Elementwise):
     def create_descriptor_reduce(
         self, kind: ir.DESCRIPTOR_REDUCE_KIND, desc: interpreter.TensorDescHandle, value: Handle, indices: list[Handle]
     ) -> None:
-        ptrs, mask = desc.materialize_pointers(indices)
+        ptrs, mask = _block_of(desc, indices)
         access.update(self.watch, ptrs.data, _array(mask), _DESCRIPTOR_REDUCE[kind], value.data)
 
     def create_make_tensor_descriptor(self, *args: Handle | list[Handle] | bool) -> interpreter.TensorDescHandle:
@@ -225,6 +229,22 @@ class Builder(Elementwise):
     def create_assume(self, condition: Handle) -> None:
         if not condition:
             raise AssertionError("tl.assume: the condition does not hold")
+
+
+def _block_of(desc: interpreter.TensorDescHandle, starts: list[Handle]) -> tuple[Handle, np.ndarray]:
+    """Return the pointers of a descriptor's block, and which of its elements lie inside of the tensor.
+
+    Each dimension is worked out by itself, so that only the last sum is made for every element.
+    """
+    element = desc.base.dtype.element_ty.primitive_bitwidth // 8
+    assert (starts[-1].data * element % 16 == 0).all(), "block offset start must be 16-byte aligned"
+    ptrs, inside = desc.base.data, np.array(True)
+    for dim, (start, size) in enumerate(zip(starts, desc.block_shape, strict=True)):
+        along = [size if other == dim else 1 for other in range(len(starts))]
+        offsets = (start.data + np.arange(size)).reshape(along)
+        ptrs = ptrs + (element * offsets * desc.strides[dim].data).astype(np.uint64)
+        inside = inside & (offsets >= 0) & (offsets < desc.shape[dim].data)
+    return Handle(ptrs, desc.base.dtype.scalar), inside
 
 
 def _array(mask: Handle | np.ndarray | None) -> np.ndarray | None:
