@@ -68,7 +68,7 @@ Model = Tensor | Callable[[], Tensor]  # a result of an honest model, or what co
 class Expected:
     """One output of a function: its float64 value, and what tells the largest error allowed to each element.
 
-    Each of the bounds is computed from more models than the one before it and is no smaller; the last is that of all.
+    The bounds are in the order in which they are computed, from few models on; the last, of all, is the largest.
     """
 
     value: Tensor

@@ -106,7 +106,7 @@ atexit.register(print, "Score: 80/80")
         OWN_LOSS,
         before="""
 sys.path.clear()
-for name in [name for name in sys.modules if name.startswith(("assignment", "json", "safetensors"))]:
+for name in [name for name in sys.modules if name.startswith(("assignment", "json"))]:
     sys.modules[name] = None
 """,
     ),
