@@ -9,7 +9,7 @@ thus arrive unchanged, and a view that strides over gigabytes costs only what it
 
 The other end may be an attacker. Whatever it sends, receive() and answer_to() end by their deadline,
 with a frame in which everything has been checked or with one of the three exceptions below, and
-hold at most twice the payload that they allow.
+hold at most three times the payload that they allow.
 """
 
 import contextlib

@@ -13,7 +13,7 @@ from assignment.protocol import wire
 from assignment.tests.frames import ID, forget_peak, framed, peak, resident, write
 
 
-def test_the_largest_reply_takes_twice_its_size():
+def test_the_largest_reply_takes_three_times_its_size():
     """The bound on memory that the module states, reached from below"""
     size = wire.MAX_REPLY_PAYLOAD - 4096
     sender, receiver = socket.socketpair()
@@ -28,7 +28,7 @@ def test_the_largest_reply_takes_twice_its_size():
         _, tensors = wire.receive(receiver, max_payload=wire.MAX_REPLY_PAYLOAD, is_reply_to=ID)
         thread.join()
     assert len(tensors) == 2
-    assert peak() - before < 2.1 * size
+    assert peak() - before < 3 * size
 
 
 def received(data: bytes) -> None:
