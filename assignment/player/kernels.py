@@ -16,7 +16,7 @@ import triton
 
 from assignment.calling import whose
 from assignment.protocol.messages import Value
-from assignment.protocol.program import DescribedKernel
+from assignment.protocol.program import DescribedKernel, kernels_in
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import JITCallable, JITFunction
 
@@ -25,7 +25,7 @@ from .facades import attributes
 from .source import Definition, Refused, SourceFile
 from .syntax import check, name_refused
 from .table import KernelTable, options
-from .values import Bound, Constant, Unknown, Values, attributes_in, kernels_in
+from .values import Bound, Constant, Unknown, Values, attributes_in
 
 _KNOWN = """len list float int isinstance hasattr range getattr print min max abs bool str tuple sum any all zip
     enumerate sorted reversed locals NotImplementedError ValueError TypeError AssertionError RuntimeError"""

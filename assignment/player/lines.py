@@ -1,10 +1,11 @@
 """The submission's lines that a program names, as they are shown to its author."""
 
+from assignment.protocol.program import place
+
 
 def told(sources: dict[str, str], text: str) -> str:
     """Return "  at rmsnorm.py:42 in rmsnorm: source line", for "rmsnorm.py:42 in rmsnorm"."""
-    place, _, function = text.partition(" in ")
-    path, _, number = place.rpartition(":")
+    path, number, function = place(text)
     lines = sources.get(path, "").split("\n")
     if not number.isdecimal() or not 0 < int(number) <= len(lines):
         return "  in PyTorch's own backward pass"

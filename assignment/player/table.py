@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assignment.protocol.messages import Value
-from assignment.protocol.program import DescribedKernel
+from assignment.protocol.program import DescribedKernel, kernels_in
 
 from .source import Refused
-from .values import Unknown, kernels_in
+from .values import Unknown
 
 _OPTIONS: dict[str, tuple[type, ...]] = {
     "do_not_specialize": (list, type(None)),
@@ -59,8 +59,8 @@ class KernelTable:
             if n not in built and n not in found:
                 found[n] = None
                 entry = self.entry(n)
-                todo += [*kernels_in(entry["names"]), *kernels_in(entry["defaults"])]
-        return _ordered(found, lambda n: kernels_in(self.entry(n)["defaults"]))
+                todo += kernels_in([*entry["names"].values(), *entry["defaults"].values()])
+        return _ordered(found, lambda n: kernels_in([*self.entry(n)["defaults"].values()]))
 
 
 def options(given: dict[str, Value]) -> dict[str, Value]:

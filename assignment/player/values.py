@@ -3,7 +3,7 @@
 import keyword
 import math
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -108,19 +108,6 @@ class Values:
         if (name, fields) not in self._classes:
             self._classes[name, fields] = namedtuple(name, fields)
         return self._classes[name, fields]
-
-
-def kernels_in(binding: Value | Mapping[str, Value]) -> Iterator[int]:
-    """Yield the numbers of the jit functions that a binding or value refers to."""
-    todo = [binding]
-    while todo:
-        match todo.pop():
-            case {"kernel": int(number)}:
-                yield number
-            case dict() as members:
-                todo += members.values()
-            case list() as items:
-                todo += items
 
 
 def attributes_in(bindings: Value | Sequence[dict[str, Value]]) -> Iterator[str]:

@@ -358,3 +358,23 @@ def views_in(value: Value) -> Iterator[int]:
     if isinstance(value, list):
         for item in value:
             yield from views_in(item)
+
+
+def kernels_in(value: Value) -> Iterator[int]:
+    """Yield the numbers of the jit functions that a binding or value refers to."""
+    todo = [value]
+    while todo:
+        match todo.pop():
+            case {"kernel": int(number)}:
+                yield number
+            case dict() as members:
+                todo += members.values()
+            case list() as items:
+                todo += items
+
+
+def place(line: str) -> tuple[str, str, str]:
+    """Return the file, the number and the function of a line, such as "cs336_kernels/rmsnorm.py:42 in rmsnorm"."""
+    at, _, function = line.partition(" in ")
+    path, _, number = at.rpartition(":")
+    return path, number, function

@@ -184,13 +184,14 @@ def test_what_is_no_tensor_is_said(at, returned):
 
 @pytest.mark.parametrize("name", ["t", "descriptor", "x", "self", "grid", "warmup", "kernel", "args"])
 def test_a_parameter_may_have_any_name(at, name):
-    """Also that of a tag of the program's, or of an argument of Triton's own"""
-    kernel = (
-        f"@triton.jit\ndef _named({name}, y_ptr, SIZE: tl.constexpr):\n"
-        f"    at = tl.arange(0, SIZE)\n    tl.store(y_ptr + at, tl.load({name} + at, mask=at < 200), mask=at < 200)\n"
-    )
-    at.take(defined("y = torch.empty_like(x)", "_named[(1,)](x, y, SIZE=256)", "return y", before=kernel))
-    assert torch.equal(result_of(at), X)
+    """Also that of a tag of the program's, or of an argument of Triton's own; with a default value, too"""
+    for named, pointer in ((f"{name}, y_ptr", name), (f"p_ptr, y_ptr, {name}=200", "p_ptr")):
+        kernel = (
+            f"@triton.jit\ndef _named({named}, SIZE: tl.constexpr = 256):\n    at = tl.arange(0, SIZE)\n"
+            f"    tl.store(y_ptr + at, tl.load({pointer} + at, mask=at < 200), mask=at < 200)\n"
+        )
+        at.take(defined("y = torch.empty_like(x)", "_named[(1,)](x, y)", "return y", before=kernel))
+        assert torch.equal(result_of(at), X)
 
 
 @pytest.mark.parametrize(
