@@ -35,10 +35,10 @@ def folder(kind: str = COMPILED) -> Path | None:
         return None
 
 
-def key(what: Any, payload: bytes = b"") -> str:
-    """Return the cache key of JSON and bytes."""
+def key(what: Any) -> str:
+    """Return the cache key of JSON."""
     text = json.dumps([versions(), what], sort_keys=True)
-    return hashlib.sha256(text.encode() + payload).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @functools.cache
@@ -55,6 +55,7 @@ def recall(name: str, kind: str = COMPILED) -> Any:
         path = place / f"{name}.json" if place else None
         if path is None or not path.is_file() or path.stat().st_size > MAX_FILE:
             return None
+        os.utime(path)  # what is in use is not the oldest
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assignment import text
-from assignment.compiling import kernel
+from assignment.compiling import cache, kernel
 from assignment.judge import replies
 from assignment.judge.replies import Broken, Compiled, Failed, Ok, Raised, Recorded, Reply
 from assignment.protocol.messages import ConstantsSeen, Request, Value
@@ -148,19 +148,32 @@ class RecorderAndPlayer:
 
         `new` describes its kernels that have not been played.
         """
-        asked: Request = {"kernels": [*self.kernels, *new], "programs": dict.fromkeys(targets, 0), "processes": 1}
         with contextlib.suppress(WorkerDied):
-            reply = self._ask_compiler(asked, [part.encoded()])
+            reply = self._ask_compiler([part], [*self.kernels, *new], {"programs": dict.fromkeys(targets, 0)}, 1)
             if isinstance(reply, Compiled):
                 return reply.kernels
         return ()
 
-    def _ask_compiler(self, asked: Request, programs: list["Tensor"]) -> Reply | None:
-        """Return what the worker that compiles says; raises WorkerDied."""
+    def _ask_compiler(
+        self, programs: "Sequence[Program]", kernels: Sequence[dict[str, Value]], asked: Request, processes: int
+    ) -> Reply | None:
+        """Return what the worker that compiles says, or said of the same launches; raises WorkerDied."""
+        from assignment.judge import compiled, excerpt  # loads PyTorch
+
         assert self.compiler is not None
-        request: Request = {"kind": "compile", "sources": self._stage.sources, **asked}
-        came, results = self.compiler().ask(request, programs)
-        return replies.read(came, len(results))
+        compiler = self.compiler
+        try:
+            needed, parts = excerpt.of(programs, kernels, self._stage.sources)
+        except RecursionError:  # which nothing that the recorder's own code has written raises
+            return None
+        request: Request = {"kind": "compile", **asked, **needed}
+
+        def answer() -> Reply | None:
+            came, results = compiler().ask({**request, "processes": processes}, parts)
+            return replies.read(came, len(results))
+
+        key = cache.key([request, [bytes(part.numpy()).decode() for part in parts]])
+        return compiled.remembered(key, answer)
 
     def _play(self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None") -> Answer:
         """Have the program played, whatever the recorder said: what comes before an exception counts too."""
@@ -228,12 +241,10 @@ class RecorderAndPlayer:
         """
         from assignment.judge import configurations  # loads PyTorch
 
-        names, programs, numbers = request["targets"], [], dict[str, int]()
+        names, programs, numbers = request["targets"], list["Program"](), dict[str, int]()
         constants: dict[str, ConstantsSeen] = {}
         for name in names:
             said, data = self.record({**request, "target": name}, tensors)
-            if self.compiler and said and not said.ended:
-                self.compiler()  # which loads while the program is played
             reply, results = self._play({**request, "kind": "call", "notes_constants": True}, tensors, said, data)
             if not isinstance(reply, Ok):
                 return reply
@@ -241,15 +252,14 @@ class RecorderAndPlayer:
                 return Failed("an autotuned kernel was not launched in the first configuration left after pruning")
             right(reply, results)
             assert said is not None
-            assert data is not None
-            programs.append(data)
+            programs.append(self.last)
             numbers[name] = len(programs) - 1
             constants[str(numbers[name])] = {"seen": [*reply.constants], "of": [*reply.constants_of]}
             if not said.asked:
                 numbers = dict.fromkeys(names, 0)
                 break
-        asked: Request = {"kernels": self.kernels, "programs": numbers, "constants": constants}
-        return self._ask_compiler({**asked, "processes": request["processes"]}, programs)
+        asked: Request = {"programs": numbers, "constants": constants}
+        return self._ask_compiler(programs, self.kernels, asked, request["processes"])
 
     def _has_room(self, tensors: list["Tensor"]) -> bool:
         """Return whether nothing large is kept of earlier calls where there is a large tensor now."""
