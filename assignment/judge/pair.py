@@ -8,7 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assignment import text
 from assignment.compiling import cache, kernel
@@ -30,10 +30,22 @@ TARGETS = {8: "a100", 10: "b200"}  # by the first number of their capability; ot
 MAX_ASKED, MAX_COMPILED = 16, 48  # recordings of a submission for the sake of figures, and kernels in all of them
 MAX_LOOKED = 3
 FIGURES = ("registers", "spills", "shared", "warps", "stages")
+SWEEP: Request = {"kind": "sweep", **operators.called(""), "options": {}}
 MAX_KEPT = 256 << 20  # bytes that a child may hold when such a tensor comes
 ON_GPU = ("call", "again", "gradients")  # what has its results from there; the rest is played to keep up
 Answer = tuple[Reply | None, list["Tensor"]]  # None where what came cannot be read
 Judgement = Callable[[Ok, list["Tensor"]], None]
+
+
+class PutOff(NamedTuple):
+    """A program that is played only if what comes next needs what it makes, or does something else."""
+
+    request: Request
+    tensors: list["Tensor"]
+    said: Recorded
+    program: "Program"
+    data: "Tensor"
+    twin: "Program | None"  # what it does like; None: like what comes next
 
 
 class RecorderAndPlayer:
@@ -60,6 +72,7 @@ class RecorderAndPlayer:
         self.recorder, self._player = self._workers[:2]
         self.kernels: list[dict[str, Value]] = []  # what the recorder has described since its import
         self.last: Program | None = None  # the program that was played last
+        self._put_off: PutOff | None = None
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
     def ask(self, request: Request, tensors: list["Tensor"]) -> Answer:
@@ -85,7 +98,11 @@ class RecorderAndPlayer:
         What it leaves of these values is of no use for the call that counts.
         """
         others = _decoys(request, tensors)
-        return self._once({**request, "kind": RECORDED_AS[request["kind"]]}, others)
+        asked: Request = {**request, "kind": RECORDED_AS[request["kind"]]}
+        said, data = self.record(asked, others)
+        if self._puts_off(asked, others, said, data):
+            return Ok((), bare=False), []
+        return self._play(asked, others, said, data)
 
     def record(self, request: Request, tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
         """Return what the recorder says, and the program as it came; None where it said nothing that can be read."""
@@ -93,7 +110,7 @@ class RecorderAndPlayer:
             return stub, None
         from assignment.judge.results import is_program  # loads PyTorch
 
-        if not all(worker.is_connected for worker in self._workers) or not self._has_room(tensors):
+        if not self._are_connected() or not self._has_room(tensors):
             self._forget()
         stand_ins = _decoys(request, tensors)
         kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
@@ -187,6 +204,49 @@ class RecorderAndPlayer:
         if request["kind"] == "sweep" and not checked.only_frees():
             self._forget()
             return None, []
+        if (missed := self._catch_up(checked)) and not isinstance(missed[0], Ok):
+            return missed
+        return self._played(request, tensors, said, checked, data)
+
+    def _puts_off(
+        self,
+        request: Request,
+        tensors: list["Tensor"],
+        said: Recorded | None,
+        data: "Tensor | None",
+        twin: "Program | None" = None,
+    ) -> bool:
+        """Return whether a program waits for the next: it is played if that needs memory that it uses.
+
+        It must do what its twin does, or else what the next program does.
+        """
+        if not self._are_connected() or said is None or said.ended or data is None:
+            return False
+        checked = self._read(data)
+        if isinstance(checked, str) or (twin and twin.likeness() != checked.likeness()):
+            return False
+        if (missed := self._catch_up(checked)) and not isinstance(missed[0], Ok):
+            return False
+        self._put_off = PutOff(request, tensors, said, checked, data, twin)
+        return True
+
+    def _catch_up(self, coming: "Program") -> Answer | None:
+        """Play what was put off, or tell the players of its kernels and of what is gone; None if there is nothing."""
+        waiting, self._put_off = self._put_off, None
+        if waiting is None:
+            return None
+        program, used = waiting.program, waiting.program.used()
+        gone = {number for step in (*program.frees(), *coming.frees()) for number in step.storages}
+        is_needed = not used <= gone or used & coming.used()
+        if is_needed or program.likeness() != (waiting.twin or coming).likeness():
+            return self._played(waiting.request, waiting.tensors, waiting.said, program, waiting.data)
+        rest = program.unplayed()
+        return self._played(SWEEP, [], waiting.said, rest, rest.encoded())
+
+    def _played(
+        self, request: Request, tensors: list["Tensor"], said: Recorded, checked: "Program", data: "Tensor"
+    ) -> Answer:
+        """Return what the players say of a program, and its results."""
         self.kernels += checked.kernels
         self.last = checked
         with self._all_ending():
@@ -245,7 +305,11 @@ class RecorderAndPlayer:
         constants: dict[str, ConstantsSeen] = {}
         for name in names:
             said, data = self.record({**request, "target": name}, tensors)
-            reply, results = self._play({**request, "kind": "call", "notes_constants": True}, tensors, said, data)
+            asked: Request = {**request, "kind": "call", "notes_constants": True}
+            if programs and self._puts_off(asked, tensors, said, data, programs[-1]):
+                numbers[name] = len(programs) - 1
+                continue
+            reply, results = self._play(asked, tensors, said, data)
             if not isinstance(reply, Ok):
                 return reply
             if self.last is None or not configurations.is_as_asked(self.last.launches(), 0):
@@ -258,8 +322,11 @@ class RecorderAndPlayer:
             if not said.asked:
                 numbers = dict.fromkeys(names, 0)
                 break
-        asked: Request = {"programs": numbers, "constants": constants}
-        return self._ask_compiler(programs, self.kernels, asked, request["processes"])
+        told: Request = {"programs": numbers, "constants": constants}
+        return self._ask_compiler(programs, self.kernels, told, request["processes"])
+
+    def _are_connected(self) -> bool:
+        return all(worker.is_connected for worker in self._workers)
 
     def _has_room(self, tensors: list["Tensor"]) -> bool:
         """Return whether nothing large is kept of earlier calls where there is a large tensor now."""
@@ -272,7 +339,7 @@ class RecorderAndPlayer:
     def _sweep(self) -> None:
         """Let the players hear of the memory that host code has let go."""
         last = self.last
-        self._once({"kind": "sweep", **operators.called(""), "options": {}}, [])
+        self._once(SWEEP, [])
         self.last = last
 
     @contextlib.contextmanager
@@ -287,7 +354,7 @@ class RecorderAndPlayer:
     def _forget(self) -> None:
         for worker in self._workers:
             worker.end_child()
-        self.kernels = []
+        self.kernels, self._put_off = [], None
 
     @property
     def import_error(self) -> str:
@@ -304,6 +371,7 @@ class RecorderAndPlayer:
 
     def restart(self) -> None:
         self.kernels, self._figures, self._stubs = [], {}, {}
+        self._put_off = None
         self._n_asked = self._n_compiled = self._n_looked = 0
         for worker in self._workers:
             worker.restart()

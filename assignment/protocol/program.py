@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict, get_type_hints
 
 import torch
@@ -274,7 +274,26 @@ class Program:
 
     def only_frees(self) -> bool:
         """Return whether nothing but memory that is gone is told."""
-        return all(isinstance(step, Free) for step in self.steps)
+        return len(self.frees()) == len(self.steps)
+
+    def frees(self) -> list[Free]:
+        return [step for step in self.steps if isinstance(step, Free)]
+
+    def unplayed(self) -> "Program":
+        """Return a program that tells of the same kernels, and of the same memory that is gone."""
+        return Program(kernels=self.kernels, steps=self.frees())
+
+    def used(self) -> set[int]:
+        """Return the numbers of all storages that are used."""
+        return {view.storage for view in self.views}
+
+    def likeness(self) -> "Program":
+        """Return a program that is the same for all that do the same, whatever numbers their storages have."""
+        numbers: dict[int, int] = {}
+        views = [view._replace(storage=numbers.setdefault(view.storage, len(numbers))) for view in self.views]
+        sizes = {number: self.storages.get(old, 0) for old, number in numbers.items()}
+        steps = [step for step in self.steps if not isinstance(step, Free)]
+        return replace(self, views=views, storages=sizes, kernels=(), steps=steps)
 
     def result_storages(self) -> set[int]:
         """Return the numbers of the storages that results lie in."""
