@@ -6,6 +6,7 @@ array and the Triton type of its elements; a scalar is an array of shape (1,).
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -14,7 +15,7 @@ import numpy as np
 import triton.language as tl
 
 from . import access, numerics, scaled
-from .acquired import remember
+from .acquired import locks_in, remember
 from .elementwise import Elementwise, Handle
 from .libdevice import extern_function
 from .numerics import BFLOAT16, convert, numpy_type
@@ -231,20 +232,30 @@ class Builder(Elementwise):
             raise AssertionError("tl.assume: the condition does not hold")
 
 
-def _block_of(desc: interpreter.TensorDescHandle, starts: list[Handle]) -> tuple[Handle, np.ndarray]:
-    """Return the pointers of a descriptor's block, and which of its elements lie inside of the tensor.
-
-    Each dimension is worked out by itself, so that only the last sum is made for every element.
-    """
+def _block_of(desc: interpreter.TensorDescHandle, starts: list[Handle]) -> tuple[Handle, np.ndarray | None]:
+    """Return the pointers of a descriptor's block, and which of its elements lie inside of the tensor; None: all."""
     element = desc.base.dtype.element_ty.primitive_bitwidth // 8
-    assert (starts[-1].data * element % 16 == 0).all(), "block offset start must be 16-byte aligned"
-    ptrs, inside = desc.base.data, np.array(True)
-    for dim, (start, size) in enumerate(zip(starts, desc.block_shape, strict=True)):
-        along = [size if other == dim else 1 for other in range(len(starts))]
-        offsets = (start.data + np.arange(size)).reshape(along)
-        ptrs = ptrs + (element * offsets * desc.strides[dim].data).astype(np.uint64)
-        inside = inside & (offsets >= 0) & (offsets < desc.shape[dim].data)
-    return Handle(ptrs, desc.base.dtype.scalar), inside
+    first = [start.data.item() for start in starts]
+    strides = tuple(element * stride.data.item() for stride in desc.strides)
+    assert first[-1] * element % 16 == 0, "block offset start must be 16-byte aligned"
+    start = desc.base.data.item() + sum(at * stride for at, stride in zip(first, strides, strict=True))
+    ptrs = _offsets(tuple(desc.block_shape), strides) + np.uint64(start % 2**64)
+    inside: np.ndarray | None = None
+    for dim, (at, size) in enumerate(zip(first, desc.block_shape, strict=True)):
+        n = desc.shape[dim].data.item()
+        if at < 0 or at + size > n:
+            along = np.arange(at, at + size).reshape([-1 if other == dim else 1 for other in range(len(first))])
+            within = (along >= 0) & (along < n)
+            inside = within if inside is None else inside & within
+    mask = None if inside is None else np.broadcast_to(inside, ptrs.shape)
+    return Handle(remember(ptrs, locks_in([at.data for at in starts])), desc.base.dtype.scalar), mask
+
+
+@functools.lru_cache(maxsize=64)
+def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Return how many bytes after the first each element of a block lies, modulo 2⁶⁴."""
+    along = [np.arange(n, dtype=np.int64) * stride for n, stride in zip(sizes, strides, strict=True)]
+    return functools.reduce(np.add.outer, along).astype(np.uint64)
 
 
 def _array(mask: Handle | np.ndarray | None) -> np.ndarray | None:
