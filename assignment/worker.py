@@ -46,6 +46,7 @@ def main() -> None:
     prepare(setup["device"])
     # of these modules nothing becomes garbage: to look through them would take most of a small call
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     from assignment.confined import confinement, supervisor  # below the path that was just set
 
     confinement.limit(setup["device"])

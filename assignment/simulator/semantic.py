@@ -117,15 +117,21 @@ class Semantic(TritonSemantic):
         `flags` are its own. Operands that meet for the first time, which may be wrong, are left to Triton.
         """
         if isinstance(rhs, tl.tensor):
-            if rhs.type is lhs.type:
-                return lhs, rhs
-            is_known = rhs.dtype is lhs.dtype and (id(lhs.type), id(rhs.type)) in self._broadcast_types
-            return self._in_one_shape(lhs, rhs) if is_known else None
+            return self._tensors_met_before(lhs, rhs)
         number = rhs.value if isinstance(rhs, tl.constexpr) else rhs
         if not _can_be_kept(number):
             return None
         kept = self._constants.get((id(lhs.type), type(number), number, flags))
         return None if kept is None else (lhs, kept[0])
+
+    def _tensors_met_before(self, lhs: tl.tensor, rhs: tl.tensor) -> tuple[tl.tensor, tl.tensor] | None:
+        if lhs.dtype is not rhs.dtype and lhs.dtype in _INTEGERS and rhs.dtype in _INTEGERS:
+            lhs, rhs = _as_int64(lhs), _as_int64(rhs)
+        if rhs.type is lhs.type:
+            return lhs, rhs
+        is_alike = rhs.dtype is lhs.dtype or _is_address(lhs, rhs)
+        is_known = is_alike and (id(lhs.type), id(rhs.type)) in self._broadcast_types
+        return self._in_one_shape(lhs, rhs) if is_known else None
 
 
 builder = Builder()
@@ -135,6 +141,13 @@ semantic = Semantic(builder)
 def _can_be_kept(number: KernelValue) -> bool:
     """Return whether equal numbers of its type are one number: not 0.0 and −0.0, nor NaN."""
     return type(number) is int or (type(number) is float and number != 0 and number == number)
+
+
+def _as_int64(x: tl.tensor) -> tl.tensor:
+    """Return integers as they are beside wider ones."""
+    if x.dtype is tl.int64:
+        return x
+    return tl.tensor(builder.cast_impl(x.handle, tl.int64), x.type.with_element_ty(tl.int64))
 
 
 _blocks: dict[tuple, tl.block_type] = {}
@@ -171,8 +184,8 @@ def _operator(name: str, flags: tuple[bool, bool, bool, bool], general: Callable
     creators |= {id(dtype): f"create_{name}" for dtype in _INTEGERS}
 
     def operate(lhs: tl.tensor, rhs: KernelValue, **kwargs: KernelValue) -> KernelValue:
-        create = creators.get(id(lhs.dtype))
-        if create is not None and builder.grid_idx is not None:
+        create = creators.get(id(lhs.dtype)) or (name == "add" and _is_address(lhs, rhs) and "create_addptr")
+        if create and builder.grid_idx is not None:
             found = semantic.met_before(lhs, rhs, flags)
             if found is not None:
                 return tl.tensor(getattr(builder, create)(found[0].handle, found[1].handle), found[0].type)
@@ -180,6 +193,10 @@ def _operator(name: str, flags: tuple[bool, bool, bool, bool], general: Callable
 
     operate.__name__, operate.__doc__ = f"__{name}__", general.__doc__
     return operate
+
+
+def _is_address(lhs: tl.tensor, rhs: KernelValue) -> bool:
+    return lhs.dtype.is_ptr() and isinstance(rhs, tl.tensor) and rhs.dtype in _INTEGERS
 
 
 _unwrapped_by_triton = tl.core._unwrap_if_constexpr
