@@ -26,6 +26,7 @@ class Semantic(TritonSemantic):
         super().__init__(builder)
         self._operands_of_one_operation = False
         self._broadcast_types: dict[tuple[int, int], tuple[tl.dtype, ...]] = {}
+        self._expanded_types: dict[tuple[int, int], tuple[tl.dtype, tl.dtype]] = {}
         self._constants: dict[tuple, tuple[tl.tensor, tl.dtype]] = {}
 
     def binary_op_type_checking_impl(
@@ -86,6 +87,16 @@ class Semantic(TritonSemantic):
         if FORMATS_ARE_CONSTANTS:
             lhs_format, rhs_format = tl.constexpr(lhs_format), tl.constexpr(rhs_format)
         return super().dot_scaled(lhs, lhs_scale, lhs_format, rhs, rhs_scale, rhs_format, *more)
+
+    def expand_dims(self, input: tl.tensor, axis: int) -> tl.tensor:
+        """Return a tensor with one dimension more, whose type is looked up."""
+        key = (id(input.type), axis)
+        if (found := self._expanded_types.get(key)) is not None:
+            return tl.tensor(builder.create_expand_dims(input.handle, axis), found[0])
+        expanded = super().expand_dims(input, axis)
+        if input.type.is_block():
+            self._expanded_types[key] = (expanded.type, input.type)  # both, so that ids stay theirs
+        return expanded
 
     def broadcast_impl_value(self, lhs: tl.tensor, rhs: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
         """Return both operands in one shape."""
