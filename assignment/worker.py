@@ -46,7 +46,6 @@ def main() -> None:
     prepare(setup["device"])
     # of these modules nothing becomes garbage: to look through them would take most of a small call
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
     from assignment.confined import confinement, supervisor  # below the path that was just set
 
     confinement.limit(setup["device"])
@@ -121,6 +120,7 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     faulthandler.enable()
     is_player = setup["device"] == "play"
     if is_player:
+        gc.set_threshold(10_000)  # a kernel makes many objects, and no cycles; host code may make any
         signal.signal(signal.SIGUSR1, tell_round)
     faulthandler.register(signal.SIGUSR1, all_threads=False, chain=is_player)
     try:

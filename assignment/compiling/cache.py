@@ -55,7 +55,8 @@ def recall(name: str, kind: str = COMPILED) -> Any:
         path = place / f"{name}.json" if place else None
         if path is None or not path.is_file() or path.stat().st_size > MAX_FILE:
             return None
-        os.utime(path)  # what is in use is not the oldest
+        with contextlib.suppress(OSError):  # another user's
+            os.utime(path)  # what is in use is not the oldest
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None

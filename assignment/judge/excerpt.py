@@ -12,10 +12,18 @@ from assignment.protocol.program import Program, place
 
 
 class _Numbers(dict[int, int]):
-    """New numbers by old ones, in the order in which they are asked for."""
+    """New numbers by old ones, in the order in which they are asked for; what does not exist has one number."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.order: list[int] = []  # of the old ones
+        self._n = n
 
     def __missing__(self, old: int) -> int:
-        self[old] = len(self)
+        if not 0 <= old < self._n:
+            return self._n
+        self[old] = len(self.order)
+        self.order.append(old)
         return self[old]
 
 
@@ -23,12 +31,11 @@ def of(
     programs: Sequence[Program], kernels: Sequence[dict[str, Value]], sources: dict[str, str]
 ) -> tuple[Request, list[Tensor]]:
     """Return the kernels and files that the launches of programs need, and the programs; raises RecursionError."""
-    numbers = _Numbers()
+    numbers = _Numbers(len(kernels))
     parts = [_launches(program, numbers) for program in programs]
     entries: list[dict[str, Value]] = []
-    while len(entries) < len(numbers):  # of which each may refer to more
-        old = [*numbers][len(entries)]
-        entry = kernels[old] if 0 <= old < len(kernels) else {}  # which the compiler refuses
+    for old in numbers.order:  # which grows: each may refer to more
+        entry = kernels[old]
         entries.append({**entry, **{key: _each(entry.get(key), {"kernel": numbers}) for key in ("names", "defaults")}})
     files = {str(entry.get("file")) for entry in entries} | {place(line)[0] for part in parts for line in part.lines}
     needed = {path: sources[path] for path in sorted(files & sources.keys())}
@@ -37,7 +44,7 @@ def of(
 
 def _launches(program: Program, kernels: _Numbers) -> Program:
     """Return a program of the launches alone, with tables of what these name."""
-    views, lines, storages = _Numbers(), _Numbers(), _Numbers()
+    views, lines = _Numbers(len(program.views)), _Numbers(len(program.lines))
     numbers = {"t": views, "descriptor": views, "kernel": kernels}
     steps = [
         launch._replace(
@@ -49,12 +56,8 @@ def _launches(program: Program, kernels: _Numbers) -> Program:
         )
         for launch in program.launches()
     ]
-    named = [program.views[old] for old in views]
-    return Program(
-        views=[view._replace(storage=storages[view.storage]) for view in named],
-        lines=[program.lines[old] for old in lines],
-        steps=steps,
-    )
+    named = Program(views=[program.views[old] for old in views.order])
+    return Program(views=named.likeness().views, lines=[program.lines[old] for old in lines.order], steps=steps)
 
 
 def _each(values: Value, numbers: dict[str, _Numbers]) -> dict[str, Value]:

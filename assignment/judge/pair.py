@@ -8,7 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from assignment import text
 from assignment.compiling import cache, kernel
@@ -37,17 +37,6 @@ Answer = tuple[Reply | None, list["Tensor"]]  # None where what came cannot be r
 Judgement = Callable[[Ok, list["Tensor"]], None]
 
 
-class PutOff(NamedTuple):
-    """A program that is played only if what comes next needs what it makes, or does something else."""
-
-    request: Request
-    tensors: list["Tensor"]
-    said: Recorded
-    program: "Program"
-    data: "Tensor"
-    twin: "Program | None"  # what it does like; None: like what comes next
-
-
 class RecorderAndPlayer:
     """Two processes; losing one restarts both: a player has the memory of what its recorder has done since import."""
 
@@ -72,7 +61,6 @@ class RecorderAndPlayer:
         self.recorder, self._player = self._workers[:2]
         self.kernels: list[dict[str, Value]] = []  # what the recorder has described since its import
         self.last: Program | None = None  # the program that was played last
-        self._put_off: PutOff | None = None
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
     def ask(self, request: Request, tensors: list["Tensor"]) -> Answer:
@@ -98,11 +86,7 @@ class RecorderAndPlayer:
         What it leaves of these values is of no use for the call that counts.
         """
         others = _decoys(request, tensors)
-        asked: Request = {**request, "kind": RECORDED_AS[request["kind"]]}
-        said, data = self.record(asked, others)
-        if self._puts_off(asked, others, said, data):
-            return Ok((), bare=False), []
-        return self._play(asked, others, said, data)
+        return self._once({**request, "kind": RECORDED_AS[request["kind"]]}, others)
 
     def record(self, request: Request, tensors: list["Tensor"]) -> "tuple[Recorded | None, Tensor | None]":
         """Return what the recorder says, and the program as it came; None where it said nothing that can be read."""
@@ -180,16 +164,17 @@ class RecorderAndPlayer:
         assert self.compiler is not None
         compiler = self.compiler
         try:
-            needed, parts = excerpt.of(programs, kernels, self._stage.sources)
+            with self._spent():
+                needed, parts = excerpt.of(programs, kernels, self._stage.sources)
+                request: Request = {"kind": "compile", **asked, **needed}
+                key = cache.key([request, [bytes(part.numpy()).decode() for part in parts]])
         except RecursionError:  # which nothing that the recorder's own code has written raises
             return None
-        request: Request = {"kind": "compile", **asked, **needed}
 
         def answer() -> Reply | None:
             came, results = compiler().ask({**request, "processes": processes}, parts)
             return replies.read(came, len(results))
 
-        key = cache.key([request, [bytes(part.numpy()).decode() for part in parts]])
         return compiled.remembered(key, answer)
 
     def _play(self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None") -> Answer:
@@ -204,49 +189,6 @@ class RecorderAndPlayer:
         if request["kind"] == "sweep" and not checked.only_frees():
             self._forget()
             return None, []
-        if (missed := self._catch_up(checked)) and not isinstance(missed[0], Ok):
-            return missed
-        return self._played(request, tensors, said, checked, data)
-
-    def _puts_off(
-        self,
-        request: Request,
-        tensors: list["Tensor"],
-        said: Recorded | None,
-        data: "Tensor | None",
-        twin: "Program | None" = None,
-    ) -> bool:
-        """Return whether a program waits for the next: it is played if that needs memory that it uses.
-
-        It must do what its twin does, or else what the next program does.
-        """
-        if not self._are_connected() or said is None or said.ended or data is None:
-            return False
-        checked = self._read(data)
-        if isinstance(checked, str) or (twin and twin.likeness() != checked.likeness()):
-            return False
-        if (missed := self._catch_up(checked)) and not isinstance(missed[0], Ok):
-            return False
-        self._put_off = PutOff(request, tensors, said, checked, data, twin)
-        return True
-
-    def _catch_up(self, coming: "Program") -> Answer | None:
-        """Play what was put off, or tell the players of its kernels and of what is gone; None if there is nothing."""
-        waiting, self._put_off = self._put_off, None
-        if waiting is None:
-            return None
-        program, used = waiting.program, waiting.program.used()
-        gone = {number for step in (*program.frees(), *coming.frees()) for number in step.storages}
-        is_needed = not used <= gone or used & coming.used()
-        if is_needed or program.likeness() != (waiting.twin or coming).likeness():
-            return self._played(waiting.request, waiting.tensors, waiting.said, program, waiting.data)
-        rest = program.unplayed()
-        return self._played(SWEEP, [], waiting.said, rest, rest.encoded())
-
-    def _played(
-        self, request: Request, tensors: list["Tensor"], said: Recorded, checked: "Program", data: "Tensor"
-    ) -> Answer:
-        """Return what the players say of a program, and its results."""
         self.kernels += checked.kernels
         self.last = checked
         with self._all_ending():
@@ -259,15 +201,47 @@ class RecorderAndPlayer:
             return said.ended, []
         return reply, results
 
+    def _play_unless_done(
+        self,
+        request: Request,
+        tensors: list["Tensor"],
+        said: Recorded | None,
+        data: "Tensor | None",
+        done: "Program",
+    ) -> Answer | None:
+        """Have a program played; None if it does what another has done, and all memory that it used is gone.
+
+        Of such a program the players hear what kernels it has described, and what is gone.
+        """
+        checked = self._read(data) if said and not said.ended and data is not None else ""
+        if isinstance(checked, str) or checked.likeness() != done.likeness() or not self._are_connected():
+            return self._play(request, tensors, said, data)
+        after = self.record(SWEEP, [])  # by now it may be gone
+        swept = self._read(after[1]) if after[1] is not None else ""
+        if not isinstance(swept, str) and checked.used() <= checked.gone() | swept.gone():
+            self._play(SWEEP, [], said, checked.unplayed(swept).encoded())
+            return None
+        answer, last = self._play(request, tensors, said, data), self.last
+        self._play(SWEEP, [], *after)
+        self.last = last
+        return answer
+
     def _read(self, data: "Tensor") -> "Program | str":
-        """Return a program, checked, or what is wrong with it; the time that it takes is the submission's."""
+        """Return a program, checked, or what is wrong with it."""
         from assignment.judge import program  # loads PyTorch
 
-        began = time.process_time()
         try:
-            return program.read(data)
+            with self._spent():
+                return program.read(data)
         except program.Unreadable as error:
             return str(error)
+
+    @contextlib.contextmanager
+    def _spent(self) -> Iterator[None]:
+        """Count the time of what is done inside as the submission's."""
+        began = time.process_time()
+        try:
+            yield
         finally:
             self._stage.spend(time.process_time() - began)
 
@@ -306,10 +280,14 @@ class RecorderAndPlayer:
         for name in names:
             said, data = self.record({**request, "target": name}, tensors)
             asked: Request = {**request, "kind": "call", "notes_constants": True}
-            if programs and self._puts_off(asked, tensors, said, data, programs[-1]):
+            if programs:
+                answer = self._play_unless_done(asked, tensors, said, data, programs[-1])
+            else:
+                answer = self._play(asked, tensors, said, data)
+            if answer is None:
                 numbers[name] = len(programs) - 1
                 continue
-            reply, results = self._play(asked, tensors, said, data)
+            reply, results = answer
             if not isinstance(reply, Ok):
                 return reply
             if self.last is None or not configurations.is_as_asked(self.last.launches(), 0):
@@ -354,7 +332,7 @@ class RecorderAndPlayer:
     def _forget(self) -> None:
         for worker in self._workers:
             worker.end_child()
-        self.kernels, self._put_off = [], None
+        self.kernels = []
 
     @property
     def import_error(self) -> str:
@@ -371,7 +349,6 @@ class RecorderAndPlayer:
 
     def restart(self) -> None:
         self.kernels, self._figures, self._stubs = [], {}, {}
-        self._put_off = None
         self._n_asked = self._n_compiled = self._n_looked = 0
         for worker in self._workers:
             worker.restart()

@@ -130,7 +130,7 @@ class Kernels:
 
     def _function(self, entry: DescribedKernel, definition: Definition, namespace: dict[str, Bound]) -> JITFunction:
         """Return the jit function, with its names not yet bound."""
-        early = {name: binding for name, binding in entry["names"].items() if not any(kernels_in(binding))}
+        early = {name: binding for name, binding in entry["names"].items() if next(kernels_in(binding), None) is None}
         used = _used(definition)
         self._bind({name: binding for name, binding in early.items() if "unknown" not in binding}, namespace)
         for name in early.keys() & used:

@@ -116,7 +116,7 @@ def run_in_parallel(session: pytest.Session, tasks: list[Task], jobs: int) -> No
 def run_what_is_left(session: pytest.Session, tasks: list[Task], jobs: int) -> list[Task]:
     """Run tests in one set of processes; return those that have no result because a process was lost."""
     fork = multiprocessing.get_context("fork")
-    gc.set_threshold(10_000, 20, 20)
+    gc.set_threshold(10_000)
     gc.freeze()  # the judges share this memory as long as nobody looks through it
     numbers = fork.Queue()
     for number in range(jobs):

@@ -274,14 +274,15 @@ class Program:
 
     def only_frees(self) -> bool:
         """Return whether nothing but memory that is gone is told."""
-        return len(self.frees()) == len(self.steps)
+        return all(isinstance(step, Free) for step in self.steps)
 
-    def frees(self) -> list[Free]:
-        return [step for step in self.steps if isinstance(step, Free)]
+    def gone(self) -> set[int]:
+        """Return the numbers of the storages that are gone."""
+        return {number for step in self.steps if isinstance(step, Free) for number in step.storages}
 
-    def unplayed(self) -> "Program":
-        """Return a program that tells of the same kernels, and of the same memory that is gone."""
-        return Program(kernels=self.kernels, steps=self.frees())
+    def unplayed(self, after: "Program") -> "Program":
+        """Return what is told in place of this program and the one after it: new kernels, and memory that is gone."""
+        return Program(kernels=self.kernels, steps=[Free(sorted(self.gone() | after.gone()))])
 
     def used(self) -> set[int]:
         """Return the numbers of all storages that are used."""

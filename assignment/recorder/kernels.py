@@ -112,10 +112,11 @@ class Described:
         return {"options": _options(kernel), "defaults": defaults, "names": self._names(kernel.fn)}
 
     def _names(self, fn: Callable) -> dict[str, Value]:
-        """Return what the free names of a function's source are bound to."""
+        """Return what the free names of a function's source are bound to, and the NamedTuples that it may be given."""
         tree = _tree(fn)
         known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
-        return {name: self._bound(known[name], tree, name) for name in sorted(_free(tree)) if name in known}
+        names = _free(tree) | {name for name, value in known.items() if _is_namedtuple(value)}
+        return {name: self._bound(known[name], tree, name) for name in sorted(names) if name in known}
 
     def _bound(self, value: Any, tree: ast.AST, expression: str) -> Value:
         """Return what a name, or an attribute of modules, is bound to."""
@@ -123,7 +124,7 @@ class Described:
             return self._module(value, tree, expression)
         if dotted := _of_triton(value):
             return {"triton": dotted}
-        if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+        if _is_namedtuple(value):
             return {"namedtuple": _class(value)}
         try:
             described = self.value(value)
@@ -231,8 +232,13 @@ def _of_triton(value: Any) -> str:
     return ""
 
 
-def _class(cls: Any) -> dict[str, Value]:
-    return {"name": cls.__name__, "fields": list(cls._fields)} if hasattr(cls, "_fields") else {}
+def _is_namedtuple(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
+
+
+def _class(cls: type[tuple]) -> dict[str, Value]:
+    fields = getattr(cls, "_fields", None)
+    return {} if fields is None else {"name": cls.__name__, "fields": list(fields)}
 
 
 def _dtype(dtype: tl.dtype) -> str:

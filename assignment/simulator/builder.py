@@ -248,14 +248,15 @@ def _block_of(desc: interpreter.TensorDescHandle, starts: list[Handle]) -> tuple
             within = (along >= 0) & (along < n)
             inside = within if inside is None else inside & within
     mask = None if inside is None else np.broadcast_to(inside, ptrs.shape)
-    return Handle(remember(ptrs, locks_in([at.data for at in starts])), desc.base.dtype.scalar), mask
+    locks = locks_in([handle.data for handle in (desc.base, *desc.shape, *desc.strides, *starts)])
+    return Handle(remember(ptrs, locks), desc.base.dtype.scalar), mask
 
 
 @functools.lru_cache(maxsize=64)
 def _offsets(sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """Return how many bytes after the first each element of a block lies, modulo 2⁶⁴."""
-    along = [np.arange(n, dtype=np.int64) * stride for n, stride in zip(sizes, strides, strict=True)]
-    return functools.reduce(np.add.outer, along).astype(np.uint64)
+    along = [np.arange(n, dtype=np.uint64) * np.uint64(by % 2**64) for n, by in zip(sizes, strides, strict=True)]
+    return functools.reduce(np.add.outer, along)
 
 
 def _array(mask: Handle | np.ndarray | None) -> np.ndarray | None:

@@ -60,7 +60,7 @@ class ScriptedPair(RecorderAndPlayer):
         data = PROGRAM.encoded()
         scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
         self.recorder, self._player = self._workers = scripted
-        self.kernels, self._figures, self._stubs, self._gpu, self._put_off = [], {}, {}, None, None
+        self.kernels, self._figures, self._stubs, self._gpu = [], {}, {}, None
         self.compiler = lambda: compiler
         self._n_asked = self._n_compiled = 0
         self._stage: Any = SimpleNamespace(spend=lambda seconds: None, sources={})
@@ -191,7 +191,7 @@ def test_a_call_is_recorded_once_unless_host_code_asks_about_the_gpu(monkeypatch
         run.compiled("f", torch.ones(3))
         assert compiler.requests[0]["programs"] == dict.fromkeys(TARGETS, 0)
         recorder = run._pool.recorder_and_player().recorder
-        assert [request["target"] for request in recorder.requests] == list(TARGETS)[:n]
+        assert [request["target"] for request in recorder.requests if "target" in request] == list(TARGETS)[:n]
 
 
 def test_a_call_that_stops_is_told():

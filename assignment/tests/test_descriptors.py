@@ -41,11 +41,22 @@ def test_a_block_has_the_pointers_and_the_mask_of_tritons(seed):
     assert np.array_equal(mask.data, np.ones(mask.data.shape, bool) if inside is None else inside)
 
 
-def test_a_block_that_begins_where_a_lock_says_is_held_by_it():
+@pytest.mark.parametrize("part", ["base", "shape", "strides", "starts"])
+def test_a_block_that_depends_on_a_lock_is_ordered_by_it(part):
     desc, starts = described(random.Random(1), tl.float32)
-    starts[-1] = number(0, locks=frozenset({7}))
+    assert not locks_in(_block_of(desc, starts)[0].data)
+    handle = starts[0] if part == "starts" else desc.base if part == "base" else getattr(desc, part)[0]
+    handle.data = remember(handle.data, frozenset({7}))
     assert locks_in(_block_of(desc, starts)[0].data) == {7}
-    assert not locks_in(_block_of(desc, [number(0) for _ in starts])[0].data)
+
+
+@pytest.mark.parametrize("stride", [1 << 61, -(1 << 61), (1 << 62) + 16])
+def test_addresses_wrap_as_they_do_in_64_bits(stride):
+    desc, starts = described(random.Random(8), tl.float32)
+    desc.strides[0] = number(stride, tl.int64)
+    with np.errstate(over="ignore"):
+        theirs, _ = desc.materialize_pointers(starts)
+    assert np.array_equal(_block_of(desc, starts)[0].data, theirs.data)
 
 
 def test_a_block_begins_at_a_multiple_of_16_bytes():

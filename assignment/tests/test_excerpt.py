@@ -5,6 +5,7 @@ import torch
 
 from assignment.judge import excerpt
 from assignment.judge.replies import Ok
+from assignment.protocol import program as programs
 from assignment.tests.pairs import FILE, F, X, desk
 
 G = "weighted_sum_backward"
@@ -76,8 +77,13 @@ def test_sizes_are(at):
     assert asked(at, x=torch.ones(2, 100).T) != asked(at, x=torch.ones(100, 2))
 
 
-def test_a_kernel_that_is_not_described_stays_one(at):
-    """And a table that refers to it is not read beyond its end"""
+def test_kernels_that_do_not_exist_have_one_number(at):
+    """However many are named, by a recorder that may write what it likes"""
     asked(at)
-    request, _ = excerpt.of([at.pair.last], at.pair.kernels[:1], at.stage.sources)
-    assert [kernel.get("name") for kernel in request["kernels"]] == [None, "_times"]
+    (launch,) = at.pair.last.launches()
+    named = launch._replace(kernel=9, options={"num_warps": [{"kernel": number} for number in range(-500, 100_000)]})
+    request, (program,) = excerpt.of([at.pair.last.part([named])], at.pair.kernels, at.stage.sources)
+    assert [kernel["name"] for kernel in request["kernels"]] == ["_times", "_mean"]
+    (launch,) = programs.read(program).launches()
+    assert launch.kernel == 2
+    assert {*programs.kernels_in(launch.options["num_warps"])} == {0, 1, 2}

@@ -194,6 +194,19 @@ def test_a_parameter_may_have_any_name(at, name):
         assert torch.equal(result_of(at), X)
 
 
+def test_a_kernel_may_have_fields_that_this_launch_does_not_give_it(at):
+    """Whatever was launched before: they are those of a NamedTuple of its file"""
+    code = (
+        "from typing import NamedTuple\nclass Scale(NamedTuple):\n    by_what: object\n"
+        "@triton.jit\ndef _scaled(x_ptr, y_ptr, scale, IS_GIVEN: tl.constexpr):\n    at = tl.arange(0, 256)\n"
+        "    x = tl.load(x_ptr + at, mask=at < 200)\n    if IS_GIVEN:\n        x = x * scale.by_what\n"
+        "    tl.store(y_ptr + at, x, mask=at < 200)\n"
+    )
+    for given in ("0, False", "Scale(1.0), True"):
+        at.take(defined("y = torch.empty_like(x)", f"_scaled[(1,)](x, y, {given})", "return y", before=code))
+        assert torch.equal(result_of(at), X)
+
+
 @pytest.mark.parametrize(
     "options", ["do_not_specialize=frozenset({'n'})", "do_not_specialize=range(2, 3)", "debug=bool"]
 )
