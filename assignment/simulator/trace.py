@@ -79,13 +79,13 @@ class LaunchCost:
         if missing > 0:  # the first access, or one that reaches a larger tensor than those before
             for maps in (traffic.counts, traffic.last):
                 maps[action] = np.append(maps.get(action, np.zeros(0, np.int32)), np.zeros(missing, np.int32))
-        index = _distinct(index)  # lanes that ask for one element together move it once
+        index = distinct(index)  # lanes that ask for one element together move it once
         traffic.counts[action][index] += 1
         traffic.last[action][index] = self.program
         if self.accesses is not None:
             self.accesses.append(Access(self.program, traffic, action, index))
         if action == "loaded" and traffic.row_length:
-            rows = _distinct((index - traffic.row_origin) // traffic.row_length)
+            rows = distinct((index - traffic.row_origin) // traffic.row_length)
             of_batches = np.diff(np.flatnonzero(_steps(rows // traffic.n_rows)), append=rows.size)
             traffic.tile_rows = max(traffic.tile_rows, int(of_batches.max()))
 
@@ -107,7 +107,7 @@ def _steps(numbers: np.ndarray) -> np.ndarray:
     return steps
 
 
-def _distinct(numbers: np.ndarray) -> np.ndarray:
+def distinct(numbers: np.ndarray) -> np.ndarray:
     """Return the distinct ones of these numbers, at least one, in rising order."""
     if (numbers[1:] < numbers[:-1]).any():  # a tile that walks along memory needs no sorting
         numbers = np.sort(numbers)

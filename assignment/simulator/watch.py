@@ -14,7 +14,7 @@ from .kernel_values import KernelValue
 from .numerics import ADDRESS
 from .races import Lanes, Races
 from .regions import Region, Regions
-from .trace import LaunchCost, Traffic
+from .trace import LaunchCost, Traffic, distinct
 from .undefined import Undefined, Write, began_fresh, is_telling, is_unwritten
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ class Watch:
             self._trace(region)
         assert region.traffic is not None
         if action != "stored" and region.origins is not None:
-            places = np.unique(offsets) + (region.start - region.origins.address)
+            places = distinct(offsets.ravel()) + (region.start - region.origins.address)
             labels = region.origins.at(places, width)
             region.traffic.by_label += np.bincount(labels, minlength=256) * width
         index = region.shadow_offsets(offsets).ravel() // region.itemsize
