@@ -155,7 +155,11 @@ class Kernels:
                 raise Unknown(f"the name {name[:50]} is reserved: choose another one")
             if isinstance(binding, dict) and "unknown" in binding:
                 continue
-            namespace[name] = self._values.bound(name, binding)
+            try:
+                namespace[name] = self._values.bound(name, binding)
+            except Unknown:
+                if not isinstance(binding, dict) or "namedtuple" not in binding:  # that host code alone may use
+                    raise
 
 
 def _namespace(entry: DescribedKernel) -> dict[str, Bound]:

@@ -112,10 +112,12 @@ class Described:
         return {"options": _options(kernel), "defaults": defaults, "names": self._names(kernel.fn)}
 
     def _names(self, fn: Callable) -> dict[str, Value]:
-        """Return what the free names of a function's source are bound to, and the NamedTuples that it may be given."""
+        """Return what the free names of a function's source are bound to, and NamedTuples whose fields it may use."""
         tree = _tree(fn)
         known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
-        names = _free(tree) | {name for name, value in known.items() if _is_namedtuple(value)}
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        tuples = {name for name, value in known.items() if _is_namedtuple(value) and used.intersection(value._fields)}
+        names = _free(tree) | {name for name in tuples if not name.startswith("__")}
         return {name: self._bound(known[name], tree, name) for name in sorted(names) if name in known}
 
     def _bound(self, value: Any, tree: ast.AST, expression: str) -> Value:

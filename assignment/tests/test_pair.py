@@ -207,6 +207,14 @@ def test_a_kernel_may_have_fields_that_this_launch_does_not_give_it(at):
         assert torch.equal(result_of(at), X)
 
 
+@pytest.mark.parametrize("fields", ["fn: object", "load: int\n    run: object", "handle: int\n    dtype: object"])
+def test_a_namedtuple_of_host_code_may_have_any_fields(at, fields):
+    """Those that no kernel could use, and beside one of a name that kernels use: they are given none of it"""
+    plan = f"from typing import NamedTuple\nclass Plan(NamedTuple):\n    {fields}\n"
+    at.take(defined("plan = Plan(*[None] * len(Plan._fields))", "return copied(x)", before=plan))
+    assert torch.equal(result_of(at), X)
+
+
 @pytest.mark.parametrize(
     "options", ["do_not_specialize=frozenset({'n'})", "do_not_specialize=range(2, 3)", "debug=bool"]
 )
