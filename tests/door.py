@@ -31,6 +31,19 @@ class Run(Protocol):
     def __call__(self, function: str, *tensors: Tensor, **options: Any) -> Results:
         """Return the result of function(*tensors, **options)."""
 
+    def rounds(
+        self, function: str, build: Callable[[int], Sequence[Tensor]], first: int, tile: int, **options: Any
+    ) -> int:
+        """Return how long inputs must be for a call's programs to go several rounds; 0 where the grid grows with them.
+
+        A grid that is capped leaves several tiles to each program, in a loop. Where the cap is the GPU's, calls from
+        now on see a GPU with few multiprocessors.
+
+        Args:
+            build: makes inputs of a length; calls from this one, `first`, on are recorded, and no kernel runs.
+            tile: how much of the length one tile may be.
+        """
+
     def raises(self, expected: type[Exception], function: str, *tensors: Tensor, **options: Any) -> None:
         """Assert that the call raises `expected`, outside of any kernel."""
 

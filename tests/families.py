@@ -31,6 +31,7 @@ LOW_PRECISION = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 SLACK = 0.05  # of a tensor's size
 VECTOR = 1 / 16  # of the largest tensor's size: a smaller one is a vector,
 VECTOR_SLACK = 0.1  # whose traffic may be so much of the largest tensor's
+SEVERAL = "each program has several tiles here, one after the other: look at what its loop keeps, and where it stores"
 REMEDIES = {
     "read": "load each element in one program, once, and keep it; a copy by PyTorch reads it once more",
     "written": "store each element once, in the output itself: a copy by PyTorch writes it once more",
@@ -61,11 +62,37 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Rounds:
+    """Shapes so long that each program goes several rounds of its loop, where a call's grid is capped.
+
+    Attributes:
+        shape: the shape of inputs of a length, as the subject's build takes it.
+        first: a length, of which others are multiples.
+        tile: how much of the length one tile may be.
+        most: the largest length: what is longer takes too long.
+    """
+
+    shape: Callable[[int], Any]
+    first: int
+    tile: int
+    most: int
+
+    def long_enough(self, run: Any, subject: "Subject", options: Mapping[str, Any]) -> Any:
+        """Return the shape; None where the grid grows with the inputs, and each program has one tile."""
+
+        def build(n: int) -> Sequence[Tensor]:
+            return subject.build(Generator().manual_seed(n), self.shape(n), torch.float32, **options)
+
+        length = run.rounds(subject.function, build, first=self.first, tile=self.tile, **options)
+        return self.shape(min(-(-length // self.first) * self.first, self.most)) if length else None
+
+
+@dataclass(frozen=True)
 class Case:
     """One call of a check.
 
     Attributes:
-        shape: as the subject's build takes it, or a function of the seed that gives one.
+        shape: as the subject's build takes it, or a function of the seed that gives one, or Rounds.
         dtype: of the inputs.
         options: keyword arguments of the call.
         layout: where the tensors lie in memory.
@@ -146,9 +173,19 @@ def values(points: float, claim: str, subject: Subject, cases: Cases, problem: s
     """Return a check that the results are right in every case."""
 
     @parametrized("case", cases)
-    def test(check: Any, rng: Generator, memory_bytes: int, case: Case) -> None:
+    def test(check: Any, run: Any, rng: Generator, memory_bytes: int, case: Case) -> None:
+        said = ""
+        if isinstance(case.shape, Rounds):
+            case = replace(case, shape=case.shape.long_enough(run, subject, case.options), build=None)
+            if case.shape is None:
+                return
+            said = f"\n  {SEVERAL}"
         tensors = case.tensors(subject, rng, memory_bytes)
-        check(subject.function, *tensors, **case.options, expected=subject.expected(*tensors, **case.options))
+        try:
+            check(subject.function, *tensors, **case.options, expected=subject.expected(*tensors, **case.options))
+        except Mismatch as wrong:
+            wrong.args = (f"{wrong}{said}",)
+            raise
 
     return check_of(points, claim, problem, test)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from tests.families import SLACK, Case, moved, shapes, size
+from tests.families import SLACK, Case, Rounds, moved, shapes, size
 from tests.inputs import LARGEST, MOST, TILE, between, cancelling, drawn, longer, normal, repeated
 from tests.tensor_cores import nearest, truncate
 
@@ -48,6 +48,7 @@ PLAIN = shapes(
         "two matrices": whole_tiles,
         "three dimensions": batches,
         "four dimensions": lambda rng: (1, *batches(rng)),
+        "several tiles in each program": Rounds(lambda n: (n, TILE, TILE), first=2 * TILE, tile=2 * TILE, most=1 << 16),
     }
 )
 RAGGED = shapes(

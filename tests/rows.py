@@ -16,6 +16,7 @@ from tests.families import (
     SLACK,
     Case,
     Cases,
+    Rounds,
     Subject,
     Test,
     built,
@@ -63,6 +64,7 @@ PLAIN = shapes(
         "a matrix": long_matrix,
         "three dimensions": wide_batches,
         "four dimensions": lambda rng: (1, *batches_of_rows(rng)),
+        "several tiles in each program": Rounds(lambda n: (n, TILE), first=TILE, tile=TILE // 2, most=1 << 15),
     }
 )
 RAGGED = shapes(
@@ -85,6 +87,7 @@ WIDE = shapes(
     {
         "wider than a block": lambda rng: (3, between(rng, 17_000, 20_000)),
         "one past a power of two": lambda rng: (2, 2 ** between(rng, 11, 13) + 1),
+        "several tiles in each program": Rounds(lambda n: (n, 17_000), first=2, tile=1, most=1_000),
     }
 )
 BATCHES = shapes({"ordinary": wide_matrix, "empty batch": (0, 32)})

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from assignment import finding, text
 from assignment.confined.confinement import ADDRESS_SPACE
-from assignment.judge import compiled, configurations, transcript, words
+from assignment.judge import compiled, configurations, rounds, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised
 from assignment.judge.results import fits, same_bits, share_memory
 from assignment.protocol.messages import Asked, Details, Option, Options, Request
-from assignment.protocol.program import Program
+from assignment.protocol.program import Launch, Program
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.scoring import score
 from assignment.scoring.entries import KernelFigures, Moved
@@ -23,6 +23,7 @@ from tests.door import Costs, Results
 
 MAY_BE_CALLED = "handout/grading.md#what-may-be-called"
 IN_CONFIGURATION = ", its autotuned kernels in configuration {} of those left after pruning"
+ON_GPU = ", on a GPU of {} multiprocessors"
 READ = f"host code runs on other values than these, and what it read was one of those ({MAY_BE_CALLED}):"
 NOT_THE_WORK = (  # by whether it was to be that of kernels
     f"not FlashAttention in PyTorch: use its ordinary operations; see {MAY_BE_CALLED}",
@@ -46,6 +47,7 @@ class Run:
         self.asked: Asked = {"tensors": ()}  # the last request, and the tensors that were sent with it
         self.configuration = 0  # of autotuned kernels: which of those left after pruning is launched
         self.draws: int | None = None  # what draws it, for a case that is played in one alone
+        self._are_fewest = False  # the multiprocessors that host code hears of
         self.configurations = [""]  # that a call so far had the choice of: what each gives to kernels
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.unstored: list[str] = []  # which elements of results no program has stored
@@ -143,6 +145,33 @@ class Run:
         self._hear(self.asked["function"], reply)
         right(reply.returned(results))
 
+    def rounds(
+        self, function: str, build: Callable[[int], Sequence[Tensor]], first: int, tile: int, **options: Option
+    ) -> int:
+        """Return how long inputs must be for a call's programs to go several rounds; 0 where the grid grows with them.
+
+        Calls are recorded for that, and not played. From now on host code hears of a GPU with few multiprocessors.
+        """
+        self._expect_begun(function)
+        self._expect_alive()
+        self._are_fewest = True
+        grown = rounds.Grown(first, build(first), build(2 * first))
+        return rounds.length(lambda n: self._launched(function, grown.to(n), options), first, tile)
+
+    def _launched(self, function: str, inputs: Sequence[Tensor], options: Options) -> list[Launch]:
+        """Return the launches of a call with inputs such as these, recorded and not played."""
+        self._call = words.of_call(function, inputs, options)
+        request = self._request("call", function, options)
+        request["made"] = [(str(x.dtype).removeprefix("torch."), list(x.shape)) for x in inputs]
+        try:
+            ended, launches = self._pool.recorder_and_player().launched(request)
+        except WorkerDied as error:
+            self._remember(error)
+            raise SubmissionError(error.status, str(error), error.ran) from error
+        if isinstance(ended, Raised):
+            raise meant_by(ended)
+        return launches
+
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Option
     ) -> tuple[Results, Results]:
@@ -238,19 +267,15 @@ class Run:
             self._call += IN_CONFIGURATION.format(self.configuration + 1)
         self._expect_begun(function)
         self._expect_alive()
-        request: Request = {
-            "kind": kind,
-            **operators.called(function),
-            "options": options,
-            "order": self._order,
-            **more,
-        }
+        request = self._request(kind, function, options, **more)
         self.asked = {**request, "tensors": tensors}
         try:
             reply, results = self._worker.ask(request, list(tensors))
         except WorkerDied as error:
             self._remember(error)
             raise SubmissionError(error.status, str(error), error.ran) from error
+        if "multiprocessors" in request and getattr(self._worker, "has_asked", False):
+            self._call += ON_GPU.format(request["multiprocessors"])
         launches = self._program().launches()
         if not configurations.is_as_asked(launches, self.configuration, draws):
             raise SubmissionError(score.FAIL, "an autotuned kernel was not launched in the configuration asked for")
@@ -262,6 +287,13 @@ class Run:
         if isinstance(reply, Ok):
             self._hear(function, reply)
         return reply, results
+
+    def _request(self, kind: str, function: str, options: Options, **more: Unpack[Details]) -> Request:
+        request: Request = {"kind": kind, **operators.called(function), "options": options, "order": self._order}
+        if kind in rounds.DRAWN_FOR and self._pool.draws_multiprocessors:
+            n = rounds.FEWEST if self._are_fewest else rounds.drawn(self._pool.seed, self._check, function)
+            request["multiprocessors"] = n
+        return {**request, **more}
 
     def _remember(self, error: WorkerDied) -> None:
         """Give up the check whose call has ended its worker; raise SubmissionError where it had been before."""

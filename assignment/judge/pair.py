@@ -22,7 +22,7 @@ from tests import operators
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from assignment.protocol.program import Program
+    from assignment.protocol.program import Launch, Program
 
 RECORDED_AS = {"costs": "call", "largest": "call", "compile": "call", "kept": "forward"}
 LARGE = 1 << 30  # bytes of a tensor: it takes most of the 12 GiB that a child can address
@@ -61,6 +61,7 @@ class RecorderAndPlayer:
         self.recorder, self._player = self._workers[:2]
         self.kernels: list[dict[str, Value]] = []  # what the recorder has described since its import
         self.last: Program | None = None  # the program that was played last
+        self.has_asked = False  # whether host code of its submission has asked which GPU it is on
         self.has_asserted = False  # whether a tl.static_assert of a kernel has ended it, as the player tells
 
     def ask(self, request: Request, tensors: list["Tensor"]) -> Answer:
@@ -104,6 +105,7 @@ class RecorderAndPlayer:
         with self._all_ending():
             reply, came = self.recorder.ask(told, stand_ins)
         said, data = replies.recorded(reply), came[0] if is_program(came) else None
+        self.has_asked = said is not None and said.asked
         if said and isinstance(said.ended, Broken) and self._n_looked < MAX_LOOKED and kind != "backward":
             self._forget()  # once more, from the import on: what a submission's own process says may be made up
             self._n_looked += 1
@@ -216,15 +218,29 @@ class RecorderAndPlayer:
         checked = self._read(data) if said and not said.ended and data is not None else ""
         if isinstance(checked, str) or checked.likeness() != done.likeness() or not self._are_connected():
             return self._play(request, tensors, said, data)
-        after = self.record(SWEEP, [])  # by now it may be gone
-        swept = self._read(after[1]) if after[1] is not None else ""
-        if not isinstance(swept, str) and checked.used() <= checked.gone() | swept.gone():
-            self._play(SWEEP, [], said, checked.unplayed(swept).encoded())
+        after = self.record(SWEEP, [])
+        if self._let_go(checked, said, after[1]):
             return None
         answer, last = self._play(request, tensors, said, data), self.last
         self._play(SWEEP, [], *after)
         self.last = last
         return answer
+
+    def _let_go(self, unplayed: "Program", said: Recorded | None, after: "Tensor | None") -> bool:
+        """Have a program go unplayed if all memory that it used is gone by the sweep after it; else return False."""
+        swept = self._read(after) if after is not None else ""
+        if isinstance(swept, str) or not unplayed.used() <= unplayed.gone() | swept.gone():
+            return False
+        self._play(SWEEP, [], said, unplayed.unplayed(swept).encoded())
+        return True
+
+    def launched(self, request: Request) -> "tuple[Raised | Failed | Broken | None, list[Launch]]":
+        """Record a call without playing it; returns what it ended with instead of returning, and its launches."""
+        said, data = self.record(request, [])
+        checked = self._read(data) if data is not None else ""
+        if isinstance(checked, str) or not self._let_go(checked, said, self.record(SWEEP, [])[1]):
+            self._forget()
+        return said.ended if said else None, [] if isinstance(checked, str) else checked.launches()
 
     def _read(self, data: "Tensor") -> "Program | str":
         """Return a program, checked, or what is wrong with it."""

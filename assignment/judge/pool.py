@@ -46,6 +46,8 @@ class Pool:
         """Check the sandbox and the submission; raises rungs.Unavailable and UnusableSubmission."""
         self.submission, self.device, self.seed, self.jobs = submission, device, seed, jobs
         self.rung = NO_RUNG if inline else rungs.choose(sandbox, device)
+        # where there is a GPU, or a debugger, host code hears of the same one in all calls
+        self.draws_multiprocessors = device != "cuda" and not inline
         self._numbers = {check.name: number for number, check in enumerate(checks.declared())}
         self._ended = self._none_ended()
         self._long = _number()  # of the test that later ones wait for

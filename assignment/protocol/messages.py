@@ -67,6 +67,7 @@ class Request(Details, total=False):
     order: int  # of the programs of a launch
     turns: list[int]  # the slots of calls that are timed
     target: str | dict[str, int | str]  # the GPU that host code hears of: a name, or its properties
+    multiprocessors: int  # that host code hears of; without them as many as the target has
     targets: list[str]  # of "compile"
     figures: dict[str, dict[str, int]]  # of compiled kernels, by key
     made: list[tuple[str, list[int]]]  # dtype and shape of stand-ins

@@ -31,13 +31,13 @@ _LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Te
 
 
 class Answers(Mapping):
-    """The properties of a GPU, and whether they have been read."""
+    """The properties of a GPU; which of them are read is noted in `asked`."""
 
-    def __init__(self, properties: Properties) -> None:
-        self._properties, self.were_asked = properties, False
+    def __init__(self, properties: Properties, asked: set[str]) -> None:
+        self._properties, self._asked = properties, asked
 
     def __getitem__(self, name: str) -> int | str:
-        self.were_asked = True
+        self._asked.add(name)
         return self._properties[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -146,9 +146,8 @@ def _kind(device: Any) -> str | None:
     return str(device).partition(":")[0]
 
 
-def install(tape: Tape, target: GPUTarget, properties: Properties) -> Answers:
+def install(tape: Tape, target: GPUTarget, answers: Answers) -> None:
     """Have PyTorch and Triton answer as a machine with this GPU, for the rest of the process."""
-    answers = Answers(properties)
     answer_as(answers)
     driver.set_active(_Driver(target, answers))
     pytorch: Any = torch
@@ -160,7 +159,6 @@ def install(tape: Tape, target: GPUTarget, properties: Properties) -> Answers:
     pytorch.Tensor.record_stream = lambda tensor, stream: None
     pytorch.Tensor.pin_memory = lambda tensor, device=None: tensor
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = bench
-    return answers
 
 
 def bench(

@@ -8,6 +8,7 @@ import ast
 import enum
 import hashlib
 import inspect
+import json
 import math
 import sys
 import textwrap
@@ -42,6 +43,7 @@ class Described:
         self._root = root.resolve()
         self._numbers: dict[int, int] = {}
         self._kept: list[JITCallable] = []  # whose ids are the keys of _numbers
+        self._alike: dict[str, int] = {}  # numbers by description, which a file that is imported again does not change
 
     def number(self, kernel: JITCallable) -> int:
         """Return the number of a @triton.jit function.
@@ -62,7 +64,21 @@ class Described:
             except BaseException:  # or it would be taken for described
                 del self._numbers[id(kernel)]
                 raise
+            self._numbers[id(kernel)] = self._merged(entry)
         return self._numbers[id(kernel)]
+
+    def _merged(self, entry: dict[str, Value]) -> int:
+        """Return the number of an entry, that of an equal one if there is one; a new one goes if it is the last."""
+        key = json.dumps(entry, sort_keys=True)
+        if key not in self._alike:
+            self._alike[key] = next(number for number, other in enumerate(self.entries) if other is entry)
+        elif self.entries[-1] is entry:
+            self.entries.pop()
+        return self._alike[key]
+
+    def forget(self) -> None:
+        """Let the functions go that are described: their files are imported again."""
+        self._numbers, self._kept = {}, []
 
     def value(self, value: Any) -> Value:
         """Return a constant as JSON; raises TypeError for what cannot be one."""

@@ -62,8 +62,7 @@ class Launcher:
         # of compiled kernels, by key: what the judge has told
         self.figures: dict[str, dict[str, int]] = {}
         self.target: str | Properties = ""  # the GPU that host code hears of
-        # whether host code has heard of figures, which every GPU has its own of
-        self.were_asked = False
+        self.asked = set[str]()  # what host code has asked of the GPU since it was imported
         self._configurations: int | list[int] = 0
         self._n_tuned = 0  # launches of autotuned kernels in this call
         self._drawn: int | None = None

@@ -19,6 +19,7 @@ from . import bodies, device, stubs
 from .kernels import Described
 from .launches import Launcher
 from .tape import Tape, fill, has_storage, lies_in_memory
+from .wanted import FIGURES
 
 TARGET = "h100"  # the GPU that host code hears of, unless another is asked for
 Answer = tuple[Reply, list[torch.Tensor]]
@@ -36,9 +37,8 @@ class RecorderSession:
         self._tape.modes.append(device.OnGpu(self._tape))
         self._kernels = Described(folder)
         self._launcher = Launcher(self._tape, self._kernels)
-        self._answers: device.Answers
-        self._target: str | Properties = ""
-        self._asks_at_import = False
+        self._target: str | Properties = ""  # the GPU that host code hears of, and its properties
+        self._properties: Properties = {}
         self._called: Callable | None = None  # the function of the submission that was called last
         self.graph: Graph | None = None  # of the differentiable call before
         self._faults = self._tape.faults
@@ -48,13 +48,10 @@ class RecorderSession:
         """Answer a request of the judge: to import the submission, or to call a function of it."""
         if header["kind"] == "load":
             return self._load(header)
-        # a name, or the properties of a GPU that is here
-        if (target := header.get("target", TARGET)) != self._target:
-            self._answer_as(target)
-            if self._asks_at_import:
-                self._import()
+        is_call = header["kind"] != "sweep"
+        if is_call and self._answer_as(header.get("target", TARGET), header.get("multiprocessors", 0)):
+            self._import()
         self._called = None
-        self._answers.were_asked = self._launcher.were_asked = False
         self._launcher.figures = header.get("figures", {})
         self._launcher.choose(header.get("configurations", 0), header.get("drawn"))
         tensors = tensors or [stand_in(*made) for made in header.get("made", ())]
@@ -75,29 +72,44 @@ class RecorderSession:
             message = "returned a tensor without memory of its own, expected a strided one"
             reply, groups = {"status": "failed", "message": message}, []
         program = self._tape.take(self._new_kernels(), groups, bare)
-        reply["asked"] = self._asks_at_import or self._answers.were_asked or self._launcher.were_asked
+        reply["asked"] = bool(self._launcher.asked)
         return reply, [program.encoded()]
 
     def _load(self, header: Request) -> Answer:
         self._launcher.install()
         self._submission.isolated = header["isolated"]
-        self._answer_as(TARGET)
+        self._answer_as(TARGET, 0)
         self._import()
         return {"status": "ok", "import_error": self._submission.import_error}, []
 
     def _import(self) -> None:
+        self._launcher.asked.clear()
+        self._kernels.forget()
         with self._recorded():
             self._submission.load()
-        self._asks_at_import = self._answers.were_asked or self._launcher.were_asked
 
-    def _answer_as(self, target: str | Properties) -> None:
-        """Stand in for another GPU; reimport a submission that asked for the GPU on import."""
+    def _answer_as(self, target: str | Properties, multiprocessors: int) -> bool:
+        """Stand in for a GPU; returns whether host code was told other things of the one before, and may keep them.
+
+        Args:
+            target: its name, or the properties of a GPU that is here.
+            multiprocessors: how many it has; 0: as many as the real one.
+        """
         properties = TARGETS[target].properties if isinstance(target, str) else target
+        if multiprocessors:
+            properties = {**properties, "multi_processor_count": multiprocessors}
+        if (target, properties) == (self._target, self._properties):
+            return False
+        changed = {name for name, value in properties.items() if self._properties.get(name) != value}
+        changed |= {FIGURES} if target != self._target else set()
+        may_keep_others = not changed.isdisjoint(self._launcher.asked)
+        self._target, self._properties, self._launcher.target = target, properties, target
         major, minor, warp_size = (int(properties[name]) for name in ("major", "minor", "warp_size"))
-        gpu = GPUTarget("cuda", 10 * major + minor, warp_size)
-        self._target = target
-        self._answers = device.install(self._tape, gpu, properties)
-        self._launcher.target = target
+        asked = {*self._launcher.asked}
+        answers = device.Answers(properties, self._launcher.asked)
+        device.install(self._tape, GPUTarget("cuda", 10 * major + minor, warp_size), answers)
+        self._launcher.asked &= asked  # what was asked meanwhile was asked by no submission
+        return may_keep_others
 
     def _new_kernels(self) -> list[dict[str, Value]]:
         new = self._kernels.entries[self._told :]

@@ -27,7 +27,7 @@ class Wanted:
         self._described, self._key = described, ""
 
     def __getitem__(self, name: str) -> int:
-        self._launcher.were_asked = True
+        self._launcher.asked.add(FIGURES)
         is_of_now = self._chunk == self._launcher.chunk  # else its views have other numbers
         if self._described and not self._key and is_of_now:
             self._key = self._identity(*self._described)
@@ -56,6 +56,7 @@ class Wanted:
         return [value == 1, value % 16 == 0] if type(value) is int else str(type(value))
 
 
+FIGURES = "figures of compiled kernels"  # which every GPU has its own of
 # of an ordinary kernel
 USUAL = {"registers": 128, "spills": 0, "shared": 49_152, "warps": 4, "stages": 2}
 

@@ -40,7 +40,7 @@ def no_result(*tensors, **options):
 
 class Run:
     memory_bytes, has_exact_margins = 1 << 40, False
-    __call__ = raises = again = gradients = kept_bytes = costs = largest = compiled = no_result
+    __call__ = raises = rounds = again = gradients = kept_bytes = costs = largest = compiled = no_result
 
 class Plugin:
     ended = Counter()

@@ -44,7 +44,7 @@ class Scripted:
 
 
 def run_on(worker):
-    pool = SimpleNamespace(device="cpu", workers=[worker], worker_index=0)
+    pool = SimpleNamespace(device="cpu", workers=[worker], worker_index=0, draws_multiprocessors=False)
     ended: dict[str, str] = {}
     pool.given_up, pool.died = ended.get, ended.__setitem__
     return Run(pool, check="a check")

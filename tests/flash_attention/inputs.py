@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from tests.families import Case, Cases
+from tests.families import Case, Cases, Rounds
 from tests.flash_attention import oracle
 from tests.inputs import MOST, TILE, between, drawn, longer, normal
 
@@ -75,6 +75,7 @@ PLAIN = {
     "d 128": square(d=128),
     "past 1,024 tokens": past_1024,
 }
+ROUNDS = {"several tiles in each program": Rounds(lambda n: Attention((n,), TILE, TILE, 64), first=2, tile=1, most=600)}
 RAGGED = {
     "fewer tokens than a tile": Attention((3,), 7, 7, 64),
     "one token past a tile": Attention((3,), 129, 129, 32),

@@ -38,6 +38,7 @@ from tests.inputs import longer
 PYTORCH = Subject("flash_backward_pytorch", backward_inputs, functools.partial(models.attention_backward, tf32=False))
 TRITON = Subject("flash_backward_triton", backward_inputs, models.attention_backward)
 PLAIN, VISIBLE_KEYS = shapes(inputs.PLAIN), shapes(inputs.PLAIN, **CAUSAL)
+ROUNDS, CAUSAL_ROUNDS = shapes(inputs.ROUNDS), shapes(inputs.ROUNDS, **CAUSAL)
 RAGGED, HEAD_DIMENSIONS = (with_options(shapes(table), BOTH) for table in (inputs.RAGGED, inputs.HEAD_DIMENSIONS))
 OUTLIERS = inputs.BACKWARD_OUTLIERS | {
     "queries that cancel": Case(build=precision.queries_that_cancel),
@@ -53,11 +54,15 @@ GRADIENTS = {
 }
 
 test_pytorch_values = values(2, "flash_backward_pytorch returns the gradients of q, k and v in float32", PYTORCH, PLAIN)
-test_triton_values = values(4, "flash_backward_triton returns the gradients of q, k and v in float32", TRITON, PLAIN)
+test_triton_values = values(
+    4, "flash_backward_triton returns the gradients of q, k and v in float32", TRITON, PLAIN | ROUNDS
+)
 test_pytorch_causal = values(
     0.5, "flash_backward_pytorch with is_causal: query i sees keys j ≤ i", PYTORCH, VISIBLE_KEYS
 )
-test_triton_causal = values(2, "flash_backward_triton with is_causal: query i sees keys j ≤ i", TRITON, VISIBLE_KEYS)
+test_triton_causal = values(
+    2, "flash_backward_triton with is_causal: query i sees keys j ≤ i", TRITON, VISIBLE_KEYS | CAUSAL_ROUNDS
+)
 test_pytorch_ragged = values(
     0.25, "flash_backward_pytorch is right for every length and number of batch dimensions", PYTORCH, RAGGED
 )

@@ -32,6 +32,7 @@ def o_alone(*qkv, **options):
 
 AUTOGRAD = Subject("flash_attention", forward_inputs, o_alone)
 PLAIN, VISIBLE_KEYS = shapes(inputs.PLAIN), shapes(inputs.PLAIN, **CAUSAL)
+ROUNDS, CAUSAL_ROUNDS = shapes(inputs.ROUNDS), shapes(inputs.ROUNDS, **CAUSAL)
 RAGGED, HEAD_DIMENSIONS = (with_options(shapes(table), BOTH) for table in (inputs.RAGGED, inputs.HEAD_DIMENSIONS))
 OUTLIERS = inputs.FORWARD_OUTLIERS | {
     "values that cancel": Case(build=precision.values_that_cancel),
@@ -40,11 +41,13 @@ OUTLIERS = inputs.FORWARD_OUTLIERS | {
 COSTLY = in_dtypes(with_options(shapes({"d 64": long(), "d 32": square(d=32)}), BOTH), DTYPES)
 
 test_pytorch_values = values(2.5, "flash_forward_pytorch returns o and lse in float32", PYTORCH, PLAIN)
-test_triton_values = values(5, "flash_forward_triton returns o and lse in float32", TRITON, PLAIN)
+test_triton_values = values(5, "flash_forward_triton returns o and lse in float32", TRITON, PLAIN | ROUNDS)
 test_pytorch_causal = values(
     1.5, "flash_forward_pytorch with is_causal: query i sees keys j ≤ i", PYTORCH, VISIBLE_KEYS
 )
-test_triton_causal = values(3, "flash_forward_triton with is_causal: query i sees keys j ≤ i", TRITON, VISIBLE_KEYS)
+test_triton_causal = values(
+    3, "flash_forward_triton with is_causal: query i sees keys j ≤ i", TRITON, VISIBLE_KEYS | CAUSAL_ROUNDS
+)
 test_pytorch_ragged = values(
     0.5, "flash_forward_pytorch is right for every length and number of batch dimensions", PYTORCH, RAGGED
 )

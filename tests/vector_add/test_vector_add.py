@@ -6,6 +6,7 @@ from tests import layouts
 from tests.families import (
     DTYPES,
     LOW_PRECISION,
+    Rounds,
     Subject,
     compiles,
     contract,
@@ -32,7 +33,13 @@ def expanded_x(tensors):
 
 
 ADD = Subject("vector_add", pair, models.vector_add)
-PLAIN = shapes({"a vector": lambda rng: (8 * longer(rng),), "a matrix": lambda rng: (longer(rng), 8 * TILE)})
+PLAIN = shapes(
+    {
+        "a vector": lambda rng: (8 * longer(rng),),
+        "a matrix": lambda rng: (longer(rng), 8 * TILE),
+        "several tiles in each program": Rounds(lambda n: (n,), first=64 * TILE, tile=64 * TILE, most=1 << 22),
+    }
+)
 RAGGED = shapes(
     {
         "one element": (1,),

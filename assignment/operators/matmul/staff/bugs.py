@@ -15,6 +15,13 @@ CHECK = "    _check(a, b)\n    k, n = b.shape"
 BUGS = [
     bug("the last product alone", "test_values", f"{DOT} → total = tl.dot(a, b)", named="a-part-of-the-terms"),
     bug(
+        "a capped grid, and no loop over tiles",
+        "test_values",
+        "grid = (triton.cdiv(m, M_TILE_SIZE) * triton.cdiv(n, N_TILE_SIZE),) → "
+        "grid = (min(triton.cdiv(m, M_TILE_SIZE) * triton.cdiv(n, N_TILE_SIZE), 132),)",
+        line="never stored",
+    ),
+    bug(
         "one tile of terms",
         "test_values",
         f"{LOOP} → for start in range(0, K_TILE_SIZE, K_TILE_SIZE):",

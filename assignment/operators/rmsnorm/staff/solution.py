@@ -179,7 +179,7 @@ def _backward_sizes(n_rows: int, d: int, x: Tensor) -> tuple[dict[str, int], int
         "num_warps": num_warps,
     }
     multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-    most = programs * multiprocessors // triton.cdiv(d, d_tile_size)
+    most = max(1, programs * multiprocessors // triton.cdiv(d, d_tile_size))
     return sizes, min(triton.cdiv(n_rows, MIN_ROWS_PER_PROGRAM), most)
 
 

@@ -33,7 +33,7 @@ def kernels_of(path: Path) -> list:
 def main() -> None:
     files = sorted(path for path in ROOT.rglob("*.py") if not path.name.startswith("_"))
     described, tape = Described(ROOT), Tape(f"{ROOT}/")
-    device.install(tape, GPUTarget("cuda", 90, 32), TARGETS["h100"].properties)
+    device.install(tape, GPUTarget("cuda", 90, 32), device.Answers(TARGETS["h100"].properties, set()))
     with device.OnGpu(tape):
         kernels = [kernel for path in files for kernel in kernels_of(path)]
     for kernel in kernels:

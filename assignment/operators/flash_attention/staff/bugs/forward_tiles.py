@@ -19,6 +19,12 @@ MASKS = (
         named="k = tl.load(k_ptrs, mask=k_mask, other=0.0)",
     ),
     bug(
+        "a capped grid, and no loop over batches",
+        "test_triton_values",
+        "grid = (n_batches, → grid = (min(n_batches, 132), ",
+        line="never stored",
+    ),
+    bug(
         "keys past 1,024 unseen",
         "test_triton_values",
         "in range(0, end, K_TILE_SIZE) → in range(0, tl.minimum(end, 1024), K_TILE_SIZE)",

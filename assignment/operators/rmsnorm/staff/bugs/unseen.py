@@ -59,6 +59,34 @@ UNSEEN = (
     ),
 )
 
+IN_TURNS = (
+    "n_programs = triton.cdiv(n_rows, ROWS_PER_PROGRAM) → n_programs = min(n_rows, 8 * 132)",
+    "for row in range(first_row, end_row): → for row in range(program, n_rows, tl.num_programs(0)):",
+)
+SEVERAL_TILES = (
+    bug(
+        "backward: a program's last row alone in grad_weight",
+        "test_backward_values",
+        *IN_TURNS,
+        "grad_w += grad_y * x_hat → grad_w = grad_y * x_hat",
+        named="each program has several tiles here",
+    ),
+    bug(
+        "backward: a program's first row alone",
+        "test_backward_values",
+        IN_TURNS[0],
+        "for row in range(first_row, end_row): → for row in range(program, program + 1):",
+        line="never stored",
+    ),
+    bug(
+        "backward: a wide row's share stored over the one before",
+        "test_backward_wide",
+        *IN_TURNS,
+        "        grad_w += grad_y * x_hat\n →         grad_w = grad_w * (d <= 8192) + grad_y * x_hat\n",
+        named="each program has several tiles here",
+    ),
+)
+
 RARE = (
     bug(
         "forward: no x without a batch dimension",
@@ -106,4 +134,4 @@ RARE = (
     ),
 )
 
-BUGS = (*UNSEEN, *RARE)
+BUGS = (*UNSEEN, *SEVERAL_TILES, *RARE)

@@ -1,0 +1,77 @@
+"""How many multiprocessors host code hears of, and inputs so long that programs go several rounds of their loops.
+
+A grid that is capped, by the GPU's multiprocessors or by a number, leaves several tiles to each program; what is wrong
+from the second one on shows nowhere else.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from assignment.judge import streams
+from assignment.protocol.program import Launch
+
+MULTIPROCESSORS = (4, 6, 8, 14, 16, 40, 72, 108, 132)  # no GPU of capability 8 or more is known that has fewer
+DRAWN_FOR = ("call", "again", "gradients")  # kinds of requests; costs, and what is compiled, are those of an H100
+FEWEST = MULTIPROCESSORS[0]
+ROUNDS = 3
+LENGTHS = (1, 16, 256, 512)  # of the inputs of calls that are recorded, times the first one's
+MANY = 64  # launches of a call: it has one for each tile
+CAPPED = 1.5  # a grid of inputs of twice the length: a smaller one leaves more to each program
+
+
+def drawn(seed: int, check: str, function: str) -> int:
+    """Return the multiprocessors of the GPU that a function hears of in a check."""
+    return MULTIPROCESSORS[streams.number(seed, "multiprocessors", check, function) % len(MULTIPROCESSORS)]
+
+
+class Grown:
+    """Inputs of any length, of which there are shapes and dtypes alone."""
+
+    def __init__(self, first: int, short: Sequence[Tensor], long: Sequence[Tensor]) -> None:
+        """Learn from inputs of the first length, and of twice that, which of their dimensions grow."""
+        self._first, self._both = first, [*zip(short, long, strict=True)]
+
+    def to(self, n: int) -> list[Tensor]:
+        """Return inputs of this length, without data."""
+        times = n // self._first - 1
+        sizes = [[a + (b - a) * times for a, b in zip(x.shape, y.shape, strict=True)] for x, y in self._both]
+        return [x.new_empty(of, device="meta") for of, (x, _) in zip(sizes, self._both, strict=True)]
+
+
+def length(launched: Callable[[int], Sequence[Launch]], first: int, tile: int) -> int:
+    """Return how long inputs must be for all programs to go ROUNDS rounds; 0 where the grid grows with the inputs.
+
+    Args:
+        launched: the launches of a call with inputs of this length; none where there is none to be had.
+        first: the length of the shortest call.
+        tile: how much of the length a tile may be, at most.
+    """
+    lengths, calls = [first * times for times in LENGTHS], list[Sequence[Launch]]()
+    for n in lengths:
+        calls.append(launched(n))
+        if not calls[-1] or len(calls[-1]) > MANY:
+            return 0
+    longest = calls[-1]
+    if [launch.kernel for launch in calls[-2]] != [launch.kernel for launch in longest]:
+        return 0
+    return max(_length([*zip(lengths, _alike(calls, i), strict=True)], tile) for i in range(len(longest)))
+
+
+def _alike(calls: Sequence[Sequence[Launch]], i: int) -> list[Launch | None]:
+    """Return the launch of this number of each call, None where it is of another kernel."""
+    kernel = calls[-1][i].kernel
+    return [call[i] if i < len(call) and call[i].kernel == kernel else None for call in calls]
+
+
+def _length(launches: Sequence[tuple[int, Launch | None]], tile: int) -> int:
+    found = [(n, launch, math.prod(launch.grid)) for n, launch in launches if launch]
+    (*_, before), (_, last, programs) = found[-2:]
+    if programs >= CAPPED * before or not programs:
+        return 0
+    growing = [n / grid for n, _, grid in found if 0 < grid < before]
+    others = [launch.arguments for _, launch, _ in found[:-1]]
+    kept = [x for name, x in last.arguments.items() if all(name in those and those[name] == x for those in others)]
+    tiles = [x for x in kept if type(x) is int and 1 < x <= tile and x.bit_count() == 1]
+    return math.ceil(ROUNDS * programs * max([growing[-1] if growing else 1, *tiles]))
