@@ -87,7 +87,7 @@ WIDE = shapes(
     {
         "wider than a block": lambda rng: (3, between(rng, 17_000, 20_000)),
         "one past a power of two": lambda rng: (2, 2 ** between(rng, 11, 13) + 1),
-        "several tiles in each program": Rounds(lambda n: (n, 17_000), first=2, tile=1, most=1_000),
+        "several tiles in each program": Rounds(lambda n: (n, 17_000), first=2, tile=1, most=528),
     }
 )
 BATCHES = shapes({"ordinary": wide_matrix, "empty batch": (0, 32)})

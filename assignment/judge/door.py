@@ -156,7 +156,10 @@ class Run:
         self._expect_alive()
         self._are_fewest = True
         grown = rounds.Grown(first, build(first), build(2 * first))
-        return rounds.length(lambda n: self._launched(function, grown.to(n), options), first, tile)
+        try:
+            return rounds.length(lambda n: self._launched(function, grown.to(n), options), first, tile)
+        finally:
+            self._pool.recorder_and_player().settle()
 
     def _launched(self, function: str, inputs: Sequence[Tensor], options: Options) -> list[Launch]:
         """Return the launches of a call with inputs such as these, recorded and not played."""

@@ -49,6 +49,7 @@ class RecorderAndPlayer:
         self._n_asked = 0  # times that it has been recorded anew for them
         self._n_compiled = 0  # kernels that were compiled for them
         self._n_looked = 0  # times that a fault of the recorder's was looked at again
+        self._unplayed: list[Program] = []  # recorded alone
         self._stubs: dict[str, Recorded] = {}  # what functions say that are not written: they are not called again
         self._gpu = gpu
         self._here = TARGETS.get(int(gpu["major"]) if gpu else 9, "h100")
@@ -95,7 +96,8 @@ class RecorderAndPlayer:
             return stub, None
         from assignment.judge.results import is_program  # loads PyTorch
 
-        if not self._are_connected() or not self._has_room(tensors):
+        is_alive = self.recorder.is_connected if self._unplayed else self._are_connected()
+        if not is_alive or not self._has_room(tensors):
             self._forget()
         stand_ins = _decoys(request, tensors)
         kind = RECORDED_AS.get(request["kind"], request["kind"])  # what is looked at is no business of its
@@ -211,36 +213,51 @@ class RecorderAndPlayer:
         data: "Tensor | None",
         done: "Program",
     ) -> Answer | None:
-        """Have a program played; None if it does what another has done, and all memory that it used is gone.
-
-        Of such a program the players hear what kernels it has described, and what is gone.
-        """
+        """Have a program played; None if it does what another has done, and all memory that it used is gone."""
         checked = self._read(data) if said and not said.ended and data is not None else ""
         if isinstance(checked, str) or checked.likeness() != done.likeness() or not self._are_connected():
             return self._play(request, tensors, said, data)
-        after = self.record(SWEEP, [])
-        if self._let_go(checked, said, after[1]):
+        after = self.record(SWEEP, [])  # by now it may be gone
+        if self._let_go([checked], after):
             return None
         answer, last = self._play(request, tensors, said, data), self.last
         self._play(SWEEP, [], *after)
         self.last = last
         return answer
 
-    def _let_go(self, unplayed: "Program", said: Recorded | None, after: "Tensor | None") -> bool:
-        """Have a program go unplayed if all memory that it used is gone by the sweep after it; else return False."""
-        swept = self._read(after) if after is not None else ""
-        if isinstance(swept, str) or not unplayed.used() <= unplayed.gone() | swept.gone():
+    def _let_go(self, unplayed: "Sequence[Program]", after: "tuple[Recorded | None, Tensor | None]") -> bool:
+        """Have programs go unplayed if all memory that they used is gone by the sweep after them; else return False.
+
+        The players hear what kernels they have described, and what is gone.
+        """
+        said, data = after
+        swept = self._read(data) if data is not None else ""
+        if isinstance(swept, str):
             return False
-        self._play(SWEEP, [], said, unplayed.unplayed(swept).encoded())
+        told = swept.in_place_of(unplayed)
+        if not set[int]().union(*(one.used() for one in unplayed)) <= told.gone():
+            return False
+        self._play(SWEEP, [], said, told.encoded())
         return True
 
     def launched(self, request: Request) -> "tuple[Raised | Failed | Broken | None, list[Launch]]":
-        """Record a call without playing it; returns what it ended with instead of returning, and its launches."""
+        """Record a call that is not played; returns what it ended with instead of returning, and its launches.
+
+        `settle` must follow, before anything is played.
+        """
         said, data = self.record(request, [])
-        checked = self._read(data) if data is not None else ""
-        if isinstance(checked, str) or not self._let_go(checked, said, self.record(SWEEP, [])[1]):
+        program = self._read(data) if data is not None else ""
+        if isinstance(program, str):
             self._forget()
-        return said.ended if said else None, [] if isinstance(checked, str) else checked.launches()
+            return said.ended if said else None, []
+        self._unplayed.append(program)
+        return said.ended if said else None, program.launches()
+
+    def settle(self) -> None:
+        """Let the calls go that were recorded alone; where one has left memory, both processes begin anew."""
+        if self._unplayed and not self._let_go(self._unplayed, self.record(SWEEP, [])):
+            self._forget()
+        self._unplayed = []
 
     def _read(self, data: "Tensor") -> "Program | str":
         """Return a program, checked, or what is wrong with it."""
@@ -348,7 +365,7 @@ class RecorderAndPlayer:
     def _forget(self) -> None:
         for worker in self._workers:
             worker.end_child()
-        self.kernels = []
+        self.kernels, self._unplayed = [], []
 
     @property
     def import_error(self) -> str:

@@ -16,7 +16,7 @@ MULTIPROCESSORS = (4, 6, 8, 14, 16, 40, 72, 108, 132)  # no GPU of capability 8 
 DRAWN_FOR = ("call", "again", "gradients")  # kinds of requests; costs, and what is compiled, are those of an H100
 FEWEST = MULTIPROCESSORS[0]
 ROUNDS = 3
-LENGTHS = (1, 16, 256, 512)  # of the inputs of calls that are recorded, times the first one's
+LENGTHS = (1, 128, 256)  # of the inputs of calls that are recorded, times the first one's
 MANY = 64  # launches of a call: it has one for each tile
 CAPPED = 1.5  # a grid of inputs of twice the length: a smaller one leaves more to each program
 
@@ -66,12 +66,14 @@ def _alike(calls: Sequence[Sequence[Launch]], i: int) -> list[Launch | None]:
 
 
 def _length(launches: Sequence[tuple[int, Launch | None]], tile: int) -> int:
-    found = [(n, launch, math.prod(launch.grid)) for n, launch in launches if launch]
-    (*_, before), (_, last, programs) = found[-2:]
-    if programs >= CAPPED * before or not programs:
+    found = [(n, launch) for n, launch in launches if launch]
+    grown = [axis for axis in range(3) if len({launch.grid[axis] for _, launch in found}) > 1]
+    programs = [math.prod(launch.grid[axis] for axis in grown or range(3)) for _, launch in found]
+    before, sharing = programs[-2:]
+    if sharing >= CAPPED * before or not sharing:
         return 0
-    growing = [n / grid for n, _, grid in found if 0 < grid < before]
-    others = [launch.arguments for _, launch, _ in found[:-1]]
+    (_, last), others = found[-1], [launch.arguments for _, launch in found[:-1]]
     kept = [x for name, x in last.arguments.items() if all(name in those and those[name] == x for those in others)]
-    tiles = [x for x in kept if type(x) is int and 1 < x <= tile and x.bit_count() == 1]
-    return math.ceil(ROUNDS * programs * max([growing[-1] if growing else 1, *tiles]))
+    tiles = [x for x in kept if type(x) is int and x <= tile and x.bit_count() == 1]
+    shares = [n / size for (n, _), size in zip(found, programs, strict=True) if 0 < size < before]
+    return math.ceil(ROUNDS * sharing * max([1, *tiles, *(min(share, tile) for share in shares[-1:])]))

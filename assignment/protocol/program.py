@@ -280,9 +280,11 @@ class Program:
         """Return the numbers of the storages that are gone."""
         return {number for step in self.steps if isinstance(step, Free) for number in step.storages}
 
-    def unplayed(self, after: "Program") -> "Program":
-        """Return what is told in place of this program and the one after it: new kernels, and memory that is gone."""
-        return Program(kernels=self.kernels, steps=[Free(sorted(self.gone() | after.gone()))])
+    def in_place_of(self, unplayed: "Sequence[Program]") -> "Program":
+        """Return what is told in place of this program and those before it: new kernels, and memory that is gone."""
+        those = [*unplayed, self]
+        gone = set[int]().union(*(one.gone() for one in those))
+        return Program(kernels=[kernel for one in those for kernel in one.kernels], steps=[Free(sorted(gone))])
 
     def used(self) -> set[int]:
         """Return the numbers of all storages that are used."""

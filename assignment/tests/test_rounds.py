@@ -88,6 +88,14 @@ def test_inputs_are_long_enough_for_three_rounds(grid, arguments, length):
     assert found == pytest.approx(length, rel=0.02)
 
 
+def test_programs_of_other_axes_share_no_rows():
+    def both(n):
+        return [launch._replace(grid=[min(n // 16, 8), 9, 1]) for launch in launches(1, n)]
+
+    assert rounds.length(both, first=64, tile=1) == 24
+    assert rounds.length(both, first=64, tile=32) == 24 * 16
+
+
 def test_of_several_launches_the_longest_counts():
     both = lambda n: [*launches(n, n), *launches(min(n, 10), n), *launches(20, n)]  # noqa: E731
     assert rounds.length(both, first=64, tile=1) == 60
@@ -101,26 +109,27 @@ def test_a_launch_for_each_row_is_no_loop():
         return launches(1, n) * n
 
     assert rounds.length(each, first=1, tile=1) == 0
-    assert counted == [1, 16, 256]
+    assert counted == [1, 128]
     assert rounds.length(lambda n: [], first=1, tile=1) == 0
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["nothing kept", "memory kept"])
-def test_a_call_that_is_not_played_leaves_nothing(at, kept):
+def test_calls_that_are_not_played_leave_nothing(at, kept):
     """And the next one is right"""
     lines = ["y = copied(x + 1)", "kept.append(y)" if kept else "pass", "return copied(y) + len(kept)"]
     at.take(defined(*lines, before="kept = []\n"))
-    asked = request(F, "call", {"made": [("float32", [7, 50])]})
-    for _ in range(2):
-        ended, found = at.pair.launched(asked)
+    for size in (7, 14):
+        ended, found = at.pair.launched(request(F, "call", {"made": [("float32", [size, 64])]}))
         assert ended is None
-        assert [launch.grid[0] for launch in found] == [6, 6]
+        assert [launch.grid[0] for launch in found] == [size, size]
+    at.pair.settle()
     assert torch.equal(at.ask(F, X)[1][0], X + 1 + kept)
 
 
 def test_what_a_call_raises_is_told(at):
     at.take(defined("raise ValueError('too long')"))
     ended, found = at.pair.launched(request(F, "call", {"made": [("float32", [7])]}))
+    at.pair.settle()
     assert isinstance(ended, Raised)
     assert found == []
 
