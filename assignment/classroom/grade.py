@@ -2,7 +2,7 @@
 
 import argparse
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import batch, cluster, decisions, grades, layouts, results, roster, scratch, tables
+from assignment.classroom import batch, cluster, decisions, grades, layouts, names, results, roster, scratch, tables
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 def _handed_in(options: argparse.Namespace, console: Console) -> list[Handed]:
     """Return the class's submissions, and tell what is in doubt; with --strict raises UnusableSubmission over it."""
     handed = layouts.found(options.submissions, options.tag, options.before, options.due)
-    doubts = layouts.doubts(options.submissions, handed, options.tag, options.before)
+    doubts = layouts.doubts(options.submissions, handed, options.tag, options.before, options.due)
     if options.roster:
         handed, more = roster.filled(handed, roster.read(options.roster))
         doubts += more
@@ -102,11 +102,6 @@ def _handed_in(options: argparse.Namespace, console: Console) -> list[Handed]:
     return handed
 
 
-def _some(names: Sequence[str], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return text.line(f"{', '.join(names[:most])}{more}")
-
-
 def _without_grade(handed: list[Handed], kept: results.Results) -> list[str]:
     return [one.name for one in handed if "failed" in (kept.of(one) or {"failed": ""})]
 
@@ -115,10 +110,10 @@ def _tell(handed: list[Handed], written: tables.Written, kept: results.Results, 
     """Say what is missing, last of all where the grades are."""
     missing = [name for name in _without_grade(handed, kept) if name not in written.waiting]
     if missing:
-        console.print(Text(f"{len(missing)} got no grade: {_some(missing)}; their cells are empty", "bold red"))
+        console.print(Text(f"{len(missing)} got no grade: {names.some(missing)}; their cells are empty", "bold red"))
     if written.left_out:
         said = f"{len(written.left_out)} have neither name nor e-mail, and are in no file for import"
-        console.print(Text(f"{said}: {_some(written.left_out)}; --roster FILE gives them", "yellow"))
+        console.print(Text(f"{said}: {names.some(written.left_out)}; --roster FILE gives them", "yellow"))
     if written.waiting:
         said = f"{len(written.waiting)} of {len(handed)} submissions are not graded yet"
         console.print(Text(f"{said}: {written.grades} is not complete; give the same command again", "bold red"))

@@ -60,10 +60,10 @@ def that_count(graded: Iterable[Graded], pick: str) -> list[Graded]:
 
 
 def late_days(handed: Handed, due: datetime.datetime | None) -> int | str:
-    """Return how many days a submission is late, begun ones counted; "late" where only that is known."""
+    """Return how many days a submission is late, begun ones counted; "late" where only that is known, or else ""."""
     if due is not None and handed.submitted is not None:
         return max(0, math.ceil((handed.submitted - due).total_seconds() / DAY_S))
-    return "late" if handed.is_late else 0
+    return "late" if handed.is_late else ""
 
 
 def state(report: KeptReport) -> str:
