@@ -165,7 +165,10 @@ def serve(connection: socket.socket, answer: Answer) -> None:
 
 
 def _answered(answer: Answer, header: "Request", tensors: list) -> tuple["Reply", list]:
-    """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises."""
+    """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises.
+
+    The process that has the submission may say so without one: the judge does not believe it.
+    """
     from assignment.calling import whose  # not before main() has set the path
 
     try:

@@ -11,7 +11,7 @@ from assignment.confined.confinement import ADDRESS_SPACE
 from assignment.judge import compiled, configurations, rounds, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
-from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised
+from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised, SaysBroken
 from assignment.judge.results import fits, same_bits, share_memory
 from assignment.protocol.messages import Asked, Details, Option, Options, Request
 from assignment.protocol.program import Launch, Program
@@ -200,7 +200,7 @@ class Run:
                 if not self._has_launched(function):
                     return
                 came = "a kernel was launched"
-            case Raised(is_todo=True) | Failed() | Broken():
+            case Raised(is_todo=True) | Failed() | Broken() | SaysBroken():
                 raise meant_by(reply)
             case Raised():
                 came = f"it raised {reply.message}"
