@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     grade.add_argument("--roster", type=Path, metavar="FILE", help="Canvas's gradebook or Gradescope's roster, as CSV")
     grade.add_argument("--strict", action="store_true", help="end where it is in doubt who has handed in what")
     grade.add_argument("--pick", choices=grades.PICKED, default="best", help="which of several submissions counts")
-    grade.add_argument("--assignment", default="CS336 kernels", help="its column in Canvas's form")
+    grade.add_argument("--assignment", type=_heading, default="CS336 kernels", help="its column in Canvas's form")
 
 
 def _time(said: str) -> datetime.datetime:
@@ -58,6 +58,12 @@ def _time(said: str) -> datetime.datetime:
     if when.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{said!r} names no zone; expected a time such as {ZONED} or {UTC}")
     return when
+
+
+def _heading(said: str) -> str:
+    if grades.plain(said) != said:
+        raise argparse.ArgumentTypeError(f"{said!r} is a formula in a spreadsheet; expected a name without = + - @")
+    return said
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -112,7 +118,8 @@ def _tell(handed: list[Handed], written: tables.Written, kept: results.Results, 
     if missing:
         console.print(Text(f"{len(missing)} got no grade: {names.some(missing)}; their cells are empty", "bold red"))
     if written.left_out:
-        said = f"{len(written.left_out)} have neither name nor e-mail, and are in no file for import"
+        why = "neither name nor e-mail, or a number, address or login that a spreadsheet takes for a formula"
+        said = f"{len(written.left_out)} have {why}, and are in no file for import"
         console.print(Text(f"{said}: {names.some(written.left_out)}; --roster FILE gives them", "yellow"))
     if written.waiting:
         said = f"{len(written.waiting)} of {len(handed)} submissions are not graded yet"

@@ -4,6 +4,7 @@ import csv
 import datetime
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from assignment.classroom import decisions
@@ -15,6 +16,10 @@ Graded = tuple[Handed, KeptReport]
 Cell = str | float  # of a table
 DAY_S = 86_400
 DECIDED, WAITING = "decided", "not graded yet"
+# What begins a formula: = + - @, and what becomes one of these where text is normalised, as full-width signs do.
+SIGNS = "=+\\-@⁺⁻⁼₊₋₌−⩵⩶﬩﹢﹣﹦﹫＋－＝＠"
+BEGIN = re.compile(rf"(?<![\w\u0300-\u036f{SIGNS}])(?=[{SIGNS}])")  # where neither a word nor a sign goes on
+LINE_END = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # and all other controls
 
 
 def points(report: KeptReport) -> float:
@@ -114,7 +119,7 @@ def _row(
 
 
 def as_csv(table: list[dict[str, Cell]], columns: Sequence[str] = ()) -> bytes:
-    """Return a table as CSV; what a spreadsheet would take for a formula is text."""
+    """Return a table as CSV, in which nothing is a formula."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns or list(table[0] if table else ()))
     writer.writeheader()
@@ -123,14 +128,24 @@ def as_csv(table: list[dict[str, Cell]], columns: Sequence[str] = ()) -> bytes:
 
 
 def plain(value: Cell) -> Cell:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    """Return a cell of which no part is a formula, at whatever sign but letters and digits a spreadsheet divides."""
+    if not isinstance(value, str):
+        return value
+    made = BEGIN.sub("'", " ".join(LINE_END.split(value)))
+    return value if made == value else f"'{made.removeprefix(chr(39))}"
+
+
+def _is_matched(person: Person) -> bool:
+    """Return whether a platform can match a student by the file that is imported, in which nothing is changed."""
+    keys = [key for key in (person.sid, person.email, person.canvas, person.login) if key] or [person.name]
+    return bool(person.name or person.email) and all(plain(key) == key for key in keys)
 
 
 def importable(graded: Iterable[Graded], pick: str) -> tuple[list[tuple[Person, Cell]], list[str]]:
-    """Return students whom a platform can know with their points, "" for no grade; and the names of the others."""
+    """Return students whom a platform can match with their points, "" for no grade; and the names of the others."""
     found, others = [], []
     for person, (handed, report) in by_person(graded, pick):
-        if person.name or person.email:
+        if _is_matched(person):
             found.append((person, "" if report.get("score") is None else points(report)))
         else:
             others.append(handed.student)

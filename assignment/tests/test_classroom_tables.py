@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import tempfile
+import unicodedata
 
 import pytest
 
@@ -70,6 +71,64 @@ def test_an_import_form_publishes_no_grade_that_was_not_made(tmp_path):
     table = {row["student"]: row for row in rows(tmp_path / "grades.csv")}
     assert (table["bo"]["score"], table["bo"]["rmsnorm"], table["bo"]["state"]) == ("", "", "not graded")
     assert table["di"]["source"] == "李雷.zip"
+
+
+FORMULA = "HYPERLINK(1)"
+TEXTS = [
+    f"{before}{sign}{FORMULA}"
+    for before in ("", "x;", "x,", "x\t", "\n", "\r\n", "\r", " ", "x|", 'x"', "'", "\ufeff", "\u2028", 'x;"', "é ")
+    for sign in "=+-@＝＋－＠﹦⁼−"
+]
+
+
+@pytest.mark.parametrize("divides", [",", ";", "\t", "|", " ", ":"])
+def test_no_part_of_a_cell_is_a_formula(divides):
+    """However a spreadsheet divides lines, whatever it normalises, with or without its quotes"""
+    table = grades.as_csv([{"student": text, "name": f"{text} {text}", "score": -1.5} for text in TEXTS]).decode()
+    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
+        for row in csv.reader(io.StringIO(table), delimiter=divides, quoting=quoting):
+            for cell in row:
+                seen = unicodedata.normalize("NFKC", cell).strip(' \t\r\n\ufeff"\u200b')
+                assert not (seen[:1] in "=+-@−" and FORMULA in seen), (row, cell)
+    assert len(table.splitlines()) == len(TEXTS) + 1
+    assert all(row["score"] == "-1.5" for row in csv.DictReader(io.StringIO(table)))
+
+
+def test_every_sign_that_is_normalised_to_one_is_known():
+    signs = {c for c in map(chr, range(0x110000)) if unicodedata.normalize("NFKC", c)[:1] in ("=", "+", "-", "@", "−")}
+    assert {c for c in signs if grades.plain(f"{c}1") != f"'{c}1"} == set()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "Lovelace, Ada", "O'Brien-Smith", "bo@uni.example+cy@uni.example", "李雷.zip", "zoë_2", "rmsnorm: 5 points",
+        "x+tag@uni.example", "", "not graded", "Jean-Luc (CS 336)",
+    ],
+)  # fmt: skip
+def test_a_plain_word_stays_as_it_is(word):
+    assert grades.plain(word) == word
+
+
+@pytest.mark.parametrize("field", ["sid", "email", "canvas", "login"])
+@pytest.mark.parametrize("key", [f"={FORMULA}", f"a;＝{FORMULA}", "\r1", "-1"])
+def test_a_column_by_which_an_import_matches_is_never_changed(tmp_path, capsys, field, key):
+    bo = dataclasses.replace(Person("Bo", "S2", "bo@uni.example"), **{field: key})
+    wrote = written(
+        tmp_path,
+        (Handed("ada", tmp_path / "a", people=(ADA,)), report(30.0)),
+        (Handed("bo", tmp_path / "b", people=(bo,)), report(20.0)),
+    )
+    assert wrote.left_out == ("bo",)
+    assert [row["SID"] for row in rows(tmp_path / "gradescope.csv")] == ["S77"]
+    assert [row["SIS User ID"] for row in rows(tmp_path / "canvas.csv")] == ["S77"]
+    assert [row["score"] for row in rows(tmp_path / "grades.csv")] == ["30.0", "20.0"]
+
+
+def test_a_heading_that_is_a_formula_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        classroom.main(["grade", str(tmp_path), "--to", str(tmp_path / "r"), "--assignment", "x;=1"])
+    assert "is a formula in a spreadsheet" in capsys.readouterr().err
 
 
 def test_a_decision_is_a_grade_even_if_none_was_made():
