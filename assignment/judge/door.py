@@ -120,14 +120,7 @@ class Run:
         self._expect_alive()
         self.asked = {"kind": "call", "function": function, "options": options, "tensors": tensors}
         try:
-            reply = compiled.ask(
-                self._pool,
-                function,
-                tensors,
-                options,
-                functools.partial(self._judged, right),
-                has_said=lambda: bool(self.evidence or self.doubts or self.notes),
-            )
+            reply = compiled.ask(self._pool, function, tensors, options, functools.partial(self._judged, right))
         except WorkerDied as error:
             self._remember(error)
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error

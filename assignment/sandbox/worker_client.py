@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import socket
+import statistics
 import subprocess
 import time
 from collections import deque
@@ -38,6 +39,7 @@ CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, 
 WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
 WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
 LOOK_EVERY_S = 0.5
+SAMPLES = 4  # of the machine's slowness, until a call's deadline without it
 END_TIMEOUT_S = 5.0
 TELL_TIMEOUT_S = 3.0  # for a player, at its deadline, to say where it is
 PATIENCE_S = 0.5  # for a child that only closed its connection
@@ -241,14 +243,14 @@ class Worker:
         """Wait for a reply's first byte; raises DeadlineExceeded.
 
         The deadline counts the child's processor time, and time in which it is idle, and grows with the machine's
-        slowness, so that a busy machine changes no verdict.
+        slowness, the median of several moments of the call, so that a busy machine changes no verdict.
         """
         from assignment.protocol import wire  # loads PyTorch
 
         channel, output = self._channel, self._output
         assert channel is not None
         began = last = time.monotonic()
-        allowed_s = timeout_s
+        samples: list[float] = []
         before: float | None = None
         while channel not in (ready := readable(channel, output)):
             now = time.monotonic()
@@ -264,9 +266,10 @@ class Worker:
             idle_s = now - last if self._device in ON_GPU or used.get("is_idle", True) else 0.0
             self._idle_s, last = self._idle_s + idle_s, now
             self._spent_s = max(processor_s - before, 0.0) + self._idle_s
-            if self._spent_s > allowed_s:
-                allowed_s = timeout_s * slowness()
-            if self._spent_s > allowed_s or now - began > WALL_TIMES * timeout_s:
+            if self._spent_s > timeout_s * (len(samples) + 1) / SAMPLES:
+                samples.append(slowness())
+            is_over = self._spent_s > timeout_s * statistics.median(samples or [1.0])
+            if is_over or now - began > WALL_TIMES * timeout_s:
                 self._idle_s = 0.0
                 raise wire.DeadlineExceeded
             if self._await_turn():
