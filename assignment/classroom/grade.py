@@ -115,8 +115,13 @@ def _without_grade(handed: list[Handed], kept: results.Results) -> list[str]:
 def _tell(handed: list[Handed], written: tables.Written, kept: results.Results, console: Console) -> None:
     """Say what is missing, last of all where the grades are."""
     missing = [name for name in _without_grade(handed, kept) if name not in written.waiting]
-    if missing:
-        console.print(Text(f"{len(missing)} got no grade: {names.some(missing)}; their cells are empty", "bold red"))
+    told = {one.name: kept.of(one) for one in handed}
+    in_part = [name for name in missing if (report := told[name]) and report.get("score") is not None]
+    if none := sorted({*missing} - {*in_part}):
+        console.print(Text(f"{len(none)} got no grade: {names.some(none)}; their cells are empty", "bold red"))
+    if in_part:
+        said = f"{len(in_part)} ended by --limit, with the points of what was graded until then"
+        console.print(Text(f"{said}: {names.some(in_part)}; decide on them in `review`", "bold red"))
     if written.left_out:
         why = "neither name nor e-mail, or a number, address or login that a spreadsheet takes for a formula"
         said = f"{len(written.left_out)} have {why}, and are in no file for import"
@@ -157,8 +162,9 @@ def _grade(
                 kept.keep(job.handed, "", results.failed(why), why, job.submission)
                 console.print(Text(f"  {job.handed.name}: no grade: {why.splitlines()[0]}", "bold red"))
             else:
-                kept.keep(job.handed, job.key, answer["report"], answer["log"], job.submission)
-                console.print(Text(_line(job.handed, answer["report"])))
+                is_whole = "failed" not in answer["report"]
+                kept.keep(job.handed, job.key if is_whole else "", answer["report"], answer["log"], job.submission)
+                console.print(Text(_line(job.handed, answer["report"]), "" if is_whole else "bold red"))
             waiting.discard(job.handed.name)
 
 

@@ -15,11 +15,11 @@ from assignment.scoring import checks, score
 Graded = tuple[Handed, KeptReport]
 Cell = str | float  # of a table
 DAY_S = 86_400
-DECIDED, WAITING = "decided", "not graded yet"
+DECIDED, WAITING, UNGRADED, PARTIAL = "decided", "not graded yet", "not graded", "graded in part"
 # What begins a formula: = + - @, and what becomes one of these where text is normalised, as full-width signs do.
 SIGNS = "=+\\-@⁺⁻⁼₊₋₌−⩵⩶﬩﹢﹣﹦﹫＋－＝＠"
-BEGIN = re.compile(rf"(?<![\w\u0300-\u036f{SIGNS}])(?=[{SIGNS}])")  # where neither a word nor a sign goes on
-LINE_END = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")  # and all other controls
+# Where a formula may begin: of a cell, and behind what spreadsheets divide at, or pass over.
+BEGIN = re.compile(rf"""(?:^|(?<=[\s\x00-\x1f\x7f-\x9f\ufeff\u200b,;|:"']))(?=[{SIGNS}])""")
 
 
 def points(report: KeptReport) -> float:
@@ -80,7 +80,7 @@ def state(report: KeptReport) -> str:
     if decisions.TOTAL in decided:
         return DECIDED
     if "failed" in report:
-        return WAITING if report.get("waiting") else "not graded"
+        return WAITING if report.get("waiting") else UNGRADED if report.get("score") is None else PARTIAL
     problems = [problem for problem in report["problems"] if problem["name"] not in decided]
     entries = [entry for problem in problems for entry in problem["checks"]]
     statuses = {entry["status"] for entry in entries}
@@ -128,11 +128,11 @@ def as_csv(table: list[dict[str, Cell]], columns: Sequence[str] = ()) -> bytes:
 
 
 def plain(value: Cell) -> Cell:
-    """Return a cell of which no part is a formula, at whatever sign but letters and digits a spreadsheet divides."""
+    """Return a cell of which no part is a formula, wherever a spreadsheet divides it; what is no plain word is text."""
     if not isinstance(value, str):
         return value
-    made = BEGIN.sub("'", " ".join(LINE_END.split(value)))
-    return value if made == value else f"'{made.removeprefix(chr(39))}"
+    made = BEGIN.sub("'", value)
+    return value if made == value and value.isprintable() else f"'{made.removeprefix(chr(39))}"
 
 
 def _is_matched(person: Person) -> bool:
@@ -146,7 +146,7 @@ def importable(graded: Iterable[Graded], pick: str) -> tuple[list[tuple[Person, 
     found, others = [], []
     for person, (handed, report) in by_person(graded, pick):
         if _is_matched(person):
-            found.append((person, "" if report.get("score") is None else points(report)))
+            found.append((person, "" if state(report) in (WAITING, UNGRADED, PARTIAL) else points(report)))
         else:
             others.append(handed.student)
     return found, others

@@ -4,7 +4,6 @@ import fcntl
 import json
 import multiprocessing
 import os
-import re
 import select
 import signal
 import socket
@@ -21,7 +20,7 @@ from assignment import text
 from assignment.confined.confinement import ON_GPU
 from assignment.confined.supervisor import HERE, children_of, descendants
 from assignment.protocol.messages import Header, Request
-from assignment.sandbox import rungs
+from assignment.sandbox import rungs, stopped
 from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.slowness import slowness
 from assignment.sandbox.stage import GIVE_UP, WAIT, Stage, remove
@@ -43,6 +42,7 @@ SAMPLES = 4  # of the machine's slowness, until a call's deadline without it
 END_TIMEOUT_S = 5.0
 TELL_TIMEOUT_S = 3.0  # for a player, at its deadline, to say where it is
 PATIENCE_S = 0.5  # for a child that only closed its connection
+LESS = ", a fifth of the limit, since two checks of this function have ended in one place"
 MAX_ANSWER = 64 << 10  # bytes
 MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dropped
 PASSED_ON = ("LANG", "LD_LIBRARY_PATH", "TZ")
@@ -211,7 +211,7 @@ class Worker:
         from assignment.protocol import wire  # loads PyTorch, which a worker's start must not wait for
 
         assert self._channel is not None
-        timeout_s = CALL_TIMEOUT_S[self._device]
+        timeout_s = CALL_TIMEOUT_S[self._device] * (self._stage.patience() if self._device == "record" else 1.0)
         began = time.monotonic()
         try:
             until = began + WALL_TIMES * timeout_s
@@ -222,9 +222,12 @@ class Worker:
         except wire.DeadlineExceeded:
             where = self._interrupt()
             self._reap(patience_s=0)
-            raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
+            why = "" if timeout_s == CALL_TIMEOUT_S[self._device] else LESS
+            raise WorkerDied(
+                "timeout", f"no answer within {timeout_s:.0f} s{why}; the call was stopped{where}"
+            ) from None
         except wire.ConnectionLost:
-            raise WorkerDied("crashed", self._reap() + self._place()) from None
+            raise WorkerDied("crashed", self._reap() + self._place(self.output())) from None
         except wire.ProtocolError as error:
             self._reap(patience_s=0)
             raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
@@ -393,19 +396,22 @@ class Worker:
         """Return where the child is, at its deadline; what it prints of that is no output of the submission."""
         before = self.output().encode()
         self._supervisor("interrupt")
-        until = time.monotonic() + (TELL_TIMEOUT_S if self._device == "play" else 0)
+        until = time.monotonic() + (TELL_TIMEOUT_S if self._device in ("play", "record") else 0)
         while self.output().count(HERE) < 2 and time.monotonic() < until:
             time.sleep(0.05)
         told = self.output().encode()[len(before) :].decode(errors="replace").split(HERE)
-        place = f"\n{told[1]}" if len(told) > 2 and told[1] else self._place()
+        stack = self.output()  # where the process could not tell, that of faulthandler, which may not know the line
         self._printed, self._printed_size = deque([before]), len(before)
-        return place
+        if len(told) > 2 and told[1]:
+            if self._device == "play":
+                return f"\n{told[1]}"
+            stack = told[1]
+        self._stage.hung(stopped.alike(stack, self._stage.sources))
+        return self._place(stack)
 
-    def _place(self) -> str:
-        """Return the innermost line of the submission in the stack printed last, if any."""
-        stack = self.output().rpartition("most recent call first")[2]
-        frame = re.search(r'File "(?:[^"\n]*/)?(cs336_kernels/[^"\n]+)", line (\d+) in ([\w<>]+)', stack)
-        return f"\n  at {frame[1]}:{frame[2]} in {frame[3]}" if frame else ""
+    def _place(self, stack: str) -> str:
+        """Return where the submission is in the stack printed last, if any."""
+        return stopped.place(stack.rpartition("most recent call first")[2], self._stage.sources)
 
     def _catch_up(self) -> None:
         """Read what has been printed: a child prints before it answers."""
