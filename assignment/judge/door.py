@@ -42,6 +42,7 @@ class Run:
             check: whose case it is.
         """
         self._pool, self._order, self._check = pool, order, check
+        pool.check = check
         self._worker = pool.workers[pool.worker_index]
         self._call = ""
         self.asked: Asked = {"tensors": ()}  # the last request, and the tensors that were sent with it

@@ -58,6 +58,7 @@ class Pool:
         self._ended, self._hung = self._of_each_check(), self._of_each_check()
         self._long = _number()  # of the test that later ones wait for
         self._judged = (NOBODY, "")  # the test that this process judges, by number, and its check
+        self.check = ""  # of which a case is run by this process
         self.until = math.inf  # by the monotonic clock, when calls are given up
         self._closed, self._owner = False, os.getpid()
         self.worker_index = 0  # the index of this process's worker
@@ -123,15 +124,15 @@ class Pool:
 
     def _has_hung(self, place: str) -> None:
         """Remember in what loop of host code a call of this process was stopped."""
-        if (check := self._judged[1]) in self._numbers:
-            self._hung[self._numbers[check]] = zlib.crc32(place.encode())
+        if self.check in self._numbers:
+            self._hung[self._numbers[self.check]] = zlib.crc32(place.encode())
 
     def _patience(self) -> float:
         """Return what of its limit a call of this process may take.
 
         It is less where two checks of its function have hung in one place.
         """
-        function = self._functions.get(self._judged[1])
+        function = self._functions.get(self.check)
         others = [self._hung[n] for name, n in self._numbers.items() if self._functions[name] == function]
         places = Counter(filter(None, others))
         return LESS_PATIENCE if max(places.values(), default=0) > 1 else 1.0

@@ -1,5 +1,7 @@
 """Host code that never ends: its loop is named, and two checks that end in it cost their function's others less."""
 
+import json
+import os
 import textwrap
 
 import pytest
@@ -10,9 +12,12 @@ from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.scoring import checks
 from assignment.submission import Submission
+from assignment.tests.forked import python
+from assignment.tests.graded import ROOT
 from assignment.tests.pairs import F, X, defined
 
 FILE = "cs336_kernels/x.py"
+PATH = {"PYTHONPATH": str(ROOT)}
 SOURCE = textwrap.dedent("""\
     def outer(x):
         for i in range(3):
@@ -99,16 +104,54 @@ def test_two_checks_that_hang_in_one_place_cost_the_others_of_their_function_les
     other = next(check for check in checks.declared() if check.function == "rmsnorm_backward")
     patience = []
     for check, place in zip(own[:4], ("a:1", "a:2", "", "a:1"), strict=True):
-        pool.judge(0, check.name)
+        pool.check = check.name
         patience.append(pool.stage.patience())
         pool.stage.hung(place)
     assert patience == [1.0] * 4
     for check, expected in ((own[4], LESS_PATIENCE), (other, 1.0)):
-        pool.judge(0, check.name)
+        pool.check = check.name
         assert pool.stage.patience() == expected
     pool.replace(pool.submission, 1)
-    pool.judge(0, own[4].name)
+    pool.check = own[4].name
     assert pool.stage.patience() == 1.0
+
+
+PROGRAM = """
+import sys
+from assignment.sandbox import worker_client
+worker_client.CALL_TIMEOUT_S["record"] = 5.0
+worker_client.slowness = lambda: 1.0
+from assignment.commands import cli
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_grade_of_what_hangs(submission, tmp_path):
+    """Of one function, in host code: two checks take their limit, the others a fifth"""
+    path = submission / "cs336_kernels/weighted_sum.py"
+    text = path.read_text()
+    at = text.index('"""', text.index('"""', text.index("def weighted_sum_forward(")) + 3) + 3
+    path.write_text(f"{text[:at]}\n    while True:\n        pass\n{text[at:]}")
+    options = [
+        "--only",
+        "weighted_sum_forward",
+        "--jobs",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+        str(tmp_path / "report.json"),
+    ]
+    done = python("-c", PROGRAM, str(submission), *options, timeout=300, cwd=tmp_path, env=os.environ | PATH)
+    assert done.returncode == 0, done.stderr
+    problems = json.loads((tmp_path / "report.json").read_text())["problems"]
+    own = [check for problem in problems for check in problem["checks"] if check["status"] == "timeout"]
+    hung = [check["message"] for check in own if check["function"] == "weighted_sum_forward"]
+    assert len(hung) > 4
+    assert sum("no answer within 5 s; the call" in message for message in hung) == 2
+    assert sum("no answer within 1 s, a fifth of the limit" in message for message in hung) == len(hung) - 2
+    assert all("in the loop of cs336_kernels/weighted_sum.py" in message for message in hung)
 
 
 def test_a_stage_of_nobody_is_patient():
