@@ -31,6 +31,7 @@ from pathlib import Path
 
 from assignment.commands import handout
 from assignment.handout import notebook
+from assignment.scoring import checks
 from tests import operators
 
 ROOT = Path(__file__).parents[1]
@@ -384,8 +385,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     try:
         if options.command == "stubs":
             return check_stubs(root) if options.check else write_stubs(root)
+        checks.declared()
         return release(root, options.command, options.to, options.branch, options.grader)
-    except ReleaseError as error:
+    except (ReleaseError, checks.PointsDiffer) as error:
         print(f"release: {error}", file=sys.stderr)
         return 2
 

@@ -18,11 +18,13 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import itertools
 import json
 import os
 import signal
 import socket
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 GUARD = 64 << 10  # bytes of NaN before and after each input: a tile or two
 # bytes of address space that a request may ask for; only what is touched costs memory
 LARGEST_STORAGE = 1 << 40
+MAX_FRAMES = 50  # of a stack that is told
 DEBUGGER = "breakpoint() needs a debugger: run the command that the report calls debug, uv run pytest --inline --pdb …"
 Answer = Callable[["Request", list], tuple["Reply", list]]
 
@@ -121,8 +124,8 @@ def child(setup: dict[str, Any], connection: socket.socket, caches: str) -> None
     is_player = setup["device"] == "play"
     if is_player:
         gc.set_threshold(10_000)  # a kernel makes many objects, and no cycles; host code may make any
-        signal.signal(signal.SIGUSR1, tell_round)
-    faulthandler.register(signal.SIGUSR1, all_threads=False, chain=is_player)
+    signal.signal(signal.SIGUSR1, tell_round if is_player else tell_stack)
+    faulthandler.register(signal.SIGUSR1, all_threads=False, chain=True)
     try:
         confinement.confine(setup)
         serve(connection, session_of(setup["device"])(Path(setup["submission"])))
@@ -141,6 +144,16 @@ def tell_round(number: int, frame: FrameType | None) -> None:
     from assignment.simulator.rounds import where  # not there in other roles
 
     print(f"{HERE}{where(frame)}{HERE}", file=sys.stderr, flush=True)
+
+
+def tell_stack(number: int, frame: FrameType | None) -> None:
+    """Print where host code is, as faulthandler does, which does not always know the line."""
+    from assignment.confined.supervisor import HERE  # not before main() has set the path
+
+    stack = itertools.islice(traceback.walk_stack(frame), MAX_FRAMES)
+    told = "".join(f'  File "{at.f_code.co_filename}", line {line} in {at.f_code.co_name}\n' for at, line in stack)
+    with contextlib.suppress(OSError):  # the submission has closed it
+        os.write(2, f"{HERE}{told}{HERE}".encode(errors="replace"))
 
 
 def serve(connection: socket.socket, answer: Answer) -> None:
@@ -165,7 +178,10 @@ def serve(connection: socket.socket, answer: Answer) -> None:
 
 
 def _answered(answer: Answer, header: "Request", tensors: list) -> tuple["Reply", list]:
-    """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises."""
+    """Return an answer; an exception here is a fault of ours, since sessions catch what a submission raises.
+
+    The process that has the submission may say so without one: the judge does not believe it.
+    """
     from assignment.calling import whose  # not before main() has set the path
 
     try:

@@ -8,7 +8,7 @@ from assignment.attacks.judging import Result
 from assignment.scoring import checks, score
 
 NOT_RUN = "not run: "  # a case whose function had been given up: it has no evidence of its own
-UNUSABLE, BROKEN = 2, 3  # grade.py's exit status
+UNUSABLE = 2  # grade.py's exit status
 LIMITS_ALONE = "rlimits"  # the rung that hides nothing
 
 
@@ -18,14 +18,14 @@ def wrong(cheat: Cheat, result: Result, problem_of: dict[str, str]) -> list[str]
         return []
     if cheat.expected == REFUSED:
         return [*result.trouble, *_refusal(cheat, result)]
-    if result.status != (BROKEN if cheat.blames else 0):
+    if result.status != 0:
         return [*result.trouble, f"grade.py ended with {result.status}: {result.said.strip()[-200:]}"]
     own = [name for name in result.verdicts if problem_of[name] == cheat.problem]
     others = [name for name in result.verdicts if problem_of[name] != cheat.problem]
     lines = [*result.trouble, *_mistakes(result)]
     lines += [f"costs points elsewhere: {n}" for n in others if n in result.failed and not cheat.hurts_all]
     broken = [name for name in own if result.verdicts[name].status == score.GRADER_ERROR]
-    lines += [f"the grader failed in {name}" for name in broken if not cheat.blames]
+    lines += [f"the grader failed in {name}" for name in broken]
     return [*lines, *_points(cheat, result, own), *_evidence(cheat, result, own)]
 
 
@@ -99,7 +99,7 @@ def _first(result: Result, name: str) -> str:
 
 def came(cheat: Cheat, result: Result, problem_of: dict[str, str]) -> str:
     """Return "2 of 2 checks lost, FAIL: …": what the first check that was lost says."""
-    if result.status not in (0, BROKEN):
+    if result.status != 0:
         return f"exit status {result.status}"
     own = [name for name in result.verdicts if problem_of[name] == cheat.problem]
     lost = [name for name in own if name in result.failed]

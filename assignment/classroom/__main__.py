@@ -23,6 +23,7 @@ from assignment.classroom import (
     review,
     similar,
 )
+from assignment.scoring.checks import PointsDiffer
 from assignment.submission import UnusableSubmission
 
 COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50)
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(given)
     try:
         return int(options.run(options, Console(highlight=False, soft_wrap=True)))
-    except UnusableSubmission as error:
+    except (UnusableSubmission, PointsDiffer) as error:
         print(f"classroom: {text.clean(str(error))}", file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:

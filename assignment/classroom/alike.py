@@ -9,7 +9,7 @@ quartile + 3 interquartile ranges) if that is more.
 import itertools
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ FLOOR, CEILING = 0.5, 0.9  # of the threshold
 FENCE = 3.0  # interquartile ranges
 GAP = GRAM  # tokens between places that are one passage
 MOST_PAIRS, MOST_PASSAGES = 200, 12  # on the page; passages of a pair
+MOST_COUNTED = 10_000_000  # times that two share a fingerprint; of what the most share, which weighs least, the rest
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class AlikePairs:
     highest_below: float
     n_compared: int
     n_students: int
+    not_whole: tuple[str, ...] = ()  # names of those that are too long to be read to their end
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def compared(works: list[SubmittedWork], known: set[int]) -> AlikePairs:
     total = {name: {file: sum(map(weights.__getitem__, keys)) for file, keys in files[name].items()} for name in files}
     owners = {work.name: work.owners for work in works}
     scored = []
-    for left, right in _pairs_in_common(own, weights):
+    for left, right in _pairs_in_common(own):
         if owners[left] & owners[right]:
             continue
         shared = own[left] & own[right]
@@ -154,6 +156,7 @@ def compared(works: list[SubmittedWork], known: set[int]) -> AlikePairs:
         max((pair.alike for pair in scored if pair.alike < threshold), default=0.0),
         len(scored),
         len({min(work.owners) for work in works}),
+        tuple(name for name, found in prints.items() if not found.is_whole),
     )
 
 
@@ -177,21 +180,18 @@ def _by_file(prints: Prints, own: set[int]) -> dict[str, set[int]]:
     files: defaultdict[str, set[int]] = defaultdict(set)
     for key in own:
         for start, _ in prints.places[key]:
-            files[prints.tokens[start].file].add(key)
+            files[prints.file(start)].add(key)
     return {"all files": own, **files}
 
 
-def _pairs_in_common(own: Mapping[str, set[int]], weights: Mapping[int, float]) -> Iterable[tuple[str, str]]:
-    """Return the pairs of names that share enough to be worth a look."""
+def _pairs_in_common(own: Mapping[str, set[int]]) -> Iterable[tuple[str, str]]:
+    """Return the pairs of names that share something."""
     holders: defaultdict[int, list[str]] = defaultdict(list)
     for name in sorted(own):
         for key in own[name]:
             holders[key].append(name)
-    shared: Counter[tuple[str, str]] = Counter()
-    for key, names in holders.items():
-        for pair in itertools.combinations(names, 2):
-            shared[pair] += weights[key]  # type: ignore[assignment]  # a Counter of floats
-    return sorted(shared)
+    pairs = (itertools.combinations(names, 2) for names in sorted(holders.values(), key=len))
+    return sorted(set(itertools.islice(itertools.chain.from_iterable(pairs), MOST_COUNTED)))
 
 
 def threshold_of(alike: list[float]) -> float:
@@ -226,7 +226,7 @@ def _with_passages(
 
 
 def _is_near(prints: Prints, before: tuple[int, int], place: tuple[int, int]) -> bool:
-    return place[0] <= before[1] + GAP and prints.tokens[before[0]].file == prints.tokens[place[0]].file
+    return place[0] <= before[1] + GAP and prints.file(before[0]) == prints.file(place[0])
 
 
 def _densest(prints: Prints, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -242,4 +242,4 @@ def _densest(prints: Prints, places: list[tuple[int, int]]) -> list[tuple[int, i
 
 def _lines(prints: Prints, places: list[tuple[int, int]]) -> tuple[str, int, int]:
     first, last = min(place[0] for place in places), max(place[1] for place in places)
-    return prints.tokens[first].file, prints.tokens[first].line, prints.tokens[last].line
+    return prints.file(first), prints.lines[first], prints.lines[last]

@@ -26,6 +26,7 @@ MEMORY_OF_A_JOB = 3 << 30  # bytes: a judge, a recorder, a player, and what comp
 START_S = 300.0  # for a grader to load
 LIMIT_S = 1800.0  # for one submission
 MAX_LINE = 256 << 20  # bytes of an answer
+GRACE_S = 30.0  # for a grader to report what it has graded until its limit
 TIDY_S = 20.0  # for a grader to end its processes and remove its folder, on a busy machine
 FOLDER = "cs336-grader-"  # of its temporary files: the beginning of the name
 TAIL = 2000  # bytes of what a grader said last
@@ -57,14 +58,15 @@ class Grader:
         """Return the report of a submission and its log; raises Lost."""
         process = self._process or self._start()
         files = {name: content.decode() for name, content in job.submission.files.items()}
-        line = json.dumps({"name": str(job.handed.path.absolute()), "files": files}).encode() + b"\n"
+        asked = {"name": str(job.handed.path.absolute()), "files": files, "limit_s": limit_s}
+        line = json.dumps(asked).encode() + b"\n"
         try:
             assert process.stdin is not None
             process.stdin.write(line)
             process.stdin.flush()
         except OSError:
             self._lose("the grader was gone")
-        return self._answer(process, limit_s)
+        return self._answer(process, limit_s, GRACE_S)
 
     def start(self) -> None:
         """Have the process loaded; raises Lost."""
@@ -88,12 +90,12 @@ class Grader:
         self._answer(process, START_S)
         return process
 
-    def _answer(self, process: "subprocess.Popen[bytes]", limit_s: float) -> GraderAnswer:
+    def _answer(self, process: "subprocess.Popen[bytes]", limit_s: float, grace_s: float = 0.0) -> GraderAnswer:
         """Return the next line, as data; raises Lost."""
         out, errors = process.stdout, process.stderr
         assert out is not None
         assert errors is not None
-        until, pipes = time.monotonic() + limit_s, [out, errors]
+        until, pipes = time.monotonic() + limit_s + grace_s, [out, errors]
         while b"\n" not in self._kept:
             if (left := until - time.monotonic()) <= 0:
                 self._lose(f"no report within {limit_s:.0f} s")
@@ -224,14 +226,19 @@ def grade_all(
 def lost_once_more(
     first: Iterable[tuple[Job, Answer]], alone: Callable[[Job], tuple[Job, Answer]]
 ) -> Iterator[tuple[Job, Answer]]:
-    """Yield the answers as they come; when all others are through, those of lost jobs, from a second attempt."""
+    """Yield the answers as they come; when all others are through, those of lost jobs, from a second attempt.
+
+    Of a job whose second attempt says nothing, the part that was graded in the first.
+    """
     lost = []
     for job, answer in first:
-        if isinstance(answer, Exception):
-            lost.append(job)
+        if isinstance(answer, Exception) or "failed" in answer["report"]:
+            lost.append((job, answer))
         else:
             yield job, answer
-    yield from map(alone, lost)
+    for job, before in lost:
+        _, answer = alone(job)
+        yield job, before if isinstance(answer, Exception) else answer
 
 
 def _asked(grader: Grader, job: Job, limit_s: float) -> Answer:

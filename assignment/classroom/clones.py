@@ -1,6 +1,7 @@
 """Clones: what a commit of a git repository holds, read without running anything that the repository configures."""
 
 import datetime
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,10 +17,12 @@ def _git(repository: Path, *command: str) -> bytes:
     git = shutil.which("git")
     if git is None:
         raise UnusableSubmission("git is not installed; install it, or hand over plain folders")
-    guards = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never")
+    settings = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false", "protocol.allow=never")
+    guards = [word for setting in settings for word in ("-c", setting)]
+    alone = os.environ | {"GIT_CEILING_DIRECTORIES": str(repository.resolve().parent)}  # no repository around it
     try:
         done = subprocess.run(
-            [git, "--no-pager", *guards, "-C", str(repository), *command], capture_output=True, timeout=GIT_S
+            [git, "--no-pager", *guards, "-C", str(repository), *command], capture_output=True, timeout=GIT_S, env=alone
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnusableSubmission(f"{repository}: git cannot read it: {type(error).__name__}") from error
@@ -29,14 +32,17 @@ def _git(repository: Path, *command: str) -> bytes:
 
 
 def revision(repository: Path, tag: str, before: datetime.datetime | None) -> tuple[str, datetime.datetime]:
-    """Return the commit to be read, and its time; raises UnusableSubmission."""
+    """Return the commit to be read, and its time; raises UnusableSubmission where there is none, or no such time."""
     which = ["--before", before.isoformat()] if before else []
     start = f"refs/tags/{tag}" if tag else "HEAD"
     said = _git(repository, "log", "-1", "--format=%H %cI", *which, "--end-of-options", start)
     if not said.strip():
         raise UnusableSubmission(f"{repository}: no commit before {before}; read another, or ask for a push")
-    commit, when = said.decode().split()
-    return commit, datetime.datetime.fromisoformat(when)
+    commit, _, when = said.decode().strip().partition(" ")
+    try:
+        return commit, datetime.datetime.fromisoformat(when)
+    except ValueError as error:
+        raise UnusableSubmission(f"{repository}: commit {commit[:12]} has no time that can be read") from error
 
 
 def at_revision(repository: Path, commit: str) -> Submission:

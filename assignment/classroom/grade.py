@@ -2,7 +2,7 @@
 
 import argparse
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from assignment import text
-from assignment.classroom import batch, cluster, decisions, grades, layouts, results, roster, scratch, tables
+from assignment.classroom import batch, cluster, decisions, grades, layouts, names, results, roster, scratch, tables
 from assignment.classroom.batch import Job
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
@@ -47,7 +47,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     grade.add_argument("--roster", type=Path, metavar="FILE", help="Canvas's gradebook or Gradescope's roster, as CSV")
     grade.add_argument("--strict", action="store_true", help="end where it is in doubt who has handed in what")
     grade.add_argument("--pick", choices=grades.PICKED, default="best", help="which of several submissions counts")
-    grade.add_argument("--assignment", default="CS336 kernels", help="its column in Canvas's form")
+    grade.add_argument("--assignment", type=_heading, default="CS336 kernels", help="its column in Canvas's form")
 
 
 def _time(said: str) -> datetime.datetime:
@@ -58,6 +58,12 @@ def _time(said: str) -> datetime.datetime:
     if when.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{said!r} names no zone; expected a time such as {ZONED} or {UTC}")
     return when
+
+
+def _heading(said: str) -> str:
+    if grades.plain(said) != said:
+        raise argparse.ArgumentTypeError(f"{said!r} is a formula in a spreadsheet; expected a name without = + - @")
+    return said
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -91,7 +97,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 def _handed_in(options: argparse.Namespace, console: Console) -> list[Handed]:
     """Return the class's submissions, and tell what is in doubt; with --strict raises UnusableSubmission over it."""
     handed = layouts.found(options.submissions, options.tag, options.before, options.due)
-    doubts = layouts.doubts(options.submissions, handed, options.tag, options.before)
+    doubts = layouts.doubts(options.submissions, handed, options.tag, options.before, options.due)
     if options.roster:
         handed, more = roster.filled(handed, roster.read(options.roster))
         doubts += more
@@ -102,11 +108,6 @@ def _handed_in(options: argparse.Namespace, console: Console) -> list[Handed]:
     return handed
 
 
-def _some(names: Sequence[str], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return text.line(f"{', '.join(names[:most])}{more}")
-
-
 def _without_grade(handed: list[Handed], kept: results.Results) -> list[str]:
     return [one.name for one in handed if "failed" in (kept.of(one) or {"failed": ""})]
 
@@ -114,11 +115,17 @@ def _without_grade(handed: list[Handed], kept: results.Results) -> list[str]:
 def _tell(handed: list[Handed], written: tables.Written, kept: results.Results, console: Console) -> None:
     """Say what is missing, last of all where the grades are."""
     missing = [name for name in _without_grade(handed, kept) if name not in written.waiting]
-    if missing:
-        console.print(Text(f"{len(missing)} got no grade: {_some(missing)}; their cells are empty", "bold red"))
+    told = {one.name: kept.of(one) for one in handed}
+    in_part = [name for name in missing if (report := told[name]) and report.get("score") is not None]
+    if none := sorted({*missing} - {*in_part}):
+        console.print(Text(f"{len(none)} got no grade: {names.some(none)}; their cells are empty", "bold red"))
+    if in_part:
+        said = f"{len(in_part)} ended by --limit, with the points of what was graded until then"
+        console.print(Text(f"{said}: {names.some(in_part)}; decide on them in `review`", "bold red"))
     if written.left_out:
-        said = f"{len(written.left_out)} have neither name nor e-mail, and are in no file for import"
-        console.print(Text(f"{said}: {_some(written.left_out)}; --roster FILE gives them", "yellow"))
+        why = "neither name nor e-mail, or a number, address or login that a spreadsheet takes for a formula"
+        said = f"{len(written.left_out)} have {why}, and are in no file for import"
+        console.print(Text(f"{said}: {names.some(written.left_out)}; --roster FILE gives them", "yellow"))
     if written.waiting:
         said = f"{len(written.waiting)} of {len(handed)} submissions are not graded yet"
         console.print(Text(f"{said}: {written.grades} is not complete; give the same command again", "bold red"))
@@ -155,8 +162,9 @@ def _grade(
                 kept.keep(job.handed, "", results.failed(why), why, job.submission)
                 console.print(Text(f"  {job.handed.name}: no grade: {why.splitlines()[0]}", "bold red"))
             else:
-                kept.keep(job.handed, job.key, answer["report"], answer["log"], job.submission)
-                console.print(Text(_line(job.handed, answer["report"])))
+                is_whole = "failed" not in answer["report"]
+                kept.keep(job.handed, job.key if is_whole else "", answer["report"], answer["log"], job.submission)
+                console.print(Text(_line(job.handed, answer["report"]), "" if is_whole else "bold red"))
             waiting.discard(job.handed.name)
 
 

@@ -4,6 +4,7 @@ import csv
 import datetime
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from assignment.classroom import decisions
@@ -14,7 +15,11 @@ from assignment.scoring import checks, score
 Graded = tuple[Handed, KeptReport]
 Cell = str | float  # of a table
 DAY_S = 86_400
-DECIDED, WAITING = "decided", "not graded yet"
+DECIDED, WAITING, UNGRADED, PARTIAL = "decided", "not graded yet", "not graded", "graded in part"
+# What begins a formula: = + - @, and what becomes one of these where text is normalised, as full-width signs do.
+SIGNS = "=+\\-@⁺⁻⁼₊₋₌−⩵⩶﬩﹢﹣﹦﹫＋－＝＠"
+# Where a formula may begin: of a cell, and behind what spreadsheets divide at, or pass over.
+BEGIN = re.compile(rf"""(?:^|(?<=[\s\x00-\x1f\x7f-\x9f\ufeff\u200b,;|:"']))(?=[{SIGNS}])""")
 
 
 def points(report: KeptReport) -> float:
@@ -60,10 +65,10 @@ def that_count(graded: Iterable[Graded], pick: str) -> list[Graded]:
 
 
 def late_days(handed: Handed, due: datetime.datetime | None) -> int | str:
-    """Return how many days a submission is late, begun ones counted; "late" where only that is known."""
+    """Return how many days a submission is late, begun ones counted; "late" where only that is known, or else ""."""
     if due is not None and handed.submitted is not None:
         return max(0, math.ceil((handed.submitted - due).total_seconds() / DAY_S))
-    return "late" if handed.is_late else 0
+    return "late" if handed.is_late else ""
 
 
 def state(report: KeptReport) -> str:
@@ -75,7 +80,7 @@ def state(report: KeptReport) -> str:
     if decisions.TOTAL in decided:
         return DECIDED
     if "failed" in report:
-        return WAITING if report.get("waiting") else "not graded"
+        return WAITING if report.get("waiting") else UNGRADED if report.get("score") is None else PARTIAL
     problems = [problem for problem in report["problems"] if problem["name"] not in decided]
     entries = [entry for problem in problems for entry in problem["checks"]]
     statuses = {entry["status"] for entry in entries}
@@ -114,7 +119,7 @@ def _row(
 
 
 def as_csv(table: list[dict[str, Cell]], columns: Sequence[str] = ()) -> bytes:
-    """Return a table as CSV; what a spreadsheet would take for a formula is text."""
+    """Return a table as CSV, in which nothing is a formula."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns or list(table[0] if table else ()))
     writer.writeheader()
@@ -123,15 +128,25 @@ def as_csv(table: list[dict[str, Cell]], columns: Sequence[str] = ()) -> bytes:
 
 
 def plain(value: Cell) -> Cell:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    """Return a cell of which no part is a formula, wherever a spreadsheet divides it; what is no plain word is text."""
+    if not isinstance(value, str):
+        return value
+    made = BEGIN.sub("'", value)
+    return value if made == value and value.isprintable() else f"'{made.removeprefix(chr(39))}"
+
+
+def _is_matched(person: Person) -> bool:
+    """Return whether a platform can match a student by the file that is imported, in which nothing is changed."""
+    keys = [key for key in (person.sid, person.email, person.canvas, person.login) if key] or [person.name]
+    return bool(person.name or person.email) and all(plain(key) == key for key in keys)
 
 
 def importable(graded: Iterable[Graded], pick: str) -> tuple[list[tuple[Person, Cell]], list[str]]:
-    """Return students whom a platform can know with their points, "" for no grade; and the names of the others."""
+    """Return students whom a platform can match with their points, "" for no grade; and the names of the others."""
     found, others = [], []
     for person, (handed, report) in by_person(graded, pick):
-        if person.name or person.email:
-            found.append((person, "" if report.get("score") is None else points(report)))
+        if _is_matched(person):
+            found.append((person, "" if state(report) in (WAITING, UNGRADED, PARTIAL) else points(report)))
         else:
             others.append(handed.student)
     return found, others

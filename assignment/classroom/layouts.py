@@ -163,7 +163,7 @@ def _of_folders(paths: list[Path], tag: str, before: datetime.datetime | None) -
         key = path.name if path.is_dir() else path.name.removesuffix(path.suffix)
         if path.is_symlink():
             yield Handed("", path, problem=f"{path}: a symbolic link; expected a folder or a zip", key=path.name)
-        elif path.is_dir() and (tag or before) and (path / ".git").exists():
+        elif path.is_dir() and (path / ".git").exists():
             yield _clone(path, tag, before)
         elif path.is_dir() or suffix == ".zip":
             yield Handed("", path, key=key)
@@ -172,16 +172,31 @@ def _of_folders(paths: list[Path], tag: str, before: datetime.datetime | None) -
 
 
 def _clone(path: Path, tag: str, before: datetime.datetime | None) -> Handed:
+    """Return what a clone holds at a revision, or its files as they lie; either has the time of the commit."""
+    is_at_revision = bool(tag or before)
     try:
         revision, submitted = clones.revision(path, tag, before)
     except UnusableSubmission as error:
-        return Handed("", path, problem=str(error), key=path.name)
-    return Handed("", path, submitted=submitted, revision=revision, key=path.name)
+        return Handed("", path, problem=str(error) if is_at_revision else "", key=path.name)
+    return Handed("", path, submitted=submitted, revision=revision if is_at_revision else "", key=path.name)
 
 
-def doubts(folder: Path, handed: list[Handed], tag: str = "", before: datetime.datetime | None = None) -> list[str]:
-    """Return what a person should know before a class is graded: what may be one student, and what is nobody's."""
-    return [*_students_in_doubt(handed), *_left_out(folder, handed), *_not_at_revision(handed, tag, before)]
+def doubts(
+    folder: Path,
+    handed: list[Handed],
+    tag: str = "",
+    before: datetime.datetime | None = None,
+    due: datetime.datetime | None = None,
+) -> list[str]:
+    """Return what a person should know before a class is graded.
+
+    What may be one student, what is nobody's, and what has no time or revision though one was asked for.
+    """
+    found = [*_students_in_doubt(handed), *_left_out(folder, handed), *_not_at_revision(handed, tag, before)]
+    untimed = [repr(one.source) for one in handed if not one.submitted]
+    if due and untimed:
+        found.append(f"{names.some(untimed)}: no time known; --due does not apply, see who is late yourself")
+    return found
 
 
 def _students_in_doubt(handed: list[Handed]) -> Iterator[str]:
@@ -208,13 +223,11 @@ def _left_out(folder: Path, handed: list[Handed]) -> Iterator[str]:
     known = {one.path for one in handed} | {path for one in handed for _, path in one.files} | {folder / METADATA}
     others = [names.shown(path.name) for path in _listed(folder) if path not in known]
     if others:
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-        yield f"{', '.join(map(repr, others[:5]))}{more}: nobody's submission; not read"
+        yield f"{names.some(list(map(repr, others)))}: nobody's submission; not read"
 
 
 def _not_at_revision(handed: list[Handed], tag: str, before: datetime.datetime | None) -> Iterator[str]:
     options = " and ".join(name for name, given in (("--tag", tag), ("--before", before)) if given)
     others = [repr(one.source) for one in handed if not one.revision and not one.problem]
     if options and others:
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-        yield f"{', '.join(others[:5])}{more}: no git clone; {options} does not apply, the files are read as they lie"
+        yield f"{names.some(others)}: no git clone; {options} does not apply, the files are read as they lie"

@@ -9,7 +9,9 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from assignment import text
 
 MAX_NAME, MAX_BYTES = 60, 150  # of a name; a file's has more behind it, and 255 bytes in all
 KEPT = " .@+-_,'()"  # beside letters, their marks and digits of any script
@@ -57,6 +59,11 @@ def _folded(name: str) -> str:
 def shown(name: str) -> str:
     """Return a file's name as text: what is no text in it is written as escapes."""
     return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def some(told: Sequence[str], most: int = 5) -> str:
+    """Return the first few names in one line, and how many more there are."""
+    return text.line(f"{', '.join(told[:most])}{f' and {len(told) - most} more' if len(told) > most else ''}")
 
 
 def look_alike(keys: Iterable[str]) -> list[list[str]]:

@@ -52,6 +52,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.print(Text(f"decided: {decision.name}, {decision.told}"))
     for decision, why in decisions.void(made, reports):
         console.print(Text(f"void: {decision.name}, {decision.told}; {why}", "yellow"))
+    for name, report in reports.items():
+        for note in report.get("notes_to_staff", ()):
+            console.print(Text(f"note: {name}: {text.line(note)}", "yellow"))
     names = {finding.name for finding in waiting}
     console.print(Text(f"{len(waiting)} open, of {len(names)} submissions", "bold"))
     return OPEN if waiting else SETTLED

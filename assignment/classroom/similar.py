@@ -5,15 +5,21 @@ where to look, and nothing of how it came about.
 """
 
 import argparse
+import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+import resource
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.text import Text
 
-from assignment.classroom import pages, tables
+from assignment.classroom import batch, names, pages, tables
 from assignment.classroom.alike import (
     MOST_PAIRS,
     AlikePair,
@@ -24,7 +30,7 @@ from assignment.classroom.alike import (
     compared,
     identical,
 )
-from assignment.classroom.prints import prints_of
+from assignment.classroom.prints import MOST_READ, prints_of
 from assignment.submission import PACKAGE, Submission, UnusableSubmission, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,17 +45,46 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     similar.add_argument("results", type=Path, help="what `grade --to` wrote")
     similar.add_argument("--given", type=Path, nargs="+", default=[], metavar="PATH",
                          help="more code that all have been given: folders, Python or Markdown files")  # fmt: skip
+    similar.add_argument("--limit", type=float, default=batch.LIMIT_S, metavar="S", help="seconds for all of it")
     similar.add_argument("--to", type=Path, metavar="FILE.html", help="the page (default: RESULTS/similar.html)")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Compare a class's submissions and write the page; returns the exit status."""
+    with _limited(options.limit):
+        return _compare(options, console)
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Have this process end what is done inside with UnusableSubmission where it takes more than a grade may."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise UnusableSubmission(f"not compared within {seconds:g} s; give more with --limit")
+
+    before, limits = signal.signal(signal.SIGALRM, end), resource.getrlimit(resource.RLIMIT_AS)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    most = [mapped + batch.MEMORY_OF_A_JOB, *(limit for limit in limits if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_AS, (min(most), limits[1]))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except MemoryError:
+        raise UnusableSubmission(f"not compared within {batch.MEMORY_OF_A_JOB >> 30} GiB of memory") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def _compare(options: argparse.Namespace, console: Console) -> int:
     works = submissions_of(options.results)
     if len(works) < 2:
         wanted = "expected two, in sources/, where `grade --to` keeps them"
         raise UnusableSubmission(f"{options.results}: {len(works)} submissions to compare; {wanted}")
     texts = texts_of([ROOT / PACKAGE, ROOT / "handout", ROOT / "handout.md", *options.given])
-    found, same = compared(works, set(prints_of(texts).places)), identical(works, set(texts.values()))
+    known = set(prints_of(texts, sys.maxsize).places)
+    found, same = compared(works, known), identical(works, set(texts.values()))
     to = options.to or options.results / "similar.html"
     pages.write(to, "similar.html", **shown(found, same, {work.name: work for work in works}))
     console.print(f"{found.n_students} students, {found.n_compared} pairs with something in common")
@@ -57,6 +92,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         f"{len(found.pairs)} are alike by {found.threshold:.0%} or more; the next is at {found.highest_below:.0%}, "
         f"the median at {found.median:.0%}"
     )
+    if found.not_whole:
+        said = f"read up to {MOST_READ >> 10} KiB, shortest files first, and no further"
+        console.print(Text(f"  {names.some(found.not_whole)}: {said}; look at the rest yourself", "yellow"))
     for cluster in clusters(found.pairs)[:20]:
         console.print(f"  {cluster.alike:4.0%}  {', '.join(cluster.names)}: {cluster.pairs[0].where}", markup=False)
     for one in same[:20]:

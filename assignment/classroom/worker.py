@@ -22,7 +22,7 @@ import pytest
 
 from assignment import plugin
 from assignment.classroom import batch, cpu, memory
-from assignment.classroom.kept import GraderAnswer
+from assignment.classroom.kept import GraderAnswer, KeptReport
 from assignment.commands import cli, report, run
 from assignment.commands.collector import GraderProblems, Judge
 from assignment.judge.pool import Pool
@@ -47,6 +47,7 @@ class Serve(GraderProblems):
         for line in sys.stdin:
             job = json.loads(line)
             files = {name: text.encode() for name, text in job["files"].items()}
+            self._pool.until = time.monotonic() + job["limit_s"]
             self._say(self._graded(Path(job["name"]), Submission(files), session.items))
         return True
 
@@ -68,16 +69,27 @@ class Serve(GraderProblems):
         wanted = {check.name for check in selected}
         chosen = [item for item in items if plugin.check_name(item) in wanted]
         judge.expect(chosen)
-        for item in chosen:
-            item.user_properties.clear()  # those of the submission before
-            for told in runtestprotocol(item, log=False, nextitem=None):
-                judge.pytest_runtest_logreport(told)
+        n_judged = self._judge(judge, chosen)
         judge.pytest_unconfigure()
         data, _ = run.reported(options, options.only, judge, self._pool, start)
         run.show(options, data, self._pool, console)
         before, self._spent_s = self._spent_s, cpu.tree_s(os.getpid())
         cpu_s = round(self._spent_s - before, 1)  # the first one's with what loads for all
-        return {"report": {**data, "cpu_s": cpu_s}, "log": log.getvalue()}
+        told: KeptReport = {**data, "cpu_s": cpu_s}
+        if n_judged < len(chosen):
+            told["failed"] = f"ended by --limit: {n_judged} of {len(chosen)} cases were graded, and have their points"
+        return {"report": told, "log": log.getvalue()}
+
+    def _judge(self, judge: Judge, items: Sequence[pytest.Item]) -> int:
+        """Have the judge hear of each case that ends in time; return how many these are."""
+        for number, item in enumerate(items):
+            item.user_properties.clear()  # those of the submission before
+            reports = runtestprotocol(item, log=False, nextitem=None)
+            if time.monotonic() > self._pool.until:
+                return number
+            for told in reports:
+                judge.pytest_runtest_logreport(told)
+        return len(items)
 
 
 def end_with_parent() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from assignment import text
+from assignment import failure, text
 from assignment.commands import modes, report
 from assignment.commands.run import GRADED, INTERRUPTED, UNUSABLE, device_name
 from assignment.judge.pool import pick_device
@@ -31,6 +31,8 @@ def main(options: argparse.Namespace) -> int:
         hint = f"did you mean {' or '.join(near)}?" if near else "see --list"
         print(f"grade.py: --only {error}: no such problem or check; {hint}", file=sys.stderr)
         return UNUSABLE
+    except checks.PointsDiffer as error:
+        return failure.tell([str(error)])
     if options.list:
         print_list(console, selected)
         return GRADED

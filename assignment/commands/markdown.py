@@ -67,7 +67,7 @@ def _remarks(report: Report) -> list[str]:
     entries = score.entries_of(report)
     notes = dict.fromkeys(note for entry in entries if entry["status"] == score.OK for note in entry.get("notes", ()))
     told = [("Warning", note) for note in list(notes)[:MAX_NOTES]]
-    told += [("Note to staff, not your code", note) for note in report["notes_to_staff"]]
+    told += [("Note to staff", note) for note in report["notes_to_staff"]]
     if said := report["import_error"]:
         told.insert(0, ("`cs336_kernels` cannot be imported; each of its files is graded by itself", said))
     return [line for title, said in told for line in ("", f"{title}:", "", *block(screen.short(said)))]

@@ -188,10 +188,10 @@ def print_printed(console: Console, checks: Iterable[CheckEntry]) -> None:
 
 
 def print_staff_notes(console: Console, report: Report) -> None:
-    """Print what failed in the grader itself and cost no points."""
+    """Print what failed in the grader while it looked for causes, and what processes say of themselves."""
     for note in report["notes_to_staff"]:
         console.print()
-        print_block(console, short(note), "note to staff, not your code: ", "magenta")
+        print_block(console, short(note), "note to staff: ", "magenta")
 
 
 def print_summary(console: Console, report: Report, remarks: Iterable[str], step: str) -> None:

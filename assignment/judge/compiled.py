@@ -1,6 +1,7 @@
 """Has a submission's kernels compiled for GPUs that are not there, or remembers what came of them.
 
-Only the grader remembers: workers neither read nor write what it keeps.
+Only the grader remembers, by what is compiled (judge/excerpt.py) and not by whose it is: a submission may launch other
+kernels each time. Workers neither read nor write what it keeps.
 """
 
 import contextlib
@@ -14,7 +15,6 @@ from assignment.compiling import advice, cache
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.judge import replies
 from assignment.judge.replies import Compiled, Reply
-from assignment.protocol import wire
 from assignment.protocol.messages import Options, Request
 from assignment.scoring.entries import KernelFigures
 from tests import operators
@@ -33,33 +33,23 @@ def ask(
     tensors: Sequence[Tensor],
     options: Options,
     right: "Judgement",
-    has_said: Callable[[], bool],
 ) -> Reply | None:
     """Return the reply of a worker that compiles, or one like it from before; None where there is none to be read.
 
-    `right` judges the results of what is compiled; nothing is remembered of a call of which there was something to say.
-    Raises WorkerDied, and what `right` raises.
+    `right` judges the results of what is compiled. Raises WorkerDied, and what `right` raises.
     """
     request: Request = {"kind": "compile", **operators.called(function), "options": options, "targets": list(TARGETS)}
-    specs, _, _ = wire.encode(list(tensors))
-    share = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
-
-    def answer() -> Reply | None:
-        asked: Request = {**request, "processes": share}
-        return pool.recorder_and_player().compile(asked, list(tensors), right)
-
-    return remembered(cache.key([pool.submission.sha256, pool.device, request, specs]), answer, has_said)
+    request["processes"] = max(1, len(os.sched_getaffinity(0)) // pool.jobs)
+    return pool.recorder_and_player().compile(request, list(tensors), right)
 
 
-def remembered(
-    key: str, answer: Callable[[], Reply | None], has_said: Callable[[], bool] = lambda: False
-) -> Reply | None:
-    """Return what came of the same question before, or the answer, which is remembered where nothing was said."""
+def remembered(key: str, answer: Callable[[], Reply | None]) -> Reply | None:
+    """Return what came of the same question before, or the answer, which is remembered if all of it compiled."""
     with contextlib.suppress(TypeError, AttributeError):  # JSON of something else
         if isinstance(known := replies.read(cache.recall(key), 0), Compiled):
             return known
     reply = answer()
-    if isinstance(reply, Compiled) and _is_success(reply) and not has_said():
+    if isinstance(reply, Compiled) and _is_success(reply):
         cache.remember(key, reply.as_json())
     return reply
 

@@ -11,7 +11,7 @@ from assignment.confined.confinement import ADDRESS_SPACE
 from assignment.judge import compiled, configurations, rounds, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
-from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised
+from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised, SaysBroken
 from assignment.judge.results import fits, same_bits, share_memory
 from assignment.protocol.messages import Asked, Details, Option, Options, Request
 from assignment.protocol.program import Launch, Program
@@ -42,6 +42,7 @@ class Run:
             check: whose case it is.
         """
         self._pool, self._order, self._check = pool, order, check
+        pool.check = check
         self._worker = pool.workers[pool.worker_index]
         self._call = ""
         self.asked: Asked = {"tensors": ()}  # the last request, and the tensors that were sent with it
@@ -120,14 +121,7 @@ class Run:
         self._expect_alive()
         self.asked = {"kind": "call", "function": function, "options": options, "tensors": tensors}
         try:
-            reply = compiled.ask(
-                self._pool,
-                function,
-                tensors,
-                options,
-                functools.partial(self._judged, right),
-                has_said=lambda: bool(self.evidence or self.doubts or self.notes),
-            )
+            reply = compiled.ask(self._pool, function, tensors, options, functools.partial(self._judged, right))
         except WorkerDied as error:
             self._remember(error)
             raise SubmissionError(error.status, f"while it was compiled: {error}", error.ran) from error
@@ -203,7 +197,7 @@ class Run:
                 if not self._has_launched(function):
                     return
                 came = "a kernel was launched"
-            case Raised(is_todo=True) | Failed() | Broken():
+            case Raised(is_todo=True) | Failed() | Broken() | SaysBroken():
                 raise meant_by(reply)
             case Raised():
                 came = f"it raised {reply.message}"

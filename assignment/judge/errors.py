@@ -1,7 +1,7 @@
 """What a test hears of a call that has no result."""
 
 from assignment import finding
-from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply
+from assignment.judge.replies import UNREADABLE, Broken, Failed, Fault, Raised, Reply, SaysBroken
 from assignment.pytest_private import TestFailed
 from assignment.scoring import score
 
@@ -9,9 +9,14 @@ TOO_SMALL = (
     "tl.dot wants tiles of at least 16, padded with zeros: handout/faq.md#why-does-d--40-fail-when-32-and-64-work"
 )
 
+SAYS_BROKEN = "the process that ran this submission says that it failed itself"  # nobody else has seen it
+ASK = "If nothing in your code explains that, show it to the staff."
+
 
 class SubmissionError(TestFailed):
     """The submission did something else than return tensors."""
+
+    staff = ""  # what to tell the staff beside it
 
     def __init__(self, status: str, message: str, ran: bool = True, kind: str = finding.OTHER, error: str = "") -> None:
         super().__init__(message, pytrace=False)
@@ -19,7 +24,7 @@ class SubmissionError(TestFailed):
 
 
 class GraderError(Exception):
-    """A process of ours failed: no fault of the submission's, as far as that process can be believed."""
+    """A process of ours that never has the submission failed: no fault of the submission's."""
 
 
 def meant_by(reply: Reply | None) -> SubmissionError | GraderError:
@@ -27,6 +32,10 @@ def meant_by(reply: Reply | None) -> SubmissionError | GraderError:
     match reply:
         case Broken(message=message):
             return GraderError(message)
+        case SaysBroken(message=message):
+            error = SubmissionError(score.CRASHED, f"{SAYS_BROKEN}:\n{message}\n{ASK}")
+            error.staff = f"{SAYS_BROKEN}: {message.splitlines()[-1] if message else ''}"
+            return error
         case Raised(is_todo=True, text=text):
             return SubmissionError(score.TO_DO, text)
         case Raised(types=types, message=message, in_kernel=in_kernel):

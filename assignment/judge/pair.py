@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from assignment import text
 from assignment.compiling import cache, kernel
 from assignment.judge import replies
-from assignment.judge.replies import Broken, Compiled, Failed, Ok, Raised, Recorded, Reply
+from assignment.judge.replies import Compiled, Failed, Ok, Raised, Recorded, Reply, SaysBroken
 from assignment.protocol.messages import ConstantsSeen, Request, Value
 from assignment.sandbox.stage import Stage
 from assignment.sandbox.worker_client import Worker, WorkerDied
@@ -48,7 +48,7 @@ class RecorderAndPlayer:
         self._figures: dict[str, dict[str, int]] = {}  # what it has been told, by key
         self._n_asked = 0  # times that it has been recorded anew for them
         self._n_compiled = 0  # kernels that were compiled for them
-        self._n_looked = 0  # times that a fault of the recorder's was looked at again
+        self._n_looked = 0  # times that a recorder that says it failed was asked again
         self._unplayed: list[Program] = []  # recorded alone
         self._stubs: dict[str, Recorded] = {}  # what functions say that are not written: they are not called again
         self._gpu = gpu
@@ -108,12 +108,12 @@ class RecorderAndPlayer:
             reply, came = self.recorder.ask(told, stand_ins)
         said, data = replies.recorded(reply), came[0] if is_program(came) else None
         self.has_asked = said is not None and said.asked
-        if said and isinstance(said.ended, Broken) and self._n_looked < MAX_LOOKED and kind != "backward":
-            self._forget()  # once more, from the import on: what a submission's own process says may be made up
+        if said and isinstance(said.ended, SaysBroken) and self._n_looked < MAX_LOOKED and kind != "backward":
+            self._forget()  # once more, from the import on: a fault of ours may come of what was done before
             self._n_looked += 1
             return self.record(request, tensors)
         if data is None:
-            return said if said and isinstance(said.ended, Broken) else None, None
+            return said if said and isinstance(said.ended, SaysBroken) else None, None
         if self._may_ask(kind, data) and (figures := self._compiled_for(data, request)):
             self._forget()
             self._figures |= figures
@@ -240,7 +240,7 @@ class RecorderAndPlayer:
         self._play(SWEEP, [], said, told.encoded())
         return True
 
-    def launched(self, request: Request) -> "tuple[Raised | Failed | Broken | None, list[Launch]]":
+    def launched(self, request: Request) -> "tuple[Raised | Failed | SaysBroken | None, list[Launch]]":
         """Record a call that is not played; returns what it ended with instead of returning, and its launches.
 
         `settle` must follow, before anything is played.

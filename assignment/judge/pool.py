@@ -2,8 +2,12 @@
 
 import contextlib
 import ctypes
+import math
 import multiprocessing
 import os
+import time
+import zlib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 MAX_JOBS, MAX_JOBS_WITH_GPU = 8, 16
 GPU_MEMORY_OF_A_JOB = 4 << 30  # bytes, of which CUDA takes half a GiB, and what is cached some more
 FATAL = (score.CRASHED, score.TIMEOUT)
+LESS_PATIENCE = 0.2
 LONG_S = 5.0  # of a call, after which later tests wait for it where their order counts; usual: 2 s
 NOBODY = (1 << 31) - 1
 NO_RUNG = "none"  # the submission runs in this process, in view of a debugger
@@ -49,16 +54,19 @@ class Pool:
         # where there is a GPU, or a debugger, host code hears of the same one in all calls
         self.draws_multiprocessors = device != "cuda" and not inline
         self._numbers = {check.name: number for number, check in enumerate(checks.declared())}
-        self._ended = self._none_ended()
+        self._functions = {check.name: check.function for check in checks.declared()}
+        self._ended, self._hung = self._of_each_check(), self._of_each_check()
         self._long = _number()  # of the test that later ones wait for
         self._judged = (NOBODY, "")  # the test that this process judges, by number, and its check
+        self.check = ""  # of which a case is run by this process
+        self.until = math.inf  # by the monotonic clock, when calls are given up
         self._closed, self._owner = False, os.getpid()
         self.worker_index = 0  # the index of this process's worker
         self._gpu = properties_of_gpu() if device == "cuda" and not inline else None
         self._pair: RecorderAndPlayer | None = None  # beside this very process: one that simulates
         self._compiler: Worker | None = None  # this process's worker that compiles
         self.stage = Stage(submission, device)
-        self.stage.turn = self._turn
+        self.stage.turn, self.stage.patience, self.stage.hung = self._turn, self._patience, self._has_hung
         self.workers: list[RecorderAndPlayer | InlineWorker] = []
         try:
             self._employ(inline)
@@ -105,14 +113,29 @@ class Pool:
         workers = (worker for worker in (*self.workers, self._pair) if worker is not None)
         return next((worker.import_error for worker in workers if worker.import_error), "")
 
-    def _none_ended(self) -> ctypes.Array[ctypes.c_int]:
-        """Return a number for each check, which the judges share: of what one of its cases has ended a worker with."""
-        return multiprocessing.get_context("fork").RawArray("i", len(self._numbers))
+    def _of_each_check(self) -> ctypes.Array[ctypes.c_uint]:
+        """Return a number for each check, 0 for the time being, which the judges share."""
+        return multiprocessing.get_context("fork").RawArray("I", len(self._numbers))
 
     def died(self, check: str, status: str) -> None:
         """Remember that a case of a check has crashed or run out of time: the check has failed."""
         if check in self._numbers:
             self._ended[self._numbers[check]] = 1 + FATAL.index(status)
+
+    def _has_hung(self, place: str) -> None:
+        """Remember in what loop of host code a call of this process was stopped."""
+        if self.check in self._numbers:
+            self._hung[self._numbers[self.check]] = zlib.crc32(place.encode())
+
+    def _patience(self) -> float:
+        """Return what of its limit a call of this process may take.
+
+        It is less where two checks of its function have hung in one place.
+        """
+        function = self._functions.get(self.check)
+        others = [self._hung[n] for name, n in self._numbers.items() if self._functions[name] == function]
+        places = Counter(filter(None, others))
+        return LESS_PATIENCE if max(places.values(), default=0) > 1 else 1.0
 
     def given_up(self, check: str) -> str | None:
         """Return the status of a check of which a case has ended its worker; None where none has."""
@@ -132,7 +155,7 @@ class Pool:
     def _turn(self, spent_s: float) -> str:
         """Return what becomes of a call of this process that has taken so long until now."""
         test, check = self._judged
-        if self.given_up(check):
+        if self.given_up(check) or time.monotonic() > self.until:
             return GIVE_UP
         if self.is_in_order and spent_s > LONG_S and test < self._long.value:
             self._long.value = test
@@ -141,7 +164,7 @@ class Pool:
     def replace(self, submission: Submission, seed: int) -> None:
         """Go on with another submission, or other inputs, on the same warm workers."""
         self.submission, self.seed = submission, seed
-        self._ended, self._long = self._none_ended(), _number()
+        self._ended, self._hung, self._long = self._of_each_check(), self._of_each_check(), _number()
         for worker in [*self.workers, self._pair, self._compiler]:
             if worker is not None:
                 worker.restart()

@@ -103,7 +103,14 @@ class Broken:
     message: str  # the end of its traceback
 
 
-NoResult: TypeAlias = Raised | Failed | Fault | Broken
+@dataclass(frozen=True)
+class SaysBroken:
+    """The process that has the submission says so of itself: the submission's word, whatever it is."""
+
+    message: str
+
+
+NoResult: TypeAlias = Raised | Failed | Fault | Broken | SaysBroken
 Reply: TypeAlias = Ok | NoResult | Compiled
 
 
@@ -112,7 +119,7 @@ class Recorded:
     """What a recorder says beside its program."""
 
     asked: bool  # whether host code asked which GPU it is on
-    ended: Raised | Failed | Broken | None = None  # instead of returning
+    ended: Raised | Failed | SaysBroken | None = None  # instead of returning
     is_stub: bool = False  # whether the function does nothing but raise NotImplementedError, whatever it is called with
 
 
@@ -144,8 +151,10 @@ def recorded(reply: Header) -> Recorded | None:
     if reply.get("status") == "ok":
         return Recorded(asked)
     ended = read(reply, 0)
+    if isinstance(ended, Broken):
+        ended = SaysBroken(ended.message)
     is_stub = isinstance(ended, Raised) and ended.is_todo and reply.get("is_stub") is True
-    return Recorded(asked, ended, is_stub) if isinstance(ended, Raised | Failed | Broken) else None
+    return Recorded(asked, ended, is_stub) if isinstance(ended, Raised | Failed | SaysBroken) else None
 
 
 def _ok(reply: Header, n_results: int) -> Ok | None:

@@ -124,6 +124,7 @@ def outcome(is_inline: bool, error: BaseException | None, door: Door, staff: lis
         doubts = door.doubts if door else []
         return (score.NEEDS_REVIEW, "\n".join(doubts)) if doubts else (score.OK, "")
     if isinstance(error, SubmissionError) and door:
+        staff += [error.staff] if error.staff else []
         return error.status, str(error)
     if isinstance(error, AssertionError) and door:
         look, plain = functools.partial(with_origin_of_nan, error, door), str(error)

@@ -39,6 +39,9 @@ class Stage:
 
     is_endless = False  # whether time does not count
     # for a worker that waits for an answer, by the seconds that the call has taken: GO_ON, WAIT or GIVE_UP
+    # what of its limit a recorder's call may take; hears in what loop, if any, one was stopped
+    patience: Callable[[], float] = staticmethod(lambda: 1.0)
+    hung: Callable[[str], None] = staticmethod(lambda place: None)
     turn: Callable[[float], str] = staticmethod(lambda spent_s: GO_ON)
 
     def __init__(self, submission: Submission, device: str = "cpu") -> None:

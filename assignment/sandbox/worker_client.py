@@ -4,10 +4,10 @@ import fcntl
 import json
 import multiprocessing
 import os
-import re
 import select
 import signal
 import socket
+import statistics
 import subprocess
 import time
 from collections import deque
@@ -20,7 +20,7 @@ from assignment import text
 from assignment.confined.confinement import ON_GPU
 from assignment.confined.supervisor import HERE, children_of, descendants
 from assignment.protocol.messages import Header, Request
-from assignment.sandbox import rungs
+from assignment.sandbox import rungs, stopped
 from assignment.sandbox.nursery import Nursery
 from assignment.sandbox.slowness import slowness
 from assignment.sandbox.stage import GIVE_UP, WAIT, Stage, remove
@@ -38,9 +38,11 @@ CALL_TIMEOUT_S = {"record": 30.0, "play": 30.0, "compile": 120.0, "gpu": 120.0, 
 WITHOUT_HOST_CODE = ("play", "compile", "gpu")  # roles
 WALL_TIMES = 20  # so much longer may a call take by the clock, where others keep the machine busy
 LOOK_EVERY_S = 0.5
+SAMPLES = 4  # of the machine's slowness, until a call's deadline without it
 END_TIMEOUT_S = 5.0
 TELL_TIMEOUT_S = 3.0  # for a player, at its deadline, to say where it is
 PATIENCE_S = 0.5  # for a child that only closed its connection
+LESS = ", a fifth of the limit, since two checks of this function have ended in one place"
 MAX_ANSWER = 64 << 10  # bytes
 MAX_OUTPUT = 64 << 10  # bytes of what a submission prints; earlier ones are dropped
 PASSED_ON = ("LANG", "LD_LIBRARY_PATH", "TZ")
@@ -209,7 +211,7 @@ class Worker:
         from assignment.protocol import wire  # loads PyTorch, which a worker's start must not wait for
 
         assert self._channel is not None
-        timeout_s = CALL_TIMEOUT_S[self._device]
+        timeout_s = CALL_TIMEOUT_S[self._device] * (self._stage.patience() if self._device == "record" else 1.0)
         began = time.monotonic()
         try:
             until = began + WALL_TIMES * timeout_s
@@ -220,9 +222,12 @@ class Worker:
         except wire.DeadlineExceeded:
             where = self._interrupt()
             self._reap(patience_s=0)
-            raise WorkerDied("timeout", f"no answer within {timeout_s:.0f} s; the call was stopped{where}") from None
+            why = "" if timeout_s == CALL_TIMEOUT_S[self._device] else LESS
+            raise WorkerDied(
+                "timeout", f"no answer within {timeout_s:.0f} s{why}; the call was stopped{where}"
+            ) from None
         except wire.ConnectionLost:
-            raise WorkerDied("crashed", self._reap() + self._place()) from None
+            raise WorkerDied("crashed", self._reap() + self._place(self.output())) from None
         except wire.ProtocolError as error:
             self._reap(patience_s=0)
             raise WorkerDied("crashed", f"the result cannot be read: {error}") from None
@@ -241,14 +246,14 @@ class Worker:
         """Wait for a reply's first byte; raises DeadlineExceeded.
 
         The deadline counts the child's processor time, and time in which it is idle, and grows with the machine's
-        slowness, so that a busy machine changes no verdict.
+        slowness, the median of several moments of the call, so that a busy machine changes no verdict.
         """
         from assignment.protocol import wire  # loads PyTorch
 
         channel, output = self._channel, self._output
         assert channel is not None
         began = last = time.monotonic()
-        allowed_s = timeout_s
+        samples: list[float] = []
         before: float | None = None
         while channel not in (ready := readable(channel, output)):
             now = time.monotonic()
@@ -264,9 +269,10 @@ class Worker:
             idle_s = now - last if self._device in ON_GPU or used.get("is_idle", True) else 0.0
             self._idle_s, last = self._idle_s + idle_s, now
             self._spent_s = max(processor_s - before, 0.0) + self._idle_s
-            if self._spent_s > allowed_s:
-                allowed_s = timeout_s * slowness()
-            if self._spent_s > allowed_s or now - began > WALL_TIMES * timeout_s:
+            if self._spent_s > timeout_s * (len(samples) + 1) / SAMPLES:
+                samples.append(slowness())
+            is_over = self._spent_s > timeout_s * statistics.median(samples or [1.0])
+            if is_over or now - began > WALL_TIMES * timeout_s:
                 self._idle_s = 0.0
                 raise wire.DeadlineExceeded
             if self._await_turn():
@@ -390,19 +396,22 @@ class Worker:
         """Return where the child is, at its deadline; what it prints of that is no output of the submission."""
         before = self.output().encode()
         self._supervisor("interrupt")
-        until = time.monotonic() + (TELL_TIMEOUT_S if self._device == "play" else 0)
+        until = time.monotonic() + (TELL_TIMEOUT_S if self._device in ("play", "record") else 0)
         while self.output().count(HERE) < 2 and time.monotonic() < until:
             time.sleep(0.05)
         told = self.output().encode()[len(before) :].decode(errors="replace").split(HERE)
-        place = f"\n{told[1]}" if len(told) > 2 and told[1] else self._place()
+        stack = self.output()  # where the process could not tell, that of faulthandler, which may not know the line
         self._printed, self._printed_size = deque([before]), len(before)
-        return place
+        if len(told) > 2 and told[1]:
+            if self._device == "play":
+                return f"\n{told[1]}"
+            stack = told[1]
+        self._stage.hung(stopped.alike(stack, self._stage.sources))
+        return self._place(stack)
 
-    def _place(self) -> str:
-        """Return the innermost line of the submission in the stack printed last, if any."""
-        stack = self.output().rpartition("most recent call first")[2]
-        frame = re.search(r'File "(?:[^"\n]*/)?(cs336_kernels/[^"\n]+)", line (\d+) in ([\w<>]+)', stack)
-        return f"\n  at {frame[1]}:{frame[2]} in {frame[3]}" if frame else ""
+    def _place(self, stack: str) -> str:
+        """Return where the submission is in the stack printed last, if any."""
+        return stopped.place(stack.rpartition("most recent call first")[2], self._stage.sources)
 
     def _catch_up(self) -> None:
         """Read what has been printed: a child prints before it answers."""

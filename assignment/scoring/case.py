@@ -36,7 +36,7 @@ class Case:
     steps: tuple[str, ...] = ()  # what host code did in its last call
     printed: tuple[str, ...] = ()  # by the submission where it is right: the first lines and the last
     n_printed: int = 0  # how many lines that were
-    staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause
+    staff: tuple[str, ...] = ()  # what failed in the grader while it looked for a cause, or says that it did
     finding: Finding | None = None  # what is wrong
     import_error: str = ""  # what kept the package from being imported, as far as its process knows
 

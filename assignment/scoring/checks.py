@@ -7,6 +7,7 @@ that is not collected still counts.
 import ast
 import difflib
 import functools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +53,18 @@ def is_practice(problem: str) -> bool:
     return problem in operators.problems() and operators.operator_of(problem).is_practice
 
 
-def declared(folder: Path = TESTS) -> list[Check]:
-    """Return all checks, in the order of the problems and then of the source."""
-    files = sorted(folder.rglob("test_*.py"), key=lambda file: file.name)
-    checks = [check for file in files for check in _in_file(file, folder)]
+class PointsDiffer(Exception):
+    """A problem's points are not those of its checks; the message has both."""
+
+
+def declared() -> list[Check]:
+    """Return all checks, in the order of the problems and then of the source; raises PointsDiffer."""
+    files = sorted(TESTS.rglob("test_*.py"), key=lambda file: file.name)
+    checks = [check for file in files for check in _in_file(file)]
+    for name, problem in problems().items():
+        own = sum(check.points for check in checks if check.problem == name)
+        if not math.isclose(own, problem.points):
+            raise PointsDiffer(f"{name}: {problem.points:g} points, but its checks have {own:g}; make both the same")
     order = list(problems())
     return sorted(checks, key=lambda check: order.index(check.problem))
 
@@ -78,9 +87,9 @@ def _places() -> dict[str, tuple[str, bool]]:
 Declared = tuple[str, float, str, str]  # name, points, claim, and problem, "" for its function's
 
 
-def _in_file(file: Path, root: Path) -> Iterator[Check]:
+def _in_file(file: Path) -> Iterator[Check]:
     """Yield the checks that a file declares."""
-    folder = file.parent.relative_to(root).as_posix().removeprefix(".")
+    folder = file.parent.relative_to(TESTS).as_posix().removeprefix(".")
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         for name, points, claim, problem in _declared_by(node):
             function, is_timed = operators.named_by(claim), problem == SPEED

@@ -1,13 +1,18 @@
 """The points and claims that tests/ declares."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from assignment import failure, release
+from assignment.classroom import __main__ as classroom
+from assignment.commands import cli
 from assignment.plugin import parallel
+from assignment.scoring import checks
 from assignment.scoring.checks import SPEED, TESTS, declared, is_practice, problems, select
 from assignment.tests.forked import python
 
@@ -68,6 +73,22 @@ compare.Expected.__init__ = modelled
 pytest.main(["-p", "no:terminal", "-p", "no:cacheprovider", "-c", "/dev/null", sys.argv[1]], plugins=[Plugin()])
 print(dict(Plugin.ended))
 """
+
+
+@pytest.mark.parametrize("points", [6.0, 14.0])
+def test_points_of_a_record_and_of_its_checks_are_the_same(points, monkeypatch, tmp_path, capsys):
+    """Or nothing is graded, and no release cut"""
+    other = {**problems(), "weighted_sum": replace(problems()["weighted_sum"], points=points)}
+    monkeypatch.setattr(checks, "problems", lambda: other)
+    said = f"weighted_sum: {points:g} points, but its checks have 10"
+    for arguments in ([], ["--list"], ["--only", "rmsnorm"], ["--next"]):
+        assert cli.main([*arguments, str(tmp_path)]) == failure.BROKEN
+        assert said in capsys.readouterr().err
+    assert release.main(["student", "--to", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert classroom.main(["grade", str(tmp_path), "--to", str(tmp_path / "r")]) == classroom.UNUSABLE
+    assert said in capsys.readouterr().err
 
 
 def test_points_add_up():

@@ -5,6 +5,7 @@ import itertools
 import json
 import random
 import re
+import time
 
 import pytest
 
@@ -15,6 +16,7 @@ from assignment.classroom import alike, pages, prints, similar
 from assignment.classroom.alike import SubmittedWork
 from assignment.classroom.similar import ROOT
 from assignment.submission import PACKAGE, Submission, pack
+from assignment.tests import class_made
 
 KERNEL = '''
 import triton
@@ -38,6 +40,9 @@ def rmsnorm(x, weight, eps=1e-5):
     kernel[(helper(x.numel()),)](x, y, x.numel(), BLOCK=128)
     return y
 '''
+
+
+WORK = (ROOT / "assignment/reference/cs336_kernels/rmsnorm.py").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +270,57 @@ def test_the_command_reads_what_a_class_has_kept(tmp_path, capsys):
     assert "ada.2 and bo" in page
     assert "ada and bo" in page
     assert "ada and ada.2" not in page
+
+
+OPERATORS = ("+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>")
+HOSTILE = {
+    "one line of 200 operators, repeated": "y = " + " ".join(f"x {OPERATORS[i * i % 13]}" for i in range(200)) + " x\n",
+    "one operator": "y = " + "x + " * 200 + "x\n",
+    "tokens of one letter": "a;" * 200 + "\n",
+    "a triple quote": "'''\n",
+    "parentheses": "(" * 50 + "\n",
+}
+
+
+@pytest.mark.parametrize("line", HOSTILE.values(), ids=HOSTILE)
+def test_a_megabyte_of_repetitions_takes_seconds(line):
+    """And a copy that stands beside it is found: short files are read first, whatever their names"""
+    megabyte = line * ((1 << 20) // len(line) - 60)
+    hidden = {f"{PACKAGE}/a.py": megabyte, f"{PACKAGE}/rmsnorm.py": WORK}
+    began = time.process_time()
+    found = alike.compared([SubmittedWork(name, frozenset([name]), hidden) for name in "ab"], set())
+    assert time.process_time() - began < 20
+    assert found.not_whole == ("a", "b")
+    assert found.pairs[0].alike == 1.0
+    copied = {f"{PACKAGE}/rmsnorm.py": WORK}
+    beside = alike.compared(
+        [SubmittedWork("a", frozenset("a"), hidden), SubmittedWork("b", frozenset("b"), copied)], set()
+    )
+    assert [(pair.left, pair.right, pair.alike) for pair in beside.pairs] == [("a", "b", 1.0)]
+
+
+def test_a_file_that_is_repeated_hides_nothing():
+    """Of a fingerprint at many places the first ones count"""
+    repeated = {f"{PACKAGE}/rmsnorm.py": WORK * 9}
+    found = alike.compared(
+        [
+            SubmittedWork("a", frozenset("a"), repeated),
+            SubmittedWork("b", frozenset("b"), {f"{PACKAGE}/rmsnorm.py": WORK}),
+        ],
+        set(),
+    )
+    assert found.pairs[0].alike > 0.9
+
+
+def test_what_takes_longer_than_it_may_ends_with_a_sentence(tmp_path, capsys, monkeypatch):
+    for name in ("ada", "bo"):
+        class_made.keep(tmp_path, name, class_made.report(class_made.submission()), class_made.submission())
+    monkeypatch.setattr(similar, "compared", lambda *_: time.sleep(60))
+    assert classroom.main(["similar", str(tmp_path), "--limit", "0.2"]) == classroom.UNUSABLE
+    assert "not compared within 0.2 s; give more with --limit" in capsys.readouterr().err
+    monkeypatch.setattr(similar, "compared", lambda *_: bytearray(8 << 30))
+    assert classroom.main(["similar", str(tmp_path)]) == classroom.UNUSABLE
+    assert "not compared within 3 GiB of memory" in capsys.readouterr().err
 
 
 def test_nothing_to_compare_is_said(tmp_path, capsys):

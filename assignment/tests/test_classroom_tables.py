@@ -5,16 +5,19 @@ import dataclasses
 import datetime
 import io
 import json
+import re
 import tempfile
+import unicodedata
+from typing import Any
 
 import pytest
 
 from assignment.classroom import __main__ as classroom
-from assignment.classroom import batch, grade, grades, layouts, results, roster, tables
+from assignment.classroom import batch, grade, grades, layouts, results, review, roster, tables
 from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed, Person
 from assignment.classroom.kept import KeptReport
-from assignment.submission import UnusableSubmission
+from assignment.submission import Submission, UnusableSubmission
 from assignment.tests import class_made
 from assignment.tests.test_classroom import report
 from assignment.tests.test_classroom_layouts import KERNEL, METADATA, package, zipped
@@ -70,6 +73,85 @@ def test_an_import_form_publishes_no_grade_that_was_not_made(tmp_path):
     table = {row["student"]: row for row in rows(tmp_path / "grades.csv")}
     assert (table["bo"]["score"], table["bo"]["rmsnorm"], table["bo"]["state"]) == ("", "", "not graded")
     assert table["di"]["source"] == "李雷.zip"
+
+
+FORMULA = "HYPERLINK(1)"
+TEXTS = [
+    f"{before}{sign}{FORMULA}"
+    for before in ("", "x;", "x,", "x\t", "\n", "\r\n", "\r", " ", "x|", 'x"', "'", "\ufeff", "\u2028", 'x;"', "é ")
+    for sign in "=+-@＝＋－＠﹦⁼−"
+]
+
+
+@pytest.mark.parametrize("divides", [",", ";", "\t", "|", " ", ":"])
+def test_no_part_of_a_cell_is_a_formula(divides):
+    """However a spreadsheet divides lines, whatever it normalises, with or without its quotes"""
+    table = grades.as_csv([{"student": text, "name": f"{text} {text}", "score": -1.5} for text in TEXTS]).decode()
+    read = [cell for row in csv.reader(io.StringIO(table, newline=""), delimiter=divides) for cell in row]
+    for cell in [*read, *re.split(f"[{divides}\r\n]", table)]:
+        seen = unicodedata.normalize("NFKC", cell).strip(' \t\r\n\ufeff"\u200b\u2028')
+        assert not (seen[:1] in tuple("=+-@−") and FORMULA in seen), cell
+    assert all(row["score"] == "-1.5" for row in csv.DictReader(io.StringIO(table, newline="")))
+
+
+def test_every_sign_that_is_normalised_to_one_is_known():
+    signs = {c for c in map(chr, range(0x110000)) if unicodedata.normalize("NFKC", c)[:1] in ("=", "+", "-", "@", "−")}
+    assert {c for c in signs if grades.plain(f"{c}1") != f"'{c}1"} == set()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "Lovelace, Ada", "O'Brien-Smith", "bo@uni.example+cy@uni.example", "李雷.zip", "zoë_2", "rmsnorm: 5 points",
+        "x+tag@uni.example", "", "not graded", "Jean-Luc (CS 336)", "(touch x)-a075e3b1",
+    ],
+)  # fmt: skip
+def test_a_plain_word_stays_as_it_is(word):
+    assert grades.plain(word) == word
+
+
+@pytest.mark.parametrize("field", ["sid", "email", "canvas", "login"])
+@pytest.mark.parametrize("key", [f"={FORMULA}", f"a;＝{FORMULA}", "\r1", "-1"])
+def test_a_column_by_which_an_import_matches_is_never_changed(tmp_path, capsys, field, key):
+    bo = dataclasses.replace(Person("Bo", "S2", "bo@uni.example"), **{field: key})
+    wrote = written(
+        tmp_path,
+        (Handed("ada", tmp_path / "a", people=(ADA,)), report(30.0)),
+        (Handed("bo", tmp_path / "b", people=(bo,)), report(20.0)),
+    )
+    assert wrote.left_out == ("bo",)
+    assert [row["SID"] for row in rows(tmp_path / "gradescope.csv")] == ["S77"]
+    assert [row["SIS User ID"] for row in rows(tmp_path / "canvas.csv")] == ["S77"]
+    assert [row["score"] for row in rows(tmp_path / "grades.csv")] == ["30.0", "20.0"]
+
+
+def test_a_heading_that_is_a_formula_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        classroom.main(["grade", str(tmp_path), "--to", str(tmp_path / "r"), "--assignment", "x;=1"])
+    assert "is a formula in a spreadsheet" in capsys.readouterr().err
+
+
+def test_what_was_graded_until_the_limit_is_a_row_and_no_import(tmp_path):
+    ada = Handed("ada", tmp_path / "a", people=(ADA,))
+    cut = class_made.report(class_made.submission(), failed="ended by --limit: 3 of 9 cases were graded") | {
+        "score": 30.0
+    }
+    written(tmp_path / "r", (ada, cut))
+    (row,) = rows(tmp_path / "r" / "grades.csv")
+    assert (row["score"], row["state"]) == ("30.0", "graded in part")
+    assert [row["Score"] for row in rows(tmp_path / "r" / "gradescope.csv")] == [""]
+    assert classroom.main(["review", str(tmp_path / "r")]) == review.OPEN
+    decide = ["--decide", "ada", "total", "30", "--reason", "as it is", "--by", "me"]
+    assert classroom.main(["review", str(tmp_path / "r"), *decide]) == review.SETTLED
+    assert [row["Score"] for row in rows(tmp_path / "r" / "gradescope.csv")] == ["30.0"]
+
+
+@pytest.mark.parametrize("second", [batch.Lost("gone"), {"report": {**report(40.0)}, "log": ""}], ids=["lost", "whole"])
+def test_a_second_attempt_loses_nothing_of_the_first(second, tmp_path):
+    job = batch.Job(Handed("ada", tmp_path), Submission({}), "")
+    cut: Any = {"report": {**report(30.0), "failed": "ended by --limit"}, "log": ""}
+    ((_, answer),) = batch.lost_once_more([(job, cut)], lambda job: (job, second))
+    assert answer is (cut if isinstance(second, Exception) else second)
 
 
 def test_a_decision_is_a_grade_even_if_none_was_made():

@@ -18,7 +18,7 @@ from assignment.judge import compiled
 from assignment.judge.door import Run, SubmissionError
 from assignment.judge.pair import RecorderAndPlayer
 from assignment.judge.replies import Compiled
-from assignment.protocol.program import Program
+from assignment.protocol.program import Launch, Program, View
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.scoring import score
 
@@ -56,8 +56,8 @@ class Scripted:
 class ScriptedPair(RecorderAndPlayer):
     """Of a recorder that says so, with the same program for every target, and of a player that plays it."""
 
-    def __init__(self, said, compiler):
-        data = PROGRAM.encoded()
+    def __init__(self, said, compiler, program):
+        data = program.encoded()
         scripted: Any = Scripted(said, [data]), Scripted(PLAYED, [torch.zeros(3)])
         self.recorder, self._player = self._workers = scripted
         self.kernels, self._figures, self._stubs, self._gpu = [], {}, {}, None
@@ -73,12 +73,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "cache" / "cs336-kernels" / "compiled"
 
 
-def run_with(reply, said=SAID, sha256="00"):
+def run_with(reply, said=SAID, program=PROGRAM):
     compiler = Scripted(reply)
-    pair = ScriptedPair(said, compiler)
-    pool = SimpleNamespace(
-        device="cpu", workers=[pair], worker_index=0, jobs=1, submission=SimpleNamespace(sha256=sha256)
-    )
+    pair = ScriptedPair(said, compiler, program)
+    pool = SimpleNamespace(workers=[pair], worker_index=0, jobs=1)
     pool.stage = SimpleNamespace(sources={})
     pool.recorder_and_player = lambda: pair
     pool.given_up, pool.died = lambda check: None, lambda check, status: None
@@ -115,7 +113,7 @@ def test_what_a_player_says_is_heard_every_time(said, monkeypatch):
 
 @pytest.mark.parametrize(("said", "asked"), [(SAID, 1), (TO_DO, 0)], ids=["right", "to do"])
 def test_the_compiler_is_started_where_there_is_something_to_compile(said, asked):
-    """It takes a second to load; a second call is remembered"""
+    """It takes a second to load; what the same launches came to is remembered"""
     run, compiler = run_with(REPLY, said)
     started = iter([compiler] * 9)
     run._worker.compiler = lambda: next(started)
@@ -124,14 +122,6 @@ def test_the_compiler_is_started_where_there_is_something_to_compile(said, asked
             run.compiled("f", torch.ones(3))
     assert not run.is_dropped()
     assert len([*started]) == 9 - asked
-
-
-def test_what_was_compiled_for_another_device_is_not_recalled():
-    for device, recorded in (("cpu", 1), ("cpu", 0), ("cuda", 1)):
-        run, _ = run_with(REPLY)
-        run._pool.device = device
-        run.compiled("f", torch.ones(3))
-        assert run._pool.recorder_and_player().recorder.asked == recorded
 
 
 @pytest.mark.parametrize(
@@ -171,7 +161,7 @@ def test_what_the_compiler_crashes_over_is_not_judged():
     assert run.compiled("f", torch.ones(3)) == []
     assert "_copy_kernel, compiled for B200: Triton's own compiler crashed" in run.notes[0]
     assert run.doubts == []
-    run, _ = run_with({**REPLY, "kernels": [crashed]}, sha256="01")
+    run, _ = run_with({**REPLY, "kernels": [crashed]})
     assert run.compiled("f", torch.ones(3)) == []
     assert "staff will look at it" in run.doubts[0]
 
@@ -247,45 +237,51 @@ def test_failures_are_not_remembered(folder, failed):
     assert list(folder.iterdir()) == []
 
 
-def asked(**changed):
-    """How often a recorder and the compiler are asked by a second run, in which something differs."""
-    run, compiler = run_with(REPLY, sha256=changed.get("sha256", "00"))
-    assert (
-        run.compiled(changed.get("function", "f"), *changed.get("tensors", [torch.ones(3)]), **changed.get("of", {}))
-        == []
-    )
-    return run._pool.recorder_and_player().recorder.asked, compiler.asked
+def asked(program=PROGRAM):
+    """Return how often the compiler is asked by a run; its call is recorded and played each time."""
+    run, compiler = run_with(REPLY, program=program)
+    assert run.compiled("f", torch.ones(3)) == []
+    assert run._pool.recorder_and_player().recorder.asked == 1
+    return compiler.asked
 
 
-def test_what_was_compiled_is_remembered_by_all_that_it_depends_on(monkeypatch):
-    """A call that is like one before is not recorded; what it compiles may have been compiled for another"""
-    assert asked() == (1, 1)
-    for changed in (
-        {},
-        {"sha256": "01"},
-        {"function": "g"},
-        {"of": {"is_causal": True}},
-        {"tensors": [torch.ones(4)]},
-        {"tensors": [torch.ones(6)[::2]]},
-    ):
-        assert asked(**changed) == ((1, 0) if changed else (0, 0))
-        assert asked(**changed) == (0, 0)
-    assert asked(tensors=[torch.zeros(3)]) == (0, 0)  # values are none of a compiler's business
+def launching(size=64, warps=4, dtype="float32", offset=0):
+    """Return a program that launches a kernel."""
+    arguments: Any = {"x": {"t": 0}, "SIZE": size}
+    launch = Launch(0, [1, 1, 1], arguments, {"num_warps": warps}, None, False, 0)
+    views = [View(0, dtype, offset, (3,), (1,))]
+    return Program(views, {0: 64}, lines=["cs336_kernels/x.py:3"], steps=[launch])
+
+
+def test_what_was_compiled_is_remembered_by_all_that_is_compiled(monkeypatch):
+    """A submission may draw what it launches: nothing is remembered of its text alone"""
+    changed = [launching(), launching(size=128), launching(warps=8), launching(dtype="bfloat16"), launching(offset=1)]
+    assert [asked(program) for program in (*changed, *changed)] == [1] * 5 + [0] * 5
     monkeypatch.setitem(PLAYED, "constants", [{}])
-    assert asked(sha256="02") == (1, 1)
+    assert asked(changed[0]) == 1
     monkeypatch.setattr(cache, "versions", lambda: ["triton 9"])
-    assert asked() == (1, 1)
+    assert asked(changed[0]) == 1
+
+
+def test_a_lucky_draw_is_not_remembered_for_the_next():
+    large = Kernel("_copy_kernel", "cs336_kernels/x.py:3", "a100", shared=300 << 10)
+    for program, reply, fits in (
+        (launching(64), REPLY, True),
+        (launching(4096), {**REPLY, "kernels": [large.as_json()]}, False),
+    ):
+        run, _ = run_with(reply, program=program)
+        assert (run.compiled("f", torch.ones(3)) == []) == fits
 
 
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"status": "ok"}', "[" * 100_000, json.dumps(TO_DO), "\0" * (2 << 20)]
 )
 def test_a_damaged_file_is_no_file(folder, content):
-    assert asked() == (1, 1)
+    assert asked() == 1
     for file in folder.iterdir():
         file.write_text(content)
-    assert asked() == (1, 1)
-    assert asked() == (0, 0)
+    assert asked() == 1
+    assert asked() == 0
 
 
 def test_failures_of_the_worker_are_not_remembered(folder):
@@ -293,22 +289,22 @@ def test_failures_of_the_worker_are_not_remembered(folder):
     with pytest.raises(SubmissionError):
         run.compiled("f", torch.ones(3))
     assert list(folder.iterdir()) == []
-    assert asked() == (1, 1)
+    assert asked() == 1
 
 
 def test_without_a_folder_nothing_is_remembered(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert (asked(), asked()) == ((1, 1), (1, 1))
+    assert (asked(), asked()) == (1, 1)
 
 
 def test_the_folder_does_not_grow_for_ever(folder, monkeypatch):
     monkeypatch.setattr(cache, "MAX_FILES", 3)
-    for name in "abcde":
-        asked(function=name)
+    for size in range(5):
+        asked(launching(size))
     assert len(list(folder.iterdir())) == 3
-    assert asked(function="e") == (0, 0)
-    assert asked(function="a") == (1, 0)  # what all of them compile is in use
+    assert asked(launching(4)) == 0
+    assert asked(launching(0)) == 1
 
 
 def test_a_kernel_that_asks_for_its_gpu_is_for_staff():

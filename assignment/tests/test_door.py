@@ -97,7 +97,7 @@ def test_after_a_timeout_the_other_cases_of_a_check_are_not_run():
 def test_what_hangs_the_compiler_is_not_tried_again(monkeypatch):
     asked = []
 
-    def hangs(*arguments, has_said):
+    def hangs(*arguments):
         asked.append(arguments)
         raise WorkerDied(score.TIMEOUT, "no answer")
 

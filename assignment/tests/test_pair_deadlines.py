@@ -71,6 +71,21 @@ def test_a_slow_machine_lengthens_the_deadline(at, factor, monkeypatch):
         assert torch.equal(result_of(at), X)
 
 
+@pytest.mark.parametrize(("samples", "is_stopped"), [([3.0, 1.0, 1.0, 1.0], True), ([1.0, 3.0, 3.0, 3.0], False)])
+def test_one_slow_moment_is_not_a_slow_machine(at, samples, is_stopped, monkeypatch):
+    """Nor is one quick moment a quick one: the median of those while the call runs counts"""
+    monkeypatch.setitem(worker_client.CALL_TIMEOUT_S, "record", 2.0)
+    taken = iter([*samples, *[1.0 if is_stopped else 3.0] * 99])
+    monkeypatch.setattr(worker_client, "slowness", lambda: next(taken))
+    spend = ("import time", "began = time.process_time()", "while time.process_time() - began < 3.5:", "    pass")
+    at.take(defined(*spend, "return copied(x)"))
+    if is_stopped:
+        with pytest.raises(WorkerDied, match="no answer within 2 s"):
+            at.ask(F, X)
+    else:
+        assert torch.equal(result_of(at), X)
+
+
 def test_a_quiet_core_is_not_slow(monkeypatch):
     """And one that takes longer is as slow as it takes longer, up to a limit"""
     clock = iter([0.0, 0.09, 0.0, 0.2, 0.0, 9.0])

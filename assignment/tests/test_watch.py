@@ -3,6 +3,7 @@
 import argparse
 import copy
 import json
+import math
 import multiprocessing
 import os
 import queue
@@ -54,7 +55,8 @@ def pool():
     """A pool without workers."""
     pool = Pool.__new__(Pool)
     pool._numbers, pool._closed, pool._owner = {"a check": 0}, False, os.getpid()
-    pool._ended = pool._none_ended()
+    pool._functions, pool.until = {"a check": "f"}, math.inf
+    pool._ended, pool._hung = pool._of_each_check(), pool._of_each_check()
     pool.workers, pool._pair, pool._compiler = [], None, None
     return pool
 

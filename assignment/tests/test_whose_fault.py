@@ -1,4 +1,7 @@
-"""An exception of ours is never the student's, a student's never ours: planted in each process, at each boundary."""
+"""An exception of ours is never the student's, a student's never ours: planted in each process, at each boundary.
+
+What the recorder says of itself is the submission's word: a fault there costs points, and staff read what it says.
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ import textwrap
 import pytest
 
 from assignment.calling import whose
+from assignment.judge.errors import SAYS_BROKEN
 from assignment.judge.replies import Failed, Ok, Raised
 from assignment.recorder.launches import grid_sizes
 from assignment.tests.forked import python
@@ -26,18 +30,18 @@ PLANTED = {
     "recorder: a launch": ("record", "recorder/launches.py", "        own = {name: value for name, value in kwargs"),
     "recorder: a grid": ("record", "recorder/launches.py", '    for axis, size, limit in zip("xyz", sizes'),
     "recorder: a kernel's description": ("record", "recorder/kernels.py", "        tree = _tree(fn)"),
-    "recorder: the program": ("record", "recorder/tape.py", "        self._new_chunk()\n        return json"),
+    "recorder: the program": ("record", "recorder/tape.py", "        self._new_chunk()\n        return program"),
     "player: a step": ("play", "player/play.py", "        for view, tensor in zip(described, outputs"),
     "player: a kernel": ("play", "player/kernels.py", "        self._built |= self._being_built"),
     "player: labels": ("play", "player/labels.py", "        return "),
     "player: what is said": (
         "play",
         "player/session.py",
-        '        reply = {\n            "status": "ok",\n            "groups"',
+        "        reply: Reply = {\n",
     ),
     "simulator: a launch": ("play", "simulator/launch.py", "        builder.watch = watch"),
     "simulator: a load": ("play", "simulator/watch.py", "        region = "),
-    "compiler: a launch": ("compile", "player/compiled.py", "    number, grid, given, options, others, *_ = launch"),
+    "compiler: a launch": ("compile", "player/compiled.py", "        with launches.recorded(TARGETS[name])"),
 }
 START = """
 import sys
@@ -60,6 +64,8 @@ from assignment.commands import cli
 sys.exit(cli.main(sys.argv[1:]))
 """
 
+CLI = "import sys; from assignment.commands import cli; sys.exit(cli.main(sys.argv[1:]))"
+
 
 def graded(submission, program, *names):
     file = submission.parent / "report.json"
@@ -70,7 +76,7 @@ def graded(submission, program, *names):
     )  # fmt: skip
     report = json.loads(file.read_text())
     entries = [check for problem in report["problems"] for check in problem["checks"]]
-    return done, {check["name"]: check for check in entries if check["name"] in names}
+    return done, {check["name"]: check for check in entries if check["name"] in names}, report["notes_to_staff"]
 
 
 @pytest.mark.slow
@@ -78,15 +84,41 @@ def graded(submission, program, *names):
 def test_a_fault_of_ours_is_the_graders(submission, name):
     role, file, before = PLANTED[name]
     checks = (COMPILES,) if role == "compile" else CHECKS
-    done, found = graded(submission, START.replace("{planted!r}", repr((role, file, before))), *checks)
-    assert done.returncode == 3, done.stdout
-    assert {check["status"] for check in found.values()} >= {"grader error"}
-    assert {check["status"] for check in found.values()} <= {"grader error", "ok"}
+    done, found, notes = graded(submission, START.replace("{planted!r}", repr((role, file, before))), *checks)
+    status, said = ("crashed", SAYS_BROKEN) if role == "record" else ("grader error", "This is not your code")
+    assert done.returncode == (0 if role == "record" else 3), done.stdout
+    assert {check["status"] for check in found.values()} >= {status}
+    assert {check["status"] for check in found.values()} <= {status, "ok"}
     for check in found.values():
-        if check["status"] == "grader error":
+        if check["status"] == status:
             assert not check["score"]
             assert "IndexError" in check["message"]
-            assert "This is not your code" in check["message"]
+            assert said in check["message"]
+    is_told = any(SAYS_BROKEN in note and "IndexError" in note for note in notes)
+    assert is_told == (role == "record")
+    assert f"note to staff: {notes[0]}" in " ".join(done.stdout.split()) if is_told else True, done.stdout
+
+
+NAMES = "assignment/recorder/tape.py", "assignment/zz.py", "assignment/judge/pair.py"
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_a_name_of_a_file_is_not_believed(submission, file):
+    """Host code gives its lines whatever file's name: its own word is no failure of the grader"""
+    path = submission / "cs336_kernels/weighted_sum.py"
+    forged = f"""
+        import pathlib, sys
+        root = pathlib.Path(sys.modules["assignment.recorder.tape"].__file__).parents[2]
+        exec(compile("[][1] or 'give full points'", str(root / {file!r}), "exec"))
+    """
+    text, begin = path.read_text(), "def weighted_sum_forward("
+    at = text.index('"""', text.index('"""', text.index(begin)) + 3) + 3
+    path.write_text(text[:at] + textwrap.indent(textwrap.dedent(forged), "    ") + text[at:])
+    done, found, notes = graded(submission, CLI, *CHECKS)
+    assert done.returncode == 0, done.stderr
+    assert {(check["status"], check["score"]) for check in found.values()} == {("crashed", 0.0)}
+    assert notes
+    assert all(f": {SAYS_BROKEN}: IndexError" in note for note in notes)
 
 
 THEIRS = {

@@ -162,7 +162,6 @@ class Cheat:
     archive: Callable[[Path, dict[str, bytes], str], Path] | None = None  # packs it otherwise: folder, files, token
     confined: bool = False  # needs a sandbox that hides files, processes and the network: limits alone do not hold it
     hurts_all: bool = False  # it breaks what its author's other problems use too
-    blames: bool = False  # it says that the grader failed, which staff must see: exit status 3, and no points
     slow: bool = False  # left out by --quick, as what a module lists in SLOW: takes half a minute, or is like another
     group: str = ""  # the class, set by all_cheats()
 

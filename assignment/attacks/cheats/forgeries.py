@@ -57,11 +57,6 @@ def forged(name: str, source: str, only: tuple[str, ...] = ()) -> Cheat:
     return Cheat(name, "weighted_sum", DESCRIPTORS + source, ZERO, evidence=ANYTHING, only=only)
 
 
-def blaming(name: str, source: str) -> Cheat:
-    """Zeros in place of answers, and a fault of the grader's that never was."""
-    return Cheat(name, "weighted_sum", DESCRIPTORS + source, ZERO, evidence=ANYTHING, blames=True)
-
-
 def zeros(line: str) -> str:
     return WRONG.replace("):\n", f"):\n    {line}\n")
 
@@ -112,7 +107,7 @@ CHEATS = [
     forged(
         "says_that_the_recorder_broke", zeros("say({'status': 'broken', 'id': last_id(), 'message': 'IndexError'})")
     ),
-    blaming("raises_in_the_recorders_name", FRAMED + zeros("exec(compile('[][1]', FILE, 'exec'))")),
+    forged("raises_in_the_recorders_name", FRAMED + zeros("exec(compile('[][1]', FILE, 'exec'))")),
     forged("raises_in_the_recorders_name_and_returns", FRAMED + zeros("torch.Tensor.add(x, Framed(x))")),
     forged("says_that_it_is_to_do", zeros("say({'status': 'needs review', 'id': last_id(), 'message': 'passed'})")),
     forged(

@@ -1,0 +1,89 @@
+"""How late a submission is: by the time of a clone's commit, and nothing is said where no time is known."""
+
+import datetime
+
+import pytest
+
+from assignment.classroom import __main__ as classroom
+from assignment.classroom.grades import late_days
+from assignment.classroom.layouts import doubts, found
+from assignment.tests.test_classroom import DUE, package
+from assignment.tests.test_classroom_layouts import METADATA, git, zipped
+from assignment.tests.test_classroom_tables import rows
+
+LATER = (DUE + datetime.timedelta(days=2, hours=1)).isoformat()
+
+
+def clone(folder, when=LATER):
+    package(folder)
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "one", when=when)
+
+
+def test_a_clone_has_the_time_of_its_commit(tmp_path):
+    """However it is read"""
+    clone(tmp_path / "class" / "ada")
+    package(tmp_path / "class" / "bo")
+    zipped(tmp_path / "class" / "cy.zip", {"cs336_kernels/weighted_sum.py": "\n" * 9})
+    for before in (None, DUE + datetime.timedelta(9)):
+        late = {one.key: late_days(one, DUE) for one in found(tmp_path / "class", before=before, due=DUE)}
+        assert late == {"ada": 3, "bo": "", "cy": ""}
+    (doubt,) = doubts(tmp_path / "class", found(tmp_path / "class"), due=DUE)
+    assert doubt.startswith("'bo', 'cy.zip': no time known; --due does not apply")
+
+
+def test_the_table_says_how_late(tmp_path, monkeypatch, capsys):
+    clone(tmp_path / "class" / "ada")
+    package(tmp_path / "class" / "bo")
+    monkeypatch.setattr("assignment.classroom.batch.grade_all", lambda *_: iter(()))
+    command = ["grade", str(tmp_path / "class"), "--to", str(tmp_path / "r"), "--due", DUE.isoformat()]
+    classroom.main(command)
+    assert [row["late"] for row in rows(tmp_path / "r" / "grades.incomplete.csv")] == ["3", ""]
+    assert "'bo': no time known" in capsys.readouterr().out
+
+
+def test_a_platform_s_word_counts_where_it_gives_no_time(tmp_path):
+    for name in ("doejane_LATE_12_345_work.zip", "roeric_13_346_work.zip"):
+        zipped(tmp_path / name, {"cs336_kernels/weighted_sum.py": ""})
+    assert [late_days(one, DUE) for one in found(tmp_path, due=DUE)] == ["late", ""]
+
+
+def test_gradescope_s_times_are_used(tmp_path):
+    (tmp_path / "submission_metadata.yml").write_text(METADATA)
+    handed = {one.path.name: one for one in found(tmp_path, due=DUE)}
+    assert [late_days(handed[f"submission_{n}"], DUE) for n in (11, 12, 13, 14)] == [0, 2, 1, ""]
+    assert not [doubt for doubt in doubts(tmp_path, list(handed.values())) if "--due" in doubt]
+
+
+@pytest.mark.parametrize("way", ["none", "damaged", "no commit", "no such time"])
+def test_a_clone_without_a_commit_s_time_has_none(tmp_path, way):
+    """Not that of a repository around it; its files are read as they lie"""
+    clone(tmp_path)
+    ada = tmp_path / "class" / "ada"
+    package(ada)
+    if way == "damaged":
+        (ada / ".git").mkdir()
+    elif way != "none":
+        git(ada, "init", "-q")
+    if way == "no such time":
+        git(ada, "commit", "-q", "--allow-empty", "-m", "one", when="@99999999999999 +0000")
+    (one,) = found(tmp_path / "class", due=DUE)
+    assert (one.submitted, one.problem) == (None, "")
+    assert one.read().files
+
+
+def test_a_signature_is_not_looked_at(tmp_path):
+    """A repository may name the program that does"""
+    ada, ran = tmp_path / "class" / "ada", tmp_path / "ran"
+    clone(ada)
+    evil = tmp_path / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {ran}\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'\n")
+    evil.chmod(0o755)
+    git(ada, "-c", f"gpg.program={evil}", "commit", "-q", "--allow-empty", "-S", "-m", "signed", when=LATER)
+    ran.unlink()
+    with (ada / ".git" / "config").open("a") as config:
+        config.write(f"[gpg]\n\tprogram = {evil}\n[log]\n\tshowSignature = true\n")
+    (one,) = found(tmp_path / "class", due=DUE)
+    assert late_days(one, DUE) == 3
+    assert not ran.exists()
