@@ -31,13 +31,27 @@ RULES = [
     Rule(
         "what is written last where elements share addresses is unknown",
         f"{PLAYER}/labels.py",
-        "if meets_itself(tensor):",
-        "if False:",
+        "overlaps = meets_itself(tensor)",
+        "overlaps = False",
         (
             "no_kernel/filled_through_a_stride_of_zero",
             "no_kernel/selected_into_elements_that_overlap",
             "no_kernel/put_into_elements_that_overlap",
         ),
+    ),
+    Rule(
+        "what lies between the elements of a view is not written with it",
+        f"{PLAYER}/labels.py",
+        "parts = self._labels_of_parts(tensor)",
+        "parts = self._labels_of_parts(once(tensor) if uniform is not None else tensor)",
+        ("no_kernel/filled_beside_what_pytorch_computed",),
+    ),
+    Rule(
+        "a softmax writes to contiguous memory",
+        f"{PLAYER}/operations.py",
+        '    if "softmax" in operation._schema.name and',
+        "    if False and",
+        ("no_kernel/a_softmax_beside_its_output",),
     ),
     Rule(
         "lists of outputs are written to",

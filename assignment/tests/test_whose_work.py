@@ -259,7 +259,7 @@ CAUGHT = {
     "written where elements share an address": (
         "y = copied(x)[:, :1].expand(4, 50); i = torch.tensor([0], device=x.device); "
         "y.index_put_((i,), x[:1].exp()); return y.contiguous()",
-        ["changed by neither"],
+        ["computed by aten::exp"],
     ),
     "selected into elements that overlap": (
         "r, k, z = x.sum(-1), copied(x)[:, 0] * 0, copied(x.new_zeros(4, 5)); "

@@ -96,6 +96,28 @@ held[-1:].expand(held.numel()).fill_(0.0)
 return copied(held[:-1]).reshape(r.shape)
 """,
     ),
+    forward(  # more elements than there is memory, all on even places; r lies between them
+        "filled_beside_what_pytorch_computed",
+        """
+n = r.numel()
+held = torch.empty(2 * n + 142, dtype=r.dtype, device=x.device)
+held[1 : 2 * n : 2] = r.reshape(-1)
+held.as_strided((64, n + 8), (2, 2)).fill_(0)
+return copied(held[1 : 2 * n : 2]).reshape(r.shape)
+""",
+    ),
+    forward(  # PyTorch writes all of held[: 2 * n]: a softmax takes its output for contiguous
+        "a_softmax_beside_its_output",
+        """
+n = r.numel()
+held, grad = copied(torch.zeros(4 * n, device=x.device)), torch.zeros(2 * n, 1, device=x.device)
+grad[1::2, 0] = r.reshape(-1)
+flat = held.as_strided((2 * n, 1), (2, 1))
+torch.ops.aten._log_softmax_backward_data.out(grad, torch.full_like(grad, -math.inf), 1, torch.float32, out=flat)
+return held[1 : 2 * n : 2].reshape(r.shape)
+""",
+        evidence=f"{EVIDENCE}|as if it were contiguous",
+    ),
     *(  # [i, 0, 1] and [i, 1, 0] of `dst` share an address; what is written last there is r, or seems to be zeros
         forward(
             f"{name}_elements_that_overlap",
