@@ -216,6 +216,6 @@ def out_of_range(operation: OpOverload, args: Sequence[Argument], kwargs: Keywor
             if shapes[0] != shapes[1]:
                 return "a gradient has the shape of the result"
     outputs = tensors_in([named.get(name) for name in outputs_of(operation)])
-    if "softmax" in operation._schema.name and not all(tensor.is_contiguous() for tensor in outputs):
+    if "_softmax" in operation._schema.name and not all(tensor.is_contiguous() for tensor in outputs):
         return "PyTorch writes to `out` as if it were contiguous: pass one that is"
     return ""
