@@ -47,9 +47,9 @@ RULES = [
         ("no_kernel/filled_beside_what_pytorch_computed",),
     ),
     Rule(
-        "a softmax writes to contiguous memory",
+        "what PyTorch writes as if it were contiguous is",
         f"{PLAYER}/operations.py",
-        '    if "softmax" in operation._schema.name and',
+        '    if "_softmax" in operation._schema.name and',
         "    if False and",
         ("no_kernel/a_softmax_beside_its_output",),
     ),
@@ -108,6 +108,24 @@ RULES = [
         "        if unwritten is not None:\n",
         "        if False:\n",
         ("no_kernel/steered_by_a_sum_of_memory_that_nobody_wrote",),
+    ),
+    Rule(
+        "zero, and another value in each element, may lie in unwritten memory",
+        f"{SIMULATOR}/undefined.py",
+        '_PROBES = ("zero", "one", "all bits", "lowest", "highest", "different")',
+        '_PROBES = ("one",)',
+        (
+            "no_kernel/probed_by_zeros_of_what_nobody_wrote",
+            "no_kernel/probed_by_zeros_in_floats_of_what_nobody_wrote",
+            "no_kernel/probed_by_the_spread_of_what_nobody_wrote",
+        ),
+    ),
+    Rule(
+        "a trial finds unwritten what the program has written since",
+        f"{SIMULATOR}/watch.py",
+        "            write = write._replace(forget",
+        "            0 and write._replace(forget",
+        ("no_kernel/probed_by_flags_set_afterwards_of_what_nobody_wrote",),
     ),
     Rule(
         "a fused attention is known by what it dispatches",

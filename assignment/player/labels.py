@@ -5,6 +5,7 @@ works out what an operation of PyTorch makes of labels.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,6 +162,16 @@ class Memory:
             array[(offsets + byte) // self.unit] = KERNEL + 1
             if widths is not None:
                 widths[(offsets + byte) // self.unit] = 0
+
+    def keep(self, offsets: np.ndarray, width: int) -> Callable[[], None]:
+        """Return what gives the elements of `width` bytes at these offsets their labels of now back."""
+        each = offsets.reshape(-1, 1) + np.arange(width)
+        kept = self._array(width)[each // self.unit]
+
+        def put_back() -> None:
+            self._array(width)[each // self.unit] = kept
+
+        return put_back
 
     def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
         """Return the labels of the elements of `width` bytes at these offsets in bytes."""

@@ -356,6 +356,29 @@ def test_what_nobody_wrote_is_known_through_operations(at, code):
     assert "was never written" in reply.message
 
 
+FLAGS = """
+@triton.jit
+def _flag(f_ptr, y_ptr, HOW: tl.constexpr):
+    f = tl.load(f_ptr + tl.arange(0, 4))
+    if HOW == "set":
+        tl.store(f_ptr + tl.arange(0, 4), f * 0 + 1)
+    tl.store(y_ptr, tl.where(tl.max(f, 0) == tl.min(f, 0) if HOW == "equal" else tl.max(f, 0) != 0, tl.load(y_ptr), 0))
+
+"""
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int64", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("how", ["zero", "equal", "set"])
+def test_flags_that_nobody_wrote_steer_nothing(at, dtype, how):
+    """Zero, and equal or not; also where each program writes them once it has read them."""
+    read = "f.view(torch.int8)" if dtype == "bool" else "f"
+    lines = f"f = torch.empty(4, dtype=torch.{dtype}, device=x.device); y = copied(x); _flag[(1,)]({read}, y, {how!r})"
+    at.take(f"{FLAGS}def {BACKWARD}(x):\n    {lines}; return y\n")
+    reply, _ = at.ask(BACKWARD, X)
+    assert isinstance(reply, Fault)
+    assert "was never written" in reply.message
+
+
 @pytest.mark.parametrize("code", LOADED.values(), ids=LOADED)
 def test_what_does_not_depend_on_it_is_as_it_was(at, code):
     evidence, doubts, _ = judged(at, code, X, name=BACKWARD)

@@ -295,6 +295,36 @@ def _steered(y_ptr, z_ptr, flag_ptr, n, SIZE: tl.constexpr):
 """,
         r"never written",
     ),
+    *(  # what is tried in place of such values must be zero, too, and another in each element
+        forward(
+            f"probed_by_{name}_of_what_nobody_wrote",
+            f"""
+flags, y = torch.empty(4 * r.numel(), dtype={dtype}, device=x.device), torch.empty_like(r)
+z = RIGHT(x, weight)
+_probing[(triton.cdiv(y.numel(), 64),)](y, z, flags, y.numel(), SIZE=64)
+return y
+""",
+            f"""
+RIGHT = _wsum.weighted_sum_forward
+
+@triton.jit
+def _probing(y_ptr, z_ptr, flags_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    z = tl.load(z_ptr + at, mask=at < n, other=0.0)
+    flag_ptrs = flags_ptr + tl.program_id(0) * 4 + tl.arange(0, 4)
+    flags = tl.load(flag_ptrs)
+    {after}
+    tl.store(y_ptr + at, tl.where({seen}, z, 0.0), mask=at < n)
+""",
+            r"never written",
+        )
+        for name, dtype, seen, after in [
+            ("zeros", "torch.int8", "tl.min((flags != 0).to(tl.int32), 0) == 1", ""),
+            ("zeros_in_floats", "torch.float32", "tl.min((flags != 0).to(tl.int32), 0) == 1", ""),
+            ("the_spread", "torch.float32", "~(tl.max(flags, 0) - tl.min(flags, 0) > 0)", ""),
+            ("flags_set_afterwards", "torch.int8", "tl.max(flags, 0) == 90", "tl.store(flag_ptrs, flags * 0 + 1)"),
+        ]
+    ),
     forward(  # where PyTorch's result lay
         "fresh_bytes_where_a_result_was",
         """
