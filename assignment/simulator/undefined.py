@@ -1,4 +1,4 @@
-"""Values that a GPU leaves undefined: unwritten elements, masked lanes of a load without `other`.
+"""Values that a GPU leaves undefined: unwritten elements, masked lanes of a load without `other`, x // 0.
 
 Fresh memory holds a pattern that no computation makes, a NaN in every float type. Meeting such a
 value is not a fault by itself: a kernel may read too much and throw it away. So a program that
@@ -26,8 +26,8 @@ INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
 _FORGET_AT = 4096  # of them, after which those that are gone are dropped
 _PROBES = ("zero", "one", "all bits", "lowest", "highest", "different")  # what takes the place of undefined values
-UNWRITTEN, MASKED = "unwritten memory", "masked load without other="  # kinds of them
-_ENOUGH = {UNWRITTEN: 64, MASKED: 3}  # programs run again for one line
+UNWRITTEN, RESULT, MASKED = "unwritten memory", "undefined result", "masked load without other="  # kinds of them
+_ENOUGH = {UNWRITTEN: 64, RESULT: 16, MASKED: 3}  # programs run again for one line
 
 
 class Write(NamedTuple):
@@ -185,7 +185,7 @@ class Undefined:
     def used(self, first: list[Write], again: Callable[[], list[Write]]) -> list[Use]:
         """Return the values that change what the program stores, by rerunning it with `again`."""
         found = []
-        for kinds in ((MASKED,), (UNWRITTEN,)):
+        for kinds in ((MASKED,), (UNWRITTEN, RESULT)):
             lines = [about for about in self.met if about[1] in kinds and self._tried.get(about, 0) < _ENOUGH[about[1]]]
             self._tried |= {about: self._tried.get(about, 0) + 1 for about in lines}
             if lines and self._change(first, again, lines):

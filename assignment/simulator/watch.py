@@ -11,18 +11,19 @@ import torch
 
 from .acquired import Locks, locks_in, plain
 from .calls import Call
-from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
+from .faults import InputWritten, MemoryFault, Place, Program, Race, UndefinedResult, Unwritten, at, place
 from .kernel_values import KernelValue
 from .races import Lanes, Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic, distinct
-from .undefined import MASKED, UNWRITTEN, Undefined, Use, Write, began_fresh, is_telling, is_unwritten
+from .undefined import MASKED, RESULT, UNWRITTEN, Undefined, Use, Write, began_fresh, is_telling, is_unwritten
 
 if TYPE_CHECKING:
     from .recording import RecordedLaunch
 
 
 _PATIENCE = 20_000  # times that a program asks for one lock or flag
+UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or leave such lanes out by tl.where"
 _MAX_NANS = 3  # places: the first is mostly where it begins
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
@@ -126,7 +127,7 @@ class Watch:
             if kind == MASKED:
                 self._call.warn(f"{told}: say other=0.0 before a sum, -inf before a maximum", where)
                 continue
-            fault = Unwritten(told)
+            fault = Unwritten(told) if kind == UNWRITTEN else UndefinedResult(f"{told}: {UNDEFINED_REMEDY}")
             fault.where = where
             raise fault
 
@@ -341,6 +342,19 @@ class Watch:
         """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""
         text = f"{MASKED}: a lane of {self.kernel} that is masked out holds anything on a GPU, here 0"
         self.undefined.meet(Use(MASKED, text, place()), values, lanes, np.flatnonzero(lanes))
+
+    def undefined_result(
+        self, what: str, values: np.ndarray, lanes: np.ndarray, where: Place | None = None
+    ) -> np.ndarray:
+        """Return the result of an operation, which the language leaves undefined in these lanes.
+
+        `what` the program does there, and `where` if it is not this line.
+        """
+        values, lanes = np.array(values, subok=True), plain(np.broadcast_to(lanes, values.shape))
+        count = f"in {np.count_nonzero(lanes)} of {lanes.size} lanes"
+        text = f"{UndefinedResult.kind}: program {self._regions.program} of {self.kernel} {what}, {count}"
+        self.undefined.meet(Use(RESULT, text, where or place()), values, lanes, np.flatnonzero(lanes))
+        return values
 
     def _refuse_inputs(self, region: Region, offsets: np.ndarray, action: str) -> None:
         if region.is_input:
