@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 # Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
-FAULTS = ("out of bounds", "race", "unwritten memory", "input written to", "endless loop", "memory fault")
+FAULTS = (
+    *("out of bounds", "race", "unwritten memory", "undefined result", "input written to", "endless loop"),
+    "memory fault",
+)
 NOT_IMPORTED = "not imported"  # a file of the submission
 NOT_THE_WORK = "not the work"  # that was asked for: values that no kernel has computed
 NO_ERROR = "no error"  # raised for a caller's mistake

@@ -86,6 +86,11 @@ class Expected:
         bounds = [lambda bound=bound: 2 * bound()[part] for bound in self.bounds]
         return Expected(value, self.dtype, self.rows, bounds)
 
+    def of_rows(self, which: Tensor) -> "Expected":
+        """Return what is expected of some rows."""
+        bounds = [lambda bound=bound: bound()[which] for bound in self.bounds]
+        return Expected(self.value[which], self.dtype, self.rows, bounds)
+
     @cached_property
     def allowed(self) -> Tensor:
         """The largest error allowed to each element."""

@@ -47,6 +47,11 @@ class Run(Protocol):
     def raises(self, expected: type[Exception], function: str, *tensors: Tensor, **options: Any) -> None:
         """Assert that the call raises `expected`, outside of any kernel."""
 
+    def warn_unless(
+        self, is_right: Callable[[Results], None], says: str, function: str, *tensors: Tensor, **options: Any
+    ) -> None:
+        """Warn, at no cost of points, if a call has no results, or `is_right` raises Mismatch of them."""
+
     def again(
         self, function: str, first: Sequence[Tensor], second: Sequence[Tensor], **options: Any
     ) -> tuple[Results, Results]:

@@ -32,6 +32,11 @@ SLACK = 0.05  # of a tensor's size
 VECTOR = 1 / 16  # of the largest tensor's size: a smaller one is a vector,
 VECTOR_SLACK = 0.1  # whose traffic may be so much of the largest tensor's
 SEVERAL = "each program has several tiles here, one after the other: look at what its loop keeps, and where it stores"
+N_ROWS, N_COLUMNS, INFINITE, NOT_A_NUMBER = 9, 40, 2, 6  # of x, to see whether rows keep to themselves
+OTHER_ROWS = (
+    "rows of x that are infinite or NaN change results of other rows\n  leave out what is not the row's own, by the "
+    "mask of the load or tl.where: multiplied by zero it is NaN"
+)
 REMEDIES = {
     "read": "load each element in one program, once, and keep it; a copy by PyTorch reads it once more",
     "written": "store each element once, in the output itself: a copy by PyTorch writes it once more",
@@ -190,17 +195,37 @@ def values(points: float, claim: str, subject: Subject, cases: Cases, problem: s
     return check_of(points, claim, problem, test)
 
 
-def contract(points: float, claim: str, subject: Subject, cases: Cases) -> Test:
-    """Return a check of the promises beside the values: see check_contract in conftest.py."""
+def contract(points: float, claim: str, subject: Subject, cases: Cases, has_rows: bool = False) -> Test:
+    """Return a check of the promises beside the values: see check_contract in conftest.py.
+
+    has_rows: whether each row of the results is that of the first input's row alone, which costs no points.
+    """
 
     @parametrized("case", cases)
-    def test(check_contract: Any, rng: Generator, case: Case) -> None:
+    def test(run: Any, check_contract: Any, rng: Generator, case: Case) -> None:
         case = case.drawn(rng)
         first, second = case.tensors(subject, rng), case.tensors(subject, rng)
         expected = [subject.expected(*tensors, **case.options) for tensors in (first, second)]
         check_contract(subject.function, first, second, *expected, **case.options)
+        if has_rows and first[0].numel():
+            warn_of_other_rows(run, subject, rng, case.options)
 
     return check_of(points, claim, "", test)
+
+
+def warn_of_other_rows(run: Any, subject: Subject, rng: Generator, options: Mapping[str, Any]) -> None:
+    """Warn if rows that are infinite, or NaN, change others."""
+    x, *others = subject.build(rng, (N_ROWS, N_COLUMNS), torch.float32, **options)
+    expected, spoilt = subject.expected(x, *others, **options), x.clone()
+    spoilt[INFINITE], spoilt[NOT_A_NUMBER] = torch.inf, torch.nan
+    which = torch.tensor([row for row in range(N_ROWS) if row not in (INFINITE, NOT_A_NUMBER)])
+
+    def is_right(results: Tensor | Results) -> None:
+        rows = tuple(result[which] for result in in_form(results, expected()))
+        wanted = {name: one.of_rows(which) for name, one in expected().items()}
+        worst_margin(rows if len(rows) > 1 else rows[0], wanted, run.has_exact_margins)
+
+    run.warn_unless(is_right, OTHER_ROWS, subject.function, spoilt, *others, **options)
 
 
 def mistakes(points: float, claim: str, subject: Subject, shape: Any, changes: Mapping[str, Callable]) -> Test:

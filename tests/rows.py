@@ -255,7 +255,8 @@ def _families(own: Pass, operator: operators.Operator, elements: int) -> dict[st
     raced = {f"{d}": Case((elements // d, d), torch.bfloat16) for d in (*RACED_WIDTHS, RACED_TWICE)}
     raced_twice = {f"{RACED_TWICE}": raced.pop(f"{RACED_TWICE}")}
     inputs = operators.functions()[own.subject.function].inputs
-    strides = BACKWARD_STRIDES if operators.functions()[own.subject.function].is_backward else FORWARD_STRIDES
+    is_backward = operators.functions()[own.subject.function].is_backward
+    strides = BACKWARD_STRIDES if is_backward else FORWARD_STRIDES
     offsets = laid_out(SHAPES, layouts.far({name: (inputs.index(name), layouts.ROWS) for name in own.read}))
     shared = [name for name in inputs if name in own.read or name in operator.vectors]
     changes = {f"{name} too short": _shortened(inputs.index(name)) for name in shared if len(shared) > 1}
@@ -266,7 +267,7 @@ def _families(own: Pass, operator: operators.Operator, elements: int) -> dict[st
         "16_bit": partial(values, subject=own.subject, cases=own.every(in_dtypes(own.low, LOW_PRECISION))),
         "strides": partial(values, subject=own.subject, cases=own.every(strides)),
         "offsets": partial(values, subject=own.subject, cases=own.every(offsets)),
-        "contract": partial(contract, subject=own.subject, cases=own.every(BATCHES)),
+        "contract": partial(contract, subject=own.subject, cases=own.every(BATCHES), has_rows=not is_backward),
         "mistakes": partial(mistakes, subject=own.subject, shape=MISTAKE_SHAPE, changes=changes | {**own.changes}),
         "traffic": partial(costly, cases=own.every(in_dtypes(own.costly, DTYPES))),
         "speed": partial(speed, cases=raced, against="copying", reach=own.reach),

@@ -31,13 +31,27 @@ RULES = [
     Rule(
         "what is written last where elements share addresses is unknown",
         f"{PLAYER}/labels.py",
-        "if meets_itself(tensor):",
-        "if False:",
+        "overlaps = meets_itself(tensor)",
+        "overlaps = False",
         (
             "no_kernel/filled_through_a_stride_of_zero",
             "no_kernel/selected_into_elements_that_overlap",
             "no_kernel/put_into_elements_that_overlap",
         ),
+    ),
+    Rule(
+        "what lies between the elements of a view is not written with it",
+        f"{PLAYER}/labels.py",
+        "parts = self._labels_of_parts(tensor)",
+        "parts = self._labels_of_parts(once(tensor) if uniform is not None else tensor)",
+        ("no_kernel/filled_beside_what_pytorch_computed",),
+    ),
+    Rule(
+        "what PyTorch writes as if it were contiguous is",
+        f"{PLAYER}/operations.py",
+        '    if "_softmax" in operation._schema.name and',
+        "    if False and",
+        ("no_kernel/a_softmax_beside_its_output",),
     ),
     Rule(
         "lists of outputs are written to",
@@ -94,6 +108,24 @@ RULES = [
         "        if unwritten is not None:\n",
         "        if False:\n",
         ("no_kernel/steered_by_a_sum_of_memory_that_nobody_wrote",),
+    ),
+    Rule(
+        "zero, and another value in each element, may lie in unwritten memory",
+        f"{SIMULATOR}/undefined.py",
+        '_PROBES = ("zero", "one", "all bits", "lowest", "highest", "different")',
+        '_PROBES = ("one",)',
+        (
+            "no_kernel/probed_by_zeros_of_what_nobody_wrote",
+            "no_kernel/probed_by_zeros_in_floats_of_what_nobody_wrote",
+            "no_kernel/probed_by_the_spread_of_what_nobody_wrote",
+        ),
+    ),
+    Rule(
+        "a trial finds unwritten what the program has written since",
+        f"{SIMULATOR}/watch.py",
+        "            write = write._replace(forget",
+        "            0 and write._replace(forget",
+        ("no_kernel/probed_by_flags_set_afterwards_of_what_nobody_wrote",),
     ),
     Rule(
         "a fused attention is known by what it dispatches",

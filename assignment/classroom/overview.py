@@ -22,6 +22,7 @@ KINDS = {
     "out of bounds": "Memory out of bounds is read or written",
     "race": "A race: programs touch the same memory in no order",
     "unwritten memory": "Memory is read that nobody has written",
+    "undefined result": "A result is used that the language leaves undefined",
     "input written to": "An input is written to",
     "endless loop": "A kernel's loop never ends",
     finding.NEVER_STORED: "Elements of a result that nobody stores",

@@ -5,8 +5,8 @@ works out what an operation of PyTorch makes of labels.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -134,17 +134,21 @@ class Memory:
     def write(self, tensor: torch.Tensor, labels: torch.Tensor | int) -> None:
         """Record that a tensor on this storage was given values with these labels.
 
-        Which of the elements that share an address was written last is unknown: if labels differ, all get FOREIGN.
+        Which of the elements that share an address was written last is unknown: where their labels differ, it gets
+        FOREIGN.
         """
         uniform = labels if isinstance(labels, int) else _uniform(labels)
-        if meets_itself(tensor):
-            tensor, uniform = once(tensor), FOREIGN if uniform is None else uniform
-        if uniform is not None and tensor.numel() * tensor.itemsize == self.nbytes:
+        overlaps = meets_itself(tensor)
+        if uniform is not None and not overlaps and tensor.numel() * tensor.itemsize == self.nbytes:
             self._label, self._stored = uniform, None
             self._width, self._widths = int(_HAS_WIDTH[uniform]) * tensor.itemsize, None
             return
         given = np.asarray(labels if uniform is None else uniform, np.uint8)
-        _put(given + 1, self._labels_of_parts(tensor))
+        parts = self._labels_of_parts(tensor)
+        _put(given + 1, parts)
+        if overlaps and uniform is None:
+            given = _settled(given, parts[0].numpy())
+            _put(given + 1, parts)
         width = _HAS_WIDTH[given] * np.uint8(tensor.itemsize)
         if (widths := self._widths_for(width)) is not None:
             _put(width, self._parts(tensor, widths))
@@ -158,6 +162,16 @@ class Memory:
             array[(offsets + byte) // self.unit] = KERNEL + 1
             if widths is not None:
                 widths[(offsets + byte) // self.unit] = 0
+
+    def keep(self, offsets: np.ndarray, width: int) -> Callable[[], None]:
+        """Return what gives the elements of `width` bytes at these offsets their labels of now back."""
+        each = offsets.reshape(-1, 1) + np.arange(width)
+        kept = self._array(width)[each // self.unit]
+
+        def put_back() -> None:
+            self._array(width)[each // self.unit] = kept
+
+        return put_back
 
     def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
         """Return the labels of the elements of `width` bytes at these offsets in bytes."""
@@ -191,13 +205,16 @@ class Memory:
             self._stored = _NEXT_CALL_STORED[self._stored]
 
 
-def _put(values: Any, parts: list[torch.Tensor]) -> None:
+def _put(values: np.ndarray, parts: list[torch.Tensor]) -> None:
     """Write an array to each of these, or one value to all elements."""
     for part in parts:
-        if np.ndim(values):
-            part.copy_(torch.from_numpy(values))
-        else:
-            part.fill_(int(values))
+        part.numpy()[...] = values
+
+
+def _settled(given: np.ndarray, stored: np.ndarray) -> np.ndarray:
+    """Return the labels with FOREIGN for all elements at an address to which different ones were written."""
+    stored[stored != given + 1] = FOREIGN + 1
+    return stored - 1
 
 
 def _worse(some: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -207,16 +224,14 @@ def _worse(some: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def worst(labels: torch.Tensor) -> int:
     """Return the label of several elements together: the one that is least a kernel's work."""
-    present = set(labels.unique().tolist())
-    computed = [label for label in present if label >= FIRST_SOURCE]
-    ranked = [*computed, *(label for label in (FOREIGN, PRODUCT) if label in present)]
-    return ranked[0] if ranked else max(present, default=CONSTANT)
+    return max(labels.unique().tolist(), key=_RANK.item, default=CONSTANT)
 
 
 def once(tensor: torch.Tensor) -> torch.Tensor:
     """Return a view of all elements that the tensor's addresses are of, without what strides of 0 repeat.
 
-    Where elements overlap in another way, and are more than there is memory, it may have more than the tensor's.
+    Where elements overlap in another way, and are more than there is memory, it may have more than the tensor's: to
+    look at, not for what is written.
     """
     if not tensor.numel():
         return tensor

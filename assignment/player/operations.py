@@ -200,7 +200,7 @@ def outputs_of(operation: OpOverload) -> set[str]:
 
 
 def out_of_range(operation: OpOverload, args: Sequence[Argument], kwargs: Keywords) -> str:
-    """Return what is wrong with values that an operation uses as places without a look at them; or ""."""
+    """Return what is wrong with what an operation takes for places without a look at it; or ""."""
     named = {**dict(zip([a.name for a in operation._schema.arguments], args, strict=False)), **kwargs}
     match operation._schema.name.removeprefix("aten::"):
         case "repeat_interleave" if isinstance(repeats := named.get("repeats"), torch.Tensor):
@@ -215,4 +215,7 @@ def out_of_range(operation: OpOverload, args: Sequence[Argument], kwargs: Keywor
             shapes = [getattr(named.get(name), "shape", None) for name in ("grad_output", "output")]
             if shapes[0] != shapes[1]:
                 return "a gradient has the shape of the result"
+    outputs = tensors_in([named.get(name) for name in outputs_of(operation)])
+    if "_softmax" in operation._schema.name and not all(tensor.is_contiguous() for tensor in outputs):
+        return "PyTorch writes to `out` as if it were contiguous: pass one that is"
     return ""

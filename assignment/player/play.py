@@ -27,7 +27,7 @@ from assignment.protocol.program import (
 from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls, undefined
 from assignment.simulator.costs import HostTraffic, tensors_in
-from assignment.simulator.faults import MemoryFault
+from assignment.simulator.faults import InputWritten, MemoryFault
 from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import JITFunction, NullAllocator
 
@@ -107,7 +107,7 @@ class Player:
                 self.work.go_on()
             else:
                 self.work.begin(header["about"], is_backward, tensors, is_costs)
-            turn = Turn(self, program, tensors, seen, counts_traffic=header["kind"] in ("costs", "largest"))
+            turn = Turn(self, program, tensors, seen, header["kind"])
             turn.run()
             turn.played.groups = [[turn.view(number) for number in group] for group in program.results]
             return turn.played, seen
@@ -122,10 +122,11 @@ class Turn:
         program: Program,
         tensors: Sequence[torch.Tensor],
         seen: calls.Call,
-        counts_traffic: bool = False,  # of PyTorch's operations
+        kind: str = "",  # of request
     ) -> None:
         self._player, self._program, self._tensors, self._seen = player, program, tensors, seen
-        self._counts_traffic = counts_traffic
+        self._counts_traffic = kind in ("costs", "largest")  # of PyTorch's operations
+        self._rewritten = len(tensors) // 2 if kind == "again" else 0  # inputs, in whose place others are put
         self._lines = [told(player.sources, text) for text in program.lines]
         self._views: dict[int, torch.Tensor] = {}
         self.played = Played()
@@ -226,6 +227,7 @@ class Turn:
             written = operations.written_by(func, given, named)
         except ValueError as error:
             raise CannotFollow(f"{error}\n{self._lines[line]}") from error
+        self._refuse_inputs(func, written, given, self._lines[line])
         if shared := operations.overlapping(func, given, named):
             raise CannotFollow(
                 f"{func._schema.name} writes to memory that it reads as {shared}, elsewhere in it: what that gives "
@@ -254,6 +256,27 @@ class Turn:
             counts = self._player.work.counts if self._player.work.input_labels else None
             self.played.host.note(func, tensors_in((given, named)), outputs, counts)
         self._player.work.operation(func, given, named, made, self._lines[line])
+
+    def _refuse_inputs(
+        self, func: OpOverload, written: Sequence[torch.Tensor], given: Sequence[Argument], line: str
+    ) -> None:
+        """Raise InputWritten where an operation writes to an input, unless that puts a second problem in its place."""
+        for tensor in written:
+            if not tensor.numel() or tensor.untyped_storage().data_ptr() not in self._seen.storages:
+                continue
+            position = self._seen.position(tensor)
+            is_second = position < self._rewritten and func._schema.name == "aten::copy_"
+            if is_second and self._shares_storage(given[1], self._rewritten + position):
+                continue
+            raise InputWritten(
+                f"{InputWritten.kind}: argument {position} was written to, by {func._schema.name}: inputs must stay as "
+                f"they are, also if they are restored\n{line}\n  write to memory of your own: a clone() of the input"
+            )
+
+    def _shares_storage(self, value: Argument, position: int) -> bool:
+        """Return whether a value is a tensor on the storage of an input."""
+        storage = self._tensors[position].untyped_storage()
+        return isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == storage._cdata
 
     def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:
         """Return what an operation returns."""

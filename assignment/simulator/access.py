@@ -20,8 +20,6 @@ def load(
     """Return the elements at `addresses`; `other` (zero without one) where the mask is false."""
     addresses, mask = watch.choose(addresses, mask)
     watch.note("loaded", addresses, mask, dtype.itemsize)
-    if mask is not None and other is None:
-        watch.expect_undefined()
     if mask is None or mask.all():
         values = watch.read(addresses, dtype, lambda: np.arange(addresses.size))
         watch.note_values(values)

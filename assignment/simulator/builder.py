@@ -15,12 +15,13 @@ import numpy as np
 import triton.language as tl
 
 from . import access, numerics, scaled
-from .acquired import locks_in, remember
-from .elementwise import Elementwise, Handle
+from .acquired import locks_in, plain, remember
+from .elementwise import Elementwise, Handle, MaskedResult
+from .faults import place
 from .libdevice import extern_function
 from .numerics import BFLOAT16, convert, numpy_type
 from .triton_private import CUDABackend, GPUTarget, Hint, NullAllocator, allocator, interpreter, ir
-from .watch import Order, Watch
+from .watch import Order
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -36,7 +37,6 @@ class Builder(Elementwise):
         self.codegen_fns["min_dot_size"] = functions["min_dot_size"]
         self.grid_idx: tuple[int, int, int] | None = None  # None while no kernel runs
         self.grid_dim = (0, 0, 0)
-        self.watch: Watch  # of the launch that runs
 
     def set_options(self, debug: bool, num_warps: int) -> None:
         """Set whether assertions are compiled in, and the warps of a program."""
@@ -151,9 +151,9 @@ class Builder(Elementwise):
     def create_atomic_rmw(
         self, op: ir.ATOMIC_OP, ptr: Handle, val: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE
     ) -> Handle:
-        return Handle(
-            access.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope)), val.dtype
-        )
+        old = access.update(self.watch, ptr.data, mask.data, _ATOMIC[op], val.data, order=_order(sem, scope))
+        result = Handle(old, val.dtype)
+        return result if mask.data.all() else MaskedResult(result, ~plain(mask.data), self.watch, place())
 
     def create_atomic_load(self, ptr: Handle, mask: Handle, sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE) -> Handle:
         ty = ptr.get_element_ty()
@@ -204,8 +204,20 @@ class Builder(Elementwise):
 
     def create_histogram(self, data: Handle, bins: int, mask: Handle | None) -> Handle:
         values = data.data if mask is None else data.data[mask.data]
-        values = values[(values >= 0) & (values < bins)].astype(np.int64)
-        return Handle(np.bincount(values, minlength=bins).astype(np.int32), tl.int32)
+        is_inside = (values >= 0) & (values < bins)
+        counts = np.bincount(values[is_inside].astype(np.int64), minlength=bins).astype(np.int32)
+        if not is_inside.all():
+            what = "counts values outside of the bins of tl.histogram"
+            counts = self.watch.undefined_result(what, counts, np.ones(bins, bool))
+        return Handle(counts, tl.int32)
+
+    def create_gather(self, src: Handle, indices: Handle, axis: int) -> Handle:
+        index = indices.data
+        is_outside = (index < 0) | (index >= src.data.shape[axis])
+        values = np.take_along_axis(src.data, np.where(is_outside, 0, index), axis)
+        if is_outside.any():
+            values = self.watch.undefined_result("gathers at an index outside of its block", values, is_outside)
+        return Handle(values, src.dtype.scalar)
 
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, args: list[Handle], ret_type: tl.dtype, is_pure: bool

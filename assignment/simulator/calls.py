@@ -23,6 +23,9 @@ class FollowedMemory(Protocol):
     def kernel_wrote(self, offsets: np.ndarray, values: np.ndarray) -> None:
         """Handle a store of these values."""
 
+    def keep(self, offsets: np.ndarray, width: int) -> Callable[[], None]:
+        """Return what gives these elements their labels of now back."""
+
     def at(self, offsets: np.ndarray, width: int) -> np.ndarray:
         """Return the labels of these elements."""
 

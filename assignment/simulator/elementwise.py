@@ -7,9 +7,11 @@ import torch
 import triton.language as tl
 
 from . import numerics
+from .faults import Place
 from .libdevice import with_torch
 from .numerics import convert, flush_subnormals, numpy_type
 from .triton_private import AnyVersionBuilder, ir
+from .watch import Watch
 
 
 class Handle:
@@ -36,6 +38,21 @@ class Handle:
 
     def set_attr(self, key: str, value: int | list[int]) -> None:
         """Do nothing: alignment hints have no meaning here."""
+
+
+class MaskedResult(Handle):
+    """What an atomic returned, of which the lanes outside its mask are undefined, if anything uses it."""
+
+    __slots__ = ("_notice",)
+
+    def __init__(self, result: Handle, lanes: np.ndarray, watch: Watch, where: Place) -> None:
+        what = "uses what an atomic returns in masked-out lanes"
+        self._notice = lambda: watch.undefined_result(what, result.data, lanes, where)
+        self.dtype = result.dtype
+
+    @property
+    def data(self) -> np.ndarray:  # type: ignore[override]
+        return self._notice()
 
 
 def _constant(ty: tl.dtype) -> Callable[["Elementwise", float], Handle]:
@@ -83,6 +100,27 @@ def _of_floats(name: str, function: Callable, precise: bool = False) -> Callable
     return create
 
 
+def _partly(what: str, function: Callable, is_undefined: Callable) -> Callable[["Elementwise", Handle, Handle], Handle]:
+    """Make an operation that the language leaves undefined for some operands."""
+
+    def create(self: "Elementwise", lhs: Handle, rhs: Handle) -> Handle:
+        result, lanes = function(lhs.data, rhs.data), is_undefined(lhs.data, rhs.data)
+        return Handle(self.watch.undefined_result(what, result, lanes) if np.any(lanes) else result, lhs.dtype)
+
+    return create
+
+
+def _has_no_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray | bool:
+    if b.size == 1 and b.item() not in (0, -1):
+        return False
+    return (b == 0) | ((b == -1) & (a == np.iinfo(a.dtype).min)) if a.dtype.kind == "i" else b == 0
+
+
+def _is_too_wide(a: np.ndarray, b: np.ndarray) -> np.ndarray | bool:
+    width = 8 * a.itemsize
+    return not 0 <= b.item() < width if b.size == 1 else (b < 0) | (b >= width)
+
+
 def _divide_integers(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Divide towards zero, as the hardware does and NumPy does not."""
     return (a - np.fmod(a, b)) // b
@@ -97,8 +135,14 @@ def _shift_right_logical(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.right_shift(a.view(bits), b.view(bits)).view(a.dtype)
 
 
+_NO_QUOTIENT = "divides integers that have no quotient: by 0, or the lowest by -1"
+_TOO_WIDE = "shifts an integer by its width or more, or by less than 0"
+
+
 class Elementwise(AnyVersionBuilder):
     """The part of the builder that works element by element."""
+
+    watch: Watch  # of the launch that runs
 
     # constants
 
@@ -148,17 +192,17 @@ class Elementwise(AnyVersionBuilder):
     create_add = _binary(np.add)
     create_sub = _binary(lambda a, b: np.bitwise_xor(a, b) if a.dtype == bool else np.subtract(a, b))
     create_mul = _binary(np.multiply)
-    create_srem = create_urem = _binary(np.fmod)
+    create_srem = create_urem = _partly(_NO_QUOTIENT, np.fmod, _has_no_quotient)
     create_fadd = _not_of_8_bits(create_add)
     create_fsub = _not_of_8_bits(create_sub)
     create_fmul = _not_of_8_bits(create_mul)
     create_fdiv = create_precise_divf = create_approx_divf = _not_of_8_bits(_binary(np.divide))
-    create_frem = _not_of_8_bits(create_srem)
+    create_frem = _not_of_8_bits(_binary(np.fmod))
     create_fneg = _not_of_8_bits(_unary(np.negative))
-    create_sdiv = create_udiv = _binary(_divide_integers)
-    create_shl = _binary(np.left_shift)
-    create_ashr = _binary(_shift_right)
-    create_lshr = _binary(_shift_right_logical)
+    create_sdiv = create_udiv = _partly(_NO_QUOTIENT, _divide_integers, _has_no_quotient)
+    create_shl = _partly(_TOO_WIDE, np.left_shift, _is_too_wide)
+    create_ashr = _partly(_TOO_WIDE, _shift_right, _is_too_wide)
+    create_lshr = _partly(_TOO_WIDE, _shift_right_logical, _is_too_wide)
     create_and = _binary(np.bitwise_and)
     create_or = _binary(np.bitwise_or)
     create_xor = _binary(np.bitwise_xor)
@@ -191,7 +235,10 @@ class Elementwise(AnyVersionBuilder):
     def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: ir.PROPAGATE_NAN) -> Handle:
         propagate = propagate_nans == tl.PropagateNan.ALL
         low, high = (np.maximum, np.minimum) if propagate else (np.fmax, np.fmin)
-        return Handle(high(low(arg.data, lo.data), hi.data), arg.dtype)
+        result, lanes = high(low(arg.data, lo.data), hi.data), lo.data > hi.data
+        if lanes.any():
+            result = self.watch.undefined_result("clamps to bounds of which the lower is larger", result, lanes)
+        return Handle(result, arg.dtype)
 
     def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
         return Handle(np.where(cond.data, lhs.data, rhs.data.astype(lhs.data.dtype, copy=False)), lhs.dtype)

@@ -44,6 +44,12 @@ class Unwritten(MemoryFault):
     kind = "unwritten memory"
 
 
+class UndefinedResult(MemoryFault):
+    """A stored value depends on what the language leaves undefined, such as an integer divided by 0."""
+
+    kind = "undefined result"
+
+
 class InputWritten(MemoryFault):
     """A kernel stores to a tensor that the caller passed in."""
 

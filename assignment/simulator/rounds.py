@@ -40,6 +40,7 @@ class Rounds:
     def turn(self, variables: Mapping[str, KernelValue]) -> None:
         """Count a turn; raises Endless where nothing has changed for ENOUGH of them."""
         self.count += 1
+        semantic.builder.watch.step()
         if not self.names:
             return
         now = tuple(_content(variables[name]) if name in variables else None for name in self.names)

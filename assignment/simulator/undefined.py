@@ -1,16 +1,16 @@
-"""Values that a GPU leaves undefined: unwritten elements, masked lanes of a load without `other`.
+"""Values that a GPU leaves undefined: unwritten elements, masked lanes of a load without `other`, x // 0.
 
-Fresh memory holds a pattern that no computation makes, a NaN in every float type. Loading such a
+Fresh memory holds a pattern that no computation makes, a NaN in every float type. Meeting such a
 value is not a fault by itself: a kernel may read too much and throw it away. So a program that
-loaded one is run again with another value in its place, and the value counts as used only if that
+met some is run again with other values in their place, and they count as used only if that
 changes what the program stores.
 """
 
 import ctypes
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -25,35 +25,39 @@ SMALL = 0x5A  # of each byte in types in which any pattern is an ordinary value:
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _fresh: dict[int, StorageWeakRef] = {}  # storages that began with the pattern, by address
 _FORGET_AT = 4096  # of them, after which those that are gone are dropped
-_PROBES = {  # what takes the place of undefined values: the largest, the smallest, an ordinary one
-    True: (3e4, -3e4, 1.5),
-    False: (3e4, -3e4, 1.5, math.nan),  # of a masked-out lane, which a factor of zero does not hide
-}
-# programs run again for one line: with unwritten values, and with masked-out lanes
-_ENOUGH = {True: 64, False: 3}
+_PROBES = ("zero", "one", "all bits", "lowest", "highest", "different")  # what takes the place of undefined values
+UNWRITTEN, RESULT, MASKED = "unwritten memory", "undefined result", "masked load without other="  # kinds of them
+_ENOUGH = {UNWRITTEN: 64, RESULT: 16, MASKED: 3}  # programs run again for one line
 
 
 class Write(NamedTuple):
     """One store or update, with what is needed to undo and redo it."""
 
-    addresses: np.ndarray  # plain ones
+    addresses: np.ndarray
     old: np.ndarray
     new: np.ndarray
     began_fresh: bool  # the memory: what is unwritten there is still known to be
+    forget: Callable[[], None] | None = None  # that a kernel wrote the elements, where that must be undone too
+    label: Callable[[], None] = lambda: None  # the elements again as a kernel's
 
     def take_back(self) -> None:
         """Restore the old values."""
         _scatter(self.addresses, self.old)
+        if self.forget:
+            self.forget()
 
     def do_again(self) -> None:
         """Store the new values again."""
         _scatter(self.addresses, self.new)
+        if self.forget:
+            self.label()
 
 
 _Everything: Any = ctypes.c_char * 2**47  # one type for memory of any length: making types is slow
 
 
 def _scatter(addresses: np.ndarray, values: np.ndarray) -> None:
+    addresses = addresses & numerics.ADDRESS
     first, last = int(addresses.min()), int(addresses.max())
     memory = np.frombuffer(_Everything.from_address(first), values.dtype, (last - first) // values.itemsize + 1)
     memory[(addresses - np.uint64(first)).view(np.int64) // values.itemsize] = values
@@ -141,72 +145,97 @@ def unwritten_in(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]] | None:
     return len(found), tuple(found[0].tolist())
 
 
-Met = tuple[Place, bool]  # the line of the kernel, and whether memory was unwritten
+Met = tuple[Place, str]  # the line of the kernel, and the kind
+
+
+class Use(NamedTuple):
+    """An undefined value on which depends what a program stores."""
+
+    kind: str
+    text: str
+    where: Place
 
 
 class Undefined:
-    """The undefined values that programs of one launch loaded, and the trials of their effects."""
+    """The undefined values that programs of one launch met, and the trials of their effects."""
 
     def __init__(self) -> None:
         # by line of the kernel, those of the program that runs
-        self.met: dict[Met, tuple[str, Place]] = {}
+        self.met: dict[Met, Use] = {}
         self._tried: dict[Met, int] = {}
-        self._probe: tuple[Met, float] | None = None
+        self._trial: tuple[Collection[Met], str] | None = None
+        self._given: list[np.ndarray] = []  # in this trial
 
     def begin(self) -> None:
         """Start the next program."""
         self.met = {}
 
-    def meet(self, text: str, where: Place, values: np.ndarray, lanes: np.ndarray, is_unwritten: bool) -> None:
-        """Record an undefined value in these lanes; in a trial of this line, replace it."""
-        about = where[:1], is_unwritten
-        if self._probe is None:
-            self.met.setdefault(about, (text, where))
-        elif self._probe[0] == about:
-            values[lanes] = _something_else(values.dtype, self._probe[1])
+    def meet(self, found: Use, values: np.ndarray, lanes: np.ndarray, numbers: np.ndarray) -> None:
+        """Record undefined values in these lanes; in a trial of their line, replace them.
 
-    def used(self, first: list[Write], again: Callable[[], list[Write]]) -> list[tuple[str, Place]]:
+        `numbers`, one for each of the lanes, are equal where the values must be.
+        """
+        about = found.where[:1], found.kind
+        if self._trial is None:
+            self.met.setdefault(about, found)
+        elif about in self._trial[0]:
+            values[lanes] = _something_else(values.dtype, self._trial[1], numbers)
+            self._given.append(values[lanes])
+
+    def used(self, first: list[Write], again: Callable[[], list[Write]]) -> list[Use]:
         """Return the values that change what the program stores, by rerunning it with `again`."""
         found = []
-        for about, met in self.met.items():
-            tried, enough = self._tried.get(about, 0), _ENOUGH[about[1]]
-            if tried < enough and any(self._changes(first, again, about, value) for value in _PROBES[about[1]]):
-                found.append(met)
-                tried = enough
-            self._tried[about] = tried + 1
+        for kinds in ((MASKED,), (UNWRITTEN, RESULT)):
+            lines = [about for about in self.met if about[1] in kinds and self._tried.get(about, 0) < _ENOUGH[about[1]]]
+            self._tried |= {about: self._tried.get(about, 0) + 1 for about in lines}
+            if lines and self._change(first, again, lines):
+                alone = lines[1:] and [about for about in lines if self._change(first, again, [about])]
+                self._tried |= {about: _ENOUGH[about[1]] for about in alone or lines}
+                found += [self.met[about] for about in alone or lines[:1]]
         return found
 
-    def _changes(self, first: list[Write], again: Callable[[], list[Write]], about: Met, value: float) -> bool:
-        self._probe = about, value
+    def _change(self, first: list[Write], again: Callable[[], list[Write]], lines: list[Met]) -> bool:
+        return any(self._changes(first, again, lines, probe) for probe in _PROBES)
+
+    def _changes(self, first: list[Write], again: Callable[[], list[Write]], lines: list[Met], probe: str) -> bool:
+        self._trial, self._given = (lines, probe), []
         try:
             second = again()
         except Exception:  # an index or a loop that depends on it
             return True
         finally:
-            self._probe = None
-        return len(first) != len(second) or any(_is_used(a, b, value) for a, b in zip(first, second, strict=True))
+            self._trial = None
+        return len(first) != len(second) or any(map(self._is_used, first, second))
+
+    def _is_used(self, first: Write, second: Write) -> bool:
+        """Return whether a trial writes something else; a copy to fresh memory is no use."""
+        if not np.array_equal(first.addresses, second.addresses):
+            return True
+        before, after = (_bits(write.new) for write in (first, second))
+        is_changed = before != after
+        if first.began_fresh and is_changed.any():
+            given = [_bits(values).ravel() for values in self._given if values.itemsize == first.new.itemsize]
+            is_copied = before == PATTERN.get(first.new.dtype.itemsize, -1)
+            is_changed &= ~(is_copied & np.isin(after, np.concatenate([after[:0].ravel(), *given])))
+        return bool(is_changed.any())
 
 
-def _is_used(first: Write, second: Write, value: float) -> bool:
-    """Return whether a trial writes something else; a copy to fresh memory is no use."""
-    if not np.array_equal(first.addresses, second.addresses):
-        return True
-    bits = f"u{first.new.dtype.itemsize}"
-    before, after = (np.ascontiguousarray(write.new).view(bits) for write in (first, second))
-    substitute = np.array([_something_else(first.new.dtype, value)], first.new.dtype).view(bits)
-    is_copied = (after == substitute) & (before == PATTERN.get(first.new.dtype.itemsize, -1))
-    return bool(((before != after) & ~(is_copied & first.began_fresh)).any())
+def _bits(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 
-def _something_else(dtype: np.dtype, value: float) -> np.generic | np.ndarray | float:
-    if dtype.kind in "iu" and math.isnan(value):
-        return dtype.type(0)
-    if dtype.kind in "iu":  # not so large that a loop of as many turns would never end
-        return (
-            np.array(max(-100.0, min(100.0, value)) if dtype.itemsize == 1 else value / 7)
-            .astype(np.int64)
-            .astype(dtype)
-        )
-    if dtype.kind == "b":
-        return value > 0
-    return numerics.convert(np.array([value], np.float32), dtype)[0]
+def _something_else(dtype: np.dtype, probe: str, numbers: np.ndarray) -> np.ndarray:
+    """Return what takes the place of undefined values: of each, or of all."""
+    is_integer = dtype.kind in "iu"
+    match probe:
+        case "zero" | "one":
+            return np.array(probe == "one").astype(dtype)
+        case "all bits" if dtype.kind != "b":
+            return np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
+        case "lowest" | "highest" if dtype.kind != "b":
+            limits = np.iinfo(dtype) if is_integer else ml_dtypes.finfo(dtype)
+            return np.array(limits.min if probe == "lowest" else limits.max, dtype)
+        case "different" if dtype.kind != "b":
+            range_ = 251 if dtype.itemsize < 4 else 65_521  # a prime: neighbours are far apart
+            return numerics.convert(numbers * 37 % range_ - range_ // 2, dtype)
+    return numbers % 2 == (probe != "different")

@@ -1,6 +1,8 @@
 """Every check of a running launch: bounds, races, undefined values, stores to inputs, costs."""
 
 import contextlib
+import functools
+import math
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -9,19 +11,19 @@ import torch
 
 from .acquired import Locks, locks_in, plain
 from .calls import Call
-from .faults import InputWritten, MemoryFault, Program, Race, Unwritten, at, place
+from .faults import InputWritten, MemoryFault, Place, Program, Race, UndefinedResult, Unwritten, at, place
 from .kernel_values import KernelValue
-from .numerics import ADDRESS
 from .races import Lanes, Races
 from .regions import Region, Regions
 from .trace import LaunchCost, Traffic, distinct
-from .undefined import Undefined, Write, began_fresh, is_telling, is_unwritten
+from .undefined import MASKED, RESULT, UNWRITTEN, Undefined, Use, Write, began_fresh, is_telling, is_unwritten
 
 if TYPE_CHECKING:
     from .recording import RecordedLaunch
 
 
 _PATIENCE = 20_000  # times that a program asks for one lock or flag
+UNDEFINED_REMEDY = "that gives anything on a GPU; take other operands there, or leave such lanes out by tl.where"
 _MAX_NANS = 3  # places: the first is mostly where it begins
 _SCANNED = 1 << 24  # elements of an argument up to which a launch looks for fresh memory in it
 
@@ -46,12 +48,11 @@ class Watch:
         self.cost = LaunchCost(kernel, grid) if call.is_traced else None
         if self.cost is not None and call.keeps_accesses:
             self.cost.accesses = []
-        self._journal: list[Write] | None = None
+        self._journal: list[Write] = []  # of the program that runs
         self.is_rehearsal = False
         self.record: RecordedLaunch | None = None  # of what it does, for a page
-        # the first program does; later ones where undefined values may come up
-        self._leaves_journal = True
-        self._expects_undefined = False
+        # accesses and turns of loops of the program that runs, and how many a trial may have
+        self._steps, self._most_steps = 0, math.inf
         # how often the program that runs has asked for a lock or a flag
         self._asked: dict[int, int] = {}
         # of what comes out of `if`s and `return`s: variables.py
@@ -81,7 +82,6 @@ class Watch:
         self._follow(region)
         if region.origins is not None:
             region.may_be_unwritten |= region.origins.may_be_unwritten()
-        self._expects_undefined |= region.may_be_unwritten
         if self.cost:
             self._trace(region)
         if self.record:
@@ -108,35 +108,44 @@ class Watch:
         self._asked = {}
         if self.cost:
             self.cost.begin(program)
-        self._journal = [] if self._leaves_journal else None
+        self._journal, self._steps = [], 0
         with self.record.of_program() if self.record else contextlib.nullcontext():
             body()
-            if self.undefined.met and self._journal is not None:
+            if self.undefined.met:
                 self._try_undefined(body, self._journal)
-        self._leaves_journal = self._expects_undefined
+        self._journal = []
 
     def _try_undefined(self, body: Callable[[], KernelValue], first: list[Write]) -> None:
         _take_back(first)
+        self._most_steps = 10 * self._steps
         used = self.undefined.used(first, lambda: self._rehearse(body))
+        self._most_steps = math.inf
         for write in first:
             write.do_again()
-        for text, where in used:
-            if text.startswith(Unwritten.kind):
-                fault = Unwritten(f"{text}\n{at(where)}\n  what the program stores depends on it")
-                fault.where = where
-                raise fault
-            remedy = "what the program stores depends on it: say other=0.0 before a sum, -inf before a maximum"
-            self._call.warn(f"{text}\n{at(where)}\n  {remedy}", where)
+        for kind, text, where in used:
+            told = f"{text}\n{at(where)}\n  what the program stores depends on it"
+            if kind == MASKED:
+                self._call.warn(f"{told}: say other=0.0 before a sum, -inf before a maximum", where)
+                continue
+            fault = Unwritten(told) if kind == UNWRITTEN else UndefinedResult(f"{told}: {UNDEFINED_REMEDY}")
+            fault.where = where
+            raise fault
 
     def _rehearse(self, body: Callable[[], KernelValue]) -> list[Write]:
         """Run the program, undo its writes, and return them."""
-        self.is_rehearsal, self._journal = True, []
+        self.is_rehearsal, self._journal, self._steps = True, [], 0
         try:
             body()
         finally:
-            written, self.is_rehearsal, self._journal = self._journal, False, None
+            written, self.is_rehearsal = self._journal, False
             _take_back(written)
         return written
+
+    def step(self) -> None:
+        """Count an access or a turn of a loop; raises TimeoutError in a trial that takes far longer than the first."""
+        self._steps += 1
+        if self._steps > self._most_steps:
+            raise TimeoutError("this trial takes ten times as many steps as the program")
 
     def makes_nan(self, *_: str | int) -> None:
         """Record a NaN; NumPy calls this at an operation such as ∞ − ∞, 0 · ∞ or 0 / 0."""
@@ -172,6 +181,7 @@ class Watch:
 
     def read(self, addresses: np.ndarray, dtype: np.dtype, lanes: Lanes | None = None) -> np.ndarray:
         """Return a new array of the elements at `addresses`; `lanes` numbers the active lanes."""
+        self.step()
         found = self._regions.find(addresses, dtype.itemsize, "loads")
         if found is None:
             return self._by_tensor(addresses, lambda lanes: self.read(addresses[lanes], dtype), dtype)
@@ -181,10 +191,16 @@ class Watch:
             self._note_origin(region, offsets, dtype.itemsize)
             self._note_load(region, offsets, dtype, lanes)
         if region.may_be_unwritten and (undefined := _unwritten(region, offsets, values)) is not None:
-            lane = int(offsets.ravel()[np.flatnonzero(undefined)[0]])
-            text = self._says(Unwritten, "loads", region, lane, "which was never written")
-            self.undefined.meet(text, place(), values, undefined, True)
+            self._meet_unwritten("loads", region, offsets, values, undefined)
         return values
+
+    def _meet_unwritten(
+        self, action: str, region: Region, offsets: np.ndarray, values: np.ndarray, lanes: np.ndarray
+    ) -> None:
+        places = offsets[lanes]
+        text = self._says(Unwritten, action, region, int(places[0]), "which was never written")
+        numbers = places // values.itemsize + region.number
+        self.undefined.meet(Use(UNWRITTEN, text, place()), values, lanes, numbers)
 
     def _note_origin(self, region: Region, offsets: np.ndarray, width: int) -> None:
         if not region.is_followed:
@@ -200,7 +216,7 @@ class Watch:
     def _note_stored(self, region: Region, offsets: np.ndarray, values: np.ndarray) -> None:
         if not region.is_followed:
             self._follow(region)
-        if region.origins and not self.is_rehearsal:
+        if region.origins and (region.may_be_unwritten or not self.is_rehearsal):
             region.origins.kernel_wrote(offsets + (region.start - region.origins.address), values)
 
     def _note_load(self, region: Region, offsets: np.ndarray, dtype: np.dtype, lanes: Lanes | None) -> None:
@@ -219,6 +235,7 @@ class Watch:
 
     def write(self, addresses: np.ndarray, values: np.ndarray, lanes: Lanes | None = None) -> None:
         """Store; of several lanes at one address the last is kept. `lanes` as for `read`."""
+        self.step()
         found = self._regions.find(addresses, values.dtype.itemsize, "stores to")
         if found is None:
             self._by_tensor(addresses, lambda lanes: self.write(addresses[lanes], values[lanes]), None)
@@ -228,20 +245,22 @@ class Watch:
         if self._call.on_store:
             self._call.on_store(region.name, region.tensor)
         memory, index = region.memory(values.dtype), _index(offsets, values.dtype.itemsize)
+        old = memory.take(index)
         if not self.is_rehearsal:
             shadow = self._regions.shadow(region)
             pieces = shadow.pieces(region.shadow_offsets(offsets), values.dtype.itemsize)
-            is_same = (_bits(memory.take(index)) == _bits(values)).ravel().repeat(pieces.size // offsets.size)
+            is_same = (_bits(old) == _bits(values)).ravel().repeat(pieces.size // offsets.size)
             self._races.store(shadow, pieces, self._namer(region, offsets, pieces), is_same, lanes)
             if self.cost:
                 self._count(region, "stored", offsets, values.dtype.itemsize)
-        self._record(region, addresses, memory.take(index) if self._journal is not None else values, values)
+        self._record(region, addresses, offsets, old, values)
         memory[index] = values
         self._note_stored(region, offsets, values)
         self._refuse_lost_values(region, offsets, memory.take(index), values)
 
     def begin_update(self, addresses: np.ndarray, dtype: np.dtype, order: Order) -> Locks:
         """Check an atomic on these elements before it runs; returns what it acquires."""
+        self.step()
         found = self._regions.find(addresses, dtype.itemsize, "updates")
         if found is None:
             self._by_tensor(addresses, lambda lanes: self.begin_update(addresses[lanes], dtype, order), None)
@@ -301,18 +320,12 @@ class Watch:
         if not self.is_rehearsal:
             self._note_origin(region, offsets, operands[0].dtype.itemsize)
         if region.may_be_unwritten and (lanes := _unwritten(region, offsets, old)) is not None:
-            lane = int(offsets.ravel()[np.flatnonzero(lanes)[0]])
-            text = self._says(Unwritten, "updates", region, lane, "which was never written")
-            self.undefined.meet(text, place(), old, lanes, True)
+            self._meet_unwritten("updates", region, offsets, old, lanes)
         new = operation(old, *operands).astype(old.dtype)  # theirs
-        self._record(region, addresses, old, new)
+        self._record(region, addresses, offsets, old, new)
         memory[index] = new
         self._note_stored(region, offsets, new)
         return old
-
-    def expect_undefined(self) -> None:
-        """Note a load with a mask and no `other`: later programs may leave lanes undefined."""
-        self._expects_undefined = True
 
     def dot(self, a: np.ndarray, b: np.ndarray, operands: str) -> None:
         """Count a matrix product of operands of this type."""
@@ -327,8 +340,21 @@ class Watch:
 
     def dead_lanes(self, values: np.ndarray, lanes: np.ndarray) -> None:
         """Handle lanes that a mask without `other` leaves undefined; `values` are zero there."""
-        text = f"masked load without other=: a lane of {self.kernel} that is masked out holds anything on a GPU, here 0"
-        self.undefined.meet(text, place(), values, lanes, False)
+        text = f"{MASKED}: a lane of {self.kernel} that is masked out holds anything on a GPU, here 0"
+        self.undefined.meet(Use(MASKED, text, place()), values, lanes, np.flatnonzero(lanes))
+
+    def undefined_result(
+        self, what: str, values: np.ndarray, lanes: np.ndarray, where: Place | None = None
+    ) -> np.ndarray:
+        """Return the result of an operation, which the language leaves undefined in these lanes.
+
+        `what` the program does there, and `where` if it is not this line.
+        """
+        values, lanes = np.array(values, subok=True), plain(np.broadcast_to(lanes, values.shape))
+        count = f"in {np.count_nonzero(lanes)} of {lanes.size} lanes"
+        text = f"{UndefinedResult.kind}: program {self._regions.program} of {self.kernel} {what}, {count}"
+        self.undefined.meet(Use(RESULT, text, where or place()), values, lanes, np.flatnonzero(lanes))
+        return values
 
     def _refuse_inputs(self, region: Region, offsets: np.ndarray, action: str) -> None:
         if region.is_input:
@@ -347,9 +373,16 @@ class Watch:
         who = f"program {self._regions.program} of {self.kernel}"
         return f"{kind.kind}: {who} {action} {region.name_at(offset)}, {remark}"
 
-    def _record(self, region: Region, addresses: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
-        if self._journal is not None:
-            self._journal.append(Write(addresses & ADDRESS, old, np.array(new), region.began_fresh))
+    def _record(
+        self, region: Region, addresses: np.ndarray, offsets: np.ndarray, old: np.ndarray, new: np.ndarray
+    ) -> None:
+        """Note a store or update; with the labels where a trial may load what was written after it was met."""
+        write = Write(addresses, old, new, region.began_fresh)
+        if region.origins and region.may_be_unwritten and self.undefined.met:
+            places = offsets + (region.start - region.origins.address)
+            label = functools.partial(region.origins.kernel_wrote, places, new)
+            write = write._replace(forget=region.origins.keep(places, new.itemsize), label=label)
+        self._journal.append(write)
 
     def _count(self, region: Region, action: str, offsets: np.ndarray, width: int) -> None:
         assert self.cost is not None

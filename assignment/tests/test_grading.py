@@ -255,6 +255,36 @@ def test_what_staff_must_judge_keeps_its_points(submission):
     assert "needs review" in got.out
 
 
+ACROSS_ROWS = """
+
+@triton.jit
+def _across_kernel(x_ptr, w_ptr, y_ptr, n, d, SIZE: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, SIZE)
+    x = tl.load(x_ptr + row * d + cols, mask=(row * d + cols < n){mask}, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + cols, mask=cols < d, other=0.0).to(tl.float32)
+    tl.store(y_ptr + row, tl.sum(x * w))
+
+_right = weighted_sum_forward
+def weighted_sum_forward(x, weight):
+    _right(x, weight)
+    y, d = torch.empty(x.shape[:-1], dtype=x.dtype, device=x.device), x.shape[-1]
+    if y.numel():
+        size = triton.next_power_of_2(d)
+        _across_kernel[(y.numel(),)](x.contiguous(), weight.contiguous(), y, x.numel(), d, SIZE=size)
+    return y
+"""
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_a_row_that_reads_the_next_is_warned(submission, is_masked):
+    """It multiplies by zero: right for numbers, so that it costs nothing."""
+    append(submission, "weighted_sum.py", ACROSS_ROWS.replace("{mask}", " & (cols < d)" if is_masked else ""))
+    got = grade(submission, "--only", "test_weighted_sum.py::test_forward_contract")
+    check = got.check("test_weighted_sum.py::test_forward_contract")
+    assert (check["status"], check["score"]) == ("ok", check["max_score"])
+    assert ["infinite or NaN" in note for note in check["notes"]] == [True] * (not is_masked)
+
+
 @pytest.mark.slow
 def test_inputs_that_are_written_to_and_results_that_are_shared(submission):
     code = "def rmsnorm_forward(x, weight, eps=1e-5):\n    y, rstd = _right(x, weight, eps)\n"

@@ -291,6 +291,10 @@ def test_the_same_memory_twice_is_refused(at):
     ("lines", "words"),
     [
         (("x.mul_(2)", "return copied(x)"), "argument 0 was written to"),
+        (("y = copied(x)", "x.zero_()", "x.copy_(y)", "return y"), "argument 0 was written to, by aten::zero_"),
+        (("x.copy_(x)", "return copied(x)"), "argument 0 was written to, by aten::copy_"),
+        (("torch.abs(x[1:], out=x[1:])", "return copied(x)"), "argument 0 was written to, by aten::abs"),
+        (("x.view(-1)[:3].add_(0.0)", "return copied(x)"), "argument 0 was written to, by aten::add_"),
         (("return x.view(50, 4)",), "shares its memory with an input"),
         (("_copy[(4,)](x * 2, x, 200, 64)", "return copied(x)"), "input written to: program"),
     ],

@@ -33,7 +33,7 @@ VAGUE_LINES = {
     "handout": 7,
     "judge": 6,
     "pages": 2,
-    "player": 23,
+    "player": 22,
     "plugin": 7,
     "protocol": 13,
     "recorder": 24,

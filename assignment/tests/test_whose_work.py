@@ -259,7 +259,7 @@ CAUGHT = {
     "written where elements share an address": (
         "y = copied(x)[:, :1].expand(4, 50); i = torch.tensor([0], device=x.device); "
         "y.index_put_((i,), x[:1].exp()); return y.contiguous()",
-        ["changed by neither"],
+        ["computed by aten::exp"],
     ),
     "selected into elements that overlap": (
         "r, k, z = x.sum(-1), copied(x)[:, 0] * 0, copied(x.new_zeros(4, 5)); "
@@ -351,6 +351,29 @@ LOADED = {  # beside memory that nobody wrote, of which a result does not depend
 def test_what_nobody_wrote_is_known_through_operations(at, code):
     lines = "".join(f"    {line}\n" for line in f"{code}; y = copied(x); _steer[(1,)](f, y); return y".split("; "))
     at.take(f"{STEER}def {BACKWARD}(x):\n{lines}")
+    reply, _ = at.ask(BACKWARD, X)
+    assert isinstance(reply, Fault)
+    assert "was never written" in reply.message
+
+
+FLAGS = """
+@triton.jit
+def _flag(f_ptr, y_ptr, HOW: tl.constexpr):
+    f = tl.load(f_ptr + tl.arange(0, 4))
+    if HOW == "set":
+        tl.store(f_ptr + tl.arange(0, 4), f * 0 + 1)
+    tl.store(y_ptr, tl.where(tl.max(f, 0) == tl.min(f, 0) if HOW == "equal" else tl.max(f, 0) != 0, tl.load(y_ptr), 0))
+
+"""
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int64", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("how", ["zero", "equal", "set"])
+def test_flags_that_nobody_wrote_steer_nothing(at, dtype, how):
+    """Zero, and equal or not; also where each program writes them once it has read them."""
+    read = "f.view(torch.int8)" if dtype == "bool" else "f"
+    lines = f"f = torch.empty(4, dtype=torch.{dtype}, device=x.device); y = copied(x); _flag[(1,)]({read}, y, {how!r})"
+    at.take(f"{FLAGS}def {BACKWARD}(x):\n    {lines}; return y\n")
     reply, _ = at.ask(BACKWARD, X)
     assert isinstance(reply, Fault)
     assert "was never written" in reply.message

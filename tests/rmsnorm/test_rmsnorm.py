@@ -175,6 +175,7 @@ test_forward_contract = contract(
     "rmsnorm_forward leaves inputs and earlier results alone; an empty batch gives empty results",
     FORWARD,
     rows.BATCHES,
+    has_rows=True,
 )
 test_backward_contract = contract(
     0.5,

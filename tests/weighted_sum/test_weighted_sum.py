@@ -124,6 +124,7 @@ test_forward_contract = contract(
     "weighted_sum_forward leaves inputs and earlier results alone; an empty batch gives an empty result",
     FORWARD,
     rows.BATCHES,
+    has_rows=True,
 )
 test_backward_contract = contract(
     0.25,

@@ -96,6 +96,28 @@ held[-1:].expand(held.numel()).fill_(0.0)
 return copied(held[:-1]).reshape(r.shape)
 """,
     ),
+    forward(  # more elements than there is memory, all on even places; r lies between them
+        "filled_beside_what_pytorch_computed",
+        """
+n = r.numel()
+held = torch.empty(2 * n + 142, dtype=r.dtype, device=x.device)
+held[1 : 2 * n : 2] = r.reshape(-1)
+held.as_strided((64, n + 8), (2, 2)).fill_(0)
+return copied(held[1 : 2 * n : 2]).reshape(r.shape)
+""",
+    ),
+    forward(  # PyTorch writes all of held[: 2 * n]: a softmax takes its output for contiguous
+        "a_softmax_beside_its_output",
+        """
+n = r.numel()
+held, grad = copied(torch.zeros(4 * n, device=x.device)), torch.zeros(2 * n, 1, device=x.device)
+grad[1::2, 0] = r.reshape(-1)
+flat = held.as_strided((2 * n, 1), (2, 1))
+torch.ops.aten._log_softmax_backward_data.out(grad, torch.full_like(grad, -math.inf), 1, torch.float32, out=flat)
+return held[1 : 2 * n : 2].reshape(r.shape)
+""",
+        evidence=f"{EVIDENCE}|as if it were contiguous",
+    ),
     *(  # [i, 0, 1] and [i, 1, 0] of `dst` share an address; what is written last there is r, or seems to be zeros
         forward(
             f"{name}_elements_that_overlap",
@@ -272,6 +294,36 @@ def _steered(y_ptr, z_ptr, flag_ptr, n, SIZE: tl.constexpr):
     tl.store(y_ptr + at, tl.where(tl.load(flag_ptr) == 90, z, 0.0), mask=at < n)
 """,
         r"never written",
+    ),
+    *(  # what is tried in place of such values must be zero, too, and another in each element
+        forward(
+            f"probed_by_{name}_of_what_nobody_wrote",
+            f"""
+flags, y = torch.empty(4 * r.numel(), dtype={dtype}, device=x.device), torch.empty_like(r)
+z = RIGHT(x, weight)
+_probing[(triton.cdiv(y.numel(), 64),)](y, z, flags, y.numel(), SIZE=64)
+return y
+""",
+            f"""
+RIGHT = _wsum.weighted_sum_forward
+
+@triton.jit
+def _probing(y_ptr, z_ptr, flags_ptr, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    z = tl.load(z_ptr + at, mask=at < n, other=0.0)
+    flag_ptrs = flags_ptr + tl.program_id(0) * 4 + tl.arange(0, 4)
+    flags = tl.load(flag_ptrs)
+    {after}
+    tl.store(y_ptr + at, tl.where({seen}, z, 0.0), mask=at < n)
+""",
+            r"never written",
+        )
+        for name, dtype, seen, after in [
+            ("zeros", "torch.int8", "tl.min((flags != 0).to(tl.int32), 0) == 1", ""),
+            ("zeros_in_floats", "torch.float32", "tl.min((flags != 0).to(tl.int32), 0) == 1", ""),
+            ("the_spread", "torch.float32", "~(tl.max(flags, 0) - tl.min(flags, 0) > 0)", ""),
+            ("flags_set_afterwards", "torch.int8", "tl.max(flags, 0) == 90", "tl.store(flag_ptrs, flags * 0 + 1)"),
+        ]
     ),
     forward(  # where PyTorch's result lay
         "fresh_bytes_where_a_result_was",

@@ -79,6 +79,90 @@ def check_unwritten_and_copied():
     raised(Unwritten, reduce_kernel[(1,)], copied, y, 8, SIZE=8, HOW="sum")
 
 
+@triton.jit
+def flag_kernel(flag_ptr, x_ptr, y_ptr, HOW: tl.constexpr):
+    at = tl.arange(0, 4)
+    flags = tl.load(flag_ptr + at)
+    first, second = tl.load(flag_ptr), tl.load(flag_ptr + 1)
+    if HOW == "zero":
+        is_good = first != 0
+    elif HOW == "one":
+        is_good = first != 1
+    elif HOW == "all bits":
+        is_good = first != -1
+    elif HOW == "equal":
+        is_good = first == second
+    elif HOW == "different":
+        is_good = first != second
+    elif HOW == "spread":
+        is_good = tl.max(flags) - tl.min(flags) == 0
+    elif HOW == "itself":
+        is_good = (first == tl.load(flag_ptr)) | (first != first)
+    else:
+        is_good = first < 2147483647
+    tl.store(y_ptr, tl.where(is_good, tl.load(x_ptr), 0.0))
+
+
+def check_any_value_may_lie_in_unwritten_memory():
+    """Zero, one, all bits, the largest; two elements may be equal or not, and one is always equal to itself."""
+    for how in ("zero", "one", "all bits", "equal", "different", "spread", "largest"):
+        raised(Unwritten, flag_kernel[(1,)], torch.empty(4, dtype=torch.int32), torch.ones(1), torch.zeros(1), HOW=how)
+    for how in ("zero", "one", "different"):
+        raised(Unwritten, flag_kernel[(1,)], torch.empty(4), torch.ones(1), torch.zeros(1), HOW=how)
+    for dtype in (torch.int32, torch.float32):
+        flag_kernel[(1,)](torch.empty(4, dtype=dtype), torch.ones(1), torch.zeros(1), HOW="itself")
+
+
+def check_not_a_number_may_equal_another():
+    """Two floats that nobody wrote are never equal as the NaN that they are here; on a GPU they may be."""
+
+    @triton.jit
+    def kernel(s_ptr, t_ptr, x_ptr, y_ptr):
+        s = tl.load(s_ptr)
+        t = tl.load(t_ptr)
+        tl.store(y_ptr, tl.where(s == t, 0.0, tl.load(x_ptr)))
+
+    raised(Unwritten, kernel[(1,)], torch.empty(1), torch.empty(1), torch.ones(1), torch.zeros(1))
+
+
+def check_a_trial_ends():
+    """A loop over an unwritten number is a use of it, also where it would take hours."""
+
+    @triton.jit
+    def kernel(n_ptr, y_ptr, IS_FOR: tl.constexpr):
+        n = tl.minimum(tl.load(n_ptr), -2147483647)  # no turn for any but -2147483648
+        i = n * 0
+        if IS_FOR:
+            for _ in range(n, -2147483647):
+                i += 1
+            for _ in range(0, 2147483647 * (n < -2147483647).to(tl.int32)):
+                i += 1
+        else:
+            while (n < -2147483647) & (i < 2147483647):
+                i += 1
+        tl.store(y_ptr, i * 0)
+
+    for is_for in (True, False):
+        n, y = torch.empty(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        raised(Unwritten, kernel[(1,)], n, y, IS_FOR=is_for)
+
+
+def check_unwritten_elements_are_moved_about():
+    """In any order, to fresh memory: here too nothing depends on them."""
+
+    @triton.jit
+    def kernel(x_ptr, y_ptr, SIZE: tl.constexpr):
+        at = tl.arange(0, SIZE)
+        x = tl.load(x_ptr + at[:, None] * SIZE + at[None, :])
+        tl.store(y_ptr + at[:, None] * SIZE + at[None, :], tl.trans(x))
+
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        x, y = torch.empty(16, 16, dtype=dtype), torch.empty(16, 16, dtype=dtype)
+        x[:, :9] = 1
+        kernel[(1,)](x, y, SIZE=16)
+        assert (y[:9] == 1).all()
+
+
 def check_unwritten_accumulators():
     """Atomics on fresh memory add to garbage; an exchange does not care."""
 

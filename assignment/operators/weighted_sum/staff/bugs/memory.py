@@ -47,6 +47,62 @@ FORWARD = (
     ),
 )
 
+RESTORED = (
+    bug(
+        "forward: x overwritten by PyTorch and restored",
+        "test_forward_values",
+        "    n_rows = x_rows.shape[0]\n    y = → "
+        "    n_rows = x_rows.shape[0]\n    kept = x.clone()\n    x.zero_()\n    x.copy_(kept)\n    y =",
+        line="x.zero_()",
+        named="argument 0 was written to",
+    ),
+    bug(
+        "backward: weight cleaned up where it lies",
+        "test_backward_values",
+        "    _check_backward(grad_y, x, weight) →     _check_backward(grad_y, x, weight)\n    weight.nan_to_num_()",
+        line="weight.nan_to_num_()",
+        named="argument 2 was written to",
+    ),
+)
+BEFORE_THE_SUM = "        y += tl.sum(x * w[None, :], axis=1)"
+UNDEFINED = (
+    bug(
+        "forward: weights gathered at indices from the end",
+        "test_forward_values",
+        f"{BEFORE_THE_SUM} →         w = tl.gather(w, tl.arange(0, D_TILE_SIZE) - D_TILE_SIZE, 0)\n{BEFORE_THE_SUM}",
+        line="w = tl.gather(w",
+    ),
+    bug(
+        "forward: what a number divided by 0 gives decides",
+        "test_forward_values",
+        f"{BEFORE_THE_SUM} → {BEFORE_THE_SUM}\n        y = tl.where(n_rows // (d - d) == 0, y, 0.0)",
+        line="y = tl.where(n_rows // (d - d)",
+    ),
+    bug(
+        "forward: what a shift by the width gives decides",
+        "test_forward_values",
+        f"{BEFORE_THE_SUM} → {BEFORE_THE_SUM}\n        y = tl.where(rows >> 64 == 0, y, 0.0)",
+        line="y = tl.where(rows >> 64",
+    ),
+    bug(
+        "forward: columns counted outside of the bins of a histogram",
+        "test_forward_values",
+        f"{BEFORE_THE_SUM} →         counts = tl.histogram((cols - start).to(tl.int32), 16)\n{BEFORE_THE_SUM}\n"
+        "        y = tl.where(tl.sum(counts) == 16, y, 0.0)",
+        line="counts = tl.histogram(",
+    ),
+    bug(
+        "backward: what an atomic returns in masked-out lanes is added up",
+        "test_backward_ragged",
+        *ONE_PARTIAL_ROW,
+        "        tl.store(partial_ptrs, partial, mask=in_cols) → "
+        "        before = tl.atomic_add(partial_ptrs, partial, mask=in_cols)\n"
+        "        unset = tl.sum(tl.where(in_cols, 0.0, before))\n"
+        "        tl.store(grad_x_ptrs, (grad_x + unset).to(grad_x_ptr.dtype.element_ty), mask=mask)",
+        line="before = tl.atomic_add(",
+    ),
+)
+
 BACKWARD = (
     bug(
         "backward: one row past the end of grad_y read and dropped",
@@ -97,4 +153,4 @@ BACKWARD = (
     ),
 )
 
-BUGS = (*FORWARD, *BACKWARD)
+BUGS = (*FORWARD, *RESTORED, *UNDEFINED, *BACKWARD)
