@@ -31,7 +31,7 @@ from assignment.simulator.faults import MemoryFault
 from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import JITFunction, NullAllocator
 
-from . import arguments, operations
+from . import arguments, misuse, operations
 from .kernels import Kernels, Refused
 from .labels import CONSTANT, FOREIGN
 from .lines import told
@@ -218,19 +218,29 @@ class Turn:
             )
         given = [self._decode(value) for value in args]
         named = {key: self._decode(value) for key, value in kwargs.items()}
-        if wrong := operations.misplaced(func, given, named):
-            raise CannotFollow(f"{func._schema.name} is given another sort of argument as {wrong}\n{self._lines[line]}")
-        if wrong := operations.out_of_range(func, given, named):
-            raise CannotFollow(f"{func._schema.name}: {wrong}\n{self._lines[line]}")
         try:
-            written = operations.written_by(func, given, named)
+            if shared := misuse.overlapping(func, given, named):
+                raise CannotFollow(
+                    f"{func._schema.name} writes to memory that it reads as {shared}, elsewhere in it: what that gives "
+                    f"depends on the order; clone() what it reads\n{self._lines[line]}"
+                )
+            calls = operations.calls_of(func, given, named)
         except ValueError as error:
             raise CannotFollow(f"{error}\n{self._lines[line]}") from error
-        if shared := operations.overlapping(func, given, named):
-            raise CannotFollow(
-                f"{func._schema.name} writes to memory that it reads as {shared}, elsewhere in it: what that gives "
-                f"depends on the order; clone() what it reads\n{self._lines[line]}"
-            )
+        made = [[number] for number in views or views_in(args)] if operations.each_of(func) else [views]
+        for call, numbers in zip(calls, made, strict=False):
+            self._call(*call, numbers, line)
+
+    def _call(self, func: OpOverload, given: Sequence[Argument], named: Keywords, views: list[int], line: int) -> None:
+        """Check and call an operation, and note what it makes: these views."""
+        if wrong := misuse.misplaced(func, given, named):
+            raise CannotFollow(f"{func._schema.name} is given another sort of argument as {wrong}\n{self._lines[line]}")
+        if wrong := misuse.out_of_range(func, given, named):
+            raise CannotFollow(f"{func._schema.name}: {wrong}\n{self._lines[line]}")
+        try:
+            written = misuse.written_by(func, given, named)
+        except ValueError as error:
+            raise CannotFollow(f"{error}\n{self._lines[line]}") from error
         places = [place_of(tensor) for tensor in written]
         try:
             result = self._made(func, given, named, views)
@@ -257,7 +267,7 @@ class Turn:
 
     def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:
         """Return what an operation returns."""
-        return func(*args, **kwargs)  # theirs
+        return operations.call(func, args, kwargs)
 
     def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
         """Mark the memory of these as unwritten."""
