@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 from triton._C.libtriton import ir
+from triton._utils import type_canonicalisation_dict
 from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
@@ -74,6 +75,7 @@ __all__ = [
     "knobs",
     "make_backend",
     "mangle_type",
+    "type_canonicalisation_dict",
 ]
 
 CHECKED = ("3.6.0", "3.7.1", "3.8.0", "3.9.0")  # with all that stands here
