@@ -49,6 +49,8 @@ class Values:
                 return _module(name, value)
             case "triton":
                 return _of_triton(name, value)
+            case "constexpr" if isinstance(value, dict) and value.keys() == {"list"}:
+                return tl.constexpr(list(self._values(value["list"], depth + 1)))
             case "constexpr":
                 return tl.constexpr(self.value(value, depth + 1))
             case "constant":

@@ -129,6 +129,8 @@ class Described:
         if _is_namedtuple(value):
             return {"namedtuple": _class(value)}
         try:
+            if isinstance(value, tl.constexpr) and isinstance(value.value, list):  # whose elements a kernel may read
+                return {"constexpr": {"list": [self.value(item) for item in value.value]}}
             described = self.value(value)
         except TypeError:
             return {"unknown": kind_of(value)}

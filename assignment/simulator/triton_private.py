@@ -90,6 +90,7 @@ IS_CLOSE_TO_PYTHON = VERSION >= (3, 8)
 # parameters
 IS_CLOSER_TO_PYTHON = VERSION >= (3, 9)
 
+HAS_RETURN_TYPES = VERSION >= (3, 7)  # functions give back values with types alone, no elements of constant tuples
 FORMATS_ARE_CONSTANTS = VERSION < (3, 8)  # of the semantic's dot_scaled(): strings wrapped in tl.constexpr
 
 _CLASSES = (tl.tensor, tl.core.tensor_descriptor_base, tl.core.tensor_descriptor, getattr(tl.core, "_block_ptr", None))
