@@ -12,7 +12,7 @@ from torch import Tensor
 from torch import _tensor_str as tensor_str
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._library.custom_ops import OPDEFS
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.cuda import _sleep as sleep_on_gpu
 from torch.overrides import _pop_mode as pop_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,6 +26,7 @@ __all__ = [
     "Arguments",
     "Keywords",
     "OpOverload",
+    "OpOverloadPacket",
     "TorchDispatchMode",
     "disable_current_modes",
     "get_unwrapped",
@@ -73,6 +74,7 @@ def tensors_of(tree: Argument | Keywords | tuple[Sequence[Argument], Keywords | 
 construct_storage_from_data_pointer = torch._C._construct_storage_from_data_pointer
 new_shared_cuda = torch.UntypedStorage._new_shared_cuda
 has_kernel = torch._C._dispatch_has_kernel
+operation_names = torch._C._dispatch_get_all_op_names
 n_dispatch_modes = torch._C._len_torch_dispatch_stack
 n_function_modes = torch._C._len_torch_function_stack
 set_deterministic_algorithms = torch._C._set_deterministic_algorithms

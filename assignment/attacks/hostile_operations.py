@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from assignment.player import operations
+from assignment.player import misuse, operations
+from assignment.pytorch_private import operation_names
 
 HEAP_CHECK = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "90"}
 PAGE = mmap.PAGESIZE
@@ -39,10 +40,11 @@ TEXTS = ("sum", "mean", "add", "multiply", "prod", "amax", "min", "max", "none",
 
 
 def overloads() -> Iterator[Any]:
-    """Yield every overload that a program may name."""
-    for name in sorted(operations.PLAYED):
-        packet = getattr(torch.ops.aten, name)
-        yield from filter(None, (operations.find(f"aten::{name}.{each}") for each in packet.overloads()))
+    """Yield every overload that a program may name; what goes along lists is played on each of their elements."""
+    for name in sorted(operation_names()):
+        found = operations.find(name)
+        if found and not operations.each_of(found):
+            yield found
 
 
 class Arena:
@@ -157,9 +159,9 @@ class Maker:
 def call(func: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     """Call an operation as the player does, or leave it where the player would not call it."""
     with contextlib.suppress(Exception):
-        if not operations.misplaced(func, args, kwargs) and not operations.out_of_range(func, args, kwargs):
-            operations.written_by(func, args, kwargs)
-            func(*args, **kwargs)
+        if not misuse.misplaced(func, args, kwargs) and not misuse.out_of_range(func, args, kwargs):
+            misuse.written_by(func, args, kwargs)
+            operations.call(func, args, kwargs)
 
 
 def told(args: Any) -> str:

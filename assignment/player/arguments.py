@@ -9,6 +9,7 @@ import triton.language as tl
 
 from assignment.protocol.messages import Value
 from assignment.pytorch_private import Argument
+from assignment.simulator import dtypes
 from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import TensorDescriptor
 
@@ -36,8 +37,8 @@ def decode(value: Any, view: View) -> Argument:
         return view(content)
     if kind == "f" and content in ("inf", "-inf", "nan"):
         return float(content)
-    if kind == "dtype" and isinstance(found := getattr(torch, str(content), None), torch.dtype):
-        return found
+    if kind == "dtype" and content in list(dtypes.PYTORCH):
+        return dtypes.PYTORCH[content]
     if kind == "format" and content in FORMATS:
         return FORMATS[content]
     raise CannotFollow("an argument of no known kind")
@@ -78,10 +79,9 @@ def _descriptor(value: dict[str, Any], view: View) -> TensorDescriptor:
         raise CannotFollow(f"a descriptor that cannot be: {str(error)[:200]}") from error
 
 
-def _dtype(name: Value) -> torch.dtype:
-    found = getattr(torch, str(name).removeprefix("torch."), None)
-    if not isinstance(found, torch.dtype):
-        raise CannotFollow("a dtype that PyTorch does not have")
+def _dtype(name: Value) -> tl.dtype:
+    if (found := dtypes.TRITON.get(str(name))) is None:
+        raise CannotFollow("a dtype that Triton does not have")
     return found
 
 

@@ -228,7 +228,7 @@ def of_unwritten(
         return None
     if operation.name in _SUMS:
         found = ~_as_numbers(operation, call, args, kwargs).isfinite()
-    elif torch.Tag.pointwise in call.tags:
+    elif operations.is_pointwise(call):
         found = functools.reduce(torch.logical_or, _unwritten_operands(operation))
     else:
         found = torch.ones((), dtype=torch.bool)

@@ -26,7 +26,8 @@ _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh de
     sinh sqrt tan tanh tau trunc"""
 _OF_VALUES = """shape dtype type value numel scalar element_ty itemsize primitive_bitwidth name int_bitwidth
     int_signedness fp_mantissa_width exponent_bias address_space block_shape strides T start end stop step fields types
-    ALL NONE SIGNED UNSIGNED BOOLEAN INTEGRAL FLOATING bit_length is_ptr is_block get_block_shapes"""
+    ALL NONE SIGNED UNSIGNED BOOLEAN INTEGRAL FLOATING bit_length startswith endswith upper lower is_ptr is_block
+    get_block_shapes"""
 _NOT_FOR_KERNELS = {"to_ir", "mangle", "cache_key_part", "codegen_name", "handle", "with_element_ty"}
 _INTERNAL = """handle data fn builder semantic format format_map mro run rewrite rewriter kwargs rewritten_fn src
     raw_src signature used_global_vals module version launch_metadata params device_caches compile hash repr parse

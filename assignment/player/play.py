@@ -31,7 +31,7 @@ from assignment.simulator.faults import InputWritten, MemoryFault
 from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import JITFunction, NullAllocator
 
-from . import arguments, operations
+from . import arguments, misuse, operations
 from .kernels import Kernels, Refused
 from .labels import CONSTANT, FOREIGN
 from .lines import told
@@ -219,20 +219,30 @@ class Turn:
             )
         given = [self._decode(value) for value in args]
         named = {key: self._decode(value) for key, value in kwargs.items()}
-        if wrong := operations.misplaced(func, given, named):
-            raise CannotFollow(f"{func._schema.name} is given another sort of argument as {wrong}\n{self._lines[line]}")
-        if wrong := operations.out_of_range(func, given, named):
-            raise CannotFollow(f"{func._schema.name}: {wrong}\n{self._lines[line]}")
         try:
-            written = operations.written_by(func, given, named)
+            if shared := misuse.overlapping(func, given, named):
+                raise CannotFollow(
+                    f"{func._schema.name} writes to memory that it reads as {shared}, elsewhere in it: what that gives "
+                    f"depends on the order; clone() what it reads\n{self._lines[line]}"
+                )
+            calls = operations.calls_of(func, given, named)
         except ValueError as error:
             raise CannotFollow(f"{error}\n{self._lines[line]}") from error
-        self._refuse_inputs(func, written, given, self._lines[line])
-        if shared := operations.overlapping(func, given, named):
-            raise CannotFollow(
-                f"{func._schema.name} writes to memory that it reads as {shared}, elsewhere in it: what that gives "
-                f"depends on the order; clone() what it reads\n{self._lines[line]}"
-            )
+        made = [[number] for number in views or views_in(args)] if operations.each_of(func) else [views]
+        for call, numbers in zip(calls, made, strict=False):
+            self._call(*call, numbers, line)
+
+    def _call(self, func: OpOverload, given: Sequence[Argument], named: Keywords, views: list[int], line: int) -> None:
+        """Check and call an operation, and note what it makes: these views."""
+        if wrong := misuse.misplaced(func, given, named):
+            raise CannotFollow(f"{func._schema.name} is given another sort of argument as {wrong}\n{self._lines[line]}")
+        if wrong := misuse.out_of_range(func, given, named):
+            raise CannotFollow(f"{func._schema.name}: {wrong}\n{self._lines[line]}")
+        try:
+            written = misuse.written_by(func, given, named)
+        except ValueError as error:
+            raise CannotFollow(f"{error}\n{self._lines[line]}") from error
+        self._refuse_inputs(func, written, operations.named_of(func, given, named).get("src"), self._lines[line])
         places = [place_of(tensor) for tensor in written]
         try:
             result = self._made(func, given, named, views)
@@ -257,16 +267,14 @@ class Turn:
             self.played.host.note(func, tensors_in((given, named)), outputs, counts)
         self._player.work.operation(func, given, named, made, self._lines[line])
 
-    def _refuse_inputs(
-        self, func: OpOverload, written: Sequence[torch.Tensor], given: Sequence[Argument], line: str
-    ) -> None:
+    def _refuse_inputs(self, func: OpOverload, written: Sequence[torch.Tensor], copied: Argument, line: str) -> None:
         """Raise InputWritten where an operation writes to an input, unless that puts a second problem in its place."""
         for tensor in written:
             if not tensor.numel() or tensor.untyped_storage().data_ptr() not in self._seen.storages:
                 continue
             position = self._seen.position(tensor)
             is_second = position < self._rewritten and func._schema.name == "aten::copy_"
-            if is_second and self._shares_storage(given[1], self._rewritten + position):
+            if is_second and self._shares_storage(copied, self._rewritten + position):
                 continue
             raise InputWritten(
                 f"{InputWritten.kind}: argument {position} was written to, by {func._schema.name}: inputs must stay as "
@@ -280,7 +288,7 @@ class Turn:
 
     def _made(self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, views: list[int]) -> Argument:
         """Return what an operation returns."""
-        return func(*args, **kwargs)  # theirs
+        return operations.call(func, args, kwargs)
 
     def _begin_fresh(self, tensors: list[torch.Tensor]) -> None:
         """Mark the memory of these as unwritten."""

@@ -137,8 +137,7 @@ def _keyword(node: ast.keyword, attributes: Set[str]) -> str:
 
 
 def _formatted(node: ast.FormattedValue, attributes: Set[str]) -> str:
-    is_plain = node.conversion == -1 and node.format_spec is None
-    return "" if is_plain else "a kernel cannot format values: write {value} without `!` and `:`"
+    return "a kernel cannot format values: write {value} without `:`" if node.format_spec else ""
 
 
 def _comprehension(node: ast.comprehension, attributes: Set[str]) -> str:

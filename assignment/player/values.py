@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 import triton.language as tl
 
 from assignment.protocol.messages import Value
+from assignment.simulator import dtypes
 from assignment.simulator.kernel_values import KernelFunction, KernelValue
 from assignment.simulator.triton_private import JITFunction
 
@@ -26,7 +26,6 @@ Bound: TypeAlias = Constant | ModuleType | type  # what a name in a kernel may b
 MAX_STRING = 1_000
 MAX_ITEMS = 1_000
 MAX_DEPTH = 8
-MAX_POINTERS = 3
 _NUMPY = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
 _FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -50,6 +49,8 @@ class Values:
                 return _module(name, value)
             case "triton":
                 return _of_triton(name, value)
+            case "constexpr" if isinstance(value, dict) and value.keys() == {"list"}:
+                return tl.constexpr(list(self._values(value["list"], depth + 1)))
             case "constexpr":
                 return tl.constexpr(self.value(value, depth + 1))
             case "constant":
@@ -84,8 +85,8 @@ class Values:
                 return self._kernel(inner)
             case "triton":
                 return _of_triton("a constant", inner)
-            case "torch" if isinstance(found := getattr(torch, str(inner), None), torch.dtype):
-                return found
+            case "torch" if inner in list(dtypes.PYTORCH):
+                return dtypes.PYTORCH[inner]
             case "numpy" if isinstance(inner, dict) and inner.keys() == {"dtype", "value"}:
                 return _of_numpy(inner["dtype"], self.value(inner["value"], depth + 1))
         raise Unknown(f"a constant cannot be {str(value)[:100]}: use numbers, strings, dtypes, or tuples of them")
@@ -179,16 +180,10 @@ def _of_numpy(name: Value, value: Constant) -> np.generic:
 
 
 def _dtype(name: Value) -> tl.dtype:
-    element = str(name).lstrip("*")
-    found = getattr(tl, element, None) if element in tl.__all__ else None
-    n_pointers = len(str(name)) - len(element)
-    if not isinstance(found, tl.dtype) and element in {*tl.dtype.SINT_TYPES, *tl.dtype.UINT_TYPES, *tl.dtype.FP_TYPES}:
-        found = tl.dtype(element)
-    if not isinstance(found, tl.dtype) or n_pointers > MAX_POINTERS:
-        raise Unknown(f"there is no dtype {str(name)[:100]}: use one of Triton's, such as tl.float32")
-    for _ in range(n_pointers):
-        found = tl.pointer_type(found)
-    return found
+    try:
+        return dtypes.triton_type(str(name))
+    except KeyError:
+        raise Unknown(f"there is no dtype {str(name)[:100]}: use one of Triton's, such as tl.float32") from None
 
 
 def _sentence(name: str, what: str) -> str:

@@ -39,7 +39,7 @@ from .labels import (
     once,
     worst,
 )
-from .operations import outputs_of
+from .operations import form_of, outputs_of
 
 if TYPE_CHECKING:
     from tests.operators import About
@@ -197,7 +197,7 @@ class Work:
             return
         if not targets:
             return
-        name = func._schema.name.removeprefix("aten::").rstrip("_")
+        name = form_of(func)
         arguments = {**dict(zip([a.name for a in func._schema.arguments], args, strict=False)), **kwargs}
         arguments = {key: value for key, value in arguments.items() if key not in outputs_of(func)}
         if name == "copy" and func._schema.is_mutable:

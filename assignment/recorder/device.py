@@ -27,6 +27,7 @@ CPU = torch.device("cpu")
 _device: Any = torch.Tensor.device.__get__
 _is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 _is_cpu = torch.Tensor.is_cpu.__get__  # type: ignore[attr-defined]
+_device_of_storage = torch.UntypedStorage.device.__get__
 _LEAVING = {torch.Tensor.tolist: "tolist", torch.Tensor.numpy: "numpy", torch.Tensor.__array__: "__array__"}
 
 
@@ -157,6 +158,9 @@ def install(tape: Tape, target: GPUTarget, answers: Answers) -> None:
     pytorch.set_default_device = lambda device: setattr(tape, "default_device", _kind(device) or "cpu")
     pytorch.get_default_device = lambda: torch.tensor([]).device
     pytorch.Tensor.record_stream = lambda tensor, stream: None
+    pytorch.UntypedStorage.device = property(
+        lambda storage: GPU if tape.holds_on_gpu(storage) else _device_of_storage(storage)
+    )
     pytorch.Tensor.pin_memory = lambda tensor, device=None: tensor
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = bench
 

@@ -22,6 +22,7 @@ import torch
 import triton.language as tl
 
 from assignment.protocol.messages import Value
+from assignment.simulator import dtypes
 from assignment.simulator.scopes import parameters
 from assignment.simulator.triton_private import ConstexprFunction, InterpretedFunction, JITCallable, JITFunction
 
@@ -32,7 +33,6 @@ _OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noi
 _NUMPY = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32"  # a float64 is a float
 NUMPY = tuple(np.dtype(name).type for name in _NUMPY.split())
 _SUBCLASSED: dict[type, Callable] = {int: int.__int__, float: float.__float__, str: str.__str__}
-_DTYPES = [name for name in tl.__all__ if isinstance(getattr(tl, name), tl.dtype)]
 
 
 class Described:
@@ -94,11 +94,11 @@ class Described:
             is_named = hasattr(value, "_fields")
             return {"namedtuple": _class(type(value)), "values": values} if is_named else {"tuple": values}
         if isinstance(value, tl.dtype):
-            return {"dtype": _dtype(value)}
+            return {"dtype": dtypes.name_of(value)}
         if isinstance(value, _KERNELS):
             return {"triton": dotted} if (dotted := _of_triton(value)) else {"kernel": self.number(value)}
         if isinstance(value, torch.dtype):
-            return {"torch": str(value).removeprefix("torch.")}
+            return {"torch": dtypes.name_of(value)}
         if dotted := _of_triton(value):
             return {"triton": dotted}
         raise TypeError(
@@ -145,6 +145,8 @@ class Described:
         if _is_namedtuple(value):
             return {"namedtuple": _class(value)}
         try:
+            if isinstance(value, tl.constexpr) and isinstance(value.value, list):  # whose elements a kernel may read
+                return {"constexpr": {"list": [self.value(item) for item in value.value]}}
             described = self.value(value)
         except TypeError:
             return {"unknown": kind_of(value)}
@@ -257,12 +259,6 @@ def _is_namedtuple(value: Any) -> bool:
 def _class(cls: type[tuple]) -> dict[str, Value]:
     fields = getattr(cls, "_fields", None)
     return {} if fields is None else {"name": cls.__name__, "fields": list(fields)}
-
-
-def _dtype(dtype: tl.dtype) -> str:
-    if dtype.is_ptr():
-        return f"*{_dtype(dtype.element_ty)}"
-    return next((name for name in _DTYPES if getattr(tl, name) == dtype), str(dtype))
 
 
 def kind_of(value: Any) -> str:

@@ -17,6 +17,7 @@ from triton import Config
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments, Launch, WarmUp, drawn, given
+from assignment.simulator import dtypes
 from assignment.simulator.autotune import key_of
 from assignment.simulator.gpu import Properties
 from assignment.simulator.kernel_values import Grid, LaunchArgument
@@ -180,7 +181,11 @@ class Launcher:
         if isinstance(value, TensorDescriptor):
             return self._descriptor(name, value)
         if isinstance(value, TensorWrapper):  # of triton.reinterpret
-            return {"t": self._pointer(name, value.base), "as": str(value.dtype)}
+            try:
+                return {"t": self._pointer(name, value.base), "as": dtypes.triton_name(value.dtype)}
+            except KeyError:
+                said = f"argument {name}: Triton has no type {value.dtype}"
+                raise TypeError(f"{said}: pass triton.reinterpret a dtype, such as tl.float16") from None
         if isinstance(value, tuple):
             items = [self.encode(name, item, depth + 1) for item in value]
             fields = getattr(value, "_fields", None)

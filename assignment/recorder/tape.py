@@ -206,7 +206,10 @@ class Tape(TorchDispatchMode):
         """Return whether a machine with a GPU would have the tensor there."""
         if is_functorch_wrapped_tensor(tensor):  # of torch.vmap, for example
             return self.is_on_gpu(get_unwrapped(tensor))
-        return has_storage(tensor) and self._numbers.get(tensor.untyped_storage()._cdata) in self.on_gpu
+        return has_storage(tensor) and self.holds_on_gpu(tensor.untyped_storage())
+
+    def holds_on_gpu(self, storage: torch.UntypedStorage) -> bool:
+        return self._numbers.get(storage._cdata) in self.on_gpu
 
     def line(self) -> int:
         """Return the number of the submission's current line."""

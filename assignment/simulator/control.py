@@ -21,7 +21,13 @@ from .kernel_values import KernelFunction, KernelValue, Operand, static
 from .numerics import numpy_type
 from .rounds import rounds, went_round  # noqa: F401 (rewritten kernels call them)
 from .semantic import semantic
-from .triton_private import IS_CLOSE_TO_PYTHON, IS_CLOSER_TO_PYTHON, ConstexprFunction, InterpretedFunction
+from .triton_private import (
+    HAS_RETURN_TYPES,
+    IS_CLOSE_TO_PYTHON,
+    IS_CLOSER_TO_PYTHON,
+    ConstexprFunction,
+    InterpretedFunction,
+)
 from .variables import (  # noqa: F401 (rewritten kernels call them)
     OF_LOOPS,
     already_defined,
@@ -98,6 +104,27 @@ class _Constant(tl.constexpr):
 def value_of(value: tl.constexpr | tl.dtype | bool | int | float | str) -> KernelValue:
     """Evaluate `x.value`: here constants are plain Python values already."""
     return value if isinstance(value, (bool, int, float, str, tl.dtype)) else value.value
+
+
+def type_of(value: KernelValue) -> tl.core.base_type:
+    """Evaluate `x.type`."""
+    is_plain = value is None or isinstance(value, (bool, int, float, str))
+    return tl.constexpr_type(value) if is_plain else value.type  # type: ignore[union-attr]
+
+
+def element(container: KernelValue, value: KernelValue, use: str) -> KernelValue:
+    """Return an element, or a field: one of a constant tuple is no constant, and of no use in some places."""
+    if isinstance(container, tl.constexpr) and use in _NO_ELEMENTS:
+        raise TypeError(_NO_ELEMENTS[use].format(value=value, kind=type(value)))
+    return value
+
+
+_NO_CONSTANT = "Cannot evaluate f-string containing non-constexpr conversion values, found conversion of type {kind}"
+_NO_ELEMENTS = {  # in the compiler's words
+    "bound": "{value} used as tl.static_range start value is not a constexpr",
+    "text": _NO_CONSTANT,
+    **({"return": "{kind} object has no attribute 'type'"} if HAS_RETURN_TYPES else {}),
+}
 
 
 def noted(value: KernelValue, where: str) -> KernelValue:
@@ -248,14 +275,13 @@ def collected(values: list[KernelValue]) -> tuple[KernelValue, ...]:
     return tuple(values)
 
 
-def formatted(value: KernelValue) -> KernelValue:
-    """Return a value to be put in an f-string."""
-    value = static(value)
-    if isinstance(value, (tensor, tuple, tl.tuple, tl.dtype)):
-        raise TypeError(
-            "Cannot evaluate f-string containing non-constexpr conversion values, found conversion of type "
-            f"{type(value)}"
-        )
+def formatted(value: KernelValue, is_constant: bool) -> KernelValue:
+    """Return a value to be put in an f-string; a type must be one of tl.constexpr, and so must a tuple's own object."""
+    is_boxed, value = isinstance(value, tl.constexpr), static(value)
+    is_tuple = isinstance(value, (tuple, tl.tuple)) and (IS_CLOSE_TO_PYTHON or not is_constant)
+    is_type = isinstance(value, tl.dtype) and not is_constant
+    if isinstance(value, tensor) or (not is_boxed and (is_type or is_tuple)):
+        raise TypeError(_NO_CONSTANT.format(kind=type(value)))
     return value
 
 
@@ -283,6 +309,10 @@ def callee(function: KernelFunction) -> KernelFunction:
         return _has_attribute
     if function is float or function is int:
         return functools.partial(_number, function)
+    if function is len or function is list:
+        return functools.partial(_of_value, function)
+    if function is tl.constexpr:
+        return static
     if isinstance(function, ConstexprFunction) and _is_triton_code(function.fn):
         return functools.partial(_of_constants, function)
     if isinstance(function, InterpretedFunction) or _is_triton_code(function):
@@ -309,6 +339,11 @@ def _number(ty: type[int] | type[float], *args: float | str | tl.tensor, **kwarg
     if any(isinstance(value, tensor) for value in args):
         raise TypeError(f"{ty.__name__}() argument must be a string or a real number, not 'tensor': write x.to(dtype)")
     return ty(*map(static, args), **kwargs)
+
+
+def _of_value(function: KernelFunction, *args: KernelValue) -> KernelValue:
+    """Call Python's own `len` or `list`, to which a constant is its value."""
+    return function(*map(static, args))  # theirs
 
 
 def _of_constants(function: KernelFunction, *args: KernelValue, **kwargs: KernelValue) -> KernelValue:

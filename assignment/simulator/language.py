@@ -115,7 +115,7 @@ def _static_assert(*args: KernelValue, **kwargs: KernelValue) -> None:
             "`constexpr` values"
         )
     if not passed:
-        raise AssertionError(f"tl.static_assert: {message}")
+        raise AssertionError(f"tl.static_assert: {message() if callable(message) else message}")
 
 
 def _bind_libdevice() -> None:

@@ -130,7 +130,13 @@ def call(self: InterpretedFunction, *args: KernelValue, **kwargs: KernelValue) -
     """Call one @triton.jit function from another."""
     if builder.grid_idx is None:
         raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
-    return _kernel(self).function(*args, **kwargs)  # theirs
+    kernel = _kernel(self)
+    return kernel.function(*map(_unboxed, args), **{name: _unboxed(v) for name, v in kwargs.items()})  # theirs
+
+
+def _unboxed(value: KernelValue) -> KernelValue:
+    """Return a constant's value, but for a tuple, of whose elements the compiler knows less than of a tuple's own."""
+    return value.value if isinstance(value, tl.constexpr) and not isinstance(value.value, tuple) else value
 
 
 def _kernel(self: InterpretedFunction) -> _Kernel:

@@ -39,6 +39,7 @@ _COMPARISONS = {
     ast.Is: "is_",
     ast.IsNot: "is_not",
 }
+_OF_CONSTANTS = {"value": "value_of", "type": "type_of"}  # attributes that a constant has, not its value
 _BUILTINS = {"range": "loop", "max": "maximum", "min": "minimum", "print": "show"}
 
 
@@ -58,6 +59,8 @@ class Rewriter(ast.NodeTransformer):
         self._ifs: list[ast.stmt] = []  # checks of the variables of those around it
         self._is_late = False  # whether the expression that is visited may be evaluated later, or not at all
         self._promised: set[str] = set()  # names that are annotated as tl.constexpr before they are assigned to
+        self._parameters: set[str] = set()
+        self._constants: set[str] = set()  # parameters, and names that are annotated as tl.constexpr
         self._returned = ""  # the function's name if the types of its `return`s may differ
 
     def rewrite(self, definition: ast.FunctionDef) -> None:
@@ -75,6 +78,8 @@ class Rewriter(ast.NodeTransformer):
             if isinstance(node, ast.AnnAssign) and self.globals.get(ast.unparse(node.annotation)) is tl.constexpr:
                 node.annotation = ast.Name("constexpr", ast.Load())  # whatever the module calls it
         self.locals |= _of_lists(nodes)
+        self._parameters = {arg.arg for arg in scopes.parameters(args)}
+        self._constants = self._parameters | scopes.constants(*definition.body)
         self._scopes = scopes.Scopes(definition)
         older = [*([] if IS_CLOSER_TO_PYTHON else args.kwonlyargs), args.vararg if not IS_CLOSE_TO_PYTHON else None]
         self._unread = {arg.arg for arg in (*args.posonlyargs, *filter(None, older))}
@@ -182,7 +187,7 @@ class Rewriter(ast.NodeTransformer):
         has_in = any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops)
         if has_in or (len(node.ops) > 1 and not IS_CLOSER_TO_PYTHON):
             return self._unsupported(node)
-        if len(node.ops) == 1:
+        if len(node.ops) == 1 and not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             return self.generic_visit(node)
         names: list[ast.expr] = [ast.Constant(_COMPARISONS[type(op)]) for op in node.ops]
         others = [self._visit_late(node.comparators[0]), *map(self._visit_aside, node.comparators[1:])]
@@ -258,9 +263,17 @@ class Rewriter(ast.NodeTransformer):
         return self._call("collected", [node], node)
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
-        self.generic_visit(node)
-        node.value = self._call("formatted", [node.value], node)
+        is_constant = isinstance(node.value, ast.Name) and node.value.id in self._constants
+        value = self._element(node.value, "text")
+        node.value = self._call("formatted", [value, ast.Constant(is_constant)], node)
         return node
+
+    def _element(self, node: ast.expr, use: str) -> ast.expr:
+        """Visit an expression that may be an element of a constant tuple."""
+        if not isinstance(node, (ast.Subscript, ast.Attribute)) or not isinstance(node.value, ast.Name):
+            return self.visit(node)
+        container = ast.Name(node.value.id, ast.Load())
+        return self._call("element", [container, self.visit(node), ast.Constant(use)], node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         name = "all_of" if isinstance(node.op, ast.And) else "any_of"
@@ -343,14 +356,18 @@ class Rewriter(ast.NodeTransformer):
             return self._do(self._refuse("refused", control.ITERATORS, node), node)
         if scopes.is_unrolled(node):
             with self._aside():
-                return self.generic_visit(node)
+                call, bounds = node.iter, [self._element(arg, "bound") for arg in node.iter.args]
+                call.args = []
+                self.generic_visit(node)
+                call.args = bounds
+                return node
         if node.orelse:
             return self._unsupported(node, "for ... else")
         names = scopes.assigned(*node.body) - {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
-        bounds = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
+        head = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
         node.iter = self._call("turns", [self.visit(node.iter)], node.iter)
         self._visit_body(node)
-        return self._counted(node, bounds, (), self._with_constant_types(node, names))
+        return self._counted(node, head, (), self._with_constant_types(node, names))
 
     def _counted(
         self, loop: ast.For | ast.While, head: str, decisive: tuple[str, ...], statements: list[ast.stmt]
@@ -395,7 +412,7 @@ class Rewriter(ast.NodeTransformer):
         return [*begin, loop]
 
     def visit_Return(self, node: ast.Return) -> ast.AST | list[ast.stmt]:
-        self.generic_visit(node)
+        node.value = self._element(node.value, "return") if node.value else None
         if self._loops:
             return self._do(self._refuse("refused", control.RETURN_IN_LOOP, node), node)
         if self._returned:
@@ -417,7 +434,10 @@ class Rewriter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        is_lazy = len(node.args) == 2 and self._is_static_assert(node.func)
         self.generic_visit(node)
+        if is_lazy:  # the message is made where the condition does not hold
+            node.args[1] = self._lazy(node.args[1])
         node.func = self._call("callee", [node.func], node.func)
         return node
 
@@ -425,7 +445,22 @@ class Rewriter(ast.NodeTransformer):
         node.value = self.visit(node.value)
         if node.attr == "handle":  # the compiler's own: here it would be the values
             return self._unsupported(node)
-        return self._call("value_of", [node.value], node) if node.attr == "value" else node
+        if node.attr in _OF_CONSTANTS:
+            return self._call(_OF_CONSTANTS[node.attr], [node.value], node)
+        if isinstance(node.value, ast.Name) and self._may_be_boxed(node.value.id, node.attr):
+            node.value = self._call("static", [node.value], node)
+        return node
+
+    def _may_be_boxed(self, name: str, attribute: str) -> bool:
+        """Return whether a name may hold a tl.constexpr, whose value has the attribute."""
+        if name in self.locals:
+            return name in self._parameters and not hasattr(tl.tensor, attribute)
+        return IS_CLOSE_TO_PYTHON and isinstance(self.globals.get(name), tl.constexpr)
+
+    def _is_static_assert(self, function: ast.expr) -> bool:
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            return getattr(self.globals.get(function.value.id), function.attr, None) is tl.static_assert
+        return isinstance(function, ast.Name) and self.globals.get(function.id) is tl.static_assert
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if not isinstance(node.ctx, ast.Load):

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 from triton._C.libtriton import ir
+from triton._utils import type_canonicalisation_dict
 from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
@@ -74,6 +75,7 @@ __all__ = [
     "knobs",
     "make_backend",
     "mangle_type",
+    "type_canonicalisation_dict",
 ]
 
 CHECKED = ("3.6.0", "3.7.1", "3.8.0", "3.9.0")  # with all that stands here
@@ -88,6 +90,7 @@ IS_CLOSE_TO_PYTHON = VERSION >= (3, 8)
 # parameters
 IS_CLOSER_TO_PYTHON = VERSION >= (3, 9)
 
+HAS_RETURN_TYPES = VERSION >= (3, 7)  # functions give back values with types alone, no elements of constant tuples
 FORMATS_ARE_CONSTANTS = VERSION < (3, 8)  # of the semantic's dot_scaled(): strings wrapped in tl.constexpr
 
 _CLASSES = (tl.tensor, tl.core.tensor_descriptor_base, tl.core.tensor_descriptor, getattr(tl.core, "_block_ptr", None))

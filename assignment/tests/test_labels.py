@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from assignment.player import labels, operations
+from assignment.player import labels, misuse, operations
 from assignment.player.labels import CONSTANT, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, SUM, Memory
+from assignment.player.storages import CannotFollow
 from assignment.player.work import Work
 
 BYTES = 96  # of a storage
 IS_FRESH = np.arange(256) == FRESH
 LABELS = (CONSTANT, FRESH, INPUT, KERNEL, SUM, FIRST_SOURCE)
+POINTWISE = ("add", "mul", "exp", "lerp", "where", "clamp", "tanh", "logical_and")  # of many
 WRITING = [  # overloads that change an argument, by name
     func.name()
-    for base in sorted(operations.PLAYED)
+    for base in sorted({form + end for form in [*operations.PLAYED, *POINTWISE] for end in ("", "_")})
     if (packet := getattr(torch.ops.aten, base, None)) is not None
     for overload in packet.overloads()
     if (func := operations.find(f"aten::{base}.{overload}".removesuffix(".default"))) is not None
@@ -107,7 +109,7 @@ def arguments_of(func: Any, target: torch.Tensor) -> tuple[list[Any], dict[str, 
         "mask": torch.rand(target.shape) < 0.5,
         "condition": torch.rand(target.shape) < 0.5,
     }
-    named |= {name: value for name, value in chosen.items() if name in named}
+    named |= {name: value for name, value in chosen.items() if name in named and named[name] is not target}
     args = [named[each.name] for each in func._schema.arguments if not each.kwarg_only]
     return args, {each.name: named[each.name] for each in func._schema.arguments if each.kwarg_only and each.is_out}
 
@@ -121,13 +123,13 @@ def tried(name: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> boo
     view = a_view(rng, torch.empty(24))
     target = held.as_strided(view.shape, view.stride(), 100 + view.storage_offset())
     args, kwargs = arguments_of(func, target)
-    if operations.out_of_range(func, args, kwargs):
+    if misuse.out_of_range(func, args, kwargs) or misuse.overlapping(func, args, kwargs):
         return False
     for tensor in (x for x in args if isinstance(x, torch.Tensor) and x is not target):
         work.made(tensor, rng.choice([CONSTANT, INPUT, KERNEL]))
     try:
-        func(*args, **kwargs)
-    except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
+        operations.call(func, args, kwargs)
+    except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, CannotFollow):
         return False
     if held.numel() != 256:
         return False
@@ -140,7 +142,7 @@ def tried(name: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> boo
         really(memory, at, what)
 
     monkeypatch.setattr(Memory, "write", noted)
-    work.operation(func, args, kwargs, operations.written_by(func, args, kwargs), "a line")
+    work.operation(func, args, kwargs, misuse.written_by(func, args, kwargs), "a line")
     monkeypatch.undo()
     by_byte, is_written = [KERNEL] * held.nbytes, [KERNEL] * held.nbytes
     for at, what in given:
@@ -157,8 +159,8 @@ def test_each_operation_that_writes_labels_what_it_writes(monkeypatch):
     rng = random.Random(1)
     counts = {name: sum(tried(name, rng, monkeypatch) for _ in range(15)) for name in WRITING}
     known = {"aten::fill_.Scalar", "aten::zero_", "aten::copy_", "aten::add_.Tensor", "aten::masked_fill_.Scalar"}
-    assert not known & {name for name, count in counts.items() if count < 3}
-    assert sum(count > 2 for count in counts.values()) > 0.6 * len(WRITING)
+    assert known <= {name for name, count in counts.items() if count}
+    assert sum(count > 2 for count in counts.values()) > 0.5 * len(WRITING), {n for n, c in counts.items() if c < 3}
 
 
 def test_of_several_labels_the_worst_is_that_of_two_by_two():

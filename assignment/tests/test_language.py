@@ -38,9 +38,13 @@ if VERSION < (3, 7):
     LAXER |= {
         "tl_cdiv_constexpr": "tl.cdiv of constants is one since 3.7",
         "constexpr_of_tensor_plus": "a tensor in a tl.constexpr is of use since 3.7",
+        "global_word_as_parameter": "functions return strings since 3.7",
+        "global_type_as_parameter": "functions return dtypes since 3.7",
     }
 if VERSION >= (3, 8):
     STRICTER |= {"named_in_and": "a walrus in an operand that may be left out: assign on a line of its own"}
+if VERSION < (3, 8):
+    LAXER |= {"global_index_as_shape": "a tuple in a constant tuple is a shape since 3.8"}
 if VERSION < (3, 9):
     STRICTER |= {"list_comprehension_if_false": "the compiler passes over an `if` in a list"}
 PHRASES = {  # the compiler's own words
@@ -77,6 +81,8 @@ ELSEWHERE = {  # the compiler names another line
     "call_return_loop": "the loop",
     "while_return": "the function",
     "call_early_nothing_and_value": "the function that is called",
+    "global_as_parameter": "the function that is called",
+    "global_namedtuple_as_constexpr_parameter": "the function that is called",
 }
 if VERSION < (3, 7):
     ELSEWHERE |= dict.fromkeys(

@@ -25,6 +25,7 @@ from assignment.player.arguments import of_launch
 from assignment.player.values import Unknown, Values
 from assignment.recorder.kernels import Described
 from assignment.recorder.launches import Launcher, grid_sizes
+from assignment.simulator.dtypes import PYTORCH, TRITON
 from assignment.tests.pairs import IMPORTS, F, X, result_of
 
 BACKEND = CUDABackend(GPUTarget("cuda", 90, 32))
@@ -59,6 +60,7 @@ class Indexed:
 
 Pair = collections.namedtuple("Pair", "a b")
 TENSOR = torch.ones(16, 16)
+TAKEN = [dtype for name, dtype in PYTORCH.items() if name in TRITON]
 VALUES = {
     "bool": True, "int": 5, "one": 1, "sixteen": 16, "2^31": 2**31, "2^63": 2**63, "2^64": 2**64, "-2^63": -(2**63),
     "-2^63-1": -(2**63) - 1, "float": 1.5, "negative zero": -0.0, "inf": float("inf"), "None": None, "str": "s",
@@ -66,6 +68,9 @@ VALUES = {
     "tuple of float64": (np.float64(2),), "tuple of int64": (np.int64(2),), "tuple of str": ("a",),
     "tuple of enum": (Whole.SIXTEEN,), "tuple of tensors": (TENSOR, 1), "tuple of constants": (tl.constexpr(3), 2),
     "torch.Size": torch.Size([3, 4]), "tensor": TENSOR, "no dimension": torch.tensor(1.5),
+    **{f"tensor of {dtype}": torch.empty(16, 16, dtype=dtype) for dtype in TAKEN},
+    **{f"as {dtype!r}": triton.reinterpret(TENSOR, dtype) for dtype in [*TRITON.values(), *TAKEN, "fp16"]},
+    "as no type": triton.reinterpret(TENSOR, "fp17"), "as a complex one": triton.reinterpret(TENSOR, torch.complex64),
     "parameter": torch.nn.Parameter(torch.ones(2)), "other dtype": triton.reinterpret(TENSOR, torch.int32),
     "descriptor": TensorDescriptor(TENSOR, [16, 16], [16, 1], [16, 16]), "torch.dtype": torch.float32,
     "tl.dtype": tl.float32, "pointer type": tl.pointer_type(tl.float32), "tl.sum": tl.sum, "tl.maximum": tl.maximum,
@@ -79,7 +84,7 @@ VALUES = {
 }  # fmt: skip
 NOT_AS_CONSTANTS = {  # objects that a kernel cannot compute with, or that say more than their value
     "list", "lambda", "Enum", "indexed", "Fraction", "complex", "device", "bytes", "dict", "range", "array",
-    "longdouble", "2^64",
+    "longdouble", "2^64", "as no type", "as a complex one",
 }  # fmt: skip
 KINDS = {"plain": "", "constant": ": tl.constexpr", "fp32": ": tl.float32", "i64": ": tl.int64"}
 
@@ -131,7 +136,7 @@ def test_what_triton_takes_arrives_with_its_type(kernels, tmp_path, name, kind):
     value, kernel = VALUES[name], kernels[kind]
     try:
         expected = specialized(kernel, value)
-    except (TypeError, OverflowError, RuntimeError, struct.error):
+    except (TypeError, OverflowError, RuntimeError, KeyError, struct.error):
         expected = None
     if expected is None or (kind == "constant" and name in NOT_AS_CONSTANTS):
         with pytest.raises((TypeError, OverflowError, Unknown), match=r"argument x|constants are|64 bits|longer"):
@@ -152,6 +157,25 @@ CALLS = {
     "by keyword": ("", "x, y, n, scale={value}, SIZE=64"),
     "as default": ("={value}", "x, y, n, SIZE=64"),
 }
+READ_AS = [
+    *("triton.reinterpret(t.view(torch.int32), tl.float32)", "triton.reinterpret(t.view(torch.int32), torch.float32)"),
+    *("triton.reinterpret(t.view(torch.uint8), 'fp32')", "triton.reinterpret(t.view(torch.int64), tl.uint32)"),
+    *("triton.reinterpret(triton.reinterpret(t, tl.int8), tl.int32)", "t.view(torch.uint32)"),
+]
+
+
+@pytest.mark.parametrize("how", READ_AS)
+def test_memory_is_read_as_what_the_launch_says(at, how):
+    at.take(f"def {F}(x):\n    y = torch.empty_like(x)\n    a, b = [{how} for t in (x, y)]\n"
+            "    _copy[(4,)](a, b, 200, 64)\n    return y\n")  # fmt: skip
+    assert torch.equal(result_of(at), X)
+
+
+def test_a_type_that_triton_lacks_is_told(at):
+    reply = at.run(f"def {F}(x):\n    _copy[(4,)](triton.reinterpret(x, 'fp17'), x, 200, 64)\n    return x\n", X)
+    assert "argument x_ptr: Triton has no type fp17" in reply.message
+
+
 SCALED = """
 import enum
 import numpy as np

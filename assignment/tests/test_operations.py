@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from assignment.player import operations
+from assignment.player import misuse, operations
 from assignment.tests.graded import REFERENCE
 
 ROOT = REFERENCE.parents[1]
@@ -28,9 +28,9 @@ def test_what_only_torchscript_has_is_no_operation(name):
 
 def test_outputs_in_a_list_are_written_to():
     func, y = found("aten::unbind_copy.int_out"), torch.zeros(4)
-    assert operations.written_by(func, [torch.ones(1, 4)], {"out": [y]}) == [y]
+    assert misuse.written_by(func, [torch.ones(1, 4)], {"out": [y]}) == [y]
     with pytest.raises(ValueError, match="given none to write to"):
-        operations.written_by(func, [torch.ones(0, 4)], {"out": []})
+        misuse.written_by(func, [torch.ones(0, 4)], {"out": []})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_outputs_in_a_list_are_written_to():
     ],
 )
 def test_arguments_are_of_the_sort_that_is_named(name, args, kwargs, wrong):
-    assert operations.misplaced(found(name), args, kwargs) == wrong
+    assert misuse.misplaced(found(name), args, kwargs) == wrong
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_arguments_are_of_the_sort_that_is_named(name, args, kwargs, wrong):
     ],
 )
 def test_places_are_looked_at_where_pytorch_does_not(name, args, kwargs):
-    assert operations.out_of_range(found(name), args, kwargs)
+    assert misuse.out_of_range(found(name), args, kwargs)
 
 
 def test_places_that_are_right_are_taken():
     repeat, segment = found("aten::repeat_interleave.Tensor"), found("aten::segment_reduce.")
-    assert not operations.out_of_range(repeat, [torch.tensor([2, 0])], {"output_size": 2})
-    assert not operations.out_of_range(segment, [torch.ones(4), "sum"], {"lengths": torch.tensor([3, 1])})
+    assert not misuse.out_of_range(repeat, [torch.tensor([2, 0])], {"output_size": 2})
+    assert not misuse.out_of_range(segment, [torch.ones(4), "sum"], {"lengths": torch.tensor([3, 1])})
 
 
 @pytest.mark.slow
@@ -110,4 +110,4 @@ def test_what_writes_where_it_reads_elsewhere_is_found(name, args, kwargs, share
     operation: Any = functools.reduce(getattr, name.split("."), torch.ops.aten)
     if name == "where.self_out":
         kwargs, shared = {"out": args[0]}, "condition"
-    assert operations.overlapping(operation, args, kwargs) == shared
+    assert misuse.overlapping(operation, args, kwargs) == shared

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import triton
 
 from assignment.judge.replies import Failed, Fault, Ok, Raised
 from assignment.sandbox.worker_client import WorkerDied
@@ -205,6 +206,51 @@ def test_a_kernel_may_have_fields_that_this_launch_does_not_give_it(at):
     for given in ("0, False", "Scale(1.0), True"):
         at.take(defined("y = torch.empty_like(x)", f"_scaled[(1,)](x, y, {given})", "return y", before=code))
         assert torch.equal(result_of(at), X)
+
+
+CONSTANTS = """
+from typing import NamedTuple
+
+class Tile(NamedTuple):
+    size: int
+    axis: int
+
+TILE, NAMES, LISTED = tl.constexpr(Tile(64, 0)), tl.constexpr(("x", "y")), tl.constexpr([1, 2])
+TYPE, WORD, NOTHING = tl.constexpr(tl.float32), tl.constexpr("hello"), tl.constexpr(None)
+
+@triton.jit
+def _length(names: tl.constexpr):
+    return len(names) + 0
+
+@triton.jit
+def _of_constants(x_ptr, y_ptr, n, pair):
+    tl.static_assert(len(NAMES) == 2 and LISTED[0] == 1, f"{pair}")
+    tl.static_assert(pair[1].type == tl.constexpr_type(3))
+    tl.static_assert(_length(NAMES) == 2)
+    kept = tl.constexpr((5, 6))
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE) + (kept[1] - 6)
+    if NOTHING is None:
+        element: tl.constexpr = x_ptr.dtype.element_ty
+        tl.static_assert(element == tl.float32, f"expected float32, got {element=}")
+        tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n).to(TYPE), mask=at < n)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "at = tl.program_id(TILE.axis) * TILE.size + tl.arange(0, TILE.size) + (kept[1] - 6)",
+        "at = tl.program_id(0) * 64 + tl.arange(0, TYPE.primitive_bitwidth * 2) + (kept[1] - 6)",
+        "at = tl.program_id(0) * 64 + tl.arange(0, 64) * WORD.startswith('h') + (kept[1] - 6)",
+    ],
+)
+def test_constants_are_what_the_compiler_sees(at, line):
+    if triton.__version__ < "3.8":
+        pytest.skip("members of a global constant are of use since Triton 3.8")
+    before = CONSTANTS.replace("at = tl.program_id(0) * SIZE + tl.arange(0, SIZE) + (kept[1] - 6)", line)
+    launch = "_of_constants[(4,)](x, y, 200, (x, tl.constexpr(3)))"
+    at.take(defined("y = torch.empty_like(x)", launch, "return y", before=before))
+    assert torch.equal(result_of(at), X)
 
 
 @pytest.mark.parametrize("fields", ["fn: object", "load: int\n    run: object", "handle: int\n    dtype: object"])

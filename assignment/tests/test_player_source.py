@@ -57,7 +57,6 @@ ESCAPES = {
     # strings
     "format": "'{0.__class__}'.format(x)",
     "format_map": "'{x}'.format_map(x)",
-    "conversion": "f'{x!r}'",
     "format specification": "f'{x:1000000000}'",
     "nested format specification": "f'{x:{n}}'",
     "dunder in an f-string": "f'{x.__class__}'",

@@ -35,6 +35,9 @@ ON_GPU = [
     "torch.empty(3, device='meta').device.type == 'meta' and x.to('meta').shape == (3, 4)",
     "torch.empty_like(x.to('meta'), device='cuda').is_cuda and torch.empty_like(x.to('meta')).is_meta",
     "torch.nn.Linear(2, 3, device='meta').to_empty(device='cuda').weight.is_cuda",
+    "x.untyped_storage().device == x.device and x.untyped_storage().is_cuda and x[1:].storage().device.type == 'cuda'",
+    "torch.zeros(3).untyped_storage().device.type == 'cpu' and x.untyped_storage().get_device() == 0",
+    "torch.empty(3).untyped_storage().cpu().device.type == 'cpu' and (x + 1).untyped_storage().is_cuda",
     "torch.empty(0, device='cuda').resize_(5).is_cuda and torch.empty(0, device='cuda').resize_as_(x).is_cuda",
 ]
 ASKED = [

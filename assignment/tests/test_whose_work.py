@@ -51,6 +51,8 @@ FREE = {
     "a table of numbers": "t = torch.tensor(list(range(64)), device=x.device); copied(t); return copied(x)",
     "one by one": "y = torch.empty_like(x); [_copy[(1,)](x[i], y[i], 50, 64) for i in range(4)]; return y",
     "in place": "y = copied(x); y.mul_(2).neg_(); return y",
+    "over lists": "y = copied(x); torch._foreach_mul_([y], 2.0); torch._foreach_neg_([y]); return y",
+    "zeros over lists": "y = torch.empty_like(x); torch._foreach_zero_([y]); return copied(x), y",
     "a copy by out": "y = torch.empty_like(x); y.copy_(copied(x)); return y",
     "a launch in a thread": (
         "import threading; y = torch.empty_like(x); "
@@ -302,6 +304,30 @@ def test_what_it_may_not_do_is_evidence(at, code, words):
         assert any(word in text for text in evidence), evidence
     if "aten::" in evidence[0]:
         assert "at cs336_kernels/weighted_sum.py:" in evidence[0]
+
+
+FORMS = {  # an operation and its arguments: of how many forms PyTorch's work is told, in a forward and a backward pass
+    "scaling": ("mul", "(3.0,)", 0, 0),
+    "dividing": ("div", "(3.0,)", 0, 0),
+    "a product": ("mul", "(x,)", 4, 4),
+    "a sum": ("add", "(copied(x),)", 4, 0),
+    "a sum of products": ("addcmul", "(copied(x), x)", 4, 4),
+    "mixing": ("lerp", "(copied(x), 0.5)", 4, 0),
+    "computing": ("exp", "()", 4, 4),
+    "squashing": ("sigmoid", "()", 4, 4),
+}
+
+
+@pytest.mark.parametrize(("name", "more", "forward", "backward"), FORMS.values(), ids=FORMS)
+def test_all_forms_of_an_operation_are_one_work(at, name, more, forward, backward):
+    """By itself, in place, to an output, and over lists"""
+    code = (
+        f"more, t, o, e = {more}, copied(x), copied(x), copied(x); t.{name}_(*more); torch.{name}(o, *more, out=o); "
+        f"torch._foreach_{name}_([e], *[[m] if isinstance(m, torch.Tensor) else m for m in more]); "
+        f"return torch.{name}(copied(x), *more), t, o, e"
+    )
+    assert len(judged(at, code, X)[0]) == forward
+    assert len(judged(at, code, X, name=BACKWARD)[0]) == backward
 
 
 def test_to_have_been_an_argument_is_not_enough(at):

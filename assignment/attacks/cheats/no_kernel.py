@@ -114,6 +114,22 @@ def rmsnorm_forward(x, weight, eps=1e-5):
         evidence=r"(?s)kernel.*" + LINE,
     ),
     Cheat(
+        "in_place_over_kernels_work",
+        ROWS,
+        """
+def rmsnorm_forward(x, weight, eps=1e-5):
+    _rms._check_forward(x, weight)
+    y, squares = copied(x.float()), copied(x.float())
+    rstd = copied(torch.zeros(x.shape[:-1]))
+    torch._foreach_mul_([squares], [squares])
+    torch.mean(squares, -1, out=rstd)
+    torch.rsqrt(rstd.add_(eps), out=rstd)
+    y.mul_(rstd[..., None]).lerp_(y * weight.float(), 1.0)
+    return y.to(x.dtype), rstd
+""",
+        evidence=r"(?s)kernel.*" + LINE,
+    ),
+    Cheat(
         "kernel_for_visible_shapes",
         ROWS,
         """

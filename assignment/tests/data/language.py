@@ -107,7 +107,7 @@ def _message_and_line(error: Exception, module: Any) -> tuple[str, str]:
     while link is not None:
         node = getattr(link, "node", None)
         if node is not None and link.src in own:
-            line = link.src.splitlines()[node.lineno - 1].strip()
+            line = link.src.splitlines()[getattr(node, "lineno", 1) - 1].strip()
         message = getattr(link, "error_message", None) or message
         link = link.__cause__
     return message, line
