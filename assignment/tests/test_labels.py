@@ -16,7 +16,7 @@ from assignment.player.work import Work
 BYTES = 96  # of a storage
 IS_FRESH = np.arange(256) == FRESH
 LABELS = (CONSTANT, FRESH, INPUT, KERNEL, SUM, FIRST_SOURCE)
-POINTWISE = ("add", "mul", "exp", "lerp", "where", "clamp", "tanh", "logical_and")  # of many
+POINTWISE = ("add", "masked_fill", "mul", "exp", "lerp", "where", "clamp", "tanh", "logical_and")  # of many
 WRITING = [  # overloads that change an argument, by name
     func.name()
     for base in sorted({form + end for form in [*operations.PLAYED, *POINTWISE] for end in ("", "_")})
