@@ -75,12 +75,13 @@ class Run:
         self, is_right: Callable[[Results], None], says: str, function: str, *tensors: Tensor, **options: Option
     ) -> None:
         """Warn, at no cost of points, if a call has no results, or `is_right` raises Mismatch of them."""
-        asked, call = self.asked, self._call
+        asked, call, draws = self.asked, self._call, self.draws
+        self.draws = None  # a configuration that Triton's tuner drops has no results
         try:
             is_right(self(function, *tensors, **options))
         except (Mismatch, SubmissionError):
             append_new(self.notes, [f"{function}: {says}"])
-        self.asked, self._call = asked, call  # what the check itself has asked
+        self.asked, self._call, self.draws = asked, call, draws  # as the check itself has asked
 
     def gradients(
         self,

@@ -14,6 +14,7 @@ from assignment.plugin import fixtures
 from assignment.protocol.program import Free, Launch, Program, drawn
 from assignment.sandbox.worker_client import WorkerDied
 from assignment.scoring import score
+from tests import compare
 from tests.door import Costs
 
 RIGHT = {"status": "ok", "groups": [1], "bare": True, "notes": []}
@@ -56,6 +57,27 @@ def test_a_fault_fails_the_call():
     with pytest.raises(SubmissionError, match="both touch") as caught:
         run_on(worker)("rmsnorm", torch.ones(3))
     assert caught.value.status == score.FAIL
+
+
+def test_a_warning_costs_nothing():
+    """Whatever comes of its call; a configuration is not drawn for it, for Triton's tuner may drop that"""
+
+    def wrong(results):
+        raise compare.Mismatch("wrong")
+
+    for reply, is_right, n_notes in ((RIGHT, lambda results: None, 0), (RIGHT, wrong, 1), (FAULT, wrong, 1)):
+        run = run_on(Scripted(reply))
+        run.draws = 5
+        run.warn_unless(is_right, "rows change others", "rmsnorm", torch.ones(3))
+        assert run.notes == ["rmsnorm: rows change others"] * n_notes
+        assert (run.draws, run.asked) == (5, {"tensors": ()})
+
+    drawing = Scripted(RIGHT)
+    drawing.ask = lambda request, tensors: (_ for _ in ()).throw(AssertionError(request["drawn"]))
+    run = run_on(drawing)
+    run.draws = 5
+    with pytest.raises(KeyError, match="drawn"):
+        run.warn_unless(wrong, "", "rmsnorm", torch.ones(3))
 
 
 @pytest.mark.parametrize(("function", "is_refused"), [("rmsnorm", True), ("flash_forward_pytorch", False)])
