@@ -11,6 +11,7 @@ FAULTS = (
 )
 NOT_IMPORTED = "not imported"  # a file of the submission
 NOT_THE_WORK = "not the work"  # that was asked for: values that no kernel has computed
+NOT_PLAYED = "not played"  # an operation of PyTorch's that the grader does not repeat; nothing else is known then
 NO_ERROR = "no error"  # raised for a caller's mistake
 RAISED = "raised"
 WRONG_VALUES, NEVER_STORED = "wrong values", "never stored"

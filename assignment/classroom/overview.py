@@ -18,6 +18,7 @@ BINS = 10
 # What is said of a kind of finding without a likely cause.
 KINDS = {
     finding.NOT_IMPORTED: "The file cannot be imported",
+    finding.NOT_PLAYED: "An operation of PyTorch's that the grader does not repeat",
     finding.NOT_THE_WORK: "Values that no kernel of theirs has computed",
     "out of bounds": "Memory out of bounds is read or written",
     "race": "A race: programs touch the same memory in no order",

@@ -54,7 +54,8 @@ class Run:
         self.notes: list[str] = []  # what the simulator remarked during all calls
         self.unstored: list[str] = []  # which elements of results no program has stored
         self.nans: list[str] = []  # where kernels made a NaN of numbers
-        self.reads: list[str] = []  # where host code read the value of a stand-in, or had what is not played
+        self.reads: list[str] = []  # where host code read the value of a stand-in
+        self.unplayed: list[str] = []  # which operations took part that are not played
         self.moved: list[Moved] = []  # what calls moved of their inputs and results
         self.kernels: list[KernelFigures] = []  # what was compiled, on each GPU
         self.doubts: list[str] = []  # what it leaves to the staff to judge
@@ -248,7 +249,7 @@ class Run:
         """Return the message with the call that it is about, and what the submission printed during it."""
         printed = words.beginning_and_end(self.printed())
         notes = [f"  note: {line}" for note in self.notes for line in note.splitlines()[:1]]
-        notes += [f"  note: {READ}\n  {read}" if read.startswith(" ") else f"  note: {read}" for read in self.reads]
+        notes += [f"  note: {READ}\n  {read}" for read in self.reads]
         lines = [f"{self._call}:" if self._call else "", *notes, message, *(f"  printed: {line}" for line in printed)]
         return text.clean("\n".join(line for line in lines if line))
 
@@ -331,6 +332,7 @@ class Run:
             self._accuse(function, reply.evidence)
         append_new(self.nans, reply.nans)
         append_new(self.reads, reply.reads)
+        append_new(self.unplayed, reply.unplayed)
         append_new(self.unstored, reply.unstored)
         append_new(self.notes, [*reply.unstored, *reply.notes])
         append_new(self.doubts, reply.doubts)

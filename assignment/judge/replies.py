@@ -22,7 +22,7 @@ MAX_TUNED = 10_000  # launches
 MAX_TYPES = 100  # of an exception: its class and those above it
 MAX_NAME = 200  # characters
 LINES = ("name", "place", "constants", "config", "spilled_at")  # of a kernel
-SAID = ("unstored", "notes", "evidence", "doubts", "nans", "reads")  # beside the results
+SAID = ("unstored", "notes", "evidence", "doubts", "nans", "reads", "unplayed")  # beside the results
 SITE = re.compile(r"[^\n]+:\d+:\d+:\w+")  # path, line, column and kind of an expression in a kernel
 Result = TypeVar("Result")  # a tensor: nothing here loads PyTorch, which a worker's start must not wait for
 
@@ -38,7 +38,8 @@ class Ok:
     evidence: tuple[str, ...] = ()  # that results are not the work that was asked for
     doubts: tuple[str, ...] = ()  # what it leaves to the staff to judge
     nans: tuple[str, ...] = ()  # where kernels made a NaN of numbers
-    reads: tuple[str, ...] = ()  # where host code read the value of a stand-in, or had what is not played
+    reads: tuple[str, ...] = ()  # where host code read the value of a stand-in
+    unplayed: tuple[str, ...] = ()  # which operations took part that are not played
     events_s: float = 0.0  # of a call that was timed on a GPU,
     peak: int = 0  # the bytes that it takes,
     tuned: tuple[float, ...] = ()  # and the seconds of its launches that have alternatives
@@ -70,7 +71,7 @@ class Failed:
     """The call did not do what a call has to, and has no exception to show for it."""
 
     message: str
-    kind: str = finding.OTHER  # or NOT_IMPORTED
+    kind: str = finding.OTHER  # or NOT_IMPORTED, NOT_PLAYED
     fits: bool = True  # False where a GPU has no room for the call
 
 
@@ -139,7 +140,9 @@ def read(reply: Header, n_results: int) -> Reply | None:
         return None
     kind = reply.get("kind", "")
     if status == "failed":
-        return Failed(text.clean(message), kind if kind == finding.NOT_IMPORTED else finding.OTHER, fits)
+        return Failed(
+            text.clean(message), kind if kind in (finding.NOT_IMPORTED, finding.NOT_PLAYED) else finding.OTHER, fits
+        )
     if status == "broken":
         return Broken(text.clean(message))
     return Fault(text.clean(message), kind) if status == "fault" and kind in finding.FAULTS else None

@@ -37,6 +37,7 @@ class HostOperation:
     # of a doubt, for staff to judge: the labels of what was cleaned up, and how often it was
     stands_for: frozenset[int] = frozenset()
     depth: int = 0
+    is_unplayed: bool = False  # whether the operation is not played: nothing is known of what it makes
 
 
 class Memory:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import torch
 
+from assignment.protocol.messages import Value
 from assignment.pytorch_private import Argument, Keywords, OpOverload, OpOverloadPacket, has_kernel, tree_map
 from assignment.simulator.costs import tensors_in
 
@@ -57,6 +58,14 @@ _UNUSUAL = frozenset(  # in the problems for PyTorch: staff look at it
     ]
 )
 _LEFT = ("median", "nanmedian", "kthvalue")  # PyTorch leaves a tensor's memory where its elements overlap
+OVERWRITING = ("copy", "fill", "zero")  # in place: what was there before is not read
+_INSTEAD = {  # by what is in the name of an operation that is not played
+    ("rand", "normal", "bernoulli", "uniform", "dropout", "multinomial", "exponential"): "what is random is not the "
+    "same for the graded inputs: use tl.rand in a kernel, with a seed",
+    ("unique", "bincount", "nonzero"): "a shape must not depend on values: use a mask, torch.where, scatter_add",
+    ("linalg", "convolution", "lu_", "cholesky", "fft"): "write it as matmul, mul and sum",
+    ("nested", "sparse", "padded"): "use an ordinary tensor, with padding and a mask",
+}
 _EACH = "_foreach_"  # an operation on each element of lists
 # an operation on each whose own has another name, where an argument is a number
 _OF_NUMBERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vector_norm"}
@@ -206,6 +215,24 @@ def _making(operation: OpOverload) -> OpOverload | None:
     forms = [form for name in names if isinstance(form := getattr(packet, name, None), OpOverload)]
     taken = _taken(operation)
     return next((form for form in forms if not form._schema.is_mutable and _taken(form) == taken), None)
+
+
+def changed_by(name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> list[Value]:
+    """Return the arguments, as a program has them, that an operation of this name writes to; played or not."""
+    base, _, overload = name.removeprefix("aten::").partition(".")
+    if (operation := _overload(base, overload or "default")) is None:
+        return []
+    schema = operation._schema.arguments
+    named = {**dict(zip([argument.name for argument in schema], args, strict=False)), **kwargs}
+    changed = [argument.name for argument in schema if argument.alias_info and argument.alias_info.is_write]
+    return [named[argument] for argument in changed if argument in named]
+
+
+def instead_of(name: str) -> str:
+    """Return what to write in place of an operation that is not played."""
+    reason = next((f"{reason}; " for part, reason in NOT_PLAYED.items() if part in name), "")
+    found = (remedy for parts, remedy in _INSTEAD.items() if any(part in name for part in parts))
+    return reason + next(found, "write it with ordinary ones, such as add, mul, where and matmul, or in a kernel")
 
 
 def is_usual(operation: OpOverload) -> bool:

@@ -78,7 +78,7 @@ class Played:
 
     def __init__(self) -> None:
         self.groups: list[list[torch.Tensor]] = []
-        self.reads: list[str] = []  # where host code read a value, or called what is not played
+        self.reads: list[str] = []  # where host code read a value
         self.used: dict[int, int] = {}  # bytes of all memory that was used, by number
         self.inputs: set[int] = set()  # numbers of the inputs' memory
         self.host = HostTraffic()
@@ -185,12 +185,15 @@ class Turn:
         for number in gone:
             self._player.work.forget(self._player.storages.free(number))
 
-    def _fused(self, name: str, line: int) -> None:
+    def _is_fused(self, name: str, line: int) -> bool:
+        """Return whether an operation is a fused attention, which is evidence in a PyTorch problem."""
+        is_fused = any(part in name for part in (*FUSED, *SDPA))
         name = "scaled_dot_product_attention" if any(part in name for part in SDPA) else name
-        if not self._player.work.needs_kernels and any(part in name for part in (*FUSED, *SDPA)):
+        if is_fused and not self._player.work.needs_kernels:
             self._player.work.accuse(
                 f"{name} is a fused attention: write the loop over tiles yourself\n{self._lines[line]}"
             )
+        return is_fused
 
     def _make_constant(self, step: Constant) -> None:
         tensor = self._player.storages.constant(step.storage, step.content)
@@ -230,7 +233,12 @@ class Turn:
             raise CannotFollow(f"{error}\n{self._lines[line]}") from error
         made = [[number] for number in views or views_in(args)] if operations.each_of(func) else [views]
         for call, numbers in zip(calls, made, strict=False):
-            self._call(*call, numbers, line)
+            try:
+                self._call(*call, numbers, line)
+            except CannotFollow:
+                if (unplayed := self._player.work.took_part(call[1:])) is not None:
+                    self._player.work.tell_unplayed(unplayed)
+                raise
 
     def _call(self, func: OpOverload, given: Sequence[Argument], named: Keywords, views: list[int], line: int) -> None:
         """Check and call an operation, and note what it makes: these views."""
@@ -307,23 +315,20 @@ class Turn:
             self._use(view.storage)
 
     def _skip(self, name: str, step: Operation) -> None:
-        """Skip an operation that is not played: what it makes, or changes, is NaN."""
+        """Skip an operation that is not played: what it makes or changes is NaN, and nothing else."""
         line = step.line
-        self._fused(name, line)
+        is_fused = self._is_fused(name, line)
         for number in step.made:
             view = self._program.views[number]
             if view.storage not in self._player.storages:
                 size = self._program.storages.get(view.storage, 0)
                 check_fits(view, size)
                 self._player.storages.bind(view.storage, self._poison(size))
-        targets = [self.view(number) for number in step.made]
-        if name.partition(".")[0].endswith("_") and not step.made:
-            targets = [self.view(number) for number in views_in(step.args)]
+        numbers = dict.fromkeys([*step.made, *views_in(operations.changed_by(name, step.args, step.kwargs))])
+        targets = [self.view(number) for number in numbers]
         for target in targets:
-            spoil(target.untyped_storage())
-        self._player.work.computed(name.rpartition(".")[0], self._lines[line], targets)
-        if not self._player.work.needs_kernels and targets:
-            self.played.reads.append(f"{name} is not played: its results are NaN here\n{self._lines[line]}")
+            spoil_elements(target)
+        self._player.work.computed(name.rpartition(".")[0], self._lines[line], targets, not is_fused)
 
     def _poison(self, nbytes: int) -> torch.Tensor:
         """Return memory of NaN."""
@@ -368,6 +373,14 @@ class Turn:
 def spoil(storage: torch.UntypedStorage) -> torch.Tensor:
     """Fill memory with NaN; returns all of it, as bytes."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).fill_(0xFF)
+
+
+def spoil_elements(tensor: torch.Tensor) -> None:
+    """Fill the elements of a tensor with NaN; bools with True, and integers with ones."""
+    byte = 0x01 if tensor.dtype == torch.bool else 0xFF
+    spread = [*(stride * tensor.itemsize for stride in tensor.stride()), 1]
+    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+    whole.as_strided([*tensor.shape, tensor.itemsize], spread, tensor.storage_offset() * tensor.itemsize).fill_(byte)
 
 
 def place_of(tensor: torch.Tensor) -> tuple[int, int]:

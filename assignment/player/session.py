@@ -47,14 +47,10 @@ class PlayerSession:
         before = InputsBefore(inputs)
         try:
             played, seen = player.play(program, header, inputs)
-        except MemoryFault as fault:
-            return {"status": "fault", "kind": fault.kind, "message": str(fault)[:MAX_NOTE]}, []
-        except (CannotFollow, Refused) as error:
-            return {"status": "failed", "message": str(error)[:MAX_NOTE]}, []
-        except InKernel as raised:
-            if raised.__cause__ and whose.is_ours(raised.__cause__):
-                return {"status": "broken", "message": whose.told(raised.__cause__)}, []
-            return described(raised), []
+        except (MemoryFault, CannotFollow, Refused, InKernel) as error:
+            if said := "\n".join(player.work.unplayed):  # what that left may have brought it here
+                return {"status": "failed", "kind": "not played", "message": said[:MAX_NOTE]}, []
+            return _ended(error), []
         if not played.groups:  # the call has raised, of which the recorder tells
             return {"status": "ok", "groups": [], "bare": False}, []
         if header["kind"] != "again" and (why := self._misuse(player, program, before, played)):
@@ -87,6 +83,7 @@ class PlayerSession:
             "evidence": told(player.work.evidence),
             "doubts": told(player.work.doubts),
             "reads": told(dict.fromkeys(played.reads)),
+            "unplayed": told(player.work.unplayed),
         }
         if header.get("notes_constants"):
             reply["constants"], reply["constants_of"] = constants.packed(seen.constants)
@@ -107,6 +104,18 @@ class PlayerSession:
             return "a result lies in the memory of an earlier call's result: make new memory in each call"
         self._returned |= {number for number in results if player.storages[number].nbytes()}
         return ""
+
+
+def _ended(error: MemoryFault | CannotFollow | Refused | InKernel) -> Reply:
+    """Return the reply about a call that has not come to its end."""
+    match error:
+        case MemoryFault():
+            return {"status": "fault", "kind": error.kind, "message": str(error)[:MAX_NOTE]}
+        case InKernel(__cause__=BaseException() as cause) if whose.is_ours(cause):
+            return {"status": "broken", "message": whose.told(cause)}
+        case InKernel():
+            return described(error)
+    return {"status": "failed", "message": str(error)[:MAX_NOTE]}
 
 
 def largest(played: Played) -> int:

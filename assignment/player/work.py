@@ -39,7 +39,7 @@ from .labels import (
     once,
     worst,
 )
-from .operations import form_of, outputs_of
+from .operations import OVERWRITING, form_of, instead_of, outputs_of
 
 if TYPE_CHECKING:
     from tests.operators import About
@@ -73,6 +73,7 @@ class Work:
         self.sources: list[HostOperation] = []
         self._numbers: dict[HostOperation, int] = {}  # of the sources
         self.evidence: dict[str, None] = {}
+        self.unplayed: dict[str, None] = {}  # operations that are not played, and took part in what was asked for
         self.doubts: dict[str, None] = {}
         self._blamed: set[Hashable] = set()
         self.needs_kernels = False
@@ -81,6 +82,7 @@ class Work:
         self._max_delta = self._delta = 0
         self._has_short_rows = False
         self.input_labels: list[int] = []  # of the call's inputs, where these are told apart
+        self._is_unplayed = np.zeros(256, bool)  # by label: whether an operation that is not played took part
         self.is_unwritten = np.arange(256) == FRESH  # by label: whether values depend on unwritten memory
 
     def begin(
@@ -118,7 +120,7 @@ class Work:
 
     def go_on(self) -> None:
         """Continue the previous call with its backward pass."""
-        self.evidence, self.doubts = {}, {}
+        self.evidence, self.doubts, self.unplayed = {}, {}, {}
         self._blamed = set()
 
     def made(self, tensor: torch.Tensor, label: int) -> Memory:
@@ -178,15 +180,29 @@ class Work:
             self.sources.append(source)
         label = FIRST_SOURCE + self._numbers[source]
         self.is_unwritten[label] = FRESH in source.stands_for
+        self._is_unplayed[label] = source.is_unplayed
         return label
 
     # what PyTorch does
 
-    def computed(self, name: str, line: str, targets: Iterable[torch.Tensor]) -> None:
-        """Record that an operation that is not played has computed these."""
-        label = self.label_for(HostOperation(name, line))
+    def computed(self, name: str, line: str, targets: Iterable[torch.Tensor], is_unplayed: bool) -> None:
+        """Record that an operation has computed these that is not played: it is not known, or is not to be used."""
+        label = self.label_for(HostOperation(name, line, is_unplayed=is_unplayed))
         for target in targets:
             self._write(target, label, line)
+
+    def took_part(self, values: Argument | Keywords | tuple[Sequence[Argument], Keywords]) -> int | None:
+        """Return the label of an operation that is not played and had a part in some of these values; None if none."""
+        if not self._is_unplayed.any():
+            return None
+        memories = [(self.memory(tensor), tensor) for tensor in tensors_of(values)]
+        suspect = [(memory, tensor) for memory, tensor in memories if memory and memory.holds_any(self._is_unplayed)]
+        labels = {label for memory, tensor in suspect for label in memory.labels_in(tensor)}
+        return min((label for label in labels if self._is_unplayed[label]), default=None)
+
+    def tell_unplayed(self, label: int) -> None:
+        source = self.sources[label - FIRST_SOURCE]
+        self.unplayed[f"{source.what} is not played: {instead_of(source.what)}\n{source.place}"] = None
 
     def operation(
         self, func: OpOverload, args: Sequence[Argument], kwargs: Keywords, targets: list[torch.Tensor], line: str
@@ -211,7 +227,9 @@ class Work:
         ):
             self._delta += targets[0].numel()
             labels = labels if self._delta <= MAX_DELTAS * self._max_delta else Computed()
-        if isinstance(labels, Computed | int):
+        if isinstance(labels, Computed | int) and (unplayed := self.took_part(arguments)) is not None:
+            labels = unplayed
+        elif isinstance(labels, Computed | int):
             unwritten = of_unwritten(operation, func, args, kwargs, labels)
             label = labels = self._numbered(labels, func, line)
             if unwritten is not None:
@@ -233,8 +251,14 @@ class Work:
         memories = [self.memory(tensor) for tensor in tensors_of((args, kwargs))]
         is_constant = all(memory is None or memory.is_constant() for memory in memories)
         label = CONSTANT if is_constant else self.label_for(HostOperation(func._schema.name, line))
+        overwrites = func._schema.is_mutable and form_of(func) in OVERWRITING
+        unplayed = self.took_part((args[1:] if overwrites else args, kwargs))
         for target in targets:
-            self.made(target, label).place = line
+            held = self.memory(target)
+            if unplayed is not None or (held and held.holds_any(self._is_unplayed)):
+                self._write(target, label if unplayed is None else unplayed, line)
+            else:
+                self.made(target, label).place = line
 
     def _write(self, target: torch.Tensor, labels: torch.Tensor | int, line: str) -> None:
         memory = self.memory(target) if self.knows(target) else self.made(target, FRESH)
@@ -274,6 +298,8 @@ class Work:
 
     def returned(self, results: Sequence[torch.Tensor]) -> None:
         """Judge a group of results: every element must be a kernel's work."""
+        if (label := self.took_part(list(results))) is not None:
+            self.tell_unplayed(label)
         if not self.needs_kernels:
             return
         for number, result in enumerate(results, start=1):
@@ -318,6 +344,9 @@ class Work:
         It is a doubt where the label stands for one that would not be wrong by the table. A sum over
         unwritten memory is none: a value that matters is found by what depends on it.
         """
+        if self._is_unplayed[label]:
+            self.tell_unplayed(label)
+            return
         is_wrong = self._is_wrong(label, wrong)
         if about in self._blamed or not (is_wrong or self.depth(label)):
             return

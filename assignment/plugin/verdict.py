@@ -30,7 +30,7 @@ def case_of(item: pytest.Item, call: pytest.CallInfo, report: pytest.TestReport)
     door = run or speed
     error = call.excinfo.value if call.excinfo else None
     status, said = verdict(item, error, door, staff)
-    wrong = error if isinstance(error, compare.Mismatch) else None
+    wrong = error if isinstance(error, compare.Mismatch) and not is_unplayed(door) else None
     refused = error if isinstance(error, SubmissionError) else None
     margins = [*margins_of(report), *([wrong.margin] if wrong else [])]
     hints = failure.diagnosed("no likely cause was found", lambda: causes(item, wrong, run), None, staff)
@@ -90,7 +90,14 @@ def verdict(item: pytest.Item, error: BaseException | None, door: Door, staff: l
     evidence = [shown for texts in door.evidence.values() for shown in texts] if door else []
     if door and evidence and status in (*score.KEEPS_POINTS, score.FAIL):
         return score.FAIL, "\n".join([*([message] if message else []), *evidence])
+    if isinstance(door, Run) and is_unplayed(door) and status == score.FAIL:
+        return status, "\n".join(door.unplayed)
     return status, message
+
+
+def is_unplayed(door: Door) -> bool:
+    """Return whether an operation took part that is not played, so that nothing is known of what came out."""
+    return isinstance(door, Run) and bool(door.unplayed) and not door.evidence
 
 
 def finding_of(status: str, said: str, error: BaseException | None, door: Door) -> Finding | None:
@@ -99,9 +106,10 @@ def finding_of(status: str, said: str, error: BaseException | None, door: Door) 
         return None
     if status != score.FAIL:
         return Finding(status, said, places_in(said))
-    wrong = error.wrong if isinstance(error, compare.Mismatch) else None
+    wrong = error.wrong if isinstance(error, compare.Mismatch) and not is_unplayed(door) else None
     numbers = {} if wrong is None else {"wrong": wrong.wrong, "nan": wrong.nan, "elements": wrong.elements}
     kind = finding.NOT_THE_WORK if door and door.evidence else kind_of(error, door)
+    kind = finding.NOT_PLAYED if is_unplayed(door) else kind
     raised = error.error if isinstance(error, SubmissionError) else ""
     return Finding(kind, said, places_in(said), raised, wrong.name if wrong else "", numbers)
 

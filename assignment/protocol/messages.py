@@ -107,6 +107,7 @@ class Reply(TypedDict, total=False):
     doubts: list[str]
     nans: list[str]
     reads: list[str]
+    unplayed: list[str]
     events_s: float
     peak: int
     tuned: list[float]

@@ -152,7 +152,8 @@ def install(tape: Tape, target: GPUTarget, answers: Answers) -> None:
     answer_as(answers)
     driver.set_active(_Driver(target, answers))
     pytorch: Any = torch
-    pytorch.compile = _as_it_is
+    pytorch.compile = pytorch.jit.script = _as_it_is
+    pytorch.jit.trace = lambda function, *example, **options: function
     pytorch.Generator = Generator
     pytorch.cuda.default_generators = (_OnGpu(),)
     pytorch.set_default_device = lambda device: setattr(tape, "default_device", _kind(device) or "cpu")
@@ -210,6 +211,6 @@ class _Driver(Driver):
         return GPU
 
 
-def _as_it_is(model: Callable | None = None, **options: Any) -> Callable:
-    """Stand in for torch.compile: it returns the function itself."""
+def _as_it_is(model: Callable | None = None, *how: Any, **options: Any) -> Callable:
+    """Stand in for torch.compile and torch.jit.script: they return the function itself."""
     return model if model is not None else functools.partial(_as_it_is, **options)

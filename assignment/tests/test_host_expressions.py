@@ -51,7 +51,7 @@ def test_what_host_code_may_compute_is_played(at, lines):
     at.take(defined(lines))
     reply, results = at.ask(FUNCTION, *QKV)
     assert isinstance(reply, Ok), reply
-    assert not reply.reads
+    assert not reply.reads + reply.unplayed
     assert not reply.evidence
     for result, right in zip(results, expected(lines), strict=True):
         torch.testing.assert_close(result, right, rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -62,4 +62,5 @@ def test_what_is_not_played_is_listed_with_its_reason(at, line):
     at.take(defined([line]))
     reply, _ = at.ask(FUNCTION, *QKV)
     assert isinstance(reply, Ok), reply
-    assert "is not played" in reply.reads[0] or reply.evidence
+    told = (*reply.evidence, *reply.unplayed)
+    assert "not played" in told[0] or "is a fused attention" in told[0]
