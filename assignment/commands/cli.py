@@ -44,7 +44,6 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="grade the practice that you have begun, too (default: only what --only names)",
     )
     work.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
-    work.add_argument("--picture", type=Path, metavar="FILE.png", help="with --explain: draw where a result is wrong")
     work.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page, with --watch on each save")
     work.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")
     work.add_argument("--inline", action="store_true", help="run the submission in this process, for a debugger")

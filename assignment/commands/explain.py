@@ -2,13 +2,12 @@
 
 import argparse
 from collections.abc import Hashable
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from assignment import failure, text
-from assignment.commands import handout, picture, report, run
+from assignment.commands import handout, report, run
 from assignment.commands.collector import Judge
 from assignment.commands.next_check import counted
 from assignment.judge.pool import Pool
@@ -70,8 +69,6 @@ def explain(options: argparse.Namespace, selected: list[checks.Check], pool: Poo
         console.print(Text("\nIt needs a GPU, and there is none: not graded here."))
         return run.GRADED
     show_result(console, results[0], entries[0])
-    if options.picture:
-        show_picture(console, results[0], options.picture)
     return run.BROKEN if results[0].status == score.GRADER_ERROR else run.GRADED
 
 
@@ -112,19 +109,6 @@ def show_result(console: Console, result: score.CheckResult, entry: CheckEntry) 
 def unsaid(entry: CheckEntry) -> list[str]:
     """Return the remarks of a check that its message does not have."""
     return [note for note in entry["notes"] if note.partition("\n")[0] not in entry["message"]]
-
-
-def show_picture(console: Console, result: score.CheckResult, file: Path) -> None:
-    """Draw the picture of the first failing case that has a map."""
-    case = score.mapped(result)
-    if case is None or case.map is None:
-        console.print(Text("  no picture: no result here is wrong in some places and right in others"))
-        return
-    try:
-        picture.draw(picture.TileMap(case=case.name, **case.map), file)
-        console.print(Text(text.line(f"  picture of [{case.name}]: {file}")))
-    except OSError as error:
-        console.print(Text(text.line(f"  no picture: {file} cannot be written: {error.strerror}")))
 
 
 def show_cases(console: Console, result: score.CheckResult) -> None:

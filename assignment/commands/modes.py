@@ -33,8 +33,6 @@ def choose(options: argparse.Namespace, selected: list[checks.Check]) -> tuple[r
         raise UnusableSubmission("--next and --explain show one check each: leave out one of them")
     if options.watch and (options.inline or not options.path.is_dir()):
         raise UnusableSubmission("--watch needs a folder to save to, and workers: leave out --inline, unpack the zip")
-    if options.picture and not options.explain:
-        raise UnusableSubmission("--picture belongs to --explain CHECK")
     if options.explain:
         selected = [explain.named(options.explain, checks.declared())]
     if options.watch:  # who is timed wants to be alone, and not forked from who uses CUDA

@@ -2,11 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from matplotlib.colors import ListedColormap
 
 SIGNS = ".+#N"  # of a map's cells: right, partly wrong, wrong, NaN
 NOT_A_NUMBER = "N"
@@ -19,8 +14,6 @@ LEVELS = {
     "NaN, or never written": "#5b2c6f",
 }
 REACH = (1.0, 10.0, 1000.0)  # the largest errors of the first levels, in bounds
-MAX_INCHES = 9.0
-INCHES = 0.28  # of a cell, where there is room
 
 
 @dataclass(frozen=True)
@@ -33,29 +26,6 @@ class TileMap:
     tile: Sequence[int]
     cells: Sequence[str]  # a string for each row of tiles, a character of SIGNS for each tile
     over: Sequence[Sequence[float]]  # likewise, the largest error in each tile, in its bounds
-
-
-def draw(tiles: TileMap, file: Path) -> None:
-    """Draw a map to a file; raises ValueError if the map is none, OSError if the file cannot be written."""
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
-    rows, columns = grid(tiles)
-    inches = min(INCHES, MAX_INCHES / max(rows, columns))
-    figure = Figure(figsize=(max(columns * inches, 3.5) + 1.0, max(rows * inches, 0.5) + 1.8), layout="constrained")
-    axes = figure.subplots()
-    found = levels(tiles)
-    axes.pcolormesh(
-        [tiles.tile[1] * i for i in range(columns)] + [tiles.shape[1]],
-        [tiles.tile[0] * i for i in range(rows)] + [tiles.shape[0]],
-        found, cmap=colour_map([*LEVELS.values()]), vmin=0, vmax=len(LEVELS) - 1, edgecolors="white", linewidth=0.5,
-    )  # fmt: skip
-    axes.invert_yaxis()  # row 0 is on top
-    axes.set(xlabel="column", ylabel="row", title=f"{tiles.name}\n{tiles.case}")
-    seen = {level for row in found for level in row}
-    legend = [Patch(color=colour, label=label) for i, (label, colour) in enumerate(LEVELS.items()) if i in seen]
-    figure.legend(handles=legend, loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(file, dpi=130)
 
 
 def grid(tiles: TileMap) -> tuple[int, int]:
@@ -78,9 +48,3 @@ def levels(tiles: TileMap) -> list[list[int]]:
 
 def level(cell: str, error: float) -> int:
     return len(LEVELS) - 1 if cell == NOT_A_NUMBER else sum(error > most for most in REACH)
-
-
-def colour_map(colours: list[str]) -> "ListedColormap":
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(colours)
