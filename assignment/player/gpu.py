@@ -194,4 +194,4 @@ class _Unwatched:
 
     def forget(self, *_: Any) -> None: ...
 
-    computed = operation = accuse = doubt = forget
+    computed = operation = accuse = doubt = took_part = forget

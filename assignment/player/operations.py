@@ -34,10 +34,10 @@ diagonal_scatter fill_diagonal
 _COMPUTING = """
 addbmm addmm addmv addr all amax amin aminmax any argmax argmin argsort avg_pool2d baddbmm bmm bucketize complex
 count_nonzero cummax cummin cumprod cumsum dist dot embedding floor_divide glu hardswish histc huber_loss im2col
-index_add index_reduce isin kthvalue linalg_vector_norm log_sigmoid_forward log_softmax logcumsumexp logsumexp matmul
-max max_pool2d_with_indices mean median min mm mse_loss mv nanmedian nansum native_layer_norm nonzero nonzero_static
-norm outer polar prod renorm scatter_add scatter_reduce searchsorted segment_reduce smooth_l1_loss softmax sort std
-std_mean sum topk trace unique_dim var var_mean vdot _cdist_forward _log_softmax _log_softmax_backward_data _softmax
+index_add index_reduce isin kthvalue linalg_vector_norm log_sigmoid_forward logcumsumexp logsumexp matmul max
+max_pool2d_with_indices mean median min mm mse_loss mv nanmedian nansum native_layer_norm nonzero nonzero_static norm
+outer polar prod renorm scatter_add scatter_reduce searchsorted segment_reduce smooth_l1_loss sort std std_mean sum
+topk trace unique_dim var var_mean vdot _cdist_forward _log_softmax _log_softmax_backward_data _softmax
 _softmax_backward_data
 """
 CHOOSING = ("index", "indices", "mask", "condition", "repeats", "source_mask")  # arguments that say which, not what
@@ -104,7 +104,10 @@ def _is_step(operation: OpOverload) -> bool:
     if not _UNPLAYED_TAGS.isdisjoint(operation.tags) or any(part in form for part in NOT_PLAYED):
         return False
     is_of_tensors = all("Tensor" in str(returned.type) for returned in schema.returns)
-    return is_of_tensors and not (changed and "empty" in form) and (form in PLAYED or is_pointwise(operation))
+    is_known = not PLAYED.isdisjoint([form, f"_{form}"]) or is_pointwise(
+        operation
+    )  # PyTorch makes some of its own `_x`
+    return is_of_tensors and not (changed and "empty" in form) and is_known
 
 
 @functools.cache

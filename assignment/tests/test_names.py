@@ -16,7 +16,7 @@ EXEMPT = (
     "attacks/faults.py",  # grades one of them, meanwhile
     "attacks/whole_runs.py",  # a file's name, as bait
 )
-OPERATIONS = {"matmul", "softmax"}  # of PyTorch and NumPy, too, which the machinery names
+OPERATIONS = {"matmul"}  # of PyTorch and NumPy, too, which the machinery names
 NAMES = {
     *operators.functions(),
     *operators.problems(),
