@@ -63,6 +63,7 @@ class ScriptedPair(RecorderAndPlayer):
         self.kernels, self._figures, self._stubs, self._gpu = [], {}, {}, None
         self.compiler = lambda: compiler
         self._n_asked = self._n_compiled = 0
+        self._unplayed = []
         self._stage: Any = SimpleNamespace(spend=lambda seconds: None, sources={})
 
 
