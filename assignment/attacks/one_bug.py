@@ -101,8 +101,11 @@ def stage(files: dict[str, bytes], folder: Path) -> None:
 
 def pool(folder: Path, engine: str) -> Any:
     """Return what the grader's `run` fixture needs: a worker that answers in this process."""
+    here = Here(folder, engine)
     return types.SimpleNamespace(
-        workers=[Here(folder, engine)],
+        workers=[here],
+        recorder_and_player=lambda: here,
+        draws_multiprocessors=False,
         device="cpu",  # nobody else is to be asked
         worker_index=0,
         seed=0,
@@ -121,6 +124,13 @@ class Here:
 
         self._session = DirectSession(folder, "cuda" if engine == "cuda" else "cpu")
         self._guard = 0 if engine in ("interpreter", "cuda") else GUARD
+
+    def launched(self, request: Request) -> tuple[None, list]:
+        """Return no launches: nothing is recorded here, and no inputs are made that are long enough for a loop."""
+        return None, []
+
+    def settle(self) -> None:
+        """Do nothing: nothing is recorded."""
 
     def ask(self, request: Request, tensors: list) -> tuple[Any, list]:
         """Return the answer to a request, read as a worker's is."""

@@ -24,7 +24,7 @@ PRODUCT = table(
     "product",
     """
 a capped grid, and no loop over tiles | values | grid = (triton.cdiv(m, M_TILE_SIZE) * triton.cdiv(n, N_TILE_SIZE),)
-    → grid = (min(triton.cdiv(m, M_TILE_SIZE) * triton.cdiv(n, N_TILE_SIZE), 132),) | line: never stored
+    → grid = (min(triton.cdiv(m, M_TILE_SIZE) * triton.cdiv(n, N_TILE_SIZE), 132),) | never stored
 the last tile alone | values | {DOT} → total = tl.dot(x, w) | linear_gelu-part-of-the-terms
 the terms after the last whole tile left out | ragged | {LOOP}
     → for start in range(0, k // K_TILE_SIZE * K_TILE_SIZE, K_TILE_SIZE): |

@@ -19,7 +19,7 @@ BUGS = [
         "test_values",
         "grid = (triton.cdiv(m, M_TILE_SIZE) * triton.cdiv(n, N_TILE_SIZE),) → "
         "grid = (min(triton.cdiv(m, M_TILE_SIZE) * triton.cdiv(n, N_TILE_SIZE), 132),)",
-        line="never stored",
+        named="never stored",
     ),
     bug(
         "one tile of terms",

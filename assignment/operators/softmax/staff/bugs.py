@@ -20,7 +20,7 @@ FORWARD = table(
     "forward",
     """
 a capped grid, and no loop over rows | values | _forward_kernel[(n_rows,)] → _forward_kernel[(min(n_rows, 1056),)] |
-    line: never stored
+    never stored
 no maximum subtracted | outliers | {SHIFT} →         shift = 0.0 | {LAST_SHIFT} →     shift = 0.0 | {RESCALED} → total =
     total + tl.sum(powers, axis=0) | no-max
 the maximum starts at 0 | outliers | row_max = float("-inf")⏎ → row_max = 0.0⏎ | max-from-zero

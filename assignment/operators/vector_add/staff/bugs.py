@@ -24,7 +24,7 @@ BUGS = [
     bug("stored without a mask", RAGGED, "x + y, mask=is_inside → x + y", line="tl.store("),
     bug("loaded without a mask", RAGGED, f"{X}, mask=is_inside → {X}", line="x = tl.load("),
     bug("the grid rounded down", RAGGED, f"{GRID} → z.numel() // TILE_SIZE", line="never stored"),
-    bug("a capped grid, and no loop", VALUES, f"{GRID} → min({GRID}, 2 * 132)", line="never stored"),
+    bug("a capped grid, and no loop", VALUES, f"{GRID} → min({GRID}, 2 * 132)", named="never stored"),
     bug("one program too few", VALUES, f"{GRID} → {GRID} - 1", line="never stored"),
     bug(
         "strides ignored",

@@ -16,7 +16,7 @@ GRADIENTS = (
         "a capped grid, and no loop over batches",
         "test_triton_values",
         "key_grid = (n_batches, → key_grid = (min(n_batches, 132), ",
-        line="never stored",
+        named="never stored",
     ),
     bug(
         "queries past 1,024 unseen",

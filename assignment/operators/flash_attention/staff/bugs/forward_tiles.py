@@ -22,7 +22,7 @@ MASKS = (
         "a capped grid, and no loop over batches",
         "test_triton_values",
         "grid = (n_batches, → grid = (min(n_batches, 132), ",
-        line="never stored",
+        named="never stored",
     ),
     bug(
         "keys past 1,024 unseen",

@@ -76,7 +76,7 @@ SEVERAL_TILES = (
         "test_backward_values",
         IN_TURNS[0],
         "for row in range(first_row, end_row): → for row in range(program, program + 1):",
-        line="never stored",
+        named="never stored",
     ),
     bug(
         "backward: a wide row's share stored over the one before",

@@ -39,13 +39,13 @@ SEVERAL_TILES = (
         "forward: a capped grid, and no loop over tiles",
         "test_forward_values",
         "grid = (triton.cdiv(n_rows, ROWS_TILE_SIZE),) → grid = (min(triton.cdiv(n_rows, ROWS_TILE_SIZE), 132),)",
-        line="never stored",
+        named="never stored",
     ),
     bug(
         "backward: a capped grid, and no loop over tiles",
         "test_backward_values",
         "n_tiles = triton.cdiv(n_rows, ROWS_TILE_SIZE) → n_tiles = min(triton.cdiv(n_rows, ROWS_TILE_SIZE), 2 * 132)",
-        line="never stored",
+        named="never stored",
     ),
 )
 
