@@ -126,8 +126,8 @@ def out_of_range(operation: OpOverload, args: Sequence[Argument], kwargs: Keywor
         case "segment_reduce":
             if named.get("unsafe") or named.get("offsets") is not None or named.get("indices") is not None:
                 return "segments are given by their lengths alone, and are checked"
-        case "_softmax_backward_data" | "_log_softmax_backward_data":
-            shapes = [getattr(named.get(name), "shape", None) for name in ("grad_output", "output")]
-            if shapes[0] != shapes[1]:
+        case "_softmax_backward_data" | "_log_softmax_backward_data" | "gelu_backward":
+            shapes = [getattr(named.get(name), "shape", None) for name in ("grad_output", "output", "self")]
+            if shapes[0] not in shapes[1:]:
                 return "a gradient has the shape of the result"
     return ""

@@ -48,7 +48,6 @@ NOT_PLAYED = {  # parts of names, although they go element by element
     "zeta": "it loops as often as a value says",
     "gcd": "the least integer by -1 ends the process",
     "lcm": "the least integer by -1 ends the process",
-    "gelu_backward": "it reads outside of a tensor whose elements overlap",
 }
 _UNPLAYED_TAGS = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}  # a view's shape changes; random
 _UNUSUAL = frozenset(  # in the problems for PyTorch: staff look at it
@@ -57,13 +56,14 @@ _UNUSUAL = frozenset(  # in the problems for PyTorch: staff look at it
         *("unique_dim", "nonzero", "bucketize", "segment_reduce"),
     ]
 )
-_LEFT = ("median", "nanmedian", "kthvalue")  # PyTorch leaves a tensor's memory where its elements overlap
+# PyTorch leaves the memory of a tensor whose elements overlap
+_LEFT = ("median", "nanmedian", "kthvalue", "gelu_backward")
 OVERWRITING = ("copy", "fill", "zero")  # in place: what was there before is not read
 _INSTEAD = {  # by what is in the name of an operation that is not played
     ("rand", "normal", "bernoulli", "uniform", "dropout", "multinomial", "exponential"): "what is random is not the "
     "same for the graded inputs: use tl.rand in a kernel, with a seed",
     ("unique", "bincount", "nonzero"): "a shape must not depend on values: use a mask, torch.where, scatter_add",
-    ("linalg", "convolution", "lu_", "cholesky", "fft"): "write it as matmul, mul and sum",
+    ("linalg", "convolution", "cholesky", "fft"): "write it as matmul, mul and sum",
     ("nested", "sparse", "padded"): "use an ordinary tensor, with padding and a mask",
 }
 _EACH = "_foreach_"  # an operation on each element of lists

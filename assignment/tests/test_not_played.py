@@ -3,6 +3,7 @@
 import pytest
 
 from assignment.judge.replies import Failed, Ok
+from assignment.player import operations
 from assignment.tests.graded import append, grade
 from assignment.tests.pairs import F, X, defined
 
@@ -105,3 +106,9 @@ def test_nothing_is_diagnosed_where_one_took_part(submission):
     assert "aten::rand_like is not played: what is random" in found["says"]
     assert found["lines"][0]["path"] == "cs336_kernels/weighted_sum.py"
     assert "elements wrong" not in check["message"]
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("aten::rrelu_", "ordinary ones"), ("aten::linalg_lu", "matmul, mul")])
+def test_a_remedy_is_that_of_the_operation(name, remedy):
+    """Whatever a part of its name is like: `relu_` is no decomposition"""
+    assert remedy in operations.instead_of(name)
