@@ -41,17 +41,14 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MIN_INT, MAX_INT = -(2**63), 2**64 - 1  # of an argument
 FLOATS = ("fp16", "bf16", "fp32", "fp64")  # how an annotation may fix a parameter's type
 MAX_DEPTH = 8  # of nested arguments
-OPTIONS = (  # of a launch, beside the kernel's parameters
-    *("num_warps", "num_stages", "num_ctas", "maxnreg", "debug"),
-    *("enable_fp_fusion", "launch_cooperative_grid"),
-    *("launch_pdl", "ir_override", "warp_size", "sanitize_overflow"),
-    *("default_dot_input_precision", "arch"),
-    *("allowed_dot_input_precisions", "max_num_imprecise_acc_default"),
-    *("supported_fp8_dtypes", "extern_libs"),
-    *("deprecated_fp8_dot_operand_dtypes", "backend_name", "cluster_dims"),
-    *("ptx_version", "ptx_options"),
-    *("instrumentation_mode", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
-)
+# options of a launch, beside the kernel's parameters
+_OPTIONS = """
+num_warps num_stages num_ctas maxnreg debug enable_fp_fusion launch_cooperative_grid launch_pdl ir_override warp_size
+sanitize_overflow default_dot_input_precision arch allowed_dot_input_precisions max_num_imprecise_acc_default
+supported_fp8_dtypes extern_libs deprecated_fp8_dot_operand_dtypes backend_name cluster_dims ptx_version ptx_options
+instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack
+"""
+OPTIONS = frozenset(_OPTIONS.split())
 
 
 class Launcher:
