@@ -308,9 +308,7 @@ def likely(hints: Iterable[Hints], everywhere: Mapping[Explanation, int] | None 
 
 
 def consistent_hints(
-    hints: Iterable[Hints],
-    plain: Iterable[Hints],
-    everywhere: Mapping[Explanation, int],
+    hints: Iterable[Hints], plain: Iterable[Hints], everywhere: Mapping[Explanation, int]
 ) -> tuple[Explanation, ...]:
     """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
     looked_into = [of_case for of_case in plain if of_case is not None]
