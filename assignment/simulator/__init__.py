@@ -24,8 +24,7 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     arguments   types the arguments of a launch
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all
-    device      stands in for the GPU: `host` answers host code's questions about it, with the
-                properties in `gpu`; fresh memory is NaN
+    host        answers host code's questions about the GPU that it sees, with the properties in `gpu`
     triton_private  what all this takes of Triton beyond its documentation, and where versions differ
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the
                 CPU, `frames` finds its lines, `unstored` finds outputs that are used unwritten;
@@ -56,14 +55,16 @@ def install() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import triton.language as tl
 
-    from .triton_private import InterpretedFunction  # loads Triton
+    from .triton_private import InterpretedFunction, driver  # load Triton
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
         raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
 
-    from . import autotune, device, language, launch  # load Triton
+    from . import autotune, builder, gpu, host, language, launch, one_gpu, undefined  # load Triton
 
     language.install()
     launch.install()
     autotune.install()
-    device.install()
+    driver.set_active(host.Driver(builder.TARGET, gpu.H100))
+    one_gpu.answer_questions(gpu.H100)
+    undefined.fill_fresh_memory()
