@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked for; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == [MADE]:
-        return subprocess.call([sys.executable, "-m", "assignment.attacks.made", *given[1:]])
+        return subprocess.call([sys.executable, "-m", "assignment.bank", *given])
     options = parse_arguments(given)
     try:
         return int(options.run(options, Console(highlight=False, soft_wrap=True)))

@@ -1,6 +1,6 @@
 """Processes of a grade are killed from outside: its report is complete and right, and nothing is left behind.
 
-A hundred times by `python -m assignment.attacks.faults`; here once for each kind of process.
+A hundred times by `python -m assignment.bank faults`; here once for each kind of process.
 """
 
 import os
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from assignment.attacks import faults
-from assignment.attacks.processes import descendants, left_behind
+from assignment.bank.run import faults
+from assignment.bank.run.processes import descendants, left_behind
 
 SEED = 7
 pytestmark = pytest.mark.slow

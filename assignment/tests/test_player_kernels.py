@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assignment.attacks import bugs
+from assignment.bank import bugs
 from assignment.submission import Submission, read
 from assignment.tests.forked import python
 
@@ -27,7 +27,7 @@ def run(script, *arguments, **environment):
 
 def variants() -> dict[str, bytes]:
     """The correct variants of all operators, each a module."""
-    paths = (ROOT / "assignment/operators").glob("*/staff/variants/[!_]*.py")
+    paths = (ROOT / "assignment/bank/operators").glob("*/variants/[!_]*.py")
     return {path.name: path.read_bytes() for path in paths}
 
 

@@ -28,7 +28,7 @@ TITLES = {
     "compiled": "torch.compile",
     **{name: title for part in parts("workload") for name, title in getattr(part, "TITLES", {}).items()},
 }
-PEERS, OPERATORS = (Path(__file__).parent / "peers", Path(__file__).resolve().parents[1] / "operators")
+PEERS = Path(__file__).parent / "peers"
 ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = replies.Failed(replies.UNREADABLE)
 
@@ -122,8 +122,8 @@ def peers() -> Submission:
     """
     files = {f"{PACKAGE}/{path.name}": path for path in sorted(PEERS.glob("*.py"))}
     for operator in operators.operators():
-        folder = OPERATORS / operator.name
-        if own := sorted([*folder.glob("peers/*.py"), *folder.glob("staff/peers/*.py")]):
+        folders = (ROOT / "assignment" / room / operator.name / "peers" for room in ("operators", "bank/operators"))
+        if own := [path for folder in folders for path in sorted(folder.glob("*.py"))]:
             package = [*sorted((PEERS / "each").glob("*.py")), *own]
             files |= {f"{PACKAGE}/{operator.name}/{path.name}": path for path in package}
     return Submission({name: path.read_bytes() for name, path in files.items()})

@@ -9,7 +9,7 @@ from triton import knobs
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from assignment.operators.flash_attention.staff.peers import hopper, hopper_backward
+from assignment.bank.operators.flash_attention.peers import hopper, hopper_backward
 from assignment.simulator.triton_private import GPUTarget, compile
 
 SHARED_MEMORY = 232_448  # bytes of a program on an H100
