@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from assignment.bank.edits import Bug
+from assignment.bank.edits import Bug, edited
 from assignment.submission import PACKAGE, REFERENCE
 from tests import operators
 
@@ -99,10 +99,5 @@ def submission(planted: PlantedBug) -> dict[str, bytes]:
         ValueError: if what an edit replaces does not occur exactly once.
     """
     files = base(operators.operator_of(planted.problem))
-    for old, new in planted.bug.edits:
-        counts = {file: files[f"{PACKAGE}/{file}"].count(old.encode()) for file in planted.files}
-        if sum(counts.values()) != 1:
-            raise ValueError(f"{planted.name}: expected {old!r} once, got {counts}")
-        path = f"{PACKAGE}/{max(counts, key=counts.__getitem__)}"
-        files[path] = files[path].replace(old.encode(), new.encode())
-    return files
+    own = {path: files[path] for file in planted.files if (path := f"{PACKAGE}/{file}") in files}
+    return files | edited(own, planted.bug.edits, planted.name)

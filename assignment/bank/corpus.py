@@ -1,7 +1,8 @@
 """The corpora: every planted bug, correct variant and cheat as a whole submission, and what must come of it.
 
-A variant is a part, one file that defines some of the eleven functions; they take the place of the base's. A bug is the
-base with a few edits. The base is frozen, so that an edit means tomorrow what it means today.
+A variant is the base in another style, by edits, or a part: one file that defines some of the eleven functions, which
+take the place of the base's. A bug is the base with a few edits. The base is frozen, so that an edit means tomorrow
+what it means today.
 """
 
 import ast
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from assignment.bank import bugs, cheats
+from assignment.bank import bugs, cheats, edits
 from assignment.judge.pool import FUNCTIONS
 from assignment.scoring import checks
 from assignment.submission import REFERENCE, Submission, read
@@ -57,7 +58,7 @@ def entries() -> tuple[Entry, ...]:
     """Return everything there is: the reference and the base among the variants."""
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
     variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
-    variants += [entry for operator in operators.operators() for entry in _variants(operator)]
+    variants += [entry for operator in operators.operators() for entry in (*_variants(operator), *_styles(operator))]
     return (*variants, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats()))
 
 
@@ -88,6 +89,21 @@ def _variants(operator: operators.Operator) -> Iterator[Entry]:
                 yield from _respelled(operator, path)
 
 
+def _styles(operator: operators.Operator) -> Iterator[Entry]:
+    """Yield the styles of an operator's modules with PROBLEMS, FILES and STYLES: those of BANKS, or styles itself."""
+    own = bugs.module_of(operator, "styles")
+    for bank in getattr(own, "BANKS", [own] if own else []):
+        for style in bank.STYLES:
+            files = bugs.base(operator)
+            edited = edits.edited({path: files[path] for path in _paths(bank.FILES)}, style.edits, style.name)
+            more = {f"{bugs.PACKAGE}/{name}": text.encode() for name, text in style.more}
+            yield _right(style.name, files | edited | more, bank.PROBLEMS)
+
+
+def _paths(files: tuple[str, ...]) -> list[str]:
+    return [f"{bugs.PACKAGE}/{file}" for file in files]
+
+
 def part_of(path: Path) -> dict[str, bytes]:
     """Return the files of a variant by path in the package: one, or those of a folder."""
     if path.is_file():
@@ -112,14 +128,12 @@ def _variant(operator: operators.Operator, name: str, part: dict[str, bytes]) ->
         files |= {f"{bugs.PACKAGE}/{path}": content for path, content in part.items()}
     affected = {problem for function in functions for problem in _problems(function)}
     problems = tuple(problem.name for problem in operator.problems if problem.name in affected)
-    return Entry(
-        f"variants/{name}",
-        VARIANT,
-        Submission(files),
-        problems,
-        pays=PAYS.get(name, ()),
-        is_doubted=name in DOUBTED,
-    )
+    return _right(name, files, problems)
+
+
+def _right(name: str, files: dict[str, bytes], problems: tuple[str, ...]) -> Entry:
+    pays, is_doubted = PAYS.get(name, ()), name in DOUBTED
+    return Entry(f"variants/{name}", VARIANT, Submission(files), problems, pays=pays, is_doubted=is_doubted)
 
 
 def defined(source: bytes) -> list[str]:

@@ -1,8 +1,9 @@
-"""How a planted bug is written: edits of a correct solution, the check that must catch them, and what must be told.
+"""How a planted bug and a right style are written: edits of a correct solution, and what must come of them.
 
-Bugs lie in operators/NAME/bugs; bugs.py gathers them.
+Bugs lie in operators/NAME/bugs, styles in operators/NAME/styles; bugs.py and corpus.py gather them.
 """
 
+import ast
 import re
 from dataclasses import dataclass
 
@@ -44,6 +45,48 @@ def bug(
     pairs = tuple((old, new) for old, new in (edit.split(ARROW) for edit in edits))
     names = (named,) if isinstance(named, str) else named
     return Bug(name, pairs, caught_by, line, computed, compiled, names)
+
+
+@dataclass(frozen=True)
+class Style:
+    """One right submission: the base written in another style."""
+
+    name: str
+    edits: tuple[tuple[str, str], ...]  # as of a bug; "def f" or "class C" stands for all of it, decorators too
+    more: tuple[tuple[str, str], ...]  # files beside it: name in the package, text
+
+
+def style(name: str, *edits: tuple[str, str], **more: str) -> Style:
+    """Return a style from edits (old, new); `more` are modules of its own, by name."""
+    return Style(name, edits, tuple((f"{module}.py", text) for module, text in more.items()))
+
+
+def edited(files: dict[str, bytes], edits: tuple[tuple[str, str], ...], name: str) -> dict[str, bytes]:
+    """Return files by path with edits made, in turns; what an edit replaces stands once in one of them.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    files = dict(files)
+    for old, new in edits:
+        whole = {path: _whole(content.decode(), old) for path, content in files.items()}
+        counts = {path: content.count(whole[path].encode()) for path, content in files.items()}
+        if sum(counts.values()) != 1:
+            raise ValueError(f"{name}: expected {old!r} once, got {counts}")
+        path = max(counts, key=counts.__getitem__)
+        files[path] = files[path].replace(whole[path].encode(), new.encode())
+    return files
+
+
+def _whole(source: str, old: str) -> str:
+    """Return what an edit replaces: for "def f" or "class C", at the top of a module, all its lines."""
+    if not (named := re.fullmatch(r"(?:def|class) (\w+)", old)):
+        return old
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == named[1]:
+            first = min(part.lineno for part in (node, *node.decorator_list))
+            return "".join(source.splitlines(keepends=True)[first - 1 : node.end_lineno])
+    return old
 
 
 def table(direction: str, rows: str, **parts: str) -> list[Bug]:

@@ -462,7 +462,7 @@ def work(source: str) -> list[tuple[int, str]]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             left |= {*range(min([node, *node.decorator_list], key=lambda n: n.lineno).lineno, node.body[0].lineno)}
         if isinstance(node, ast.Import | ast.ImportFrom) or isinstance(getattr(node, "value", None), ast.Constant):
-            left |= {*range(node.lineno, node.end_lineno + 1)} if isinstance(node, ast.stmt) else set()
+            left |= {*range(node.lineno, (node.end_lineno or 0) + 1)} if isinstance(node, ast.stmt) else set()
     lines = [(number, line.strip()) for number, line in enumerate(source.splitlines(), start=1) if number not in left]
     return [(number, line) for number, line in lines if re.search(r"\w", line) and not line.startswith("#")]
 
