@@ -144,7 +144,8 @@ def compared(works: list[SubmittedWork], known: set[int]) -> AlikePairs:
             (sum(weights[key] for key in files[name][file] & shared) / total[name][file], file) for name, file in sides
         ]
         if parts:
-            scored.append(AlikePair(*_most(parts, left, right)))
+            alike, file = max(parts)
+            scored.append(AlikePair(alike, left, right, file))
     scored.sort(key=lambda pair: (-pair.alike, pair.left, pair.right))
     threshold = threshold_of([pair.alike for pair in scored])
     above = [pair for pair in scored if pair.alike >= threshold]
@@ -158,11 +159,6 @@ def compared(works: list[SubmittedWork], known: set[int]) -> AlikePairs:
         len({min(work.owners) for work in works}),
         tuple(name for name, found in prints.items() if not found.is_whole),
     )
-
-
-def _most(parts: list[tuple[float, str]], left: str, right: str) -> tuple[float, str, str, str]:
-    alike, file = max(parts)
-    return alike, left, right, file
 
 
 def _weights(works: list[SubmittedWork], own: Mapping[str, set[int]]) -> dict[int, float]:

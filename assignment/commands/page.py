@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from assignment.commands import figures, handout, picture
+from assignment.commands import figures, handout
 from assignment.commands import report as screen
 from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.pages import Pages
@@ -18,6 +18,9 @@ REFRESH_S = 2  # of a page that --watch keeps
 CELL = 14  # units of a picture
 WIDEST = 640  # units of a picture: cells are narrower beyond
 CHART_HEIGHT, CHART_STEP = 60, 12  # units: of the scores so far
+NOT_A_NUMBER = "N"  # of a map's cells; the others are . right, + partly wrong, # wrong
+REACH = (1.0, 10.0, 1000.0)  # the largest errors of the first levels, in bounds
+LEVELS = ("right", "off by up to 10 bounds", "off by up to 1,000 bounds", "off by more", "NaN, or never written")
 _pages = Pages(Path(__file__).parent / "templates")
 
 
@@ -120,27 +123,31 @@ class Drawn:
 
 def map_of(found: MapEntry) -> Drawn:
     """Return the picture of a check's `map`."""
-    tiles = picture.TileMap(**found)
-    levels = picture.levels(tiles)
+    levels = [list(map(level, *row)) for row in zip(found["cells"], found["over"], strict=True)]
     wide, high = min(CELL, WIDEST / len(levels[0])), float(CELL)
     cells = [
-        Cell(wide * column, high * row, level, tiles.cells[row][column] == "+", _says(tiles, row, column))
+        Cell(wide * column, high * row, level, found["cells"][row][column] == "+", _says(found, row, column))
         for row, of_row in enumerate(levels)
         for column, level in enumerate(of_row)
     ]
     used = {level for of_row in levels for level in of_row}
-    legend = [(i, name) for i, name in enumerate(picture.LEVELS) if i in used]
-    return Drawn(tiles.name, tiles.case, wide * len(levels[0]), high * len(levels), (wide, high), cells, legend)
+    legend = [(i, name) for i, name in enumerate(LEVELS) if i in used]
+    return Drawn(found["name"], found["case"], wide * len(levels[0]), high * len(levels), (wide, high), cells, legend)
 
 
-def _says(tiles: picture.TileMap, row: int, column: int) -> str:
+def level(cell: str, error: float) -> int:
+    """Return what a cell says, as a place in LEVELS."""
+    return len(LEVELS) - 1 if cell == NOT_A_NUMBER else sum(error > most for most in REACH)
+
+
+def _says(found: MapEntry, row: int, column: int) -> str:
     places = [
         f"{name} {tile * i}–{min(tile * (i + 1), size) - 1}"
-        for name, i, tile, size in zip(("rows", "columns"), (row, column), tiles.tile, tiles.shape, strict=True)
+        for name, i, tile, size in zip(("rows", "columns"), (row, column), found["tile"], found["shape"], strict=True)
     ]
-    where = ", ".join(places if tiles.shape[0] > 1 else places[1:])
-    sign, error = tiles.cells[row][column], tiles.over[row][column]
-    if sign == picture.NOT_A_NUMBER:
+    where = ", ".join(places if found["shape"][0] > 1 else places[1:])
+    sign, error = found["cells"][row][column], found["over"][row][column]
+    if sign == NOT_A_NUMBER:
         return f"{where}: NaN"
     part = {".": "right", "+": "partly wrong", "#": "all wrong"}[sign]
     return f"{where}: {part}, the largest error is {error:.3g} times its bound"

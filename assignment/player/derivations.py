@@ -30,20 +30,15 @@ _SHAPED = tuple(  # of a tensor that they take, only its shape counts
 )
 _OVERWRITTEN = ("fill", "zero", "uniform", "normal", "random", "bernoulli", "exponential")
 _SAME_SHAPE = ("clone", "_to_copy", "copy", "lift_fresh", "lift_fresh_copy", "contiguous", "positive", "alias_copy")
-_MOVED = (  # run on the labels as on the values
-    *("cat", "stack", "constant_pad_nd", "index_select", "gather", "index", "take", "flip"),
-    *("roll", "repeat"),
-    *("repeat_interleave", "tril", "triu", "slice_backward", "select_backward"),
-    *("slice_scatter", "select_scatter"),
-    *("diagonal_scatter", "index_put", "_index_put_impl", "index_copy"),
-    *("index_fill", "scatter"),
-    *("masked_fill", "masked_scatter", "masked_select", "where", "rot90", "diag_embed"),
-    *("expand_copy", "view_copy"),
-    *("permute_copy", "transpose_copy", "slice_copy", "select_copy", "narrow_copy"),
-    *("unbind_copy", "split_copy"),
-    *("reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
-    *("_pad_circular", "block_diag"),
-)
+# run on the labels as on the values
+_MOVING = """
+cat stack constant_pad_nd index_select gather index take flip roll repeat repeat_interleave tril triu slice_backward
+select_backward slice_scatter select_scatter diagonal_scatter index_put _index_put_impl index_copy index_fill scatter
+masked_fill masked_scatter masked_select where rot90 diag_embed expand_copy view_copy permute_copy transpose_copy
+slice_copy select_copy narrow_copy unbind_copy split_copy reflection_pad1d reflection_pad2d replication_pad1d
+replication_pad2d _pad_circular block_diag
+"""
+_MOVED = frozenset(_MOVING.split())
 _CHOOSING = operations.CHOOSING
 _ADDING = ("accumulate", "reduce")  # arguments that turn a move into a sum
 _PUTTING = ("index_put", "_index_put_impl", "index_copy", "scatter")  # values to places that a tensor names

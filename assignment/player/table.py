@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from assignment.protocol.messages import Value
 from assignment.protocol.program import DescribedKernel, kernels_in
@@ -16,16 +16,7 @@ _OPTIONS: dict[str, tuple[type, ...]] = {
     "debug": (bool, type(None)),
     "noinline": (bool, type(None)),
 }
-_ENTRY = {
-    "file": str,
-    "line": int,
-    "name": str,
-    "sha256": str,
-    "kind": str,
-    "options": dict,
-    "defaults": dict,
-    "names": dict,
-}
+_ENTRY = {name: get_origin(kind) or kind for name, kind in get_type_hints(DescribedKernel).items()}
 
 
 @dataclass

@@ -40,22 +40,9 @@ FILLED_UP_TO = 64 << 20  # bytes of fresh memory; larger ones are zero pages
 SWEEP_EVERY = 64  # steps
 # what fresh memory holds, and what a launch leaves there: finite, whatever it is divided by
 DECOY = 0.5
-METADATA = {  # operations that change a tensor in place, but no memory
-    f"aten::{name}_"
-    for name in [
-        "set",
-        "detach",
-        "requires_grad",
-        "squeeze",
-        "unsqueeze",
-        "transpose",
-        "t",
-        "as_strided",
-        "swapaxes",
-        "swapdims",
-        "rename",
-    ]
-}
+# operations that change a tensor in place, but no memory
+_OF_TENSORS = "set detach requires_grad squeeze unsqueeze transpose t as_strided swapaxes swapdims rename"
+METADATA = {f"aten::{name}_" for name in _OF_TENSORS.split()}
 RESIZING = ("aten::resize_", "aten::resize_as_")
 
 

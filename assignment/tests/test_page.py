@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assignment.commands import modes, page, picture, progress
+from assignment.commands import modes, page, progress
 from assignment.commands.cli import parse_arguments
 from assignment.finding import Explanation, Finding, places_in
 from assignment.scoring import checks, score
@@ -62,7 +62,8 @@ def test_a_map_has_a_cell_for_each_tile_that_says_by_how_much():
     assert "rows 32–47, columns 0–31: all wrong, the largest error is 5 times its bound" in says
     assert "rows 48–63, columns 0–31: NaN" in says
     assert "rows 64–76, columns 32–63: partly wrong, the largest error is 2e+04 times its bound" in says
-    assert [f"level-{i}" in text.partition("</style>")[2] for i in range(len(picture.LEVELS))] == [True] * 5
+    assert [f"level-{i}" in text.partition("</style>")[2] for i in range(len(page.LEVELS))] == [True] * 5
+    assert [cell.level for cell in page.map_of({**MAP, "case": ""}).cells] == [0, 0, 0, 0, 1, 0, 4, 0, 2, 3]
     assert '<svg class="map"' not in told({FLASH: dataclasses.replace(WRONG, map=None)})
 
 
