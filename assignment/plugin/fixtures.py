@@ -9,6 +9,7 @@ import pytest
 from assignment.judge import streams
 from assignment.judge.errors import SubmissionError
 from assignment.judge.pool import Pool, default_jobs, pick_device
+from assignment.pytest_private import call_again
 from assignment.submission import UnusableSubmission, read
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def in_a_configuration(item: pytest.Function, run: "judged.Run") -> Iterator[Non
         if not run.is_dropped():
             raise
         run.draws, run.notes[:] = None, notes
-        item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
+        call_again(item)
 
 
 def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
@@ -133,11 +134,10 @@ def in_every_configuration(item: pytest.Function, run: "judged.Run") -> None:
     numbers = configurations.others(run.configurations, seed, case_name(item))
     if len(numbers) < n - 1:
         run.notes.append(f"{len(numbers) + 1} of {n} configurations are played, chosen by the seed")
-    arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames}
     for run.configuration in numbers:
         notes = list(run.notes)
         try:
-            item.obj(**arguments)
+            call_again(item)
         except (Exception, SubmissionError):  # which is no Exception, but an outcome of pytest's
             if not run.is_dropped():
                 raise
