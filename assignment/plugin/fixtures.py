@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.judge.errors import SubmissionError
 from assignment.judge.pool import Pool, default_jobs, pick_device
 from assignment.pytest_private import call_again
@@ -56,7 +56,7 @@ def pool_for(config: pytest.Config) -> Pool:
     return Pool(
         read(path),
         device,
-        streams.new_seed() if seed is None else seed,
+        seeds.new_seed() if seed is None else seed,
         1 if alone else config.getoption("jobs") or default_jobs(device),
         path if inline else None,
         config.getoption("sandbox"),
@@ -65,7 +65,7 @@ def pool_for(config: pytest.Config) -> Pool:
 
 def turn(seed: int, item: pytest.Item) -> int:
     """Return where a case comes among those of its check, whichever of them are run."""
-    return streams.number(seed, "turn", case_name(item))
+    return seeds.number(seed, "turn", case_name(item))
 
 
 def uses_submission(item: pytest.Item) -> bool:
@@ -104,7 +104,7 @@ def run(request: pytest.FixtureRequest) -> "door.Run":
 
     pool = pool_of(request.config)
     pool.workers[pool.worker_index].forget_output()
-    order = streams.number(pool.seed, "order of programs", case_name(request.node))
+    order = seeds.number(pool.seed, "order of programs", case_name(request.node))
     return Run(pool, order, check_name(request.node))
 
 
@@ -163,4 +163,4 @@ def speed(request: pytest.FixtureRequest) -> "door.Speed":
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> "Generator":
     """Return a torch.Generator that depends on the run's seed and the test's id alone."""
-    return streams.generator(pool_of(request.config).seed, "inputs", case_name(request.node))
+    return seeds.generator(pool_of(request.config).seed, "inputs", case_name(request.node))

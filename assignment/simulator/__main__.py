@@ -27,7 +27,7 @@ def main() -> int:
         return 2
     install()
     from assignment.simulator import control, script  # load Triton, which install() comes before
-    from assignment.simulator.page import write  # likewise
+    from assignment.simulator.launch_page import write  # likewise
     from assignment.simulator.recording import Recording  # likewise
 
     control.let_stop()

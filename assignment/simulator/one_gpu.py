@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from . import streams
-from .gpu import Properties
+from .properties import Properties
 from .streams import GPU, DeviceName, NotThere, refusal
 
 # members that answer the same whatever they are asked, and what

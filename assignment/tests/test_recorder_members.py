@@ -9,7 +9,7 @@ import torch
 
 from assignment.judge.replies import Raised
 from assignment.simulator import one_gpu
-from assignment.simulator.gpu import H100
+from assignment.simulator.properties import H100
 from assignment.tests.pairs import defined, names
 
 X = torch.arange(12.0).view(3, 4)

@@ -21,7 +21,7 @@ import triton
 
 from assignment.bank.cheats import CONFINED, quick
 from assignment.bank.corpus import BUG, CHEAT, VARIANT, Entry, entries
-from assignment.bank.run import cheats_page, page, results_page, whole_runs, yardstick
+from assignment.bank.run import cheats_page, matrix, results_page, whole_runs, yardstick
 from assignment.bank.run.judging import GradingJob, Result, digest, judge_all, key
 from assignment.bank.run.verdicts import VerdictRow, costs, judge
 from assignment.judge.pool import pick_device
@@ -98,8 +98,8 @@ def main(options: argparse.Namespace) -> int:
     rows = run(chosen, options)
     declared = checks.without_a_gpu(checks.declared())
     _, graded = split(rows)
-    findings = [*judge(rows, declared), *page.useless(graded, of_whole_problems(chosen, declared))]
-    print(page.summary(graded) if options.quick else shown(rows, options, declared))
+    findings = [*judge(rows, declared), *matrix.useless(graded, of_whole_problems(chosen, declared))]
+    print(matrix.summary(graded) if options.quick else shown(rows, options, declared))
     print(cheats_page.summary(rows, declared), *findings, sep="\n")
     write(rows, options, declared)
     return 1 if findings else 0
@@ -113,9 +113,9 @@ def of_whole_problems(chosen: list[Entry], declared: list[checks.Check]) -> list
 
 def shown(rows: list[VerdictRow], options: argparse.Namespace, declared: list[checks.Check]) -> str:
     if options.names == [yardstick.NAME]:
-        return page.yardstick(costs(rows, declared))
+        return matrix.yardstick(costs(rows, declared))
     cheats, graded = split(rows)
-    return "\n".join(its.render(own, declared) for its, own in ((page, graded), (cheats_page, cheats)) if own)
+    return "\n".join(its.render(own, declared) for its, own in ((matrix, graded), (cheats_page, cheats)) if own)
 
 
 def split(rows: list[VerdictRow]) -> tuple[list[VerdictRow], list[VerdictRow]]:
@@ -129,11 +129,11 @@ def write(rows: list[VerdictRow], options: argparse.Namespace, declared: list[ch
     file = options.write or results_page.PAGE
     if options.names == [yardstick.NAME]:
         if options.write or not options.quick:
-            results_page.write(page.YARDSTICK, command, page.yardstick(costs(rows, declared)), file)
+            results_page.write(matrix.YARDSTICK, command, matrix.yardstick(costs(rows, declared)), file)
         return
     is_full = not (options.quick or options.first or options.seeds)
     cheats, graded = split(rows)
-    for its, own in ((page, graded), (cheats_page, cheats)):
+    for its, own in ((matrix, graded), (cheats_page, cheats)):
         if own and (options.write or (is_full and len(own) == how_many(is_cheat=own is cheats))):
             results_page.write(its.TITLE, command, its.section(own, declared), file)
 

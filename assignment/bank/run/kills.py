@@ -32,7 +32,7 @@ from assignment.scoring import checks
 
 ONLY = checks.without_practice(checks.declared())[0].problem
 DRIVER, GRADER, NODE = "driver", "grader", "node"
-WORKER = b"assignment.classroom.worker"
+WORKER = b"assignment.classroom.grading_process"
 COMPLETE = (0, 1)  # exit statuses: some submissions get no grade in any run
 LONGEST_S = 1800.0  # for one run
 TIMES = re.compile(r'"(seconds|cpu_s|graded)": [^,\n]*|\b\d+(\.\d+)? s\b')

@@ -1,6 +1,6 @@
 """Kill or stop the processes of a grade at random moments: the report must come out complete and right all the same.
 
-    python -m assignment.bank faults [--times 100] [--each 1] [--seed N]
+    python -m assignment.bank signals [--times 100] [--each 1] [--seed N]
 
 The reference's weighted sum is graded in a process of its own, and processes of that grade get signals: a worker's
 child, which runs the submission; a worker's first process, which forks such children; or a judging process.

@@ -1,9 +1,9 @@
 """Who sees the planted bugs that misuse memory: the simulator, right values, Triton's interpreter, compute-sanitizer.
 
-python -m assignment.bank memory                          run them all on the CPU; write a section of results.md
-python -m assignment.bank memory page                     the table and the section, from what is recorded
-python -m assignment.bank memory sanitize [NAME ...]      on a GPU, under compute-sanitizer
-python -m assignment.bank memory run NAME --engine NAME   one of them, once
+python -m assignment.bank engines                          run them all on the CPU; write a section of results.md
+python -m assignment.bank engines page                     the table and the section, from what is recorded
+python -m assignment.bank engines sanitize [NAME ...]      on a GPU, under compute-sanitizer
+python -m assignment.bank engines run NAME --engine NAME   one of them, once
 
 What is recorded lies in .bank/, which is not committed.
 """
@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
         SEEN.unlink(missing_ok=True)
         record(SEEN, list(targets()), on_cpu, 1)
     print(table(read(SEEN), read(SANITIZED)))
-    results_page.write(TITLE, "python -m assignment.bank memory", section(read(SEEN), read(SANITIZED)))
+    results_page.write(TITLE, "python -m assignment.bank engines", section(read(SEEN), read(SANITIZED)))
     return 0
 
 
@@ -122,7 +122,7 @@ def under_sanitizer(name: str) -> Outcome:
 
 def run_apart(under: list[str], name: str, engine: str) -> tuple[dict[str, str], str]:
     """Return the outcome of `run` in a process of its own, which may die, and all that it printed."""
-    command = [*under, sys.executable, "-m", "assignment.bank", "memory", "run", name, "--engine", engine]
+    command = [*under, sys.executable, "-m", "assignment.bank", "engines", "run", name, "--engine", engine]
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command,

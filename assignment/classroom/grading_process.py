@@ -1,7 +1,7 @@
 """A process that grades one submission after the other: checks are collected once, and its workers stay warm.
 
-`python -m assignment.classroom.worker OPTIONS` reads a job a line from stdin, as JSON, and writes a line for each: the
-report that `grade.py --json` would write, and what it would print. What a submission prints reaches neither.
+`python -m assignment.classroom.grading_process OPTIONS` reads a job a line from stdin, as JSON, and writes a line for
+each: the report that `grade.py --json` would write, and what it would print. What a submission prints reaches neither.
 """
 
 import argparse

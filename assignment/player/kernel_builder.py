@@ -22,9 +22,9 @@ from assignment.simulator.triton_private import JITCallable, JITFunction
 
 from . import bounds, functions
 from .facades import attributes
+from .kernel_table import KernelTable, options
 from .source import Definition, Refused, SourceFile
 from .syntax import check, name_refused
-from .table import KernelTable, options
 from .values import Bound, Constant, Unknown, Values, attributes_in
 
 _KNOWN = """len list float int isinstance hasattr range getattr print min max abs bool str tuple sum any all zip

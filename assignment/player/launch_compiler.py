@@ -3,14 +3,14 @@
 import torch
 import triton
 
-from assignment.compiling import build, constants, launches
+from assignment.compiling import build, compiled_constants, launches
 from assignment.compiling.targets import ASKS, TARGETS
 from assignment.protocol import program as programs
 from assignment.protocol.messages import Reply, Request
 from assignment.protocol.program import Launch, Program
 
 from . import arguments
-from .kernels import Kernels, Refused
+from .kernel_builder import Kernels, Refused
 from .lines import told
 from .storages import CannotFollow, check_fits
 
@@ -55,7 +55,7 @@ def _differing(header: Request, noted: dict[str, list[launches.CompiledLaunch]])
             compiled = build.constants_of(launch)
             is_known = compiled and 0 <= launch.played < len(played["of"])
             seen = played["seen"][played["of"][launch.played]] if is_known else {}
-            for path, line, how in constants.differing(seen, compiled):
+            for path, line, how in compiled_constants.differing(seen, compiled):
                 if name == SIMULATED or path not in asking:
                     found.setdefault((path, line), f"{how}, for {TARGETS[name].title}")
     places = {(path, line): told(header["sources"], f"{path}:{line} in its kernel") for path, line in found}

@@ -13,7 +13,7 @@ import torch
 
 from assignment import plugin
 from assignment.commands import cli, run
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.simulator import calls, launch
 
 HANDBOOK = Path(__file__).parents[1] / "README.md"
@@ -21,17 +21,17 @@ BEYOND_32_BITS = 1 << 40
 
 
 def test_a_new_seed_has_64_bits():
-    seeds = {streams.new_seed() for _ in range(200)}
-    assert len(seeds) == 200
-    assert 2**63 < max(seeds) < 2**64  # all of 200 below half: once in 10^60
-    assert all(any(seed >> bit & 1 for seed in seeds) for bit in range(64))
+    drawn = {seeds.new_seed() for _ in range(200)}
+    assert len(drawn) == 200
+    assert 2**63 < max(drawn) < 2**64  # all of 200 below half: once in 10^60
+    assert all(any(seed >> bit & 1 for seed in drawn) for bit in range(64))
 
 
 @pytest.mark.parametrize("other", [(8, "inputs", "a"), (7, "order", "a"), (7, "inputs", "b"), (7, "inputsa", "")])
 def test_a_stream_belongs_to_seed_purpose_and_test(other):
     mine = (7, "inputs", "a")
-    assert streams.number(*mine) == streams.number(*mine) != streams.number(*other)
-    first, again, another = (torch.randn(50, generator=streams.generator(*key)) for key in (mine, mine, other))
+    assert seeds.number(*mine) == seeds.number(*mine) != seeds.number(*other)
+    first, again, another = (torch.randn(50, generator=seeds.generator(*key)) for key in (mine, mine, other))
     assert torch.equal(first, again)
     assert not torch.equal(first, another)
 
@@ -40,26 +40,26 @@ def test_a_generator_has_all_of_its_state_from_the_key(monkeypatch):
     """PyTorch's manual_seed() takes 32 bits, which can all be tried"""
     made = []
     for number in (5, 5 + BEYOND_32_BITS):
-        monkeypatch.setattr(streams, "key", lambda *_, number=number: number.to_bytes(64))
-        made.append(streams.generator(0))
+        monkeypatch.setattr(seeds, "key", lambda *_, number=number: number.to_bytes(64))
+        made.append(seeds.generator(0))
     assert not torch.equal(*(torch.randint(2**31, (50,), generator=generator) for generator in made))
-    state = made[0].get_state()[streams.STATE].view(torch.int64)
-    assert len(state.unique()) == streams.WORDS
+    state = made[0].get_state()[seeds.STATE].view(torch.int64)
+    assert len(state.unique()) == seeds.WORDS
     assert 0 <= state.min() < 2**24
     assert 2**32 - 2**24 < state.max() < 2**32
 
 
 def test_numbers_of_a_generator_are_spread_evenly():
-    drawn = torch.rand(100_000, generator=streams.generator(7, "inputs", "a"))
+    drawn = torch.rand(100_000, generator=seeds.generator(7, "inputs", "a"))
     assert abs(drawn.mean() - 0.5) < 0.005
     assert abs(drawn.var() - 1 / 12) < 0.002
 
 
-@pytest.mark.parametrize("made", [streams.number, streams.generator])
+@pytest.mark.parametrize("made", [seeds.number, seeds.generator])
 def test_nothing_is_seeded_with_the_seed_itself(made, monkeypatch):
     """What a generator starts from can be worked out from what it gives"""
     seeded = []
-    monkeypatch.setattr(streams, "key", lambda *purpose: seeded.append(purpose) or bytes(range(64)))
+    monkeypatch.setattr(seeds, "key", lambda *purpose: seeded.append(purpose) or bytes(range(64)))
     one, other = made(7), made(8)
     assert seeded == [(7,), (8,)]
     if isinstance(one, torch.Generator):

@@ -3,9 +3,9 @@
 import warnings
 
 from .builder import TARGET
-from .gpu import H100
 from .host import Driver
 from .one_gpu import answer_questions
+from .properties import H100
 from .triton_private import driver
 from .undefined import fill_fresh_memory
 

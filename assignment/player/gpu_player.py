@@ -23,7 +23,7 @@ from assignment.pytorch_private import Argument, Keywords, OpOverload
 from assignment.simulator import calls
 from assignment.simulator.costs import tensors_in
 
-from .kernels import Kernels, Refused
+from .kernel_builder import Kernels, Refused
 from .play import MAX_NOTE, InKernel, Turn, described, spoil
 from .prepared import Prepared
 from .storages import CannotFollow, Storages, laid_out
