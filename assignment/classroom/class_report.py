@@ -4,7 +4,6 @@ import argparse
 import re
 import shlex
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from rich.console import Console
 
 from assignment import text
 from assignment.classroom import COMMAND, decisions, evidence, grades, overview, pages, results, review, tables
-from assignment.classroom.decisions import Decision
 from assignment.classroom.handed_in import Handed
 from assignment.classroom.kept import KeptReport
 from assignment.commands.excerpts import excerpts
@@ -23,36 +21,6 @@ from assignment.submission import UnusableSubmission
 PAGE, STUDENTS = "report.html", "students"
 SLOWEST = 5  # grades that are named
 MAX_LOG = 200_000  # characters
-
-
-@dataclass(frozen=True)
-class Class:
-    """A folder of results, read once.
-
-    Attributes:
-        folder: where it is.
-        form: what its tables are made of.
-        reports: as they were graded, by the submission's name.
-        made: the decisions, void ones too.
-        shown: the reports with what was decided.
-        counted: the submissions that count, with the report shown.
-    """
-
-    folder: Path
-    form: tables.Form
-    reports: dict[str, KeptReport]
-    made: list[Decision]
-    shown: dict[str, KeptReport]
-    counted: list[grades.Graded]
-
-
-def read(folder: Path) -> Class:
-    """Return a folder of results; raises UnusableSubmission."""
-    form = tables.form_of(folder)
-    reports, made = tables.reports(folder, form), decisions.read(folder)
-    shown = tables.decided(reports, made)
-    graded = [(one, shown[one.name]) for one in form.handed if one.name in shown]
-    return Class(folder, form, reports, made, shown, grades.that_count(graded, form.pick))
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -66,7 +34,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Write the pages; returns the exit status."""
-    found = read(options.results)
+    found = tables.read(options.results)
     if not found.counted:
         raise UnusableSubmission(f"{options.results}: no reports yet; run `{COMMAND} grade` first")
     shown = of_class(found, options.title, options.price)
@@ -79,11 +47,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def of_class(found: Class, title: str, price: float | None) -> dict[str, Any]:
+def of_class(found: tables.Class, title: str, price: float | None) -> dict[str, Any]:
     """Return what the class's page shows."""
     counted = {handed.name: report for handed, report in found.counted}
     graded = {name: report for name, report in counted.items() if "failed" not in report}
-    findings = review.of_class(found.folder, found.form)
+    findings = review.of_class(found)
     took = {name: one["seconds"] for name, one in found.reports.items() if "seconds" in one}
     seconds = overview.figures(took.values())
     settled = {finding.decision: None for finding in findings if finding.decision}
@@ -149,7 +117,7 @@ def _notes(reports: dict[str, KeptReport]) -> dict[str, list[str]]:
     return found
 
 
-def of_student(found: Class, handed: Handed, report: KeptReport) -> dict[str, Any]:
+def of_student(found: tables.Class, handed: Handed, report: KeptReport) -> dict[str, Any]:
     """Return what a student's page shows: nothing of the class, of the seed, or of the machine's paths."""
     private, seen = _private(found, handed), set[evidence.Excerpt]()
     report = _shown(report, private)
@@ -200,7 +168,7 @@ def _numbers(check: CheckEntry, likely: dict[str, list[str]]) -> list[int]:
     return [i for i, names in enumerate(likely.values(), start=1) if check["name"] in names]
 
 
-def _private(found: Class, handed: Handed) -> tuple[str, ...]:
+def _private(found: tables.Class, handed: Handed) -> tuple[str, ...]:
     """Return what a student's page must not hold."""
     seed = str(results.known(found.folder).seed)
     options = f" --seed {seed}"

@@ -133,14 +133,7 @@ class Results:
         report = self.of(handed)
         return report is not None and report["classroom"].get("key") == of
 
-    def keep(
-        self,
-        handed: Handed,
-        of: str,
-        report: KeptReport,
-        log: str,
-        submission: Submission | None = None,
-    ) -> None:
+    def keep(self, handed: Handed, of: str, report: KeptReport, log: str, submission: Submission | None = None) -> None:
         """Write the report of a submission, after its log and its files."""
         about: GradingEntry = {
             "key": of,

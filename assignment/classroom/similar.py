@@ -105,11 +105,11 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
 
 def submissions_of(results: Path) -> list[SubmittedWork]:
     """Return the submissions of a folder of results, those without a grade too; raises UnusableSubmission."""
-    works, known = [], tables.names(results)
-    for path in sorted((results / "reports").glob("*.json")):
+    works = []
+    for path in tables.report_paths(results):
         report = json.loads(path.read_text(encoding="utf-8"))
         about, kept = report.get("classroom", {}), results / "sources" / f"{path.stem}.zip"
-        if kept.is_file() and (known is None or path.stem in known):
+        if kept.is_file():
             people = [person.get("email") or person.get("sid") for person in about.get("people", ())]
             owners = frozenset([str(about.get("student", path.stem)), *filter(None, people)])
             works.append(SubmittedWork(path.stem, owners, read(kept).sources))

@@ -12,7 +12,7 @@ from assignment.commands import report as screen
 from assignment.commands.excerpts import Excerpt, excerpts
 from assignment.pages import Pages
 from assignment.scoring import causes, score
-from assignment.scoring.entries import CheckEntry, MapEntry, ProblemEntry, Report
+from assignment.scoring.entries import CheckEntry, MapEntry, Report
 
 REFRESH_S = 2  # of a page that --watch keeps
 CELL = 14  # units of a picture
@@ -36,17 +36,16 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
     entries = score.entries_of(report)
     checked = [check for check in entries if check["cases"]]
     seen: set[Excerpt] = set()
-    is_on_gpu = report["device"] != "cpu-simulated"
     return _pages.page(
         "grade.html",
         title=screen.total(report),
         refresh=REFRESH_S if is_watched else 0,
         report=report,
-        problems=[(problem, screen.remark(problem, is_on_gpu)) for problem in _problems(report)],
+        problems=[(problem, screen.remark(problem, report)) for problem in score.problems_of(report)],
         passed=sum(check["status"] in score.KEEPS_POINTS for check in checked),
         graded=len(checked),
         lost=[_lost(group, sources, seen) for group in causes.grouped(entries)],
-        notes=_notes(entries),
+        notes=score.warnings_in(entries),
         moved=figures.moved(entries),
         compiled=figures.compiled(entries),
         roofline=figures.roofline(entries),
@@ -54,15 +53,6 @@ def of_report(report: Report, sources: Mapping[str, str], scores: Sequence[float
         chart=chart(scores, report["gradable"]) if len(scores) > 1 else None,
         scores=scores,
     )
-
-
-def _problems(report: Report) -> list[ProblemEntry]:
-    return [*report["problems"], *report["practice"]]
-
-
-def _notes(entries: list[CheckEntry]) -> list[str]:
-    """Return what was remarked on checks that pass, each remark once."""
-    return list(dict.fromkeys(note for one in entries if one["status"] == score.OK for note in one.get("notes", ())))
 
 
 def _lost(group: list[CheckEntry], sources: Mapping[str, str], seen: set[Excerpt]) -> dict[str, Any]:

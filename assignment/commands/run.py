@@ -208,20 +208,9 @@ def device_name(device: str) -> str:
 def run_pytest(selected: list[checks.Check], judge: GraderProblems, pool: Pool) -> int:
     """Run the checks by pytest with nobody's settings but ours."""
     tests = [f"{checks.TESTS}/{check.path}" for check in selected]
-    settings = [
-        "-p",
-        "no:terminal",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:logging",
-        "--capture=no",
-        "-o",
-        "addopts=",
-        "--strict-markers",
-    ]
+    settings = "-p no:terminal -p no:cacheprovider -p no:logging --capture=no -o addopts= --strict-markers"
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     where = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     with contextlib.chdir(ROOT):
-        return pytest.main([*where, *settings, *tests], plugins=[plugin, judge, plugin.Starter(pool)])
+        return pytest.main([*where, *settings.split(), *tests], plugins=[plugin, judge, plugin.Starter(pool)])

@@ -125,11 +125,7 @@ class Run:
         return reply.returned(results), int(largest)
 
     def compiled(
-        self,
-        function: str,
-        *tensors: Tensor,
-        right: Callable[..., None] = lambda results: None,
-        **options: Option,
+        self, function: str, *tensors: Tensor, right: Callable[..., None] = lambda results: None, **options: Option
     ) -> list[str]:
         """Return what keeps the kernels of a call whose results are right from running on each target."""
         self._expect_callable(function)

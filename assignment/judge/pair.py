@@ -206,12 +206,7 @@ class RecorderAndPlayer:
         return reply, results
 
     def _play_unless_done(
-        self,
-        request: Request,
-        tensors: list["Tensor"],
-        said: Recorded | None,
-        data: "Tensor | None",
-        done: "Program",
+        self, request: Request, tensors: list["Tensor"], said: Recorded | None, data: "Tensor | None", done: "Program"
     ) -> Answer | None:
         """Have a program played; None if it does what another has done, and all memory that it used is gone."""
         checked = self._read(data) if said and not said.ended and data is not None else ""

@@ -9,7 +9,7 @@ that, and what comes of it is a doubt too. Anything else that depends on data is
 import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,7 +17,10 @@ from assignment.pytorch_private import Argument, Keywords, OpOverload, tree_map
 from assignment.simulator.costs import tensors_in
 
 from . import operations
-from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM, Memory
+from .labels import CHOICE, CONSTANT, DELTA, FIRST_SOURCE, FOREIGN, FRESH, INPUT, KERNEL, PRODUCT, STALE, SUM
+
+if TYPE_CHECKING:
+    from .work import Work
 
 Labels = torch.Tensor  # uint8, in the shape of the values
 Rule = Callable[..., Any]
@@ -89,22 +92,6 @@ class Computed:
     depth: int = 0
 
 
-class Known(Protocol):
-    """What is known about memory."""
-
-    def memory(self, tensor: torch.Tensor) -> Memory | None:
-        """Return the labels of a tensor; None if there is nothing to track."""
-
-    def stands_for(self, label: int) -> frozenset[int]:
-        """Return what a doubt's values were before; of any other label, the label itself."""
-
-    def depth(self, label: int) -> int:
-        """Return how often a doubt's values were cleaned up; 0 for any other label."""
-
-    def are_unwritten(self, labels: Labels) -> torch.Tensor:
-        """Return for each label whether its values depend on unwritten memory."""
-
-
 @dataclass(frozen=True)
 class OperationCall:
     """A call of an operation: its name and its arguments by name.
@@ -114,7 +101,7 @@ class OperationCall:
 
     name: str
     arguments: dict[str, Any]
-    known: Known
+    known: "Work"  # about memory
     result: torch.Tensor  # the first
     max_delta: int  # elements that a result of rowsum(A ∘ B) may have in this call
     has_short_rows: bool = False  # rows have one element: A ∘ B is its own sum

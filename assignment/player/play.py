@@ -100,8 +100,9 @@ class Player:
             raise CannotFollow(f"a tensor of {most:,} elements: expected at most {MAX_ELEMENTS:,}; look at expand")
         is_backward = header["kind"] in ("gradients", "kept", "forward", "backward")
         inputs = self._inputs = self._inputs if header["kind"] == "backward" else tensors
-        is_costs, notes_constants = header["kind"] == "costs", header.get("notes_constants", False)
-        call = calls.call(inputs, header.get("order", 0), is_costs, self.work, notes_constants)
+        is_costs = header["kind"] == "costs"
+        notes = header.get("notes_constants", False)
+        call = calls.Call(inputs, header.get("order", 0), is_costs, notes_constants=notes, follower=self.work)
         with call as seen, torch.no_grad():
             if header["kind"] == "backward":  # of the call before
                 self.work.go_on()

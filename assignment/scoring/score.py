@@ -175,9 +175,19 @@ def _problem(
     }
 
 
+def problems_of(report: Problems) -> list[ProblemEntry]:
+    """Return all problems of a report, those of practice after the others."""
+    return [*report["problems"], *report["practice"]]
+
+
 def entries_of(report: Problems) -> list[CheckEntry]:
     """Return all checks of a report, those of practice after the others."""
-    return [check for problem in (*report["problems"], *report["practice"]) for check in problem["checks"]]
+    return [check for problem in problems_of(report) for check in problem["checks"]]
+
+
+def warnings_in(checks: Iterable[CheckEntry]) -> list[str]:
+    """Return what the simulator remarked about code that keeps its points, each remark once."""
+    return list(dict.fromkeys(note for check in checks if check["status"] == OK for note in check.get("notes", ())))
 
 
 def _total(points: Iterable[float]) -> float:
@@ -308,9 +318,7 @@ def likely(hints: Iterable[Hints], everywhere: Mapping[Explanation, int] | None 
 
 
 def consistent_hints(
-    hints: Iterable[Hints],
-    plain: Iterable[Hints],
-    everywhere: Mapping[Explanation, int],
+    hints: Iterable[Hints], plain: Iterable[Hints], everywhere: Mapping[Explanation, int]
 ) -> tuple[Explanation, ...]:
     """Return what is likely of a check's cases, and does not contradict the function's first check, `plain`."""
     looked_into = [of_case for of_case in plain if of_case is not None]

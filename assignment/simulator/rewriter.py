@@ -27,8 +27,9 @@ from .triton_private import (
     JITCallable,
     knobs,
 )
+from .variables import OF_LOOPS
 
-CONTROL = "__simulator__"  # what the functions of `control` are called as members of
+CONTROL = "__simulator__"  # what the functions that rewritten kernels call are members of
 _COMPARISONS = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
@@ -407,7 +408,7 @@ class Rewriter(ast.NodeTransformer):
                 end.append(self._if(is_inner, [self._assign(name, ast.Constant(None), loop), _delete(name)], loop))
         for name in inner:
             end += [self._assign(name, ast.Constant(None), loop), _placed(_delete(name), loop)]
-        control.OF_LOOPS.update(open_ones, inner)
+        OF_LOOPS.update(open_ones, inner)
         loop.body = [*loop.body, *end]
         return [*begin, loop]
 

@@ -40,7 +40,7 @@ def run(
     cuda.patch()
     status, ended_by = 0, None
     with contextlib.ExitStack() as stack:
-        call = stack.enter_context(calls.call(seed=seed, is_traced=is_traced))
+        call = stack.enter_context(calls.Call(seed=seed, is_traced=is_traced))
         call.keeps_accesses = keeps_accesses
         call.recording = recording
         stack.enter_context(cuda.CudaOnCpu())

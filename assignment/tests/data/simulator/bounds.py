@@ -78,7 +78,7 @@ def check_padding_between_rows():
     x, y = whole[:, :12], torch.zeros(8)
     rows_kernel[(1,)](x, y, 16, 8, 12, ROWS=8, COLS=16)
     says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 16, ROWS=8, COLS=16), "x_ptr[0, 12]", "between its el")
-    with calls.call([x]):
+    with calls.Call([x]):
         says(raised(OutOfBounds, rows_kernel[(1,)], x, y, 16, 8, 13, ROWS=8, COLS=16), "7 in gaps between its elements")
 
 
@@ -105,7 +105,7 @@ def check_a_view_reaches_its_tensor():
     """q[0] and a batch stride reach all of q; x[1:] reaches the row before."""
     q, y = torch.arange(24.0).view(2, 3, 4), torch.zeros(6)
     for inputs in ([], [q]):
-        with calls.call(inputs):
+        with calls.Call(inputs):
             rows_kernel[(1,)](q[0], y, 4, 6, 4, ROWS=8, COLS=4)
             assert torch.equal(y, q.sum(-1).flatten())
             raised(OutOfBounds, rows_kernel[(1,)], q[0], torch.zeros(8), 4, 7, 4, ROWS=8, COLS=4)
@@ -116,7 +116,7 @@ def check_another_tensor_is_no_excuse():
     """An address inside of another tensor, even of one on the same storage, is out of bounds."""
     both = torch.ones(128)
     x, neighbour = both.clone()[:64].clone(), both[64:]
-    with calls.call([both[:64], neighbour]):
+    with calls.Call([both[:64], neighbour]):
         raised(OutOfBounds, copy_kernel[(1,)], both[:64], torch.zeros(128), 65, 0, SIZE=128)
     distance = (neighbour.data_ptr() - x.data_ptr()) // 4
     raised(OutOfBounds, copy_kernel[(1,)], x, torch.zeros(128), distance + 64, distance, SIZE=64)
@@ -135,7 +135,7 @@ def check_layouts_that_fit():
     views = [base[:128].view(16, 8).T, base[:8, None].expand(8, 16), base[:16].expand(8, 16)]
     views += [base.as_strided((8, 16), (16, 2)), base.as_strided((8, 16), (6, 4)), base.as_strided((8, 16), (1, 1))]
     for x in views:
-        with calls.call([x]):
+        with calls.Call([x]):
             y = torch.zeros(8, 16)
             strided_kernel[(1,)](x, y, *x.stride(), ROWS=8, COLS=16)
             assert torch.equal(x, y)
@@ -163,7 +163,7 @@ def check_tensors_without_dimensions():
     says(raised(OutOfBounds, kernel[(1,)], x, y, 0, HOW="wide"), "stores to y_ptr, but y_ptr is float32 ()")
     says(raised(Race, kernel[(2,)], x, y, 0, HOW="store"), "both touch y_ptr\n")
     says(raised(Unwritten, kernel[(1,)], torch.empty(()), y, 0, HOW="load"), "loads x_ptr, which was never written")
-    with calls.call([x]):
+    with calls.Call([x]):
         says(raised(InputWritten, kernel[(1,)], x, x, 0, HOW="store"), "stores to y_ptr, which is argument 0")
 
 
@@ -285,7 +285,7 @@ def check_slices_of_one_workspace():
         tl.store(b_ptr, 2.0)
 
     for inputs in ([], [torch.zeros(1)]):
-        with calls.call(inputs):
+        with calls.Call(inputs):
             raised(OutOfBounds, kernel[(1,)], workspace[:100], workspace[100:], SIZE=128)
             kernel[(1,)](workspace[:128], workspace[128:], SIZE=128)
 
@@ -298,7 +298,7 @@ def check_padding_of_ones_own():
         at = tl.arange(0, SIZE)
         tl.store(y_ptr + at[:, None] * stride + at[None, :], 1.0)
 
-    with calls.call([torch.zeros(1)]):
+    with calls.Call([torch.zeros(1)]):
         buffer = torch.empty(16, 16)
         kernel[(1,)](buffer[:10, :10], 16, SIZE=16)
         kernel[(1,)](torch.empty(256)[:100].view(10, 10), 16, SIZE=16)
@@ -328,7 +328,7 @@ def check_nothing_to_touch():
 
 def check_caught_faults_are_remembered():
     """Host code that swallows the exception does not hide the fault."""
-    with calls.call() as seen:
+    with calls.Call() as seen:
         raised(OutOfBounds, copy_kernel[(1,)], torch.ones(4), torch.zeros(8), 8, 0, SIZE=8)
     assert len(seen.faults) == 1
 

@@ -21,7 +21,7 @@ from assignment.tests.data.simulator.common import run_checks
 def counted(launch, *expected: dict) -> None:
     """The launch of `launch()` moved these bytes, tensor by tensor; whatever the order of its programs."""
     for seed in range(3):
-        with calls.call(seed=seed, is_traced=True) as seen:
+        with calls.Call(seed=seed, is_traced=True) as seen:
             launch()
         (cost,) = seen.launches
         for traffic, wanted in zip(cost.tensors, expected, strict=True):
@@ -122,7 +122,7 @@ def check_matmul():
         launch = lambda a=a, b=b, c=c: matmul_kernel[(2, 4)](a, b, c, 64, 48, TILE=16)  # noqa: E731
         of_a, of_b = 32 * 48 * width, 48 * 64 * width
         counted(launch, read(4 * of_a, once=of_a), read(2 * of_b, once=of_b), written(32 * 64 * 4))
-        with calls.call(is_traced=True) as seen:
+        with calls.Call(is_traced=True) as seen:
             launch()
         assert dict(seen.launches[0].flops) == {kind: 2 * 32 * 64 * 48}
         assert seen.launches[0].programs == 8
@@ -145,7 +145,7 @@ def check_scaled_product():
     s, c = torch.zeros(32, 2, dtype=torch.uint8), torch.empty(32, 16)
     launch = lambda: scaled_product_kernel[(1,)](a, b, s, c)  # noqa: E731
     counted(launch, read(32 * 64), read(32 * 16), read(32 * 2), written(32 * 16 * 4))
-    with calls.call(is_traced=True) as seen:
+    with calls.Call(is_traced=True) as seen:
         launch()
     assert dict(seen.launches[0].flops) == {"e4m3 × e2m1": 2 * 32 * 64 * 16}
 
@@ -164,7 +164,7 @@ def check_tile_of_batches():
     """Four rows of two batches each are a tile of four rows, not of eight; a program past the end has none."""
     x = torch.ones(3, 10, 5)
     for batches, rows, tile_rows in ((2, 4, 4), (1, 8, 8), (4, 16, 10)):
-        with calls.call([x], is_traced=True) as seen:
+        with calls.Call([x], is_traced=True) as seen:
             flat, y = x.view(30, 5), torch.empty_like(x)
             batches_kernel[(3, 4)](flat, y, 3, 10, 5, BATCHES=batches, ROWS=rows, COLS=8)
         assert [t.tile_rows for t in seen.launches[0].tensors] == [tile_rows, 0]
@@ -180,7 +180,7 @@ def tail_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr):
 def check_trials_cost_nothing():
     """A program that is run again, for what its masked-out lanes do, is counted once."""
     x, y = torch.ones(16, 16), torch.empty(16, 16)
-    with calls.call(is_traced=True) as seen:
+    with calls.Call(is_traced=True) as seen:
         tail_kernel[(1,)](x, y, 12, SIZE=16)
     assert seen.warnings
     assert dict(seen.launches[0].flops) == {"tf32": 2 * 16**3}
@@ -218,7 +218,7 @@ def check_causal_attention():
     row = 16 * 4
     launch = lambda: causal_kernel[(3,)](q, k, o, 40, TILE=16, D=16)  # noqa: E731
     counted(launch, read(40 * row), read((16 + 32 + 40) * row, once=40 * row), written(40 * row))
-    with calls.call(is_traced=True) as seen:
+    with calls.Call(is_traced=True) as seen:
         launch()
     assert dict(seen.launches[0].flops) == {"tf32": (1 + 2 + 3) * 2 * 2 * 16 * 16 * 16}
 
@@ -252,7 +252,7 @@ def check_stencil():
 
 
 def summed_up(function, *inputs: torch.Tensor) -> dict:
-    with calls.call(inputs, is_traced=True) as call, HostTraffic() as host:
+    with calls.Call(inputs, is_traced=True) as call, HostTraffic() as host:
         result = function(*inputs)
     return summary(call, host, inputs, [result])
 

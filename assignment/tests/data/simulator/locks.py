@@ -49,7 +49,7 @@ def check_locks_and_counters():
     assert y.eq(5).all()
     raised(Race, locked_kernel[(5,)], lock, y, HAS_LOCK=False)
     for seed in range(4):
-        with calls.call(seed=seed):
+        with calls.Call(seed=seed):
             last_block_kernel[(4,)](torch.zeros(4), torch.zeros_like(lock), y, SEM="acq_rel", IS_LATE=False)
             assert y[0].item() == 10
             raised(Race, last_block_kernel[(4,)], torch.zeros(4), torch.zeros_like(lock), y, "relaxed", False)
@@ -108,7 +108,7 @@ def check_counting_is_no_lock():
     """
     for how in ("", "kept", "mask of another"):
         for seed in range(3):
-            with calls.call(seed=seed):
+            with calls.Call(seed=seed):
                 count, kept = torch.zeros(1, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
                 fault = raised(Race, bracketed_kernel[(4,)], count, torch.zeros(1), kept, how)
                 says(fault, "an atomic before it does so only if what it returned decides a branch, a loop or a mask")
@@ -140,7 +140,7 @@ def check_looking_at_the_count():
     """A loop or a mask may ask who is last."""
     for how in ("loop", "while", "mask"):
         for seed in range(3):
-            with calls.call(seed=seed):
+            with calls.Call(seed=seed):
                 y = torch.zeros(1)
                 last_kernel[(4,)](torch.zeros(1, dtype=torch.int32), torch.empty(4), y, N=4, HOW=how)
                 assert y.item() == 10
@@ -184,7 +184,7 @@ def layer_norm_kernel(lock_ptr, count_ptr, gw_ptr, SIZE: tl.constexpr, N_GROUPS:
 def check_the_lock_of_a_tutorial():
     """Triton's tutorial on layer norm adds up by groups, under a lock each, into memory that nobody has filled."""
     gw, locks = torch.empty(3, 8), torch.zeros(6, dtype=torch.int32)
-    with calls.call() as seen:
+    with calls.Call() as seen:
         layer_norm_kernel[(12,)](locks, locks[3:], gw, SIZE=8, N_GROUPS=3)
     assert torch.equal(gw, 4 * torch.arange(1.0, 9.0).expand(3, 8))
     assert seen.warnings == []
@@ -205,7 +205,7 @@ def reversed_kernel(x_ptr, y_ptr, n, SIZE: tl.constexpr, HOW: tl.constexpr):
 def check_lanes_that_hand_over():
     """What one lane stores another may load after a barrier; without one it is worth a warning, once a line."""
     for how in ("reversed", "barrier", "own lanes"):
-        with calls.call() as seen:
+        with calls.Call() as seen:
             y = torch.empty(2, 8)
             reversed_kernel[(1,)](torch.zeros(8), y[0], 6, SIZE=8, HOW=how)
             reversed_kernel[(1,)](torch.zeros(8), y[1], 6, SIZE=8, HOW=how)
@@ -230,7 +230,7 @@ def check_lanes_that_store_together():
         tl.store(y_ptr + program * SIZE + at, tl.load(x_ptrs))
 
     y = torch.empty(2, 8)
-    with calls.call() as seen:
+    with calls.Call() as seen:
         kernel[(2,)](torch.zeros(2), y, SIZE=8)
     assert y.tolist() == [[3] * 8, [4] * 8]
     assert seen.warnings == []
@@ -402,7 +402,7 @@ def check_atomic_loads_stores_and_polls():
     assert y[0].item() == 0
     for dtype in (torch.float32, torch.int64, torch.bfloat16, torch.bool, torch.uint8):
         x, y = torch.ones(5).to(dtype), torch.zeros(8).to(dtype)
-        with calls.call(inputs=[x]):
+        with calls.Call(inputs=[x]):
             atomic_lanes_kernel[(1,)](x, y, 5)
         assert torch.equal(y[:5], x)
         assert not y[5:].any()

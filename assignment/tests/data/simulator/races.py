@@ -35,7 +35,7 @@ def check_two_programs_store():
     """Both programs and both lines are named; one identical value is only worth a warning."""
     fault = raised(Race, same_kernel[(2,)], torch.zeros(1), VALUE=-1)
     says(fault, "of same_kernel both touch y_ptr[0]", "(0, 0, 0)", "(1, 0, 0)", "in same_kernel: tl.store(y_ptr")
-    with calls.call() as seen:
+    with calls.Call() as seen:
         same_kernel[(5,)](torch.zeros(1), VALUE=7)
     assert len(seen.warnings) == 1
     says(Exception(seen.warnings[0]), "same value stored: programs", "in same_kernel")
@@ -51,7 +51,7 @@ def check_out_of_bounds_before_a_race():
         tl.store(y_ptr + row * n_cols + cols, x + row)  # no mask
 
     for seed in range(5):
-        with calls.call(seed=seed):
+        with calls.Call(seed=seed):
             fault = raised(OutOfBounds, kernel[(8,)], torch.ones(8, 10), torch.zeros(8, 10), 10, SIZE=16)
             says(fault, "program (7, 0, 0) of kernel stores to y_ptr[8, 0]", "# no mask")
     raised(Race, kernel[(7,)], torch.ones(8, 10), torch.zeros(8, 10), 10, SIZE=16)
@@ -59,7 +59,7 @@ def check_out_of_bounds_before_a_race():
 
 def check_an_empty_grid_is_remembered():
     """A grid of n // SIZE programs, where n is smaller."""
-    with calls.call() as seen:
+    with calls.Call() as seen:
         copy_kernel[(10 // 64,)](torch.ones(10), torch.zeros(10), 10, 0, SIZE=64)
     assert seen.empty_grids == ["copy_kernel was launched with the grid (0, 1, 1), which is 0 programs"]
 
@@ -75,7 +75,7 @@ def check_storing_what_is_there():
             tl.store(y_ptr + tl.program_id(0), tl.load(x_ptr))
 
     for seed in range(8):
-        with calls.call(seed=seed) as seen:
+        with calls.Call(seed=seed) as seen:
             kernel[(4,)](torch.zeros(1), torch.zeros(4), VALUE=0.0)
             assert len(seen.warnings) == 1
             raised(Race, kernel[(4,)], torch.zeros(1), torch.zeros(4), VALUE=1.0)
@@ -115,7 +115,7 @@ def check_plain_store_beside_atomics():
             tl.atomic_add(y_ptr, 1.0)
 
     for seed in range(8):
-        with calls.call(seed=seed):
+        with calls.Call(seed=seed):
             raised(Race, kernel[(3,)], torch.zeros(1))
 
 
@@ -129,7 +129,7 @@ def check_reading_a_neighbour():
         tl.store(y_ptr + at, y)
 
     for seed in range(8):
-        with calls.call(seed=seed):
+        with calls.Call(seed=seed):
             raised(Race, kernel[(2,)], torch.arange(3.0))
     kernel[(1,)](torch.arange(3.0))
 
@@ -155,7 +155,7 @@ def check_order_is_shuffled():
 
     def order(seed: int) -> list[int]:
         counter, ids = torch.zeros(1, dtype=torch.int32), torch.zeros(20, dtype=torch.int32)
-        with calls.call(seed=seed):
+        with calls.Call(seed=seed):
             kernel[(20,)](counter, ids)
         return ids.tolist()
 

@@ -198,7 +198,7 @@ def check_other_operands_are_defined():
 
     x = torch.arange(20.0)
     y = torch.empty(20)
-    with calls.call([x]) as seen:
+    with calls.Call([x]) as seen:
         kernel[(3,)](x, y, 20, 5, SIZE=8)
     assert torch.equal(x, y)
     assert not seen.warnings

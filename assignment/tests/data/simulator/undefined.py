@@ -52,7 +52,7 @@ def check_one_program_of_many_uses_it():
         tl.store(y_ptr + program, tl.where(program == 11, x, 0.0))
 
     for seed in range(4):
-        with calls.call(seed=seed):
+        with calls.Call(seed=seed):
             raised(Unwritten, kernel[(16,)], torch.empty(1), torch.zeros(16))
 
 
@@ -199,7 +199,7 @@ def check_masked_load_without_other():
     """It is worth a warning where a masked-out lane reaches a stored value; the zeros stay zeros."""
     x, y = torch.ones(100), torch.zeros(1)
     for is_used in (True, False):
-        with calls.call([x]) as seen:
+        with calls.Call([x]) as seen:
             y.zero_()
             tail_kernel[(7,)](x, y, 100, SIZE=16, IS_USED=is_used)
             assert y.item() == 100
@@ -219,7 +219,7 @@ def check_a_factor_of_zero_hides_nothing():
         tl.store(y_ptr, tl.sum(x))
 
     for is_factor in (True, False):
-        with calls.call() as seen:
+        with calls.Call() as seen:
             kernel[(1,)](torch.ones(5), torch.zeros(1), 5, SIZE=8, IS_FACTOR=is_factor)
         assert len(seen.warnings) == is_factor
 
@@ -234,7 +234,7 @@ def check_where_a_nan_is_made():
         tl.store(y_ptr, tl.exp(nothing) * 2.0 + tl.zeros((1,), tl.float32).sum())
 
     for x, is_made in ((math.inf, True), (math.nan, False), (1.0, False)):
-        with calls.call() as seen:
+        with calls.Call() as seen:
             kernel[(1,)](torch.tensor([x]), torch.zeros(1))
         assert len(seen.nans) == is_made
         if is_made:
@@ -256,7 +256,7 @@ def check_outputs_never_stored():
 def check_inputs_are_not_written():
     """A store or an atomic to memory of the caller is a fault, a store to a copy is none."""
     x = torch.zeros(4)
-    with calls.call([x]):
+    with calls.Call([x]):
         says(raised(InputWritten, same_kernel[(1,)], x[2:], VALUE=1), "stores to y_ptr[0]", "argument 0 of the call")
         says(raised(InputWritten, accumulate_kernel[(1,)], x, IS_ATOMIC=True), "updates y_ptr[0]")
         same_kernel[(1,)](x.clone(), VALUE=1)
