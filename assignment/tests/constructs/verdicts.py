@@ -13,6 +13,8 @@ and a line for each kernel, `- `, which fills them: ` | ` stands between what tw
     [laxer: why]        the simulator takes it all the same, as it runs a kernel one way at a time
     [stricter: why]     the simulator alone refuses it
     [elsewhere: why]    the compiler names another line
+    [says: words]       in these words, too, the simulator refuses it
+    [finds 2: words]    what the simulator finds when it runs, at this line of the body and in these words
 
 and `[laxer before 3.7: why]`, or `since`, for some versions of Triton alone. The lines are those of Triton 3.9.
 """
@@ -37,7 +39,7 @@ FOLDER = Path(__file__).parent / "verdicts"
 MODULE = "kernels_of_verdicts"
 NEWEST = (3, 9)
 VERSION = tuple(int(part) for part in importlib.metadata.version("triton").split(".")[:2])
-Verdict = tuple[str, int, str] | None  # a message, the line of the body, or 0, and what stands there
+Verdict = tuple[str, int, str, bool] | None  # a message, the line of the body, or 0, its text, whether it has to run
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,15 @@ class Kernel:
     """A body; the line that is refused, if one is, and in which words; how the simulator differs with this Triton."""
 
     body: str
-    line: int | None
-    words: str
-    mark: str
+    line: int | None = None
+    words: str = ""
+    mark: str = ""
+    says: str = ""
+    finds: tuple[int, str] | None = None
 
 
 def kernels() -> dict[str, Kernel]:
-    """The kernels of all files, by their bodies written on one line."""
+    """Return the kernels of all files, by their bodies written on one line."""
     files = [file for file in sorted(FOLDER.glob("*.txt")) if file.stem != "called"]
     found = {}
     for paragraph in "\n\n".join(file.read_text(encoding="utf-8").strip() for file in files).split("\n\n"):
@@ -70,20 +74,24 @@ def _kernel(body: str, parts: str, *notes: str) -> Kernel:
         margin = re.sub(r"\S.*", "", before.rpartition("\n")[2])
         lines = [re.sub(r"^>+ ", lambda at: "    " * (len(at[0]) - 1), line) for line in part.split(" ; ")]
         body = before + f"\n{margin}".join(lines) + after
-    line, words, mark = None, "", ""
+    found: dict[str, Any] = {}
     for note in notes:
         if refused := re.fullmatch(r"-> (\d)(?:: (.*))?", note):
-            line, words = int(refused[1]), refused[2] or ""
-        elif marked := re.fullmatch(r"\[(\w+)(?: (before|since) 3\.(\d+))?: .*\]", note):
+            found |= {"line": int(refused[1]), "words": refused[2] or ""}
+        elif finds := re.fullmatch(r"\[finds (\d): (.*)\]", note):
+            found["finds"] = int(finds[1]), finds[2]
+        elif says := re.fullmatch(r"\[says: (.*)\]", note):
+            found["says"] = says[1]
+        elif marked := re.fullmatch(r"\[(laxer|stricter|elsewhere)(?: (before|since) 3\.(\d+))?: .*\]", note):
             if not marked[2] or (marked[2] == "since") is ((3, int(marked[3])) <= VERSION):
-                mark = marked[1]
+                found["mark"] = marked[1]
         else:
             raise ValueError(f"{parts}: what is {note!r}?")
-    return Kernel(body, line, words, mark)
+    return Kernel(body, **found)
 
 
 def written(folder: Path) -> Any:
-    """A module with kernels kernel_0, kernel_1 …, imported."""
+    """Import a module with kernels kernel_0, kernel_1 …"""
     code = [(FOLDER / "called.txt").read_text(encoding="utf-8")]
     for i, kernel in enumerate(kernels().values()):
         head = f"@triton.jit\ndef kernel_{i}(x_ptr, y_ptr, n, f, one, N: tl.constexpr):\n"
@@ -94,7 +102,7 @@ def written(folder: Path) -> Any:
 
 
 def simulated(folder: Path) -> Callable[[str], Verdict]:
-    """Runs a kernel in the simulator."""
+    """Return what runs a kernel in the simulator."""
     from assignment.simulator import install
 
     install()
@@ -106,23 +114,23 @@ def simulated(folder: Path) -> Callable[[str], Verdict]:
 
     def run(name: str) -> Verdict:
         kernel = getattr(module, name)
+        above = kernel.fn.__code__.co_firstlineno + 1  # of @triton.jit, and def
         try:
             kernel[(2,)](torch.zeros(64), torch.zeros(64, dtype=torch.int64), 3, 0.5, 1, N=16)
-        except MemoryFault:
-            return None
+        except MemoryFault as fault:
+            line = re.search(rf":(\d+) in {name}: ", f"{fault}")
+            return f"{fault}", int(line[1]) - above if line else 0, "", True
         except Exception as error:
             own = [frame for frame in traceback.extract_tb(error.__traceback__) if MODULE in frame.filename]
-            if not own:
-                return f"{error}", 0, ""
-            line = (own[-1].lineno or 0) - kernel.fn.__code__.co_firstlineno - 1  # under @triton.jit and def
-            return f"{error}", line if own[-1].name == name else 0, own[-1].line or ""
+            is_here = bool(own) and own[-1].name == name
+            return f"{error}", (own[-1].lineno or 0) - above if is_here else 0, own[-1].line or "" if own else "", False
         return None
 
     return run
 
 
 def compiled(folder: Path) -> Callable[[str], Verdict]:
-    """Compiles a kernel for an H100 as far as it can be refused for how it is written."""
+    """Return what compiles a kernel for an H100, as far as it can be refused for how it is written."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
@@ -150,7 +158,7 @@ def compiled(folder: Path) -> Callable[[str], Verdict]:
 
 
 def _innermost(error: Exception, kernel: str, module: str) -> Verdict:
-    """The innermost message, and the innermost line that is not Triton's own."""
+    """Return the innermost message, and the innermost line that is not Triton's own."""
     message, line, text = f"{error}", 0, ""
     link: Any = error
     while link is not None:
@@ -160,7 +168,7 @@ def _innermost(error: Exception, kernel: str, module: str) -> Verdict:
             line, text = number - 1 if link.src == kernel else 0, link.src.splitlines()[number - 1].strip()
         message = getattr(link, "error_message", None) or message
         link = link.__cause__
-    return message, line, text
+    return message, line, text, False
 
 
 def main() -> None:

@@ -2,19 +2,14 @@
 # mypy: disable-error-code="attr-defined"
 # (in a kernel a loop variable is a tensor)
 
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
-
 import torch
 import triton
 import triton.language as tl
 
 from assignment.simulator import calls
 from assignment.simulator.faults import OutOfBounds, Race
-from assignment.tests.data.simulator.bounds import copy_kernel
-from assignment.tests.data.simulator.common import raised, run_checks, says
+from assignment.tests.constructs.checks.bounds import copy_kernel
+from assignment.tests.constructs.checks.common import raised, says
 
 
 @triton.jit
@@ -91,19 +86,6 @@ def check_load_add_store():
     accumulate_kernel[(1,)](y, IS_ATOMIC=False)
 
 
-def check_lanes_of_one_program():
-    """Two lanes that store different values to one element are a race within the program."""
-
-    @triton.jit
-    def kernel(y_ptr, stride, factor, SIZE: tl.constexpr):
-        at = tl.arange(0, SIZE)
-        tl.store(y_ptr + at * stride, at * factor)
-
-    for stride, factor in ((1, 1), (1, 0), (0, 0)):
-        kernel[(1,)](torch.zeros(8), stride, factor, SIZE=8)
-    says(raised(Race, kernel[(1,)], torch.zeros(8), 0, 2, SIZE=8), "two lanes of program (0, 0, 0)", "y_ptr[0]")
-
-
 def check_plain_store_beside_atomics():
     """A store by one program and atomics by others are a race, in any order."""
 
@@ -161,7 +143,3 @@ def check_order_is_shuffled():
 
     assert order(1) == order(1) != order(2)
     assert sorted(order(1)) == list(range(20)) != order(1)
-
-
-if __name__ == "__main__":
-    run_checks(globals())

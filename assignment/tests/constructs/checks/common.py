@@ -1,8 +1,4 @@
-"""What the checks of the simulator share, and what runs them: see test_simulator.py."""
-
-import json
-import sys
-import traceback
+"""What the checks of the simulator share."""
 
 import torch
 import triton
@@ -11,7 +7,7 @@ from torch import Tensor
 
 
 def raised(error: type[Exception], function, *args, **kwargs) -> Exception:
-    """The exception of type `error` that the call raises."""
+    """Return the exception of type `error` that the call raises."""
     try:
         function(*args, **kwargs)
     except error as caught:
@@ -35,17 +31,3 @@ def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
     y = torch.empty(x.shape, dtype=dtype)
     cast_kernel[lambda meta: (triton.cdiv(x.numel(), meta["SIZE"]),)](x, y, x.numel(), SIZE=4096)
     return y
-
-
-def run_checks(checks) -> None:
-    """Print, as JSON, each check's traceback, or null if it holds."""
-    results: dict[str, str | None] = {}
-    for name, check in list(checks.items()):
-        if name.startswith("check_"):
-            torch.manual_seed(0)
-            try:
-                check()
-                results[name] = None
-            except BaseException:
-                results[name] = traceback.format_exc()
-    sys.stdout.write("\n" + json.dumps(results))

@@ -2,18 +2,13 @@
 
 # mypy: disable-error-code="attr-defined"
 
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
-
 import torch
 import triton
 import triton.language as tl
 
 from assignment.simulator import calls
 from assignment.simulator.faults import UndefinedResult
-from assignment.tests.data.simulator.common import raised, run_checks, says
+from assignment.tests.constructs.checks.common import raised, says
 
 
 @triton.jit
@@ -97,22 +92,6 @@ def check_any_value_may_come_of_it():
         raised(UndefinedResult, kernel[(8,)], 5, torch.ones(1), torch.empty(8), HOW=how)
 
 
-def check_a_branch_on_it():
-    """It depends on the result whether anything is stored, or how often a loop turns."""
-
-    @triton.jit
-    def kernel(n, y_ptr, IS_LOOP: tl.constexpr):
-        q = n // (n - n)
-        if IS_LOOP:
-            for i in range(q):
-                tl.store(y_ptr + i, 1)
-        elif q == 0:
-            tl.store(y_ptr, 1)
-
-    for is_loop in (True, False):
-        raised(UndefinedResult, kernel[(1,)], 5, torch.zeros(1), IS_LOOP=is_loop)
-
-
 @triton.jit
 def atomic_kernel(count_ptr, y_ptr, n, HOW: tl.constexpr):
     at = tl.arange(0, 8)
@@ -174,18 +153,6 @@ def check_histograms():
         says(raised(UndefinedResult, kernel[(1,)], x, y, 7, HAS_MASK=has_mask, IS_USED=True), "of tl.histogram")
 
 
-def check_clamps():
-    """Bounds in the wrong order."""
-
-    @triton.jit
-    def kernel(y_ptr, low, high):
-        y = tl.load(y_ptr + tl.arange(0, 2))
-        tl.store(y_ptr + tl.arange(0, 2), tl.clamp(y, low, high))
-
-    kernel[(1,)](torch.ones(2), -1.5, 2.5)
-    raised(UndefinedResult, kernel[(1,)], torch.ones(2), 2.5, -1.5)
-
-
 def check_other_operands_are_defined():
     """Quotients, remainders and shifts as most kernels have them."""
 
@@ -202,7 +169,3 @@ def check_other_operands_are_defined():
         kernel[(3,)](x, y, 20, 5, SIZE=8)
     assert torch.equal(x, y)
     assert not seen.warnings
-
-
-if __name__ == "__main__":
-    run_checks(globals())

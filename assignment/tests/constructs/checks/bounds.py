@@ -6,11 +6,6 @@
 import resource
 import warnings
 
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
-
 import torch
 import triton
 import triton.language as tl
@@ -19,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from assignment.simulator import calls
 from assignment.simulator.faults import InputWritten, OutOfBounds, Race, Unwritten
 from assignment.simulator.triton_private import HAS_BLOCK_POINTERS
-from assignment.tests.data.simulator.common import raised, run_checks, says
+from assignment.tests.constructs.checks.common import raised, says
 
 
 @triton.jit
@@ -44,7 +39,7 @@ def check_past_the_end():
     says(fault, "out of bounds: program (1, 0, 0) of copy_kernel loads x_ptr[100]", "float32 (100,), strides (1,)")
     says(
         fault,
-        "simulator/bounds.py:28 in copy_kernel: x = tl.load(x_ptr + at",
+        "checks/bounds.py:23 in copy_kernel: x = tl.load(x_ptr + at",
         "20 of 56 active lanes: 20 past its last",
     )
 
@@ -64,12 +59,6 @@ def check_helpers_name_their_callers():
     x, y = torch.ones(2, 5, 6), torch.zeros(64)
     fault = raised(OutOfBounds, kernel[(1,)], x, y, 61, SIZE=64)
     says(fault, "x_ptr[2, 0, 0], or x_ptr[1, 5, 0], but", "in load_rows: return tl.load", "called from", "# the caller")
-
-
-def check_before_the_start():
-    """A negative index is told from one that is too large."""
-    fault = raised(OutOfBounds, copy_kernel[(1,)], torch.ones(100), torch.zeros(100), 100, -3, SIZE=64)
-    says(fault, "x_ptr[-3]", "3 of 64 active lanes: 3 before its first element")
 
 
 def check_padding_between_rows():
@@ -331,7 +320,3 @@ def check_caught_faults_are_remembered():
     with calls.Call() as seen:
         raised(OutOfBounds, copy_kernel[(1,)], torch.ones(4), torch.zeros(8), 8, 0, SIZE=8)
     assert len(seen.faults) == 1
-
-
-if __name__ == "__main__":
-    run_checks(globals())

@@ -3,11 +3,6 @@
 # mypy: disable-error-code="attr-defined"
 # (in a kernel a loop variable is a tensor)
 
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
-
 import math
 from fractions import Fraction
 
@@ -17,7 +12,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from assignment.simulator.triton_private import VERSION
-from assignment.tests.data.simulator.common import cast_kernel, converted, raised, run_checks
+from assignment.tests.constructs.checks.common import cast_kernel, converted, raised
 
 
 def check_all_16_bit_patterns() -> None:
@@ -190,58 +185,6 @@ def check_integers_round_once() -> None:
 
 
 @triton.jit
-def dot_kernel(a_ptr, b_ptr, y_ptr, PRECISION: tl.constexpr, N: tl.constexpr):
-    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
-    tl.store(y_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at), input_precision=PRECISION))
-
-
-def check_tf32_truncates() -> None:
-    """tl.dot drops 13 mantissa bits of float32 operands unless it is told otherwise."""
-    a, b = torch.randn(32, 32), torch.randn(32, 32)
-    cut = lambda x: (x.view(torch.int32) & -8192).view(torch.float32).double()  # noqa: E731
-    y = torch.empty(32, 32)
-    for precision in (None, "tf32"):
-        dot_kernel[(1,)](a, b, y, precision, 32)
-        assert (y - cut(a) @ cut(b)).abs().max() < 1e-5
-    dot_kernel[(1,)](a, b, y, "ieee", 32)
-    assert (y - a.double() @ b.double()).abs().max() < 1e-5
-
-
-def check_bf16_dot() -> None:
-    """bf16 products are exact and summed in float32."""
-    a, b = torch.randn(32, 32).bfloat16(), torch.randn(32, 32).bfloat16()
-    y = torch.empty(32, 32)
-    dot_kernel[(1,)](a, b, y, None, 32)
-    assert (y - a.double() @ b.double()).abs().max() < 1e-5
-
-
-def check_smallest_tile() -> None:
-    """A tile that the GPU's tl.dot refuses is refused."""
-    a = torch.randn(8, 8).half()
-    raised(AssertionError, dot_kernel[(1,)], a, a, torch.empty(8, 8), None, 8)
-
-
-@triton.jit
-def typed_kernel(x_ptr, y_ptr, scale, SIZE: tl.constexpr):
-    at = tl.arange(0, SIZE)
-    x = tl.load(x_ptr + at)
-    tl.static_assert((x * 2.0).dtype == tl.bfloat16)
-    tl.static_assert((x * scale).dtype == tl.float32)
-    tl.static_assert((x + x.to(tl.float32)).dtype == tl.float32)
-    tl.static_assert(tl.sum(x, 0).dtype == tl.bfloat16)
-    tl.static_assert((x / x).dtype == tl.float32)
-    tl.store(y_ptr + at, x * 1.1)
-
-
-def check_bf16_types() -> None:
-    """bf16 meets Python numbers as bf16, float arguments as float32."""
-    x = torch.randn(64).bfloat16()
-    y = torch.empty(64)
-    typed_kernel[(1,)](x, y, 0.5, 64)
-    assert torch.equal(y, (x.float() * torch.tensor(1.1).bfloat16().float()).bfloat16().float())
-
-
-@triton.jit
 def accumulate_kernel(x_ptr, y_ptr, old_ptr, BINS: tl.constexpr, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     old = tl.atomic_add(y_ptr + at % BINS, tl.load(x_ptr + at), mask=at != 3)
@@ -261,40 +204,6 @@ def check_atomics_in_order() -> None:
                 expected[i % 4] += x[i]
         assert torch.equal(y, expected)
         assert torch.equal(old, seen)
-
-
-@triton.jit
-def _farther_from_zero(a, b):
-    if tl.abs(a) > tl.abs(b):
-        return a
-    return b
-
-
-@triton.jit
-def reductions_kernel(x_ptr, y_ptr, R: tl.constexpr, C: tl.constexpr):
-    x = tl.load(x_ptr + tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :])
-    at = tl.arange(0, R)
-    tl.store(y_ptr + at, tl.reduce(x, 1, _farther_from_zero))
-    tl.store(y_ptr + R + at, tl.max(x, 1))
-    tl.store(y_ptr + 2 * R + at, tl.argmin(x, -1))
-    tl.store(y_ptr + 3 * R + at, tl.sum(x, axis=1, keep_dims=True).reshape(R))
-    tl.store(y_ptr + 4 * R + tl.arange(0, 2), tl.join(tl.sum(x), tl.max(x)))
-
-
-def check_reductions() -> None:
-    """Reductions with branching functions; max skips NaN, sum does not."""
-    x = torch.randn(8, 16)
-    x[2, 3] = float("nan")
-    y = torch.empty(5 * 8)
-    reductions_kernel[(1,)](x, y, 8, 16)
-    rows = y[:32].reshape(4, 8)
-    for r in range(8):
-        if r != 2:
-            assert rows[0, r] == x[r][x[r].abs().argmax()]
-            assert rows[2, r] == x[r].argmin()
-    assert torch.equal(rows[1], x.nan_to_num(-99).amax(1))
-    assert rows[3].isnan().tolist() == [r == 2 for r in range(8)]
-    assert y[33] == x.nan_to_num(-99).max()
 
 
 @triton.jit
@@ -411,7 +320,3 @@ def check_numbers_that_python_takes_for_equal() -> None:
         assert infinite.tolist() == [math.inf, -math.inf]
         assert half.item() == 3.5
         assert whole.item() == 1
-
-
-if __name__ == "__main__":
-    run_checks(globals())

@@ -5,11 +5,6 @@
 
 import math
 
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
-
 import torch
 import triton
 import triton.language as tl
@@ -17,9 +12,9 @@ import triton.language as tl
 from assignment.simulator import calls
 from assignment.simulator.faults import InputWritten, Unwritten
 from assignment.simulator.undefined import unwritten_in
-from assignment.tests.data.simulator.bounds import copy_kernel
-from assignment.tests.data.simulator.common import raised, run_checks, says
-from assignment.tests.data.simulator.races import accumulate_kernel, same_kernel
+from assignment.tests.constructs.checks.bounds import copy_kernel
+from assignment.tests.constructs.checks.common import raised, says
+from assignment.tests.constructs.checks.races import accumulate_kernel, same_kernel
 
 
 @triton.jit
@@ -262,7 +257,3 @@ def check_inputs_are_not_written():
         same_kernel[(1,)](x.clone(), VALUE=1)
     assert not x.any()
     same_kernel[(1,)](x, VALUE=1)
-
-
-if __name__ == "__main__":
-    run_checks(globals())

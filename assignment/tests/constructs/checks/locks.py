@@ -2,11 +2,6 @@
 # mypy: disable-error-code="attr-defined"
 # (in a kernel a loop variable is a tensor)
 
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
-
 from collections.abc import Callable
 
 import torch
@@ -16,7 +11,7 @@ import triton.language as tl
 from assignment.simulator import calls
 from assignment.simulator.faults import Race
 from assignment.simulator.triton_private import VERSION
-from assignment.tests.data.simulator.common import raised, run_checks, says
+from assignment.tests.constructs.checks.common import raised, says
 
 
 @triton.jit
@@ -406,7 +401,3 @@ def check_atomic_loads_stores_and_polls():
             atomic_lanes_kernel[(1,)](x, y, 5)
         assert torch.equal(y[:5], x)
         assert not y[5:].any()
-
-
-if __name__ == "__main__":
-    run_checks(globals())

@@ -2,11 +2,6 @@
 
 # mypy: disable-error-code="attr-defined"
 
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
-
 import torch
 import triton
 import triton.language as tl
@@ -15,7 +10,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from assignment.simulator import calls
 from assignment.simulator.costs import HostTraffic, summary
 from assignment.simulator.trace import Traffic
-from assignment.tests.data.simulator.common import run_checks
 
 
 def counted(launch, *expected: dict) -> None:
@@ -307,7 +301,3 @@ def check_what_pytorch_moves():
     with HostTraffic() as host:
         assert torch.equal(x, x.T.view(10, 10).clone())
     assert (sum(n for _, n in host.read), sum(n for _, n in host.written)) == (400 + 800, 400)
-
-
-if __name__ == "__main__":
-    run_checks(globals())

@@ -2,17 +2,12 @@
 
 # mypy: disable-error-code="attr-defined"
 
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
-
 import torch
 import triton
 import triton.language as tl
 
 from assignment.simulator.faults import Endless
-from assignment.tests.data.simulator.common import raised, run_checks, says
+from assignment.tests.constructs.checks.common import raised, says
 
 
 @triton.jit
@@ -84,7 +79,3 @@ def check_a_pause_of_150_turns_is_no_end():
     y = torch.zeros(1, dtype=torch.int32)
     pausing_kernel[(1,)](y, 2)
     assert y.item() == 300
-
-
-if __name__ == "__main__":
-    run_checks(globals())

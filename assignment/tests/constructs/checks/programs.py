@@ -1,13 +1,9 @@
-"""What a kernel sees of its arguments and of names around it, and how it is launched."""
+"""What a kernel sees of its arguments and of names around it, how it is launched, and where it stops."""
 # mypy: disable-error-code="attr-defined"
 # (in a kernel a loop variable is a tensor)
 
-import warnings
-
-if __name__ == "__main__":
-    from assignment.simulator import install
-
-    install()
+import sys
+import traceback
 
 import torch
 import triton
@@ -16,10 +12,8 @@ from triton import language as aliased
 from triton.language import arange, load, store
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from assignment.tests.data.simulator.common import cast_kernel, converted, raised, run_checks
-from assignment.tests.data.simulator.statements import divide
-
-plain_global = 5
+from assignment.simulator import control
+from assignment.tests.constructs.checks.common import cast_kernel, raised
 
 
 @triton.jit
@@ -43,20 +37,60 @@ def check_argument_one() -> None:
     """The argument 1 is a constant, as in the compiler, unless the kernel says otherwise."""
     y = torch.zeros(1, dtype=torch.int64)
     constant_one_kernel[(1,)](y, 2)
-    assert "'int' object has no attribute 'to'" in str(raised(AttributeError, constant_one_kernel[(1,)], y, 1))
+    raised(AttributeError, constant_one_kernel[(1,)], y, 1)
     unspecialized_kernel[(1,)](y, 1)
     annotated_kernel[(1,)](y, 1, 1)
     assert y.item() == 1
 
 
 @triton.jit
-def global_kernel(y_ptr):
-    tl.store(y_ptr, plain_global)
+def divide(a, b):
+    return tl.no_such_function(a, b)
 
 
-def check_globals() -> None:
-    """A kernel may read a global only if it is a constexpr."""
-    assert "plain_global" in str(raised(NameError, global_kernel[(1,)], torch.zeros(1)))
+@triton.jit
+def failing_kernel(x_ptr):
+    x = tl.load(x_ptr)
+    x = (
+        x
+        + divide(x, 2)
+    )  # fmt: skip
+
+
+def check_traceback() -> None:
+    """An error keeps its type, and its traceback names the student's lines, nested functions too."""
+    error = raised(AttributeError, failing_kernel[(1,)], torch.randn(4))
+    lines = [f.line for f in traceback.extract_tb(error.__traceback__) if f.filename == __file__]
+    assert "+ divide(x, 2)" in lines
+    assert "return tl.no_such_function(a, b)" in lines
+
+
+def check_breakpoint() -> None:
+    """A debugger stops in the kernel itself, for every program, where somebody is debugging."""
+
+    def built() -> triton.JITFunction:
+        @triton.jit
+        def kernel(y_ptr):
+            program = tl.program_id(0)
+            breakpoint()
+            tl.store(y_ptr + program, program)
+
+        return kernel
+
+    stops: list[str] = []
+
+    def stop() -> None:
+        stops.append(sys._getframe(1).f_code.co_name)
+
+    hook, sys.breakpointhook = sys.breakpointhook, stop
+    try:
+        assert "breakpoint() needs a debugger" in str(raised(NameError, built()[(3,)], torch.zeros(3)))
+        control.let_stop()
+        built()[(3,)](torch.zeros(3))
+    finally:
+        sys.breakpointhook = hook
+        control.DEBUGGED.clear()
+    assert stops == ["kernel"] * 3, stops
 
 
 def check_host_calls() -> None:
@@ -205,25 +239,6 @@ def check_descriptors() -> None:
 
 
 @triton.jit
-def assembly_kernel(x_ptr):
-    x = tl.load(x_ptr)
-    tl.store(x_ptr, tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1))
-
-
-@triton.jit
-def bessel_kernel(x_ptr):
-    tl.store(x_ptr, tl.extra.cuda.libdevice.j0(tl.load(x_ptr)))
-
-
-def check_unsupported() -> None:
-    """What the simulator cannot do says so, and what to do."""
-    error = raised(NotImplementedError, assembly_kernel[(1,)], torch.zeros(1, dtype=torch.int32))
-    assert "--device cuda" in str(error)
-    error = raised(NotImplementedError, bessel_kernel[(1,)], torch.zeros(1))
-    assert "j0" in str(error)
-
-
-@triton.jit
 def assert_kernel(x_ptr, n):
     assert n > 5, "n is small"
     tl.device_assert(n > 5, "n is small")
@@ -237,18 +252,3 @@ def check_asserts() -> None:
     raised(AssertionError, assert_kernel[(1,)], x, 3, debug=True)
     assert_kernel[(1,)](x, 9, debug=True)
     assert x.item() == 9
-
-
-def check_no_warnings() -> None:
-    """Divisions by zero, overflows and NaN in a kernel warn nobody."""
-    x = torch.tensor([0.0, float("nan"), float("inf"), 1e38, -1.0, 0.0, 3.0, 1e-40])
-    y = torch.empty(8)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        aliases_kernel[(1,)](x, y)
-        converted(x, torch.float16)
-        converted(x, torch.int32)
-
-
-if __name__ == "__main__":
-    run_checks(globals())
