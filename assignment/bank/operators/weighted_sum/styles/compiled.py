@@ -1,9 +1,19 @@
 """Styles of kernels: what the compiler is told, is given as tuples, tunes and keeps."""
 
 from assignment.bank.edits import style
-from assignment.bank.operators.weighted_sum.styles.parts import FILES, PROBLEMS, above, whole
+from assignment.bank.operators.weighted_sum.styles.parts import (
+    FILES,
+    FORWARD_TILES,
+    PROBLEMS,
+    TUNED_GRID,
+    above,
+    other_backward,
+    tiles,
+)
 
 __all__ = ["FILES", "PROBLEMS", "STYLES"]
+
+TUNED = '@LibraryEntry\n@triton.autotune(CONFIGS, key=["n_rows", "d"])\n'
 
 STYLES = (
     style(  # rows of any width are unrolled by tl.static_range, full blocks without a mask; matrices are named tuples
@@ -28,13 +38,7 @@ def _tile(d):
     return {"N_BLOCKS": triton.cdiv(d, block), "ROWS": min(16, ELEMENTS // block), "BLOCK": block}
 '''
         ),
-        *whole(
-            """\
-        tile = _tile(d)
-        _forward_kernel[(triton.cdiv(n_rows, tile["ROWS"]),)](
-            Matrix(x_rows, *x_rows.stride()), weight, weight.stride(0), y, n_rows, d, **tile
-        )
-""",
+        *other_backward(
             """\
     tile = _tile(d)
     n_tiles = triton.cdiv(n_rows, tile["ROWS"])
@@ -57,23 +61,6 @@ def _tile_of(x, rows, cols, row_mask, d, IS_FULL: tl.constexpr):
     """Pointers to the tile and its mask, which is the rows' alone where all columns are real."""
     mask = row_mask[:, None] if IS_FULL else row_mask[:, None] & (cols < d)[None, :]
     return x.ptr + rows[:, None] * x.row + cols[None, :] * x.col, mask
-
-
-@triton.jit
-def _forward_kernel(
-    x: Matrix, w_ptr, stride_w, y_ptr, n_rows, d,
-    N_BLOCKS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):
-    tl.assume(d > 0)
-    tl.assume(x.row >= 0)
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    y = tl.zeros((ROWS,), dtype=tl.float32)
-    for i in tl.static_range(N_BLOCKS):
-        cols = _columns(i, BLOCK)
-        ptrs, mask = _tile_of(x, rows, cols, rows < n_rows, d, i + 1 < N_BLOCKS)
-        w = tl.load(w_ptr + cols * stride_w, mask=cols < d, other=0.0, cache_modifier=".ca")
-        y += tl.sum(tl.load(ptrs, mask=mask, other=0.0).to(tl.float32) * w.to(tl.float32), axis=1)
-    tl.store(y_ptr + rows, y, mask=rows < n_rows)
 
 
 @triton.jit
@@ -104,9 +91,9 @@ def _backward_kernel(
         above(
             '''\
 CONFIGS = [
-    triton.Config({"BLOCK_M": 8, "BLOCK_N": 128}, num_warps=4),
-    triton.Config({"BLOCK_M": 32, "BLOCK_N": 64}, num_warps=4),
-    triton.Config({"BLOCK_M": 16, "BLOCK_N": 256}, num_warps=8),
+    triton.Config({"ROWS_TILE_SIZE": 8, "D_TILE_SIZE": 128}, num_warps=4),
+    triton.Config({"ROWS_TILE_SIZE": 32, "D_TILE_SIZE": 64}, num_warps=4),
+    triton.Config({"ROWS_TILE_SIZE": 16, "D_TILE_SIZE": 256}, num_warps=8),
 ]
 
 
@@ -133,18 +120,14 @@ def _specialization(arg):
     return type(arg), arg % 16 == 0, arg == 1, arg < 2**31
 '''
         ),
-        *whole(
-            """\
-
-        def grid(meta):
-            return (triton.cdiv(n_rows, meta["BLOCK_M"]),)
-
-        _mv_kernel[grid](x_rows, weight, y, n_rows, d, *x_rows.stride(), *weight.stride())
-""",
+        TUNED_GRID,
+        tiles(FORWARD_TILES, ""),
+        ("@triton.jit\ndef _forward_kernel(", f"{TUNED}@triton.jit\ndef _forward_kernel("),
+        *other_backward(
             """\
 
     def grid(meta):
-        return triton.cdiv(n_rows, meta["BLOCK_M"]), triton.cdiv(d, meta["BLOCK_N"])
+        return triton.cdiv(n_rows, meta["ROWS_TILE_SIZE"]), triton.cdiv(d, meta["D_TILE_SIZE"])
 
     grad_weight = torch.zeros(d, dtype=torch.float32, device=x.device)
     strides = *grad_y_rows.stride(), *x_matrix.stride(), *weight.stride()
@@ -152,46 +135,24 @@ def _specialization(arg):
 """,
             """\
 @LibraryEntry
-@triton.autotune(CONFIGS, key=["m", "n"])
-@triton.jit
-def _mv_kernel(
-    x_ptr, w_ptr, y_ptr,
-    m, n, stride_xm, stride_xn, stride_wn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):
-    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    cols = tl.arange(0, BLOCK_N).to(tl.int64)[None, :]
-    x_ptrs = x_ptr + rows * stride_xm + cols * stride_xn
-    w_ptrs = w_ptr + cols * stride_wn
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for start in range(0, n, BLOCK_N):
-        x = tl.load(x_ptrs, mask=(rows < m) & (start + cols < n), other=0.0).to(tl.float32)
-        w = tl.load(w_ptrs, mask=start + cols < n, other=0.0, eviction_policy="evict_last")
-        acc += x * w.to(tl.float32)
-        x_ptrs += tl.cast(stride_xn, tl.int64) * BLOCK_N
-        w_ptrs += tl.cast(stride_wn, tl.int64) * BLOCK_N
-    tl.store(y_ptr + rows, tl.sum(acc, axis=1)[:, None].to(y_ptr.dtype.element_ty), mask=rows < m)
-
-
-@LibraryEntry
-@triton.autotune(CONFIGS, key=["m", "n"], reset_to_zero=["grad_w_ptr"])
+@triton.autotune(CONFIGS, key=["n_rows", "d"], reset_to_zero=["grad_w_ptr"])
 @triton.jit
 def _outer_kernel(
     grad_y_ptr, x_ptr, w_ptr, grad_x_ptr, grad_w_ptr,
-    m, n, stride_gym, stride_xm, stride_xn, stride_wn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    n_rows, d, stride_gym, stride_xm, stride_xn, stride_wn,
+    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):
-    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    cols = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    mask = (rows < m)[:, None] & (cols < n)[None, :]
-    grad_y = tl.load(grad_y_ptr + rows * stride_gym, mask=rows < m, other=0.0).to(tl.float32)
-    w = tl.load(w_ptr + cols * stride_wn, mask=cols < n, other=0.0).to(tl.float32)
+    rows = tl.program_id(0).to(tl.int64) * ROWS_TILE_SIZE + tl.arange(0, ROWS_TILE_SIZE)
+    cols = tl.program_id(1).to(tl.int64) * D_TILE_SIZE + tl.arange(0, D_TILE_SIZE)
+    mask = (rows < n_rows)[:, None] & (cols < d)[None, :]
+    grad_y = tl.load(grad_y_ptr + rows * stride_gym, mask=rows < n_rows, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + cols * stride_wn, mask=cols < d, other=0.0, eviction_policy="evict_last").to(tl.float32)
     x_ptrs = x_ptr + rows[:, None] * stride_xm + cols[None, :] * stride_xn
     x = tl.load(x_ptrs, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
     grad_x = (grad_y[:, None] * w[None, :]).to(grad_x_ptr.dtype.element_ty)
-    tl.store(grad_x_ptr + rows[:, None] * n + cols[None, :], grad_x, mask=mask, cache_modifier=".cs")
+    tl.store(grad_x_ptr + rows[:, None] * d + cols[None, :], grad_x, mask=mask, cache_modifier=".cs")
     share = tl.sum(grad_y[:, None] * x, axis=0)
-    tl.atomic_add(grad_w_ptr + cols, share, mask=cols < n, sem="relaxed")
+    tl.atomic_add(grad_w_ptr + cols, share, mask=cols < d, sem="relaxed")
 """,
         ),
     ),
@@ -214,12 +175,7 @@ def _n_programs(x_rows: torch.Tensor) -> int:
     return min(PROGRAMS_PER_MULTIPROCESSOR * n_multiprocessors, triton.cdiv(len(x_rows), 16))
 """
         ),
-        *whole(
-            """\
-        _forward_kernel[(_n_programs(x_rows),)](
-            x_rows, weight, y, *x_rows.stride(), weight.stride(0), y.stride(0), n_rows, d
-        )
-""",
+        *other_backward(
             """\
     n_programs = _n_programs(x_matrix)
     partials = torch.empty(n_programs, d, dtype=torch.float32, device=x.device)
@@ -252,25 +208,6 @@ def _load_tile(ptr, stride_r, stride_d, rows, row_mask, cols, col_mask):
 def _store_tile(ptr, stride_r, stride_d, rows, row_mask, cols, col_mask, value):
     mask = row_mask[:, None] & col_mask[None, :]
     tl.store(ptr + rows[:, None] * stride_r + cols[None, :] * stride_d, value.to(ptr.dtype.element_ty), mask=mask)
-
-
-@triton.autotune(CONFIGS, key=["d"])
-@triton.jit
-def _forward_kernel(
-    x_ptr, w_ptr, y_ptr,
-    stride_xr, stride_xd, stride_wd, stride_yr,
-    n_rows, d,
-    ROWS_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
-):
-    for tile in range(tl.program_id(0), tl.cdiv(n_rows, ROWS_TILE_SIZE), tl.num_programs(0)):
-        rows, row_mask = _indices(tile, n_rows, ROWS_TILE_SIZE)
-        y = tl.zeros((ROWS_TILE_SIZE,), dtype=tl.float32)
-        for d_tile in range(tl.cdiv(d, D_TILE_SIZE)):
-            cols, col_mask = _indices(d_tile, d, D_TILE_SIZE)
-            x = _load_tile(x_ptr, stride_xr, stride_xd, rows, row_mask, cols, col_mask)
-            w = _load_vector(w_ptr, stride_wd, cols, col_mask)
-            y += tl.sum(x * w[None, :], axis=1)
-        tl.store(y_ptr + rows * stride_yr, y.to(y_ptr.dtype.element_ty), mask=row_mask)
 
 
 @triton.autotune(CONFIGS, key=["d"])

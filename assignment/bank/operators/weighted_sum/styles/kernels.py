@@ -9,8 +9,9 @@ from assignment.bank.operators.weighted_sum.styles.parts import (
     SUM,
     above,
     below,
+    other_backward,
+    other_forward,
     tiles,
-    whole,
 )
 
 __all__ = ["FILES", "PROBLEMS", "STYLES"]
@@ -99,12 +100,7 @@ STYLES = (
             "    grad_x = torch.empty((n_rows, d), dtype=x.dtype, device=x.device)\n",
             "    grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)\n",
         ),
-        *whole(
-            """\
-        _forward_kernel[(triton.cdiv(n_rows, ROWS_TILE_SIZE),)](
-            x_rows, *x_rows.stride(), weight, weight.stride(0), y, n_rows, d, ROWS_TILE_SIZE, D_TILE_SIZE
-        )
-""",
+        *other_backward(
             """\
     partials, grad_weight = torch.empty(n_tiles, d, dtype=torch.float32, device=x.device), weight.new_zeros(d)
     n_col_tiles = triton.cdiv(d, D_TILE_SIZE)
@@ -115,22 +111,6 @@ STYLES = (
     _reduce_kernel[(n_col_tiles,)](partials, grad_weight, n_tiles, d, PARTIALS_LOG2, D_TILE_SIZE)
 """,
             '''\
-@triton.jit
-def _forward_kernel(
-    x_ptr, stride_xr, stride_xd, w_ptr, stride_wd, y_ptr, n_rows, d, ROWS: tl.constexpr, COLS: tl.constexpr
-):
-    """y (n_rows,) for one tile of rows."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    y = tl.zeros((ROWS,), tl.float32)
-    for first in tl.range(0, d, COLS):
-        cols = first + tl.arange(0, COLS).to(tl.int64)
-        x_ptrs = x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd
-        x = tl.load(x_ptrs, (rows < n_rows)[:, None] & (cols < d)[None, :], 0.0).to(tl.float32)
-        w = tl.load(w_ptr + cols * stride_wd, cols < d, 0.0).to(tl.float32)
-        y += tl.sum(x * w, 1)
-    tl.store(y_ptr + rows, y, rows < n_rows)
-
-
 @triton.jit
 def _backward_kernel(
     grad_y_ptr, stride_gyr, x_ptr, stride_xr, stride_xd, w_ptr, stride_wd,
@@ -179,18 +159,11 @@ def _pairwise_sum(x, LOG2: tl.constexpr, COLS: tl.constexpr):
         # rows; 16-bit inputs are loaded as bits through a pointer of another type, and bfloat16 is widened by a shift
         "weighted_sum_scan",
         above("BLOCK_L, BLOCK_R = 64, 32  # along the scan, and across it\n"),
-        *whole(
+        *other_forward(
             """\
         _forward_scan_kernel[(triton.cdiv(n_rows, BLOCK_R),)](
             x_rows, weight, y, *x_rows.stride(), *weight.stride(), n_rows, d, BLOCK_R=BLOCK_R, BLOCK_L=BLOCK_L
         )
-""",
-            """\
-    grad_weight = torch.zeros(d, dtype=weight.dtype, device=x.device)
-    _backward_scan_kernel[(triton.cdiv(d, BLOCK_R),)](
-        grad_y_rows, x_matrix, weight, grad_x, grad_weight,
-        *grad_y_rows.stride(), *x_matrix.stride(), *weight.stride(), n_rows, d, BLOCK_R=BLOCK_R, BLOCK_L=BLOCK_L,
-    )
 """,
             '''\
 @triton.jit
@@ -230,14 +203,23 @@ def _forward_scan_kernel(
         y = states.to(y_ptr.dtype.element_ty)
         tl.store(y_ptr + rows + tl.zeros_like(cols), y, mask=(rows < n_rows) & (cols == d - 1))
         carry = tl.sum(tl.where(cols == start + BLOCK_L - 1, states, 0.0), axis=1)
-
-
+''',
+        ),
+        *other_backward(
+            """\
+    grad_weight = torch.zeros(d, dtype=weight.dtype, device=x.device)
+    _backward_scan_kernel[(triton.cdiv(d, BLOCK_R),)](
+        grad_y_rows, x_matrix, weight, grad_x, grad_weight,
+        *grad_y_rows.stride(), *x_matrix.stride(), *weight.stride(), n_rows, d, BLOCK_R=BLOCK_R, BLOCK_L=BLOCK_L,
+    )
+""",
+            """\
 @triton.jit
 def _backward_scan_kernel(
     grad_y_ptr, x_ptr, w_ptr, grad_x_ptr, grad_w_ptr,
     stride_gyr, stride_xr, stride_xd, stride_wd, n_rows, d, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
 ):
-    """A block of columns, down all rows."""
+    # A block of columns, down all rows
     cols = (tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R))[None, :]
     w = _load_bits(w_ptr, cols * stride_wd, cols < d)
     carry = tl.zeros((BLOCK_R,), dtype=tl.float32)
@@ -251,7 +233,7 @@ def _backward_scan_kernel(
         last = (rows == n_rows - 1) & (cols < d)
         tl.store(grad_w_ptr + cols + tl.zeros_like(rows), states.to(grad_w_ptr.dtype.element_ty), mask=last)
         carry = tl.sum(tl.where(rows == start + BLOCK_L - 1, states, 0.0), axis=0)
-''',
+""",
         ),
     ),
     style(  # every partial sum is a pair, what rounding took from the first kept in the second (Knuth's TwoSum); they
@@ -268,17 +250,7 @@ def _split(n: int) -> tuple[int, int]:
     return chunk, triton.cdiv(n, chunk)
 '''
         ),
-        *whole(
-            """\
-        chunk, n_splits = _split(d)
-        middle = torch.empty((2, n_splits, n_rows), dtype=torch.float32, device=x.device)
-        _row_stage_1[triton.cdiv(n_rows, ROWS), n_splits](
-            x_rows, weight, middle, *x_rows.stride(), *weight.stride(), n_rows, d, chunk, ROWS=ROWS, BLOCK=BLOCK
-        )
-        _stage_2[(triton.cdiv(n_rows, BLOCK),)](
-            middle, y, n_rows, n_splits, BLOCK=BLOCK, SPLITS=triton.next_power_of_2(n_splits)
-        )
-""",
+        *other_backward(
             """\
     chunk, n_splits = _split(n_rows)
     middle = torch.empty((2, n_splits, d), dtype=torch.float32, device=x.device)
@@ -304,28 +276,6 @@ def _merge(a_high, a_low, b_high, b_low):
 @triton.jit
 def _total(terms, axis: tl.constexpr):
     return tl.reduce((terms, tl.zeros_like(terms)), axis, _merge)
-
-
-@triton.jit
-def _row_stage_1(
-    x_ptr, w_ptr, middle_ptr,
-    stride_xr, stride_xd, stride_wd, n_rows, d, chunk,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):
-    """Grid (row tiles, splits): the pair of each row over one chunk of columns; middle (2, splits, rows)."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    split = tl.program_id(1).to(tl.int64)
-    high, low = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
-    for start in range(split * chunk, tl.minimum((split + 1) * chunk, d), BLOCK):
-        cols = start + tl.arange(0, BLOCK)
-        mask = (rows < n_rows)[:, None] & (cols < d)[None, :]
-        x = tl.load(x_ptr + rows[:, None] * stride_xr + cols[None, :] * stride_xd, mask=mask, other=0.0)
-        w = tl.load(w_ptr + cols * stride_wd, mask=cols < d, other=0.0).to(tl.float32)
-        block_high, block_low = _total(x.to(tl.float32) * w[None, :], 1)
-        high, low = _merge(high, low, block_high, block_low)
-    middle_ptr += split * n_rows
-    tl.store(middle_ptr + rows, high, mask=rows < n_rows)
-    tl.store(middle_ptr + tl.num_programs(1).to(tl.int64) * n_rows + rows, low, mask=rows < n_rows)
 
 
 @triton.jit

@@ -7,7 +7,6 @@ from assignment.bank.operators.weighted_sum.styles.parts import (
     BACKWARD,
     FILES,
     FORWARD,
-    FORWARD_PASS,
     NO_PARTIAL,
     PROBLEMS,
     above,
@@ -120,13 +119,11 @@ def _tile(d):
         ),
         ("torch.empty(n_rows, dtype=x.dtype, device=x.device)", 'torch.empty(n_rows, device="cuda", dtype=x.dtype)'),
         (
-            FORWARD_PASS,
-            """\
+            f"    if n_rows > 0:\n{FORWARD}",
+            f"""\
     if y.numel():
         with torch.cuda.device(x.device), torch.cuda.stream(torch.cuda.Stream()):
-            _dot_kernel[(min(N_PROGRAMS, n_rows),)](
-                x_rows, weight, y, *x_rows.stride(), *weight.stride(), n_rows, d, **_tile(d)
-            )
+{textwrap.indent(FORWARD, "    ")}\
         torch.cuda.synchronize()
 """,
         ),
@@ -163,19 +160,6 @@ def _tile(d):
         assert grad_y.device.type == "cuda"
         assert grad_y.get_device() == 0
         x, weight = ctx.saved_tensors
-""",
-        ),
-        (
-            "def _forward_kernel",
-            """\
-@triton.jit
-def _dot_kernel(x_ptr, w_ptr, y_ptr, stride_xr, stride_xd, stride_wd, n_rows, d, BLOCK: tl.constexpr):
-    cols = tl.arange(0, BLOCK).to(tl.int64)
-    inside = cols < d
-    w = tl.load(w_ptr + cols * stride_wd, mask=inside, other=0).to(tl.float32)
-    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
-        x = tl.load(x_ptr + tl.cast(row, tl.int64) * stride_xr + cols * stride_xd, mask=inside, other=0).to(tl.float32)
-        tl.store(y_ptr + row, tl.sum(x * w, axis=0))
 """,
         ),
         (

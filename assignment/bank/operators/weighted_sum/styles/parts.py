@@ -54,7 +54,15 @@ def below(text: str) -> tuple[str, str]:
     return last, f"{last}\n{text}"
 
 
-def whole(forward: str, backward: str, kernels: str) -> tuple[tuple[str, str], ...]:
-    """Return the edits that launch other kernels: from an output, and from a gradient of x, that are not written."""
+BACKWARD_KERNEL = KERNELS[KERNELS.index("@triton.jit\ndef _backward_kernel") :]
+
+
+def other_backward(backward: str, kernels: str) -> tuple[tuple[str, str], ...]:
+    """Return the edits that launch other kernels in the backward pass: from a gradient of x that is not written."""
     no_rows = "    if n_rows == 0:\n        return grad_x.reshape(x.shape), torch.zeros_like(weight)\n"
-    return (FORWARD_PASS, f"    if n_rows > 0:\n{forward}"), (BACKWARD_PASS, no_rows + backward), (KERNELS, kernels)
+    return (BACKWARD_PASS, no_rows + backward), (BACKWARD_KERNEL, kernels)
+
+
+def other_forward(forward: str, kernels: str) -> tuple[tuple[str, str], ...]:
+    """Return the edits that launch other kernels in the forward pass: from an output that is not written."""
+    return (FORWARD_PASS, f"    if n_rows > 0:\n{forward}"), ("def _forward_kernel", kernels)
