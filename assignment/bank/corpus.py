@@ -58,7 +58,7 @@ def entries() -> tuple[Entry, ...]:
     """Return everything there is: the reference and the base among the variants."""
     whole = {"reference": read(REFERENCE), "base": Submission(bugs.base())}
     variants = [Entry(f"variants/{name}", VARIANT, submission, GRADED) for name, submission in whole.items()]
-    variants += [entry for operator in operators.operators() for entry in (*_variants(operator), *_styles(operator))]
+    variants += [entry for operator in operators.operators() for entry in (*_variants(operator), *styles(operator))]
     return (*variants, *(_bug(bug) for bug in bugs.all_bugs()), *map(_cheat, cheats.all_cheats()))
 
 
@@ -89,7 +89,7 @@ def _variants(operator: operators.Operator) -> Iterator[Entry]:
                 yield from _respelled(operator, path)
 
 
-def _styles(operator: operators.Operator) -> Iterator[Entry]:
+def styles(operator: operators.Operator) -> Iterator[Entry]:
     """Yield the styles of an operator's modules with PROBLEMS, FILES and STYLES: those of BANKS, or styles itself."""
     own = bugs.module_of(operator, "styles")
     for bank in getattr(own, "BANKS", [own] if own else []):

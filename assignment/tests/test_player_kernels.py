@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from assignment.bank import bugs
+from assignment.bank import bugs, corpus
 from assignment.submission import Submission, read
 from assignment.tests.forked import python
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data" / "player"
+BASE = bugs.base()
 
 
 def run(script, *arguments, **environment):
@@ -26,9 +27,14 @@ def run(script, *arguments, **environment):
 
 
 def variants() -> dict[str, bytes]:
-    """The correct variants of all operators, each a module."""
-    paths = (ROOT / "assignment/bank/operators").glob("*/variants/[!_]*.py")
-    return {path.name: path.read_bytes() for path in paths}
+    """The correct variants of one file and the styles of all operators, each a module."""
+    found = {}
+    for entry in corpus.entries():
+        own = {path: content for path, content in entry.submission.files.items() if BASE.get(path) != content}
+        paths = [path for path in own if not path.endswith("__init__.py")]
+        if entry.kind == corpus.VARIANT and len(paths) == 1:
+            found[f"{entry.name.removeprefix('variants/')}.py"] = own[paths[0]]
+    return found
 
 
 CORPORA = {
