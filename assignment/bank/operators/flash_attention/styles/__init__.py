@@ -1,5 +1,11 @@
 """Right attention in other styles than the solution's, each the base with some edits."""
 
-from assignment.bank.operators.flash_attention.styles import forward_numerics
+from assignment.bank.operators.flash_attention.styles import (
+    backward,
+    both,
+    forward_launches,
+    forward_numerics,
+    forward_structure,
+)
 
-BANKS = (forward_numerics,)
+BANKS = (forward_numerics, forward_structure, forward_launches, backward, both)

@@ -20,18 +20,32 @@ def cut(file: str, first: str, last: str) -> str:
     """Return the text of a file of the base, from the first to the last of these words, and to the end of its line."""
     text = (BASE / file).read_text(encoding="utf-8")
     start = text.index(first)
-    return text[start : text.index("\n", text.index(last, start)) + 1]
+    end = text.index(last, start) + len(last)
+    return text[start : text.index("\n", end) + 1]
 
 
 FORWARD = "triton_forward.py"
-IMPORTS = "import math\n\nimport torch\nimport triton\nimport triton.language as tl\n"
+HOST = cut(FORWARD, "    q = q.reshape", "    lse = torch.empty")
 LAUNCH = cut(FORWARD, "    d_tile_size =", ")  # fmt: skip")
+CHECK = "def _check("
+JIT = "@triton.jit\n"
+KERNEL = cut(FORWARD, JIT, "tl.store(lse_ptrs")
 SIGNATURE = cut(FORWARD, "    q_ptr,", ":  # fmt: skip")
-Q_ROWS = cut(FORWARD, "    batch =", "q = tl.load")
+Q_ROWS = cut(FORWARD, "    batch = tl", "q = tl.load")
+Q_LOAD = cut(FORWARD, "    q_ptrs =", "q = tl.load")
+STATE = cut(FORWARD, "    row_max = tl.full", "end = tl.minimum")
 LOOP = cut(FORWARD, "    for first_key", "row_max = new_max")
 SCORES = cut(FORWARD, "    for first_key", "s = tl.where")
-SELECT = cut(FORWARD, "        s = tl.where", "s")
 K_LOAD = cut(FORWARD, "        k_ptrs =", "k = tl.load")
 V_LOAD = cut(FORWARD, "        v_ptrs =", "v = tl.load")
+VISIBLE = cut(FORWARD, "        visible =", "s = tl.where")
+SELECT = cut(FORWARD, "        s = tl.where", "s")
 SOFTMAX = LOOP.removeprefix(SCORES)
-STORES = cut(FORWARD, "    o = acc", "tl.store(lse_ptrs")
+O_STORE = cut(FORWARD, "    o_ptrs =", "tl.store(o_ptrs")
+LSE_STORE = cut(FORWARD, "    lse_ptrs =", "tl.store(lse_ptrs")
+
+BACKWARD = "triton_backward.py"
+B_LAUNCH = cut(BACKWARD, "    d_tile_size =", "num_stages=1,\n        )  # fmt: skip")
+B_DELTA = cut(BACKWARD, "        _delta_kernel[", ")  # fmt: skip")
+B_KERNELS = cut(BACKWARD, JIT, "tl.store(grad_v_ptrs")
+B_TILE = cut(BACKWARD, "    keys = (first_key", "tl.store(grad_v_ptrs")  # what a program does with its tile of keys
