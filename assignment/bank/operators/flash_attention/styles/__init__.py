@@ -6,6 +6,8 @@ from assignment.bank.operators.flash_attention.styles import (
     forward_launches,
     forward_numerics,
     forward_structure,
+    pytorch,
+    pytorch_backward,
 )
 
-BANKS = (forward_numerics, forward_structure, forward_launches, backward, both)
+BANKS = (forward_numerics, forward_structure, forward_launches, backward, both, pytorch, pytorch_backward)

@@ -4,7 +4,7 @@ import textwrap
 
 from assignment.bank.edits import style
 from assignment.bank.operators.flash_attention.styles import parts, two_kernels
-from assignment.bank.operators.flash_attention.styles.parts import lines
+from assignment.bank.operators.flash_attention.styles.parts import before, lines, put
 
 PROBLEMS = ("flash_backward_triton",)
 FILES = ("triton_backward.py",)
@@ -148,9 +148,8 @@ def _load(""",
     launch(_grad_kv_kernel, n_keys, grad_k, grad_v)
 """,
         ),
-        (
-            parts.CHECK,
-            """\
+        *before(
+            CHECK="""\
 class _Launch:
     def __init__(self, inputs, n_keys, is_causal):
         self.n_batches, n_queries, d = inputs[0].shape
@@ -164,9 +163,7 @@ class _Launch:
         if self.n_batches > 0:
             grid = (self.n_batches, triton.cdiv(n_rows, self.tile))
             kernel[grid](*self.arguments, *written, **self.constants, num_stages=1)
-
-
-def _check(""",
+""",
         ),
         (
             "@triton.jit\ndef _grad_q_kernel(",
@@ -352,9 +349,8 @@ def _grad_{kind}_tile(
     style(  # block pointers, handed to functions, read from and advanced; a flag says whether the kernel makes dQ, or
         # dK and dV
         "backward_block_pointers",
-        (
-            parts.B_LAUNCH,
-            """\
+        *put(
+            B_LAUNCH="""\
     grad_q = torch.empty_like(q, memory_format=torch.contiguous_format)
     operands = [q, k, v, grad_o, o, lse]
     d_tile = max(16, triton.next_power_of_2(d))
@@ -368,10 +364,7 @@ def _grad_{kind}_tile(
                 Q_TILE=q_tile, K_TILE=k_tile, D_TILE=d_tile, num_warps=4, num_stages=1,
             )  # fmt: skip
 """,
-        ),
-        (
-            parts.B_KERNELS,
-            """\
+            B_KERNELS="""\
 def _block(ptr, n_rows, d, stride_row, stride_col, first_row, TILE: tl.constexpr, D_TILE: tl.constexpr):
     return tl.make_block_ptr(
         ptr,

@@ -1,8 +1,7 @@
 """Right attention in other styles than the base's, forward and backward."""
 
 from assignment.bank.edits import style
-from assignment.bank.operators.flash_attention.styles import parts
-from assignment.bank.operators.flash_attention.styles.parts import lines
+from assignment.bank.operators.flash_attention.styles.parts import lines, put
 
 PROBLEMS = ("flash_forward_triton", "flash_backward_triton")
 FILES = ("triton_forward.py", "triton_backward.py", "flash_attention.py")
@@ -11,9 +10,8 @@ STYLES = (
     style(  # the scale is folded into the exponent, exp2(s · scale · log₂e − m): one multiply-subtract an element; keys
         # in whole tiles go first, without a mask; pointers and mask of a load are a tuple with a star
         "forward_exp2_folded_scale",
-        (
-            parts.LOOP,
-            """\
+        *put(
+            LOOP="""\
     # Keys before `whole` are in tiles that every query sees all of.
     whole = n_keys // K_TILE_SIZE * K_TILE_SIZE
     if IS_CAUSAL:

@@ -2,7 +2,7 @@
 
 from assignment.bank.edits import style
 from assignment.bank.operators.flash_attention.styles import parts
-from assignment.bank.operators.flash_attention.styles.parts import lines
+from assignment.bank.operators.flash_attention.styles.parts import before, lines, put
 
 PROBLEMS = ("flash_forward_triton",)
 FILES = ("triton_forward.py",)
@@ -10,9 +10,8 @@ FILES = ("triton_forward.py",)
 STYLES = (
     style(  # tile sizes found by trying, heuristics for the width of a tile and whether the last one of keys is full
         "forward_autotuned",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     def grid(meta):
         return n_batches, triton.cdiv(meta["n_queries"], meta["Q_TILE_SIZE"])
 
@@ -22,10 +21,7 @@ STYLES = (
             n_queries=n_queries, n_keys=n_keys, d=d, scale=scale, IS_CAUSAL=is_causal,
         )  # fmt: skip
 """,
-        ),
-        (
-            parts.JIT,
-            """\
+            JIT="""\
 # The first fits whatever d is; the others are dropped where rows are long.
 CONFIGS = [
     triton.Config({"Q_TILE_SIZE": 32, "K_TILE_SIZE": 32}, num_warps=4, num_stages=1),
@@ -49,10 +45,7 @@ def _fits(configs, named_args, **kwargs):
 )
 @triton.jit
 """,
-        ),
-        (
-            parts.VISIBLE,
-            """\
+            VISIBLE="""\
         if not EVEN_KEYS:
             s = tl.where(key_mask[None, :], s, float("-inf"))
         if IS_CAUSAL:
@@ -68,16 +61,14 @@ def _fits(configs, named_args, **kwargs):
     ),
     style(  # launch plans as classes: a dataclass cached by shape, an enumeration of precisions, NumPy's square root
         "forward_launch_classes",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     if n_batches:
         Plan.of(d, q.dtype).launch(q, k, v, o, lse, is_causal=is_causal)
 """,
         ),
-        (
-            parts.CHECK,
-            """\
+        *before(
+            CHECK="""\
 class Precision(enum.Enum):
     EXACT = "ieee"
     TF32 = "tf32"
@@ -112,9 +103,7 @@ class Plan:
                 n_queries, k.shape[1], d, 1 / np.sqrt(d), IS_CAUSAL=bool(is_causal), MODE=self.precision.value,
                 Q_TILE_SIZE=self.block, K_TILE_SIZE=self.block, D_TILE_SIZE=self.block_d,
             )  # fmt: skip
-
-
-def _check(""",
+""",
         ),
         *lines("""
             import math⏎⏎ →
@@ -127,17 +116,13 @@ def _check(""",
     ),
     style(  # copies of whole tiles in place of masks; the results are views of padded ones
         "forward_padded",
-        (
-            parts.HOST,
-            """\
+        *put(
+            HOST="""\
     q, k, v = _pad(q, 64), _pad(k, 32), _pad(v, 32)
     o = torch.empty_like(q)
     lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
 """,
-        ),
-        (
-            parts.LAUNCH,
-            """\
+            LAUNCH="""\
     if n_batches > 0:
         _forward_kernel[n_batches, q.shape[1] // 64](
             q, k, v, o, lse, *q.stride(), *k.stride(), *v.stride(), *o.stride(), *lse.stride(),
@@ -148,21 +133,17 @@ def _check(""",
     return o, lse[:, :n_queries].unflatten(0, (*batch, 1)).squeeze(-2)
 """,
         ),
-        (
-            parts.CHECK,
-            """\
+        *before(
+            CHECK="""\
 def _pad(x, tile_size):
     n, d = x.shape[-2:]
     d_padded = max(16, 1 << (d - 1).bit_length())
     x = x.reshape(x.shape[:-2].numel(), n, d)
     return functional.pad(x, (0, d_padded - d, 0, -n % tile_size)).contiguous()
-
-
-def _check(""",
+""",
         ),
-        (
-            parts.LOOP,
-            """\
+        *put(
+            LOOP="""\
     kv_tile = tl.arange(0, K_TILE_SIZE)[:, None] * D_TILE_SIZE + cols[None, :]
     k_ptr += batch * stride_kb
     v_ptr += batch * stride_vb
@@ -193,9 +174,8 @@ def _check(""",
     ),
     style(  # descriptors (TMA): inputs that are not aligned to 16 bytes are copied first; o is a view of padded rows
         "forward_descriptors",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     if n_batches > 0:
         q, k, v = _aligned(q), _aligned(k), _aligned(v)
         o = torch.empty(n_batches, n_queries, d + -d % (16 // q.element_size()), dtype=q.dtype, device=q.device)
@@ -211,9 +191,8 @@ def _check(""",
         o = o[..., :d]
 """,
         ),
-        (
-            parts.CHECK,
-            """\
+        *before(
+            CHECK="""\
 def _aligned(x):
     unit = 16 // x.element_size()
     *outer, inner = x.stride()
@@ -221,13 +200,10 @@ def _aligned(x):
     if rows_fit and x.data_ptr() % 16 == 0:
         return x
     return functional.pad(x, (0, -x.shape[-1] % unit)).clone(memory_format=torch.contiguous_format)
-
-
-def _check(""",
+""",
         ),
-        (
-            parts.Q_LOAD,
-            """\
+        *put(
+            Q_LOAD="""\
     tile_of_q: tl.constexpr = [Q_TILE_SIZE, D_TILE_SIZE]
     q_desc = tl.make_tensor_descriptor(q_ptr + batch * stride_qb, [n_queries, d], [stride_qn, 1], tile_of_q)
     o_desc = tl.make_tensor_descriptor(o_ptr + batch * stride_ob, [n_queries, d], [stride_on, 1], tile_of_q)
@@ -247,9 +223,8 @@ def _check(""",
     ),
     style(  # block pointers that advance along the keys, that of k for its transpose; boundary checks fill with zeros
         "forward_block_pointers",
-        (
-            parts.Q_LOAD,
-            """\
+        *put(
+            Q_LOAD="""\
     q_block = tl.make_block_ptr(
         q_ptr + batch * stride_qb, (n_queries, d), (stride_qn, stride_qd),
         (first_query, 0), (Q_TILE_SIZE, D_TILE_SIZE), (1, 0),
@@ -286,9 +261,8 @@ def _check(""",
     style(  # LightLLM's: requests lie end to end in (tokens, heads, d), tables say where each begins and its length;
         # o is normalised in each step and returned as a view
         "forward_start_locations",
-        (
-            parts.HOST,
-            """\
+        *put(
+            HOST="""\
     heads = q.shape[-3] if q.ndim > 3 else 1
     n_requests = n_batches // heads if heads else 0
     if n_batches == 0:
@@ -300,10 +274,7 @@ def _check(""",
     o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty((heads, len(q)), dtype=torch.float32, device=q.device)
 """,
-        ),
-        (
-            parts.LAUNCH,
-            """\
+            LAUNCH="""\
     block_dmodel = max(16, triton.next_power_of_2(d))
     block = 64 if block_dmodel * q.element_size() <= 256 else 32 if block_dmodel * q.element_size() <= 512 else 16
     _fwd_kernel_no_pad[n_requests, heads, triton.cdiv(n_queries, block)](
@@ -314,10 +285,7 @@ def _check(""",
     o = o.unflatten(0, (n_requests, -1)).transpose(1, 2)
     lse = lse.unflatten(1, (n_requests, -1)).transpose(0, 1)
 """,
-        ),
-        (
-            parts.KERNEL,
-            """\
+            KERNEL="""\
 @triton.jit
 def _fwd_kernel_no_pad(
     Q, K, V, sm_scale, B_Start_Q, B_Start_K, B_Len_Q, B_Len_K, Out, Lse,
@@ -374,9 +342,8 @@ def _fwd_kernel_no_pad(
     style(  # FlexAttention's: a jit function given to the kernel says what is visible, tables which blocks of keys each
         # block of queries has to visit, whole ones and partial ones apart
         "forward_flex",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     head_dim = max(16, triton.next_power_of_2(d))
     block = next(block for limit, block in BLOCKS if head_dim * q.element_size() <= limit)
     if n_batches > 0:
@@ -388,10 +355,7 @@ def _fwd_kernel_no_pad(
             BLOCK=block, HEAD_DIM=head_dim, num_warps=4, num_stages=1,
         )  # fmt: skip
 """,
-        ),
-        (
-            parts.KERNEL,
-            """\
+            KERNEL="""\
 BLOCKS = ((256, 64), (512, 32), (1024, 16))  # up to so many bytes of a row: the block of queries and of keys
 
 

@@ -2,7 +2,7 @@
 
 from assignment.bank.edits import style
 from assignment.bank.operators.flash_attention.styles import parts
-from assignment.bank.operators.flash_attention.styles.parts import lines
+from assignment.bank.operators.flash_attention.styles.parts import lines, put
 
 PROBLEMS = ("flash_forward_triton",)
 FILES = ("triton_forward.py",)
@@ -47,9 +47,8 @@ STYLES = (
     ),
     style(  # exact float32 products, and hidden logits of -1e6 in place of −∞; tiles are moved along by their pointers
         "forward_ieee",
-        (
-            parts.LOOP,
-            """\
+        *put(
+            LOOP="""\
     k_ptrs = k_ptr + batch * stride_kb + tl.arange(0, K_TILE_SIZE).to(tl.int64)[:, None] * stride_kn + cols * stride_kd
     v_ptrs = v_ptr + batch * stride_vb + tl.arange(0, K_TILE_SIZE).to(tl.int64)[:, None] * stride_vn + cols * stride_vd
     for block in range(tl.cdiv(end, K_TILE_SIZE)):
@@ -86,9 +85,8 @@ STYLES = (
     ),
     style(  # three TF32 products in place of one of float32; the online softmax is a function that returns a tuple
         "forward_tf32x3",
-        (
-            parts.SOFTMAX,
-            """\
+        *put(
+            SOFTMAX="""\
         p, row_max, row_sum, rescale = _softmax_step(s, row_max, row_sum)
         acc = tl.dot(p.to(v.dtype), v, acc=acc * rescale[:, None], input_precision="tf32x3")
 """,
@@ -156,9 +154,8 @@ def flash""",
     ),
     style(  # base 2: q is multiplied by scale · log₂e once and cast back to its dtype; the longest causal rows go first
         "forward_exp2_prescaled_q",
-        (
-            parts.K_LOAD,
-            """\
+        *put(
+            K_LOAD="""\
         k_ptrs = k_ptr + batch * stride_kb + cols[:, None] * stride_kd + keys[None, :] * stride_kn
         k = tl.load(k_ptrs, mask=col_mask[:, None] & key_mask[None, :], other=0.0)
 """,
@@ -185,9 +182,8 @@ def flash""",
     ),
     style(  # the least tiles that tl.dot takes, on a grid of (query tiles, batch) in parts that CUDA allows
         "forward_tiles_16",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     for start in range(0, n_batches, 65_535):
         part = slice(start, start + 65_535)
         _launch(q[part], k[part], v[part], o[part], lse[part], scale, is_causal)

@@ -4,7 +4,7 @@ import textwrap
 
 from assignment.bank.edits import style
 from assignment.bank.operators.flash_attention.styles import parts
-from assignment.bank.operators.flash_attention.styles.parts import lines
+from assignment.bank.operators.flash_attention.styles.parts import before, lines, put
 
 PROBLEMS = ("flash_forward_triton",)
 FILES = ("triton_forward.py",)
@@ -12,9 +12,8 @@ FILES = ("triton_forward.py",)
 STYLES = (
     style(  # as many programs as an H100 has multiprocessors, each with every n-th tile; tensors and strides are tuples
         "forward_persistent",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     q_tile = 64 if d <= 64 else 32
     n_items = n_batches * triton.cdiv(n_queries, q_tile)
     if n_items > 0:
@@ -25,10 +24,7 @@ STYLES = (
             D_TILE_SIZE=max(16, triton.next_power_of_2(d)), num_warps=4, num_stages=2 if d <= 128 else 1,
         )  # fmt: skip
 """,
-        ),
-        (
-            parts.SIGNATURE,
-            """\
+            SIGNATURE="""\
     tensors, strides, batch, first_query, n_queries, n_keys, d, scale,
     IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
@@ -45,9 +41,8 @@ STYLES = (
     stride_lb, stride_ln = strides[4]
 """,
         ),
-        (
-            parts.JIT,
-            """\
+        *before(
+            JIT="""\
 @triton.jit
 def _persistent_kernel(
     tensors, strides, n_items, n_queries, n_keys, d, scale,
@@ -59,9 +54,6 @@ def _persistent_kernel(
             tensors, strides, tl.cast(item // n_tiles, tl.int64), item % n_tiles * Q_TILE_SIZE,
             n_queries, n_keys, d, scale, IS_CAUSAL, Q_TILE_SIZE, K_TILE_SIZE, D_TILE_SIZE,
         )  # fmt: skip
-
-
-@triton.jit
 """,
         ),
         *lines("""
@@ -71,18 +63,14 @@ def _persistent_kernel(
     ),
     style(  # 128 queries by 64 keys, or 64 by 128, on a grid of (query tile, head, batch); hidden logits get −∞ added
         "forward_tiles_128",
-        (
-            parts.HOST,
-            """\
+        *put(
+            HOST="""\
     o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
     q4, k4, v4, o4 = (_as_batch_heads(x) for x in (q, k, v, o))
     lse3 = _as_batch_heads(lse[..., None])[..., 0]
 """,
-        ),
-        (
-            parts.LAUNCH,
-            """\
+            LAUNCH="""\
     if n_batches == 0:
         return o, lse
     tiling = _tiling(d, q.element_size())
@@ -97,9 +85,8 @@ def _persistent_kernel(
         )  # fmt: skip
 """,
         ),
-        (
-            parts.CHECK,
-            """\
+        *before(
+            CHECK="""\
 GRID_LIMIT = 65535  # of the second and third axis
 
 
@@ -116,13 +103,10 @@ def _tiling(d, element_size):
 
 def _as_batch_heads(x):
     return x.expand(*[1] * (4 - x.ndim), *x.shape) if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
-
-
-def _check(""",
+""",
         ),
-        (
-            parts.SIGNATURE,
-            """\
+        *put(
+            SIGNATURE="""\
     q_ptr, stride_qb, stride_qh, stride_qn, stride_qd, k_ptr, stride_kb, stride_kh, stride_kn, stride_kd,
     v_ptr, stride_vb, stride_vh, stride_vn, stride_vd, o_ptr, stride_ob, stride_oh, stride_on, stride_od,
     lse_ptr, stride_lb, stride_lh, stride_ln, n_queries, n_keys, d, scale,
@@ -145,16 +129,12 @@ def _check(""",
     ),
     style(  # one query a program, in float32 and without tl.dot; a table says where each batch of a tensor begins
         "forward_row_program",
-        (
-            parts.HOST,
-            """\
+        *put(
+            HOST="""\
     o = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
 """,
-        ),
-        (
-            parts.LAUNCH,
-            """\
+            LAUNCH="""\
     if lse.numel() > 0:
         batch_starts = torch.stack([_batch_starts(x) for x in (q, k, v)]).to(q.device)  # (3, n_batches)
         _row_kernel[(lse.numel(),)](
@@ -165,21 +145,17 @@ def _check(""",
         )  # fmt: skip
 """,
         ),
-        (
-            parts.CHECK,
-            """\
+        *before(
+            CHECK="""\
 def _batch_starts(x):
     starts = torch.zeros(1, dtype=torch.int64)
     for size, stride in zip(x.shape[:-2], x.stride()[:-2], strict=True):
         starts = (starts[:, None] + torch.arange(size) * stride).flatten()
     return starts
-
-
-def _check(""",
+""",
         ),
-        (
-            parts.KERNEL,
-            """\
+        *put(
+            KERNEL="""\
 @triton.jit
 def _row_kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, batch_starts_ptr,
@@ -226,9 +202,8 @@ def _row_kernel(
     ),
     style(  # d in pieces of at most 64, as xFormers and DeepSpeed split it: q and o are lists of tiles
         "forward_pieces_of_d",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     piece = max(16, min(64, triton.next_power_of_2(d)))
     block_m = 64 if d * q.element_size() <= 256 else 32
     if n_batches > 0:
@@ -238,10 +213,7 @@ def _row_kernel(
             num_warps=4, num_stages=1,
         )  # fmt: skip
 """,
-        ),
-        (
-            parts.KERNEL,
-            """\
+            KERNEL="""\
 @triton.jit
 def _piece(ptr, rows, n, strides, d, index: tl.constexpr, PIECE: tl.constexpr):
     cols = index * PIECE + tl.arange(0, PIECE).to(tl.int64)
@@ -295,9 +267,8 @@ def _kernel(
     style(  # even and odd columns apart, as rotary embeddings hold them, interleaved before the store; a program has
         # two batches, so that tiles and products have three dimensions; tl.reduce over pairs (max, sum)
         "forward_even_odd",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     half = max(16, triton.next_power_of_2(triton.cdiv(d, 2)))
     m, n = (32, 32) if half <= 32 else (16, 16)
     if n_batches > 0:
@@ -306,10 +277,7 @@ def _kernel(
             IS_CAUSAL=is_causal, M=m, N=n, HALF=half, num_warps=4, num_stages=1,
         )  # fmt: skip
 """,
-        ),
-        (
-            parts.KERNEL,
-            """\
+            KERNEL="""\
 @triton.jit
 def _pair(ptr, batches, n_batches, rows, n, d, stride_b, stride_n, stride_d, HALF: tl.constexpr):
     cols = 2 * tl.arange(0, HALF).to(tl.int64)[None, None, :]
@@ -373,9 +341,8 @@ def _even_odd_kernel(
     style(  # a program sees one chunk of the keys and writes a normalised o and lse of its own; a second kernel weighs
         # the chunks by exp(lse − max lse) and adds them up
         "forward_split_keys",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     d_tile_size = max(16, triton.next_power_of_2(d))
     tile_size = 32 if d_tile_size > 64 else 64
     chunk = tile_size * max(1, triton.cdiv(n_keys, 8 * tile_size))  # at most eight of them
@@ -418,9 +385,8 @@ def _even_odd_kernel(
             lse_ptr + batch → lse_ptr + chunk * stride_lc + batch
             lse = row_max + tl.log(row_sum) → lse = tl.where(saw_any, row_max + tl.log(divisor), float("-inf"))
         """),
-        (
-            parts.JIT,
-            """\
+        *before(
+            JIT="""\
 @triton.jit
 def _combine_kernel(
     chunk_o_ptr, chunk_lse_ptr, o_ptr, lse_ptr, n_rows, d, n_chunks, ROWS: tl.constexpr, D_TILE: tl.constexpr
@@ -444,18 +410,14 @@ def _combine_kernel(
     o = (o / total[:, None]).to(o_ptr.dtype.element_ty)
     tl.store(o_ptr + rows[:, None] * d + cols[None, :], o, mask=mask)
     tl.store(lse_ptr + rows, largest + tl.log(total), mask=row_mask)
-
-
-@triton.jit
 """,
         ),
     ),
     style(  # one kernel finds lse; programs of a second one each add a chunk of exp(s − lse) v to a float32 o with
         # tl.atomic_add; PyTorch casts it at the end
         "forward_split_keys_atomics",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     grid = (n_batches, triton.cdiv(n_queries, 32))
     arguments = (
         q, k, v, o, lse, *q.stride(), *k.stride(), *v.stride(), *o.stride(), *lse.stride(),
@@ -497,7 +459,7 @@ def _add_chunk_kernel(
         end = tl.minimum(end, first_query + Q_TILE_SIZE)
     if start < end:
 """
-            + textwrap.indent(parts.SCORES.replace("range(0,", "range(start,"), "    ")
+            + textwrap.indent(parts.SCORES.replace("in range(0,", "in range(start,"), "    ")
             + """\
             p = tl.exp(s - lse[:, None])
             acc += tl.dot(p.to(v.dtype), v)
@@ -513,9 +475,8 @@ def _add_chunk_kernel(
     style(  # vLLM's and sglang's decoding: stage 1 splits the keys and writes normalised parts and their lse, stage 2
         # merges them a query at a time; empty splits are neither written nor read
         "forward_decode_stages",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     block_h = 16 if n_queries <= 16 else 64 if d * q.element_size() <= 256 else 32
     max_kv_splits = 8 if n_queries <= 16 else 1
     mid_o = torch.empty((n_batches, n_queries, max_kv_splits, d), dtype=torch.float32, device=q.device)
@@ -533,10 +494,7 @@ def _add_chunk_kernel(
             BLOCK_DV=block_dmodel, Lv=d, num_stages=2, **sizes,
         )  # fmt: skip
 """,
-        ),
-        (
-            parts.KERNEL,
-            """\
+            KERNEL="""\
 @triton.jit
 def _range_of(split, n_keys, MAX_KV_SPLITS: tl.constexpr, MIN_BLOCK_KV: tl.constexpr):
     kv_len_per_split = tl.cdiv(tl.cdiv(n_keys, MAX_KV_SPLITS), MIN_BLOCK_KV) * MIN_BLOCK_KV
@@ -627,9 +585,8 @@ def _fwd_kernel_stage2(
     style(  # sglang's extend kernel: older keys are a prefix, gathered by a table of page indices, newer ones follow in
         # order; d is split as 96 = 64 + 32 is, with a product for each; options that are off
         "forward_extend",
-        (
-            parts.LAUNCH,
-            """\
+        *put(
+            LAUNCH="""\
     n_prefix = n_keys // 2 // 32 * 32
     kv_indices = torch.arange(max(n_prefix, 1), dtype=torch.int64, device=q.device)
     block_dmodel, block_dpe, block_dv = _split_head(d)
@@ -642,21 +599,17 @@ def _fwd_kernel_stage2(
         )  # fmt: skip
 """,
         ),
-        (
-            parts.CHECK,
-            """\
+        *before(
+            CHECK="""\
 def _split_head(d):
     whole = max(16, triton.next_power_of_2(d))
     if d <= whole // 2 + whole // 4 and whole >= 32 and d > 16:
         return whole // 2, max(16, triton.next_power_of_2(d - whole // 2)), whole
     return whole, 0, whole
-
-
-def _check(""",
+""",
         ),
-        (
-            parts.KERNEL,
-            """\
+        *put(
+            KERNEL="""\
 @triton.jit
 def tanh(x):
     return 2 * tl.sigmoid(2 * x) - 1

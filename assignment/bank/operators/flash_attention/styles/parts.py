@@ -24,6 +24,16 @@ def cut(file: str, first: str, last: str) -> str:
     return text[start : text.index("\n", end) + 1]
 
 
+def put(**new: str) -> list[tuple[str, str]]:
+    """Return edits that put new text in place of parts of the base, which are below under these names."""
+    return [(globals()[part], text) for part, text in new.items()]
+
+
+def before(**new: str) -> list[tuple[str, str]]:
+    """Return edits that put new functions before a part."""
+    return [(globals()[part], f"{text}\n\n{globals()[part]}") for part, text in new.items()]
+
+
 FORWARD = "triton_forward.py"
 HOST = cut(FORWARD, "    q = q.reshape", "    lse = torch.empty")
 LAUNCH = cut(FORWARD, "    d_tile_size =", ")  # fmt: skip")
@@ -49,3 +59,5 @@ B_LAUNCH = cut(BACKWARD, "    d_tile_size =", "num_stages=1,\n        )  # fmt: 
 B_DELTA = cut(BACKWARD, "        _delta_kernel[", ")  # fmt: skip")
 B_KERNELS = cut(BACKWARD, JIT, "tl.store(grad_v_ptrs")
 B_TILE = cut(BACKWARD, "    keys = (first_key", "tl.store(grad_v_ptrs")  # what a program does with its tile of keys
+
+PYTORCH_FORWARD, PYTORCH_BACKWARD = "def flash_forward_pytorch", "def flash_backward_pytorch"
