@@ -6,8 +6,20 @@ from assignment.bank.operators.flash_attention.styles import (
     forward_launches,
     forward_numerics,
     forward_structure,
+    libraries,
+    pytorch,
+    pytorch_backward,
+    schedules,
+)
+
+BANKS = (
+    forward_numerics,
+    forward_structure,
+    forward_launches,
+    backward,
+    both,
+    schedules,
+    libraries,
     pytorch,
     pytorch_backward,
 )
-
-BANKS = (forward_numerics, forward_structure, forward_launches, backward, both, pytorch, pytorch_backward)

@@ -10,6 +10,7 @@ PROBLEMS = ("flash_backward_triton",)
 FILES = ("triton_backward.py",)
 
 P_AND_DS = "        p, grad_s = _p_and_ds(grad_o, q, k, v, lse, delta, queries, keys, n_keys, scale, IS_CAUSAL)\n"
+NOTHING_YET = "    delta, none = tl.zeros((Q_TILE,), tl.float32), tl.zeros((Q_TILE,), tl.float32)\n"
 TRANSPOSED_P = "        p = _transposed_p(q, k, lse, queries, keys, n_keys, scale, IS_CAUSAL)\n"
 
 STYLES = (
@@ -120,11 +121,9 @@ STYLES = (
     else:
         _grad_q_kernel({two_kernels.ARGUMENTS}, grad_q_ptr, IS_CAUSAL, Q_TILE, K_TILE, D_TILE)
 
-
 @triton.jit
 def _scaled(k, scale):
     return (k.to(tl.float32) * scale).to(k.dtype)
-
 
 @triton.jit
 def _load(""",
@@ -170,7 +169,7 @@ class _Launch:
             two_kernels.GRAD_Q.replace("grad_q_kernel", "delta_kernel")
             .replace("scale, grad_q_ptr", "scale, new_delta_ptr")
             .replace("    delta = _vector(delta_ptr + batch * delta_b, queries, delta_n, n_queries, 0.0)\n", "")
-            .replace("    grad_q = tl.zeros((Q_TILE, D_TILE)", "    delta = none = tl.zeros((Q_TILE,)")
+            .replace("    grad_q = tl.zeros((Q_TILE, D_TILE), tl.float32)\n", NOTHING_YET)
             .replace("lse, delta, queries", "lse, none, queries")
             .replace("grad_q += tl.dot(grad_s.to(k.dtype), k)", "delta += tl.sum(grad_s, axis=1)")
             .replace(
@@ -234,7 +233,6 @@ def _transposed_p(q, k, lse, queries, keys, n_keys, scale, IS_CAUSAL: tl.constex
         seen = seen & (keys[:, None] <= queries[None, :])
     return tl.exp(tl.where(seen, tl.dot(k, q.T) * scale, float("-inf")) - lse[None, :])
 
-
 @triton.jit
 def _load(""",
         ),
@@ -275,7 +273,6 @@ def _load(""",
                 + f"""\
     for tile in range(tl.program_id(1), tl.cdiv({length}, Q_TILE), tl.num_programs(1)):
         _grad_{kind}_tile({two_kernels.ARGUMENTS}, {gradients}, tile, IS_CAUSAL, Q_TILE, K_TILE, D_TILE)
-
 
 @triton.jit
 def _grad_{kind}_tile(
@@ -346,25 +343,21 @@ def _grad_{kind}_tile(
             def flash → LOG2_E = tl.constexpr(math.log2(math.e))⏎⏎⏎def flash
         """),
     ),
-    style(  # block pointers, handed to functions, read from and advanced; a flag says whether the kernel makes dQ, or
-        # dK and dV
+    style(  # block pointers, handed to functions that read and write them
         "backward_block_pointers",
-        *put(
-            B_LAUNCH="""\
-    grad_q = torch.empty_like(q, memory_format=torch.contiguous_format)
-    operands = [q, k, v, grad_o, o, lse]
-    d_tile = max(16, triton.next_power_of_2(d))
-    q_tile = 32 if d_tile * q.element_size() <= 512 else 16
-    k_tile = 64 if d_tile * q.element_size() <= 256 else q_tile
-    for makes_dq, n, tile in ((True, n_queries, q_tile), (False, n_keys, k_tile)):
-        if n_batches > 0:
-            _backward_kernel[(triton.cdiv(n, tile) * n_batches,)](
-                *operands, grad_q, grad_k, grad_v, *(stride for x in operands for stride in x.stride()),
-                n_queries, n_keys, d, scale, MAKES_DQ=makes_dq, IS_CAUSAL=is_causal,
-                Q_TILE=q_tile, K_TILE=k_tile, D_TILE=d_tile, num_warps=4, num_stages=1,
-            )  # fmt: skip
-""",
-            B_KERNELS="""\
+        *two_kernels.EDITS,
+        *lines("""
+            ptrs = ptr + rows.to(tl.int64)[:, None] * stride_n + cols.to(tl.int64)[None, :] * stride_d⏎    return
+                tl.load(ptrs, mask=(rows < n_rows)[:, None] & (cols < d)[None, :], other=0.0) → return
+                _read(_block(ptr, n_rows, d, stride_n, stride_d, tl.min(rows, 0), rows.shape[0], D_TILE))
+            ptrs = ptr + rows.to(tl.int64)[:, None] * d + cols[None, :]⏎    tl.store(ptrs, x.to(ptr.dtype.element_ty),
+                mask=(rows < n_rows)[:, None] & (cols < d)[None, :]) →
+                _write(_block(ptr, n_rows, d, d, 1, tl.min(rows, 0), rows.shape[0], D_TILE), x)
+        """),
+        (
+            "@triton.jit\ndef _load(",
+            """\
+@triton.jit
 def _block(ptr, n_rows, d, stride_row, stride_col, first_row, TILE: tl.constexpr, D_TILE: tl.constexpr):
     return tl.make_block_ptr(
         ptr,
@@ -375,85 +368,181 @@ def _block(ptr, n_rows, d, stride_row, stride_col, first_row, TILE: tl.constexpr
         order=(1, 0),
     )
 
-
 @triton.jit
 def _read(block):
     return tl.load(block, boundary_check=(0, 1), padding_option="zero")
-
 
 @triton.jit
 def _write(block, x):
     tl.store(block, x.to(block.dtype.element_ty.element_ty), boundary_check=(0, 1))
 
-
 @triton.jit
-def _read_lse(lse_ptr, n_queries, stride_n, first, TILE: tl.constexpr):
-    block = tl.make_block_ptr(
-        lse_ptr, shape=(n_queries,), strides=(stride_n,), offsets=(first,), block_shape=(TILE,), order=(0,)
+def _load(""",
+        ),
+    ),
+    style(  # Triton's tutorial: programs of one kernel each make a tile of dk and dv and then a tile of dq, first on
+        # the diagonal in steps half as long, then off it; scale and log₂e are one factor, lse is brought to base 2
+        "backward_tutorial",
+        *put(
+            TRITON_BACKWARD="""\
+RCP_LN2 = 1.4426950408889634
+LN2 = tl.constexpr(0.6931471824645996)
+BLK_SLICE_FACTOR = 2
+
+def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
+    _check(grad_o, q, k, v, o, lse)
+    dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
+    if q.numel() == 0:
+        return dq, dk, dv
+    q_, k_, v_, do, o_ = (x.reshape(-1, *x.shape[-2:]).contiguous() for x in (q, k, v, grad_o, o))
+    batch, n_queries, d = q_.shape
+    n_keys = k_.shape[1]
+    head_dim = max(16, triton.next_power_of_2(d))
+    row_bytes = head_dim * q.element_size()
+    block1, block2 = (32, 64) if row_bytes <= 256 else (16, 32)
+    pre_block, sm_scale = 64, 1.0 / math.sqrt(d)
+    delta = torch.empty((batch, n_queries), dtype=torch.float32, device=q.device)
+    _attn_bwd_preprocess[(triton.cdiv(n_queries, pre_block), batch)](
+        o_, do, delta, n_queries, d, BLOCK_M=pre_block, HEAD_DIM=head_dim
     )
-    return tl.load(block, boundary_check=(0,), padding_option="zero")
-
+    grid = (triton.cdiv(max(n_queries, n_keys), block2), 1, batch)
+    _attn_bwd[grid](
+        q_, k_, v_, sm_scale, sm_scale * RCP_LN2, do, dq, dk, dv, lse.contiguous(), delta, n_queries, n_keys, d,
+        BLOCK_M1=block1, BLOCK_N1=block2, BLOCK_M2=block2, BLOCK_N2=block1,
+        BLK_SLICE_FACTOR=BLK_SLICE_FACTOR if block1 > 16 else 1, HEAD_DIM=head_dim, CAUSAL=is_causal,
+        num_warps=4, num_stages=1,
+    )  # fmt: skip
+    return dq, dk, dv
+""",
+            B_KERNELS="""\
+@triton.jit
+def _offsets(rows, D, HEAD_DIM: tl.constexpr):
+    return rows.to(tl.int64)[:, None] * D + tl.arange(0, HEAD_DIM)[None, :]
 
 @triton.jit
-def _p_and_ds(q, k, v, do, o, lse, first_query, first_key, n_keys, scale, IS_CAUSAL: tl.constexpr):
-    queries = first_query + tl.arange(0, q.shape[0])[:, None]
-    keys = first_key + tl.arange(0, k.shape[0])[None, :]
-    s = tl.where(keys < n_keys, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
-    if IS_CAUSAL:
-        s = tl.where(keys <= queries, s, float("-inf"))
-    p = tl.exp(s - lse[:, None])
-    delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1, keep_dims=True)
-    return p, p * (tl.dot(do, tl.trans(v)) - delta)
-
+def _load(ptr, rows, n, D, HEAD_DIM: tl.constexpr):
+    mask = (rows < n)[:, None] & (tl.arange(0, HEAD_DIM) < D)[None, :]
+    return tl.load(ptr + _offsets(rows, D, HEAD_DIM), mask=mask, other=0.0)
 
 @triton.jit
-def _backward_kernel(
-    q_ptr, k_ptr, v_ptr, do_ptr, o_ptr, lse_ptr, dq_ptr, dk_ptr, dv_ptr,
-    stride_qb, stride_qn, stride_qd, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
-    stride_dob, stride_don, stride_dod, stride_ob, stride_on, stride_od, stride_lb, stride_ln,
-    n_queries, n_keys, d, scale,
-    MAKES_DQ: tl.constexpr, IS_CAUSAL: tl.constexpr,
-    Q_TILE: tl.constexpr, K_TILE: tl.constexpr, D_TILE: tl.constexpr,
+def _store(ptr, x, rows, n, D, HEAD_DIM: tl.constexpr):
+    mask = (rows < n)[:, None] & (tl.arange(0, HEAD_DIM) < D)[None, :]
+    tl.store(ptr + _offsets(rows, D, HEAD_DIM), x.to(ptr.dtype.element_ty), mask=mask)
+
+@triton.jit
+def _attn_bwd_preprocess(O, DO, Delta, N, D, BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr):  # noqa: E741
+    off_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    off_b = tl.program_id(1).to(tl.int64)
+    o = _load(O + off_b * N * D, off_m, N, D, HEAD_DIM).to(tl.float32)
+    do = _load(DO + off_b * N * D, off_m, N, D, HEAD_DIM).to(tl.float32)
+    tl.store(Delta + off_b * N + off_m, tl.sum(o * do, axis=1), mask=off_m < N)
+
+@triton.jit
+def _attn_bwd_dkdv(
+    dk, dv, Q, k, v, DO, M, Delta, qk_scale, N_QUERIES, D, start_n, start_m, num_steps,
+    BLOCK_M1: tl.constexpr, BLOCK_N1: tl.constexpr, HEAD_DIM: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    tiles = tl.cdiv(n_queries, Q_TILE) if MAKES_DQ else tl.cdiv(n_keys, K_TILE)
-    batch = (tl.program_id(0) // tiles).to(tl.int64)
-    tile = tl.program_id(0) % tiles
-    first_query = tile * Q_TILE if MAKES_DQ else (tile * K_TILE // Q_TILE * Q_TILE if IS_CAUSAL else 0)
-    first_key = 0 if MAKES_DQ else tile * K_TILE
-    q_block = _block(q_ptr + batch * stride_qb, n_queries, d, stride_qn, stride_qd, first_query, Q_TILE, D_TILE)
-    do_block = _block(do_ptr + batch * stride_dob, n_queries, d, stride_don, stride_dod, first_query, Q_TILE, D_TILE)
-    o_block = _block(o_ptr + batch * stride_ob, n_queries, d, stride_on, stride_od, first_query, Q_TILE, D_TILE)
-    k_block = _block(k_ptr + batch * stride_kb, n_keys, d, stride_kn, stride_kd, first_key, K_TILE, D_TILE)
-    v_block = _block(v_ptr + batch * stride_vb, n_keys, d, stride_vn, stride_vd, first_key, K_TILE, D_TILE)
-    lse_ptr += batch * stride_lb
+    offs_n = start_n + tl.arange(0, BLOCK_N1)
+    tl.static_assert(BLOCK_N1 % BLOCK_M1 == 0)
+    curr_m = start_m
+    for _ in range(num_steps):
+        offs_m = curr_m + tl.arange(0, BLOCK_M1)
+        qT = tl.trans(_load(Q, offs_m, N_QUERIES, D, HEAD_DIM))
+        m = tl.load(M + offs_m, mask=offs_m < N_QUERIES, other=float("inf")) / LN2
+        pT = tl.math.exp2(tl.dot(k, qT) * qk_scale - m[None, :])
+        if MASK:
+            pT = tl.where(offs_m[None, :] >= offs_n[:, None], pT, 0.0)
+        do = _load(DO, offs_m, N_QUERIES, D, HEAD_DIM)
+        dv += tl.dot(pT.to(do.dtype), do)
+        Di = tl.load(Delta + offs_m, mask=offs_m < N_QUERIES, other=0.0)
+        dsT = pT * (tl.dot(v, tl.trans(do)) - Di[None, :])
+        dk += tl.dot(dsT.to(k.dtype), tl.trans(qT))
+        curr_m += BLOCK_M1
+    return dk, dv
 
-    if MAKES_DQ:
-        q, do, o = _read(q_block), _read(do_block), _read(o_block)
-        lse = _read_lse(lse_ptr, n_queries, stride_ln, first_query, Q_TILE)
-        dq = tl.zeros((Q_TILE, D_TILE), dtype=tl.float32)
-        end = tl.minimum(n_keys, first_query + Q_TILE) if IS_CAUSAL else n_keys
-        for start in range(0, end, K_TILE):
-            k, v = _read(k_block), _read(v_block)
-            _, ds = _p_and_ds(q, k, v, do, o, lse, first_query, start, n_keys, scale, IS_CAUSAL)
-            dq += tl.dot(ds.to(k.dtype), k)
-            k_block = tl.advance(k_block, (K_TILE, 0))
-            v_block = tl.advance(v_block, (K_TILE, 0))
-        _write(_block(dq_ptr + batch * n_queries * d, n_queries, d, d, 1, first_query, Q_TILE, D_TILE), dq * scale)
-    else:
-        k, v = _read(k_block), _read(v_block)
-        dk = tl.zeros((K_TILE, D_TILE), dtype=tl.float32)
-        dv = tl.zeros((K_TILE, D_TILE), dtype=tl.float32)
-        for start in range(first_query, n_queries, Q_TILE):
-            q, do, o = _read(q_block), _read(do_block), _read(o_block)
-            lse = _read_lse(lse_ptr, n_queries, stride_ln, start, Q_TILE)
-            p, ds = _p_and_ds(q, k, v, do, o, lse, start, first_key, n_keys, scale, IS_CAUSAL)
-            dv += tl.dot(tl.trans(p).to(do.dtype), do)
-            dk += tl.dot(tl.trans(ds).to(q.dtype), q)
-            q_block = tl.advance(q_block, (Q_TILE, 0))
-            do_block = tl.advance(do_block, (Q_TILE, 0))
-            o_block = tl.advance(o_block, (Q_TILE, 0))
-        _write(_block(dk_ptr + batch * n_keys * d, n_keys, d, d, 1, first_key, K_TILE, D_TILE), dk * scale)
-        _write(_block(dv_ptr + batch * n_keys * d, n_keys, d, d, 1, first_key, K_TILE, D_TILE), dv)
+@triton.jit
+def _attn_bwd_dq(
+    dq, q, K, V, do, m, Di, qk_scale, N_KEYS, D, start_m, start_n, num_steps,
+    BLOCK_M2: tl.constexpr, BLOCK_N2: tl.constexpr, HEAD_DIM: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    offs_m = start_m + tl.arange(0, BLOCK_M2)
+    tl.static_assert(BLOCK_M2 % BLOCK_N2 == 0)
+    curr_n = start_n
+    for _ in range(num_steps):
+        offs_n = curr_n + tl.arange(0, BLOCK_N2)
+        k = _load(K, offs_n, N_KEYS, D, HEAD_DIM)
+        v = _load(V, offs_n, N_KEYS, D, HEAD_DIM)
+        p = tl.math.exp2(tl.dot(q, k.T) * qk_scale - m)
+        p = tl.where((offs_n < N_KEYS)[None, :], p, 0.0)
+        if MASK:
+            p = tl.where(offs_m[:, None] >= offs_n[None, :], p, 0.0)
+        ds = (p * (tl.dot(do, v.T).to(tl.float32) - Di[:, None])).to(k.dtype)
+        dq += tl.dot(ds, k)
+        curr_n += BLOCK_N2
+    return dq
+
+@triton.jit
+def _attn_bwd(
+    Q, K, V, sm_scale, qk_scale, DO, DQ, DK, DV, M, Delta, N_QUERIES, N_KEYS, D,
+    BLOCK_M1: tl.constexpr, BLOCK_N1: tl.constexpr, BLOCK_M2: tl.constexpr, BLOCK_N2: tl.constexpr,
+    BLK_SLICE_FACTOR: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    bhid, pid = tl.program_id(2).to(tl.int64), tl.program_id(0)
+    Q += bhid * N_QUERIES * D
+    DO += bhid * N_QUERIES * D
+    DQ += bhid * N_QUERIES * D
+    K += bhid * N_KEYS * D
+    V += bhid * N_KEYS * D
+    DK += bhid * N_KEYS * D
+    DV += bhid * N_KEYS * D
+    M += bhid * N_QUERIES
+    Delta += bhid * N_QUERIES
+
+    start_n = pid * BLOCK_N1
+    if start_n < N_KEYS:
+        offs_n = start_n + tl.arange(0, BLOCK_N1)
+        dv = tl.zeros([BLOCK_N1, HEAD_DIM], dtype=tl.float32)
+        dk = tl.zeros([BLOCK_N1, HEAD_DIM], dtype=tl.float32)
+        k = _load(K, offs_n, N_KEYS, D, HEAD_DIM)
+        v = _load(V, offs_n, N_KEYS, D, HEAD_DIM)
+        start_m = 0
+        if CAUSAL:
+            MASK_BLOCK_M1: tl.constexpr = BLOCK_M1 // BLK_SLICE_FACTOR
+            num_steps = BLOCK_N1 // MASK_BLOCK_M1
+            dk, dv = _attn_bwd_dkdv(
+                dk, dv, Q, k, v, DO, M, Delta, qk_scale, N_QUERIES, D, start_n, start_n, num_steps,
+                MASK_BLOCK_M1, BLOCK_N1, HEAD_DIM, MASK=True,
+            )  # fmt: skip
+            start_m = start_n + num_steps * MASK_BLOCK_M1
+        dk, dv = _attn_bwd_dkdv(
+            dk, dv, Q, k, v, DO, M, Delta, qk_scale, N_QUERIES, D,
+            start_n, start_m, tl.cdiv(tl.maximum(N_QUERIES - start_m, 0), BLOCK_M1),
+            BLOCK_M1, BLOCK_N1, HEAD_DIM, MASK=False,
+        )  # fmt: skip
+        _store(DV, dv, offs_n, N_KEYS, D, HEAD_DIM)
+        _store(DK, dk * sm_scale, offs_n, N_KEYS, D, HEAD_DIM)
+
+    start_m = pid * BLOCK_M2
+    if start_m < N_QUERIES:
+        offs_m = start_m + tl.arange(0, BLOCK_M2)
+        q = _load(Q, offs_m, N_QUERIES, D, HEAD_DIM)
+        do = _load(DO, offs_m, N_QUERIES, D, HEAD_DIM)
+        m = tl.load(M + offs_m, mask=offs_m < N_QUERIES, other=float("inf"))[:, None] / LN2
+        Di = tl.load(Delta + offs_m, mask=offs_m < N_QUERIES, other=0.0)
+        dq = tl.zeros([BLOCK_M2, HEAD_DIM], dtype=tl.float32)
+        end_n = N_KEYS
+        if CAUSAL:
+            MASK_BLOCK_N2: tl.constexpr = BLOCK_N2 // BLK_SLICE_FACTOR
+            dq = _attn_bwd_dq(
+                dq, q, K, V, do, m, Di, qk_scale, N_KEYS, D, start_m, start_m, BLOCK_M2 // MASK_BLOCK_N2,
+                BLOCK_M2, MASK_BLOCK_N2, HEAD_DIM, MASK=True,
+            )  # fmt: skip
+            end_n = tl.minimum(start_m, N_KEYS)
+        dq = _attn_bwd_dq(
+            dq, q, K, V, do, m, Di, qk_scale, N_KEYS, D, start_m, 0, tl.cdiv(end_n, BLOCK_N2),
+            BLOCK_M2, BLOCK_N2, HEAD_DIM, MASK=False,
+        )  # fmt: skip
+        _store(DQ, dq * sm_scale, offs_m, N_QUERIES, D, HEAD_DIM)
 """,
         ),
     ),

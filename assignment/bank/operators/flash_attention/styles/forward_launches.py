@@ -29,12 +29,10 @@ CONFIGS = [
     triton.Config({"Q_TILE_SIZE": 128, "K_TILE_SIZE": 64}, num_warps=8, num_stages=2),
 ]
 
-
 def _fits(configs, named_args, **kwargs):
     row_bytes = max(16, triton.next_power_of_2(kwargs["d"])) * named_args["q_ptr"].element_size()
     rows = {c: c.kwargs["Q_TILE_SIZE"] + 2 * c.num_stages * c.kwargs["K_TILE_SIZE"] for c in configs}
     return [c for c in configs if rows[c] * row_bytes <= 128 * 1024]
-
 
 @triton.autotune(CONFIGS, key=["n_queries", "n_keys", "d", "IS_CAUSAL"], prune_configs_by={"early_config_prune": _fits})
 @triton.heuristics(
@@ -72,7 +70,6 @@ def _fits(configs, named_args, **kwargs):
 class Precision(enum.Enum):
     EXACT = "ieee"
     TF32 = "tf32"
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -275,69 +272,49 @@ def _aligned(x):
     lse = torch.empty((heads, len(q)), dtype=torch.float32, device=q.device)
 """,
             LAUNCH="""\
-    block_dmodel = max(16, triton.next_power_of_2(d))
-    block = 64 if block_dmodel * q.element_size() <= 256 else 32 if block_dmodel * q.element_size() <= 512 else 16
-    _fwd_kernel_no_pad[n_requests, heads, triton.cdiv(n_queries, block)](
-        q, k, v, scale, *starts, *lengths, o, lse,
-        *q.stride(), *k.stride(), *v.stride(), *o.stride(), lse.stride(0), d,
-        IS_CAUSAL=is_causal, BLOCK_M=block, BLOCK_DMODEL=block_dmodel, BLOCK_N=block, num_warps=4, num_stages=1,
+    d_tile = max(16, triton.next_power_of_2(d))
+    tile = 64 if d_tile * q.element_size() <= 256 else 32 if d_tile * q.element_size() <= 512 else 16
+    _forward_kernel[n_requests, heads, triton.cdiv(n_queries, tile)](
+        q, k, v, o, lse, *starts, *lengths, *q.stride(), *k.stride(), *v.stride(), *o.stride(), *lse.stride(), d, scale,
+        IS_CAUSAL=is_causal, Q_TILE_SIZE=tile, K_TILE_SIZE=tile, D_TILE_SIZE=d_tile, num_warps=4, num_stages=1,
     )  # fmt: skip
     o = o.unflatten(0, (n_requests, -1)).transpose(1, 2)
     lse = lse.unflatten(1, (n_requests, -1)).transpose(0, 1)
 """,
-            KERNEL="""\
-@triton.jit
-def _fwd_kernel_no_pad(
-    Q, K, V, sm_scale, B_Start_Q, B_Start_K, B_Len_Q, B_Len_K, Out, Lse,
-    stride_qbs, stride_qh, stride_qd, stride_kbs, stride_kh, stride_kd,
-    stride_vbs, stride_vh, stride_vd, stride_obs, stride_oh, stride_od, stride_lh, head_dim,
-    IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_DMODEL: tl.constexpr, BLOCK_N: tl.constexpr,
+            SIGNATURE="""\
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_start_ptr, k_start_ptr, q_len_ptr, k_len_ptr,
+    stride_qn, stride_qb, stride_qd, stride_kn, stride_kb, stride_kd, stride_vn, stride_vb, stride_vd,
+    stride_on, stride_ob, stride_od, stride_lb, stride_ln, d, scale,
+    IS_CAUSAL: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
-    cur_batch, start_m = tl.program_id(0), tl.program_id(2)
-    cur_head = tl.program_id(1).to(tl.int64)
-    q_start, k_start = tl.load(B_Start_Q + cur_batch), tl.load(B_Start_K + cur_batch)
-    q_len, k_len = tl.load(B_Len_Q + cur_batch), tl.load(B_Len_K + cur_batch)
-    block_start_loc = BLOCK_M * start_m
-    offs_n = tl.arange(0, BLOCK_N)
-    offs_d = tl.arange(0, BLOCK_DMODEL).to(tl.int64)
-    offs_m = block_start_loc + tl.arange(0, BLOCK_M)
-    mask_d = offs_d < head_dim
-    off_q = (q_start + offs_m[:, None]) * stride_qbs + cur_head * stride_qh + offs_d[None, :] * stride_qd
-    q = tl.load(Q + off_q, mask=(offs_m[:, None] < q_len) & mask_d[None, :], other=0.0)
-    m_i = tl.zeros([BLOCK_M], dtype=tl.float32) - float("inf")
-    l_i = tl.zeros([BLOCK_M], dtype=tl.float32)
-    acc = tl.zeros([BLOCK_M, BLOCK_DMODEL], dtype=tl.float32)
-    block_mask = tl.where(block_start_loc < q_len, 1, 0)
-    end = tl.minimum(block_start_loc + BLOCK_M, k_len) if IS_CAUSAL else k_len
-    for start_n in range(0, block_mask * end, BLOCK_N):
-        start_n = tl.multiple_of(start_n, BLOCK_N)
-        rows = k_start + start_n + offs_n
-        mask_n = start_n + offs_n < k_len
-        off_k = rows[None, :] * stride_kbs + cur_head * stride_kh + offs_d[:, None] * stride_kd
-        k = tl.load(K + off_k, mask=mask_n[None, :] & mask_d[:, None], other=0.0)
-        qk = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
-        qk = tl.dot(q, k, qk)
-        qk *= sm_scale
-        qk = tl.where(mask_n[None, :], qk, float("-inf"))
-        if IS_CAUSAL:
-            qk = tl.where(offs_m[:, None] >= (start_n + offs_n[None, :]), qk, float("-inf"))
-        m_ij = tl.max(qk, 1)
-        m_i_new = tl.maximum(m_i, m_ij)
-        p = tl.exp(qk - m_i_new[:, None])
-        alpha = tl.exp(m_i - m_i_new)
-        l_i_new = alpha * l_i + tl.sum(p, 1)
-        acc_scale = l_i / l_i_new * alpha
-        acc = acc * acc_scale[:, None]
-        off_v = rows[:, None] * stride_vbs + cur_head * stride_vh + offs_d[None, :] * stride_vd
-        v = tl.load(V + off_v, mask=mask_n[:, None] & mask_d[None, :], other=0.0)
-        acc += tl.dot(p.to(v.dtype), v) / l_i_new[:, None]
-        l_i = l_i_new
-        m_i = m_i_new
-    off_o = (q_start + offs_m[:, None]) * stride_obs + cur_head * stride_oh + offs_d[None, :] * stride_od
-    tl.store(Out + off_o, acc, mask=(offs_m[:, None] < q_len) & mask_d[None, :])
-    tl.store(Lse + cur_head * stride_lh + q_start + offs_m, m_i + tl.log(l_i), mask=offs_m < q_len)
+    request = tl.program_id(0)
+    q_start, k_start = tl.load(q_start_ptr + request), tl.load(k_start_ptr + request)
+    n_queries, n_keys = tl.load(q_len_ptr + request), tl.load(k_len_ptr + request)
+""",
+            SOFTMAX="""\
+        new_max = tl.maximum(row_max, tl.max(s, 1))
+        p = tl.exp(s - new_max[:, None])
+        rescale = tl.exp(row_max - new_max)
+        new_sum = rescale * row_sum + tl.sum(p, 1)
+        acc = acc * (row_sum / new_sum * rescale)[:, None]
+        acc += tl.dot(p.to(v.dtype), v) / new_sum[:, None]
+        row_sum = new_sum
+        row_max = new_max
 """,
         ),
+        *lines("""
+            batch = tl.program_id(0) → batch = tl.program_id(1)
+            first_query = tl.program_id(1) → first_query = tl.program_id(2)
+            queries[:, None] * stride_qn → (q_start + queries[:, None]) * stride_qn
+            keys[:, None] * stride_kn → (k_start + keys[:, None]) * stride_kn
+            keys[:, None] * stride_vn → (k_start + keys[:, None]) * stride_vn
+            queries[:, None] * stride_on → (q_start + queries[:, None]) * stride_on
+            queries * stride_ln → (q_start + queries) * stride_ln
+            for first_key in range(0, end, K_TILE_SIZE): → has_queries = tl.where(first_query < n_queries, 1,
+                0)⏎    for first_key in range(0, has_queries * end, K_TILE_SIZE):⏎        first_key =
+                tl.multiple_of(first_key, K_TILE_SIZE)
+            o = acc / row_sum[:, None] → o = acc
+        """),
     ),
     style(  # FlexAttention's: a jit function given to the kernel says what is visible, tables which blocks of keys each
         # block of queries has to visit, whole ones and partial ones apart
@@ -358,8 +335,7 @@ def _fwd_kernel_no_pad(
             KERNEL="""\
 BLOCKS = ((256, 64), (512, 32), (1024, 16))  # up to so many bytes of a row: the block of queries and of keys
 
-
-def _block_mask(n_queries: int, n_keys: int, block: int, is_causal: bool, device: torch.device):
+def _block_mask(n_queries, n_keys, block, is_causal, device):
     q_blocks = torch.arange(triton.cdiv(n_queries, block), dtype=torch.int32, device=device)
     kv_idx = torch.arange(triton.cdiv(n_keys, block), dtype=torch.int32, device=device)
     n_whole = torch.full_like(q_blocks, n_keys // block)
@@ -370,21 +346,17 @@ def _block_mask(n_queries: int, n_keys: int, block: int, is_causal: bool, device
     rest = torch.minimum(n_whole[:, None] + kv_idx, n_visited[:, None] - 1).to(torch.int32)
     return (n_visited - n_whole, rest.contiguous()), (n_whole, whole_first)
 
-
 @triton.jit
 def no_mask(q_idx, kv_idx):
     return (q_idx >= 0) & (kv_idx >= 0)
-
 
 @triton.jit
 def causal_mask(q_idx, kv_idx):
     return q_idx >= kv_idx
 
-
 @triton.jit
 def identity(score, q_idx, kv_idx):
     return score
-
 
 @triton.jit
 def _forward_inner(
@@ -414,7 +386,6 @@ def _forward_inner(
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None])
         m_i = m_ij
     return acc, l_i, m_i
-
 
 @triton.jit
 def _flex_kernel(
@@ -450,6 +421,146 @@ def _flex_kernel(
     rows = off_z * Q_LEN + offs_m
     tl.store(OUT + rows[:, None] * d + offs_d[None, :], (acc / l_i[:, None]).to(OUT.dtype.element_ty), mask=mask)
     tl.store(LSE + rows, (m_i + tl.math.log2(l_i)) / 1.4426950408889634, mask=offs_m < Q_LEN)
+""",
+        ),
+    ),
+    style(  # Triton's tutorial: two stages, off the diagonal and on it, by descriptors made on the host, whose block a
+        # hook of the tuner gives, or of pointers; base 2; m starts at -inf and l at 1, which the first block forgets
+        "forward_tutorial",
+        *put(
+            TRITON_FORWARD="""\
+from torch.nn import functional
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+def flash_forward_triton(q, k, v, is_causal=False):
+    _check(q, k, v)
+    lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+    if q.numel() == 0:
+        return torch.empty_like(q), lse
+    q_, k_, v_ = (_aligned(x.reshape(-1, *x.shape[-2:])) for x in (q, k, v))
+    z, n_queries, d = *q_.shape[:2], q.shape[-1] + -q.shape[-1] % (16 // q.element_size())
+    o = torch.empty((z, n_queries, d), dtype=q.dtype, device=q.device)
+    if torch.cuda.get_device_capability()[0] >= 9:
+        dummy_block = [1, 1, 1]  # until the tuner has chosen
+        tensors = [TensorDescriptor(x, x.shape, x.stride(), dummy_block) for x in (q_, k_, v_, o)]
+    else:
+        tensors = [*(functional.pad(x, (0, d - x.shape[-1])).contiguous() for x in (q_, k_, v_)), o]
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=q.device))
+    _attn_fwd[lambda meta: (triton.cdiv(n_queries, meta["BLOCK_M"]), z, 1)](
+        q.shape[-1] ** -0.5, lse, z, *tensors, n_queries, k_.shape[1], d,
+        HEAD_DIM=max(16, triton.next_power_of_2(d)), STAGE=3 if is_causal else 1, warp_specialize=False,
+    )  # fmt: skip
+    return o[..., : q.shape[-1]].reshape(q.shape), lse
+
+def _aligned(x):
+    unit = 16 // x.element_size()
+    is_regular = x.stride(-1) == 1 and x.stride(0) > 0 and x.stride(1) > 0
+    if is_regular and x.stride(0) % unit == 0 and x.stride(1) % unit == 0 and x.data_ptr() % 16 == 0:
+        return x
+    return functional.pad(x, (0, -x.shape[-1] % unit)).contiguous().clone()
+
+def _host_descriptor_pre_hook(nargs):
+    if not isinstance(nargs["desc_q"], TensorDescriptor):
+        return
+    for name, rows in (("q", "BLOCK_M"), ("k", "BLOCK_N"), ("v", "BLOCK_N"), ("o", "BLOCK_M")):
+        nargs[f"desc_{name}"].block_shape = [1, nargs[rows], nargs["HEAD_DIM"]]
+
+configs = [
+    triton.Config({"BLOCK_M": bm, "BLOCK_N": bn}, num_stages=s, num_warps=w, pre_hook=_host_descriptor_pre_hook)
+    for bm in (64, 32, 128)
+    for bn in (32, 64)
+    for s in (1, 2)
+    for w in (4, 8)
+]
+
+def keep(conf):
+    return not (conf.kwargs["BLOCK_M"] * conf.kwargs["BLOCK_N"] < 64 * 64 and conf.num_warps == 8)
+
+def prune_invalid_configs(configs, named_args, **kwargs):
+    source = named_args["desc_q"]
+    width = getattr(source, "base", source).element_size() * kwargs["HEAD_DIM"]
+    sizes = [(conf, conf.kwargs["BLOCK_M"], conf.kwargs["BLOCK_N"]) for conf in configs]
+    return [conf for conf, m, n in sizes if m % n == 0 and (2 * m + 2 * conf.num_stages * n) * width <= 128 * 1024]
+""",
+            KERNEL="""\
+@triton.jit
+def _maybe_make_tensor_desc(desc_or_ptr, shape, strides, block_shape):
+    if isinstance(desc_or_ptr, tl.tensor_descriptor):
+        return desc_or_ptr
+    else:
+        return tl.make_tensor_descriptor(desc_or_ptr, shape, strides, block_shape)
+
+@triton.jit
+def _attn_fwd_inner(
+    acc, l_i, m_i, q, desc_k, desc_v, off_z, start_m, qk_scale, N_KEYS,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, STAGE: tl.constexpr,
+    offs_m, offs_n, dtype: tl.constexpr, warp_specialize: tl.constexpr,
+):  # fmt: skip
+    if STAGE == 1:
+        lo, hi = 0, tl.minimum(start_m * BLOCK_M, N_KEYS)
+    elif STAGE == 2:
+        lo, hi = start_m * BLOCK_M, tl.minimum((start_m + 1) * BLOCK_M, N_KEYS)
+        lo = tl.multiple_of(lo, BLOCK_M)
+    else:
+        lo, hi = 0, N_KEYS
+    for start_n in tl.range(lo, hi, BLOCK_N, warp_specialize=warp_specialize):
+        start_n = tl.multiple_of(start_n, BLOCK_N)
+        k = desc_k.load([off_z, start_n, 0]).reshape(BLOCK_N, HEAD_DIM).T
+        qk = tl.dot(q, k)
+        visible = (start_n + offs_n < N_KEYS)[None, :]
+        if STAGE == 2:
+            visible = visible & (offs_m[:, None] >= (start_n + offs_n[None, :]))
+        qk = tl.where(visible, qk * qk_scale, float("-inf"))
+        m_ij = tl.maximum(m_i, tl.max(qk, 1))
+        p = tl.math.exp2(qk - m_ij[:, None])
+        alpha = tl.math.exp2(m_i - m_ij)
+        l_ij = tl.sum(p, 1)
+        acc = acc * alpha[:, None]
+        v = desc_v.load([off_z, start_n, 0]).reshape(BLOCK_N, HEAD_DIM)
+        acc = tl.dot(p.to(dtype), v, acc)
+        l_i = l_i * alpha + l_ij
+        m_i = m_ij
+    return acc, l_i, m_i
+
+@triton.autotune(
+    configs=list(filter(keep, configs)),
+    key=["N_QUERIES", "N_KEYS", "HEAD_DIM", "STAGE", "warp_specialize"],
+    prune_configs_by={"early_config_prune": prune_invalid_configs},
+)
+@triton.jit
+def _attn_fwd(
+    sm_scale, M, Z, desc_q, desc_k, desc_v, desc_o, N_QUERIES, N_KEYS, D,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    STAGE: tl.constexpr, warp_specialize: tl.constexpr,
+):  # fmt: skip
+    dtype = desc_q.dtype if isinstance(desc_q, tl.tensor_descriptor) else desc_q.dtype.element_ty
+    start_m, off_z = tl.program_id(0), tl.program_id(1)
+    desc_q = _maybe_make_tensor_desc(desc_q, [Z, N_QUERIES, D], [N_QUERIES * D, D, 1], [1, BLOCK_M, HEAD_DIM])
+    desc_k = _maybe_make_tensor_desc(desc_k, [Z, N_KEYS, D], [N_KEYS * D, D, 1], [1, BLOCK_N, HEAD_DIM])
+    desc_v = _maybe_make_tensor_desc(desc_v, [Z, N_KEYS, D], [N_KEYS * D, D, 1], [1, BLOCK_N, HEAD_DIM])
+    desc_o = _maybe_make_tensor_desc(desc_o, [Z, N_QUERIES, D], [N_QUERIES * D, D, 1], [1, BLOCK_M, HEAD_DIM])
+    offs_m = start_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    m_i = tl.zeros([BLOCK_M], dtype=tl.float32) - float("inf")
+    l_i = tl.zeros([BLOCK_M], dtype=tl.float32) + 1.0
+    acc = tl.zeros([BLOCK_M, HEAD_DIM], dtype=tl.float32)
+    qk_scale = sm_scale * 1.44269504  # 1 / log(2)
+    q = desc_q.load([off_z, start_m * BLOCK_M, 0]).reshape(BLOCK_M, HEAD_DIM)
+    if STAGE & 1:
+        acc, l_i, m_i = _attn_fwd_inner(
+            acc, l_i, m_i, q, desc_k, desc_v, off_z, start_m, qk_scale, N_KEYS,
+            BLOCK_M, BLOCK_N, HEAD_DIM, 4 - STAGE, offs_m, offs_n, dtype, warp_specialize,
+        )  # fmt: skip
+    if STAGE & 2:
+        acc, l_i, m_i = _attn_fwd_inner(
+            acc, l_i, m_i, q, desc_k, desc_v, off_z, start_m, qk_scale, N_KEYS,
+            BLOCK_M, BLOCK_N, HEAD_DIM, 2, offs_m, offs_n, dtype, warp_specialize,
+        )  # fmt: skip
+    m_i += tl.math.log2(l_i)
+    acc = acc / l_i[:, None]
+    m_ptrs = M + off_z.to(tl.int64) * N_QUERIES + offs_m
+    tl.store(m_ptrs, m_i * 0.6931471805599453, mask=offs_m < N_QUERIES)
+    desc_o.store([off_z, start_m * BLOCK_M, 0], acc.to(dtype).reshape(1, BLOCK_M, HEAD_DIM))
 """,
         ),
     ),

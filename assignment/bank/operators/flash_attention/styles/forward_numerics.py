@@ -101,7 +101,6 @@ def _softmax_step(s, row_max, row_sum):
     p = tl.exp(s - new_max[:, None])
     return p, new_max, factor * row_sum + tl.sum(p, axis=1), factor
 
-
 @triton.jit
 """,
         ),
@@ -137,7 +136,6 @@ def _softmax_step(s, row_max, row_sum):
             """\
 LEAST = tl.constexpr(torch.finfo(torch.float32).min)
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
-
 
 def flash""",
         ),
@@ -200,7 +198,6 @@ def _launch(q, k, v, o, lse, scale, is_causal):
         IS_CAUSAL=is_causal, Q_TILE_SIZE=16, K_TILE_SIZE=16, D_TILE_SIZE=d_tile_size,
         num_warps=1 if d_tile_size <= 64 else 4,
     )  # fmt: skip
-
 
 def _check(""",
         ),

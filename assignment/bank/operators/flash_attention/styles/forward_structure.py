@@ -89,17 +89,14 @@ def _persistent_kernel(
             CHECK="""\
 GRID_LIMIT = 65535  # of the second and third axis
 
-
 class Tiling(NamedTuple):
     queries: int
     keys: int
     num_stages: int
 
-
 def _tiling(d, element_size):
     row_bytes = max(16, triton.next_power_of_2(d)) * element_size
     return Tiling(128, 64, 2) if row_bytes <= 256 else Tiling(64, 128, 1) if row_bytes <= 512 else Tiling(64, 32, 1)
-
 
 def _as_batch_heads(x):
     return x.expand(*[1] * (4 - x.ndim), *x.shape) if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
@@ -220,7 +217,6 @@ def _piece(ptr, rows, n, strides, d, index: tl.constexpr, PIECE: tl.constexpr):
     mask = (rows < n)[:, None] & (cols < d)[None, :]
     return tl.load(ptr + rows[:, None] * strides[1] + cols[None, :] * strides[2], mask=mask, other=0.0)
 
-
 @triton.jit
 def _kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_strides, k_strides, v_strides, n_queries, n_keys, d, scale,
@@ -287,13 +283,11 @@ def _pair(ptr, batches, n_batches, rows, n, d, stride_b, stride_n, stride_d, HAL
     odd = tl.load(ptrs + (cols + 1) * stride_d, mask=mask & (cols + 1 < d), other=0.0)
     return even, odd
 
-
 @triton.jit
 def _merge(max_a, sum_a, max_b, sum_b):
     top = tl.maximum(max_a, max_b)
     zero = tl.where(top == float("-inf"), 0.0, top)
     return top, sum_a * tl.exp(max_a - zero) + sum_b * tl.exp(max_b - zero)
-
 
 @triton.jit
 def _even_odd_kernel(
@@ -444,7 +438,6 @@ def _combine_kernel(
         row_max = new_max
     tl.store(lse_ptr + batch * stride_lb + queries * stride_ln, row_max + tl.log(row_sum), mask=query_mask)
 
-
 @triton.jit
 def _add_chunk_kernel(
 """
@@ -477,108 +470,82 @@ def _add_chunk_kernel(
         "forward_decode_stages",
         *put(
             LAUNCH="""\
-    block_h = 16 if n_queries <= 16 else 64 if d * q.element_size() <= 256 else 32
-    max_kv_splits = 8 if n_queries <= 16 else 1
-    mid_o = torch.empty((n_batches, n_queries, max_kv_splits, d), dtype=torch.float32, device=q.device)
-    mid_lse = torch.empty((n_batches, n_queries, max_kv_splits), dtype=torch.float32, device=q.device)
-    sizes = {"IS_CAUSAL": is_causal, "MAX_KV_SPLITS": max_kv_splits, "MIN_BLOCK_KV": 32, "num_warps": 4}
-    block_dmodel = max(16, triton.next_power_of_2(d))
+    tile = 16 if n_queries <= 16 else 64 if d * q.element_size() <= 256 else 32
+    n_splits = 8 if n_queries <= 16 else 1
+    mid_o = torch.empty((n_batches, n_queries, n_splits, d), dtype=torch.float32, device=q.device)
+    mid_lse = torch.empty((n_batches, n_queries, n_splits), dtype=torch.float32, device=q.device)
+    sizes = {"IS_CAUSAL": is_causal, "N_SPLITS": n_splits, "MIN_SPLIT": 32, "num_warps": 4}
+    d_tile = max(16, triton.next_power_of_2(d))
     if n_batches > 0:
-        _fwd_grouped_kernel_stage1[n_batches, triton.cdiv(n_queries, block_h), max_kv_splits](
-            q, k, v, scale, mid_o, mid_lse,
-            *q.stride(), *k.stride(), *v.stride(), *mid_o.stride()[:3], n_queries, n_keys,
-            BLOCK_DMODEL=block_dmodel, BLOCK_N=32, BLOCK_H=block_h, Lk=d, num_stages=1, **sizes,
+        _stage1_kernel[n_batches, triton.cdiv(n_queries, tile), n_splits](
+            q, k, v, mid_o, mid_lse, *q.stride(), *k.stride(), *v.stride(), *mid_o.stride()[:3],
+            n_queries, n_keys, d, scale, Q_TILE_SIZE=tile, K_TILE_SIZE=32, D_TILE_SIZE=d_tile, num_stages=1, **sizes,
         )  # fmt: skip
-        _fwd_kernel_stage2[n_batches, n_queries](
-            mid_o, mid_lse, o, lse, *mid_o.stride()[:3], n_queries, n_keys,
-            BLOCK_DV=block_dmodel, Lv=d, num_stages=2, **sizes,
-        )  # fmt: skip
+        _stage2_kernel[n_batches, n_queries](
+            mid_o, mid_lse, o, lse, *mid_o.stride()[:3], n_queries, n_keys, D_TILE=d_tile, D=d, num_stages=2, **sizes
+        )
 """,
             KERNEL="""\
 @triton.jit
-def _range_of(split, n_keys, MAX_KV_SPLITS: tl.constexpr, MIN_BLOCK_KV: tl.constexpr):
-    kv_len_per_split = tl.cdiv(tl.cdiv(n_keys, MAX_KV_SPLITS), MIN_BLOCK_KV) * MIN_BLOCK_KV
-    split_kv_start = kv_len_per_split * split
-    return split_kv_start, tl.minimum(split_kv_start + kv_len_per_split, n_keys)
-
+def _range_of(split, n_keys, N_SPLITS: tl.constexpr, MIN_SPLIT: tl.constexpr):
+    length = tl.cdiv(tl.cdiv(n_keys, N_SPLITS), MIN_SPLIT) * MIN_SPLIT
+    return length * split, tl.minimum(length * split + length, n_keys)
 
 @triton.jit
-def _fwd_grouped_kernel_stage1(
-    Q, K_Buffer, V_Buffer, sm_scale, Att_Out, Att_Lse,
-    stride_qbs, stride_qh, stride_qd, stride_kbs, stride_kn, stride_kd, stride_vbs, stride_vn, stride_vd,
-    stride_mid_ob, stride_mid_oh, stride_mid_os, n_queries, n_keys,
-    IS_CAUSAL: tl.constexpr, MAX_KV_SPLITS: tl.constexpr, MIN_BLOCK_KV: tl.constexpr,
-    BLOCK_DMODEL: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_H: tl.constexpr, Lk: tl.constexpr,
+def _stage1_kernel(
+    q_ptr, k_ptr, v_ptr, mid_o_ptr, mid_lse_ptr,
+    stride_qb, stride_qn, stride_qd, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
+    stride_mb, stride_mn, stride_ms, n_queries, n_keys, d, scale, IS_CAUSAL: tl.constexpr, N_SPLITS: tl.constexpr,
+    MIN_SPLIT: tl.constexpr, Q_TILE_SIZE: tl.constexpr, K_TILE_SIZE: tl.constexpr, D_TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
-    cur_batch, split_kv_id = tl.program_id(0).to(tl.int64), tl.program_id(2)
-    cur_head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H).to(tl.int64)
-    mask_h = cur_head < n_queries
-    offs_d = tl.arange(0, BLOCK_DMODEL).to(tl.int64)
-    mask_d = offs_d < Lk
-    split_kv_start, split_kv_end = _range_of(split_kv_id, n_keys, MAX_KV_SPLITS, MIN_BLOCK_KV)
+"""
+            + parts.Q_ROWS
+            + """\
+    row_max = tl.zeros([Q_TILE_SIZE], dtype=tl.float32) - float("inf")
+    row_sum = tl.zeros([Q_TILE_SIZE], dtype=tl.float32)
+    acc = tl.zeros([Q_TILE_SIZE, D_TILE_SIZE], dtype=tl.float32)
+    split = tl.program_id(2)
+    start, end = _range_of(split, n_keys, N_SPLITS, MIN_SPLIT)
     if IS_CAUSAL:
-        split_kv_end = tl.minimum(split_kv_end, (tl.program_id(1) + 1) * BLOCK_H)
-    e_max = tl.zeros([BLOCK_H], dtype=tl.float32) - float("inf")
-    e_sum = tl.zeros([BLOCK_H], dtype=tl.float32)
-    acc = tl.zeros([BLOCK_H, BLOCK_DMODEL], dtype=tl.float32)
-    if split_kv_end > split_kv_start:
-        offs_q = cur_batch * stride_qbs + cur_head[:, None] * stride_qh + offs_d[None, :] * stride_qd
-        q = tl.load(Q + offs_q, mask=mask_h[:, None] & mask_d[None, :], other=0.0)
-        for start_n in range(split_kv_start, split_kv_end, BLOCK_N):
-            offs_n = start_n + tl.arange(0, BLOCK_N).to(tl.int64)
-            offs_buf_k = cur_batch * stride_kbs + offs_n[None, :] * stride_kn + offs_d[:, None] * stride_kd
-            k = tl.load(K_Buffer + offs_buf_k, mask=(offs_n[None, :] < split_kv_end) & mask_d[:, None], other=0.0)
-            qk = tl.dot(q, k.to(q.dtype)) * sm_scale
-            visible = offs_n[None, :] < split_kv_end
-            if IS_CAUSAL:
-                visible &= offs_n[None, :] <= cur_head[:, None]
-            qk = tl.where(visible, qk, float("-inf"))
-            offs_buf_v = cur_batch * stride_vbs + offs_n[:, None] * stride_vn + offs_d[None, :] * stride_vd
-            v = tl.load(V_Buffer + offs_buf_v, mask=(offs_n[:, None] < split_kv_end) & mask_d[None, :], other=0.0)
-            n_e_max = tl.maximum(tl.max(qk, 1), e_max)
-            re_scale = tl.exp(e_max - n_e_max)
-            p = tl.exp(qk - n_e_max[:, None])
-            acc *= re_scale[:, None]
-            acc += tl.dot(p.to(v.dtype), v)
-            e_sum = e_sum * re_scale + tl.sum(p, 1)
-            e_max = n_e_max
+        end = tl.minimum(end, first_query + Q_TILE_SIZE)
+    if end > start:
+"""
+            + textwrap.indent(parts.LOOP.replace("in range(0,", "in range(start,"), "    ")
+            + """\
         if IS_CAUSAL:
-            mask_h &= cur_head >= split_kv_start  # the others see nothing of this split, and stage 2 knows it
-        offs_mid_o = cur_batch * stride_mid_ob + cur_head * stride_mid_oh + split_kv_id * stride_mid_os
-        mask_o = mask_h[:, None] & mask_d[None, :]
-        tl.store(Att_Out + offs_mid_o[:, None] + offs_d[None, :], acc / e_sum[:, None], mask=mask_o)
-        tl.store(Att_Lse + offs_mid_o // Lk, e_max + tl.log(e_sum), mask=mask_h)
-
+            query_mask &= queries >= start  # the others see nothing of this split, and stage 2 knows it
+        offsets = batch * stride_mb + queries * stride_mn + split * stride_ms
+        mask = query_mask[:, None] & col_mask[None, :]
+        tl.store(mid_o_ptr + offsets[:, None] + cols[None, :], acc / row_sum[:, None], mask=mask)
+        # mid_o is contiguous: its offsets divided by d are those of mid_lse
+        tl.store(mid_lse_ptr + offsets // d, row_max + tl.log(row_sum), mask=query_mask)
 
 @triton.jit
-def _fwd_kernel_stage2(
-    Mid_O, Mid_O_1, O, Lse, stride_mid_ob, stride_mid_oh, stride_mid_os, n_queries, n_keys,  # noqa: E741
-    IS_CAUSAL: tl.constexpr, MAX_KV_SPLITS: tl.constexpr, MIN_BLOCK_KV: tl.constexpr,
-    BLOCK_DV: tl.constexpr, Lv: tl.constexpr,
+def _stage2_kernel(
+    mid_o_ptr, mid_lse_ptr, o_ptr, lse_ptr, stride_mb, stride_mn, stride_ms, n_queries, n_keys,
+    IS_CAUSAL: tl.constexpr, N_SPLITS: tl.constexpr, MIN_SPLIT: tl.constexpr, D_TILE: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    cur_batch, cur_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    offs_d = tl.arange(0, BLOCK_DV)
-    mask_d = offs_d < Lv
-    seen = tl.minimum(n_keys, cur_head + 1) if IS_CAUSAL else n_keys
-    e_sum = 0.0
-    e_max = -float("inf")
-    acc = tl.zeros([BLOCK_DV], dtype=tl.float32)
-    offs_v = cur_batch * stride_mid_ob + cur_head * stride_mid_oh
-    for split_kv_id in range(0, MAX_KV_SPLITS):
-        split_kv_start, split_kv_end = _range_of(split_kv_id, n_keys, MAX_KV_SPLITS, MIN_BLOCK_KV)
-        if tl.minimum(split_kv_end, seen) > split_kv_start:
-            tv = tl.load(Mid_O + offs_v + split_kv_id * stride_mid_os + offs_d, mask=mask_d, other=0.0)
-            tlogic = tl.load(Mid_O_1 + offs_v // Lv + split_kv_id)
-            n_e_max = tl.maximum(tlogic, e_max)
-            old_scale = tl.exp(e_max - n_e_max)
-            acc *= old_scale
-            exp_logic = tl.exp(tlogic - n_e_max)
-            acc += exp_logic * tv
-            e_sum = e_sum * old_scale + exp_logic
-            e_max = n_e_max
-    row = cur_batch * n_queries + cur_head
-    tl.store(O + row * Lv + offs_d, acc / e_sum, mask=mask_d)
-    tl.store(Lse + row, e_max + tl.log(e_sum))
+    batch, query = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    cols = tl.arange(0, D_TILE)
+    seen = tl.minimum(n_keys, query + 1) if IS_CAUSAL else n_keys
+    row_sum = 0.0
+    row_max = -float("inf")
+    acc = tl.zeros([D_TILE], dtype=tl.float32)
+    offset = batch * stride_mb + query * stride_mn
+    for split in range(0, N_SPLITS):
+        start, end = _range_of(split, n_keys, N_SPLITS, MIN_SPLIT)
+        if tl.minimum(end, seen) > start:
+            part = tl.load(mid_o_ptr + offset + split * stride_ms + cols, mask=cols < D, other=0.0)
+            lse = tl.load(mid_lse_ptr + offset // D + split)
+            new_max = tl.maximum(lse, row_max)
+            rescale = tl.exp(row_max - new_max)
+            weight = tl.exp(lse - new_max)
+            acc = acc * rescale + weight * part
+            row_sum = row_sum * rescale + weight
+            row_max = new_max
+    row = batch * n_queries + query
+    tl.store(o_ptr + row * D + cols, acc / row_sum, mask=cols < D)
+    tl.store(lse_ptr + row, row_max + tl.log(row_sum))
 """,
         ),
     ),
@@ -614,7 +581,6 @@ def _split_head(d):
 def tanh(x):
     return 2 * tl.sigmoid(2 * x) - 1
 
-
 @triton.jit
 def _logits(q, qpe, k, kpe, sm_scale, logit_cap: tl.constexpr, BLOCK_DPE: tl.constexpr):
     qk = tl.dot(q, k, out_dtype=tl.float32)
@@ -625,7 +591,6 @@ def _logits(q, qpe, k, kpe, sm_scale, logit_cap: tl.constexpr, BLOCK_DPE: tl.con
         qk = logit_cap * tanh(qk / logit_cap)
     return qk
 
-
 @triton.jit
 def _fold(qk, v, acc, deno, e_max):
     n_e_max = tl.maximum(tl.max(qk, 1), e_max)
@@ -634,7 +599,6 @@ def _fold(qk, v, acc, deno, e_max):
     deno = deno * re_scale + tl.sum(p, 1)
     acc = acc * re_scale[:, None] + tl.dot(p.to(v.dtype), v)
     return acc, deno, n_e_max
-
 
 @triton.jit
 def _fwd_kernel(

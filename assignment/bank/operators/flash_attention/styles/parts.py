@@ -4,7 +4,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from assignment.bank.edits import ARROW, LINE_END
+from assignment.bank.edits import ARROW, LINE_END, edited
 
 BASE = Path(__file__).parents[1] / "base"
 
@@ -34,6 +34,11 @@ def before(**new: str) -> list[tuple[str, str]]:
     return [(globals()[part], f"{text}\n\n{globals()[part]}") for part, text in new.items()]
 
 
+def changed(part: str, *edits: tuple[str, str]) -> str:
+    """Return a part with edits made."""
+    return edited({"": part.encode()}, edits, part[:60])[""].decode()
+
+
 FORWARD = "triton_forward.py"
 HOST = cut(FORWARD, "    q = q.reshape", "    lse = torch.empty")
 LAUNCH = cut(FORWARD, "    d_tile_size =", ")  # fmt: skip")
@@ -60,4 +65,7 @@ B_DELTA = cut(BACKWARD, "        _delta_kernel[", ")  # fmt: skip")
 B_KERNELS = cut(BACKWARD, JIT, "tl.store(grad_v_ptrs")
 B_TILE = cut(BACKWARD, "    keys = (first_key", "tl.store(grad_v_ptrs")  # what a program does with its tile of keys
 
+# Whole functions and a class
+TRITON_FORWARD, TRITON_BACKWARD = "def flash_forward_triton", "def flash_backward_triton"
 PYTORCH_FORWARD, PYTORCH_BACKWARD = "def flash_forward_pytorch", "def flash_backward_pytorch"
+AUTOGRAD = "class FlashAttention"

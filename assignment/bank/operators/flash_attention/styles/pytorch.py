@@ -13,7 +13,6 @@ STYLES = (
             PYTORCH_BACKWARD="""\
 from .pytorch_forward import _product, _scores
 
-
 @torch.no_grad()
 def flash_backward_pytorch(grad_o, q, k, v, o, lse, is_causal=False):
     _check(grad_o, q, k, v, o, lse)
@@ -50,10 +49,8 @@ def flash_forward_pytorch(q, k, v, is_causal=False):
         m = m_new
     return (acc / l.unsqueeze(-1)).to(q.dtype), m + torch.log(l)
 
-
 def _product(equation, a, b):
     return torch.einsum(equation, a.float(), b.float())
-
 
 def _scores(q, k_chunk, start, is_causal):
     s = _product("...qd,...kd->...qk", q, k_chunk) * q.shape[-1] ** -0.5
@@ -83,12 +80,10 @@ def flash_forward_pytorch(q, k, v, is_causal=False):
         o[..., rows, :], lse[..., rows] = acc.to(o.dtype), exact_lse.float()
     return o, lse
 
-
 def tiles(length, is_causal=False, rows=None):
     end = length if rows is None or not is_causal else min(length, rows.stop)
     for start in range(0, end, Q_TILE_SIZE):
         yield slice(start, min(start + Q_TILE_SIZE, length))
-
 
 def logits(q, k, rows, cols, is_causal):
     s = q[..., rows, :].double() @ k[..., cols, :].double().transpose(-1, -2) / q.shape[-1] ** 0.5
@@ -99,7 +94,6 @@ def logits(q, k, rows, cols, is_causal):
 """,
             PYTORCH_BACKWARD="""\
 from .pytorch_forward import logits, tiles
-
 
 @torch.no_grad()
 def flash_backward_pytorch(grad_o, q, k, v, o, lse, is_causal=False):
@@ -126,7 +120,6 @@ def flash_backward_pytorch(grad_o, q, k, v, o, lse, is_causal=False):
 import functools
 from typing import NamedTuple
 
-
 class State(NamedTuple):
     o: torch.Tensor
     largest: torch.Tensor
@@ -146,7 +139,6 @@ class State(NamedTuple):
     def results(self):
         return self.o / self.total, (self.largest + self.total.log()).squeeze(-1)
 
-
 def scorer(q, k, is_causal):
     scale = q.shape[-1] ** -0.5
 
@@ -159,11 +151,9 @@ def scorer(q, k, is_causal):
 
     return scores
 
-
 def tiles(length, until=None):
     end = length if until is None else min(length, until)
     return (slice(start, min(start + Q_TILE_SIZE, length)) for start in range(0, end, Q_TILE_SIZE))
-
 
 def flash_forward_pytorch(q, k, v, is_causal=False):
     _check(q, k, v)
@@ -181,7 +171,6 @@ def flash_forward_pytorch(q, k, v, is_causal=False):
 import itertools
 
 from .pytorch_forward import scorer, tiles
-
 
 def flash_backward_pytorch(grad_o, q, k, v, o, lse, is_causal=False):
     _check(grad_o, q, k, v, o, lse)
@@ -228,7 +217,6 @@ def flash_forward_pytorch(q, k, v, is_causal=False):
         lse[..., i : i + Q_TILE_SIZE].copy_(largest.squeeze(-1))
     return o, lse
 
-
 def seen_keys(i, j, s, is_causal):
     seen = torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device)
     if is_causal:
@@ -240,7 +228,6 @@ def seen_keys(i, j, s, is_causal):
 """,
             PYTORCH_BACKWARD="""\
 from .pytorch_forward import seen_keys
-
 
 @torch.no_grad()
 def flash_backward_pytorch(grad_o, q, k, v, o, lse, is_causal=False):
@@ -270,7 +257,6 @@ def flash_backward_pytorch(grad_o, q, k, v, o, lse, is_causal=False):
             PYTORCH_FORWARD="""\
 from einops import rearrange
 
-
 @torch.no_grad()
 def flash_forward_pytorch(q, k, v, is_causal=False):
     _check(q, k, v)
@@ -284,7 +270,6 @@ def flash_forward_pytorch(q, k, v, is_causal=False):
         o_tiles.append(state.output())
         lse_tiles.append(state.logsumexp())
     return torch.cat(o_tiles, 1).to(q.dtype).reshape(q.shape), torch.cat(lse_tiles, 1).reshape(q.shape[:-1])
-
 
 class OnlineSoftmax:
     def __init__(self, q_tile):
@@ -305,15 +290,12 @@ class OnlineSoftmax:
     def logsumexp(self):
         return (self.largest + self.total.log()).squeeze(-1)
 
-
 def batched(x):
     return rearrange(x, "... n d -> (...) n d")
-
 
 def scores(q_tile, k_tile, hidden):
     s = q_tile.float() @ k_tile.float().mT / math.sqrt(q_tile.shape[-1])
     return s if hidden is None else s.masked_fill(hidden, -math.inf)
-
 
 def hidden_keys(i, j, q_tile, k_tile):
     queries = torch.arange(q_tile.shape[1], device=q_tile.device) + i * 128
@@ -324,7 +306,6 @@ def hidden_keys(i, j, q_tile, k_tile):
 from einops import rearrange
 
 from .pytorch_forward import batched, hidden_keys, scores
-
 
 @torch.no_grad()
 def flash_backward_pytorch(grad_o, q, k, v, o, lse, is_causal=False):

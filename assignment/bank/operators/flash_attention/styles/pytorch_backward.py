@@ -16,7 +16,6 @@ def flash_backward_pytorch(grad_o, q, k, v, o, lse, is_causal=False):
     _check(grad_o, q, k, v, o, lse)
     return _gradients(grad_o, q, k, v, o, lse, is_causal)
 
-
 @torch.compile(dynamic=True)
 def _gradients(grad_o, q, k, v, o, lse, is_causal):
     scale = 1.0 / math.sqrt(q.shape[-1])

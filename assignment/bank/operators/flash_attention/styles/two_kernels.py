@@ -29,18 +29,15 @@ def _load(ptr, rows, stride_n, stride_d, n_rows, d, D_TILE: tl.constexpr):
     ptrs = ptr + rows.to(tl.int64)[:, None] * stride_n + cols.to(tl.int64)[None, :] * stride_d
     return tl.load(ptrs, mask=(rows < n_rows)[:, None] & (cols < d)[None, :], other=0.0)
 
-
 @triton.jit
 def _vector(ptr, rows, stride, n_rows, other):
     return tl.load(ptr + rows.to(tl.int64) * stride, mask=rows < n_rows, other=other)
-
 
 @triton.jit
 def _store(ptr, x, rows, n_rows, d, D_TILE: tl.constexpr):
     cols = tl.arange(0, D_TILE)
     ptrs = ptr + rows.to(tl.int64)[:, None] * d + cols[None, :]
     tl.store(ptrs, x.to(ptr.dtype.element_ty), mask=(rows < n_rows)[:, None] & (cols < d)[None, :])
-
 
 @triton.jit
 def _p_and_ds(grad_o, q, k, v, lse, delta, queries, keys, n_keys, scale, IS_CAUSAL: tl.constexpr):
@@ -50,7 +47,6 @@ def _p_and_ds(grad_o, q, k, v, lse, delta, queries, keys, n_keys, scale, IS_CAUS
         visible = visible & (keys[None, :] <= queries[:, None])
     p = tl.exp(tl.where(visible, s, float("-inf")) - lse[:, None])  # 0 past the last query, where lse is +∞
     return p, p * (tl.dot(grad_o, tl.trans(v)) - delta[:, None])
-
 
 """
 GRAD_Q = (
@@ -71,7 +67,6 @@ GRAD_Q = (
         _, grad_s = _p_and_ds(grad_o, q, k, v, lse, delta, queries, keys, n_keys, scale, IS_CAUSAL)
         grad_q += tl.dot(grad_s.to(k.dtype), k)
     _store(grad_q_ptr + batch * n_queries * d, grad_q * scale, queries, n_queries, d, D_TILE)
-
 
 """
 )
