@@ -52,9 +52,9 @@ def weighted_sum_backward(x):
     return copied(y), parts
 """
 WRONG: list[Any] = [
-    *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**40, 1.5, float("nan"), float("inf"), "", "x" * 3_000, "t"),
-    *([], [[]], {}, {"t": 0}, {"t": 10**9}, {"t": -1}, {"dtype": "float32"}, {"dtype": "Tensor"}, {"f": "nan"}),
-    *({"descriptor": 0}, {"tuple": [1]}, {"namedtuple": {"name": "A", "fields": ["__class__"]}, "values": [1]}),
+    None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**40, 1.5, float("nan"), float("inf"), "", "x" * 3_000, "t",
+    [], [[]], {}, {"t": 0}, {"t": 10**9}, {"t": -1}, {"dtype": "float32"}, {"dtype": "Tensor"}, {"f": "nan"},
+    {"descriptor": 0}, {"tuple": [1]}, {"namedtuple": {"name": "A", "fields": ["__class__"]}, "values": [1]},
     *(
         {"kernel": 0},
         {"kernel": 99},
@@ -63,7 +63,7 @@ WRONG: list[Any] = [
         {"x": "Generator"},
         "aten::set_.source",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def nested(depth):
 @pytest.mark.parametrize(
     "changed",
     [
-        *(b"", b"[]", b"null", b"{" * 5_000, b"[" * 100_000, b'"\xff"', b'{"a": 1, "a": 2}', b"NaN", b"1" * 5_000),
+        b"", b"[]", b"null", b"{" * 5_000, b"[" * 100_000, b'"\xff"', b'{"a": 1, "a": 2}', b"NaN", b"1" * 5_000,
         {**EMPTY, "more": 1},
         {**EMPTY, "bare": 1},
         {**EMPTY, "steps": [["launch"]]},
@@ -211,7 +211,7 @@ def nested(depth):
         {**EMPTY, "operations": ["aten::add.Tensor"], "lines": [""], "steps": [["op", 0, [{"t": 0}], {}, [], 0]]},
     ],
     ids=lambda value: str(value)[:60],
-)
+)  # fmt: skip
 def test_what_is_no_program_is_refused(changed):
     with pytest.raises(Unreadable):
         program_size.read(sent(changed))

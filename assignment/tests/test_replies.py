@@ -13,9 +13,9 @@ from assignment.judge.replies import Compiled, Failed, Fault, Ok, Raised, Record
 from assignment.player import session
 
 OK: Any = {
-    **{"status": "ok", "groups": [2, 1], "bare": False},
-    **{"notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": [], "nans": [], "reads": []},
-}
+    "status": "ok", "groups": [2, 1], "bare": False,
+    "notes": ["never stored: 3 of 4 elements"], "evidence": [], "doubts": [], "nans": [], "reads": [],
+}  # fmt: skip
 RAISED: Any = {"status": "raised", "types": ["KeyError", "LookupError", "Exception", "BaseException", "object"],
           "message": "KeyError: 'q'\n  at cs336_kernels/x.py:3", "text": "'q'", "by_submission": True,
           "in_kernel": False}  # fmt: skip

@@ -431,8 +431,8 @@ def parallel_attn_bwd_kernel_dkv(
 """,
         ),
     ),
-    style(  # FlashAttention's own first one: heuristics that leave masks out, a scratch buffer that vectors go through, lse
-        # in place of the sum; dq by atomics, or by load and store: the tuner chooses, and its hook clears dq
+    style(  # FlashAttention's own first one: heuristics that leave masks out, a scratch buffer that vectors go through,
+        # lse in place of the sum; dq by atomics, or by load and store: the tuner chooses, and its hook clears dq
         "attention_whole_old_triton",
         *put(
             LAUNCH="""\
