@@ -472,9 +472,10 @@ def runs(lines: list[str]) -> set[tuple[str, ...]]:
 
 
 def secrets_of_the_bank() -> dict[str, set[tuple[str, ...]]]:
-    """What students write or may copy: blocks of solutions, variants, what bugs edit, peers of staff's."""
+    """What students write or may copy: blocks of solutions, variants, styles, what bugs edit, peers of staff's."""
     bank = release.ROOT / "assignment/bank/operators"
-    whole = [path for part in ("variants", "base", "peers") for path in bank.glob(f"*/{part}/**/*.py")]
+    whole = [path for part in ("variants", "base", "peers", "styles") for path in bank.glob(f"*/{part}/**/*.py")]
+    whole += bank.glob("*/styles.py")
     found = {path: runs([line for _, line in work(path.read_text())]) for path in whole}
     for path in bank.glob("*/solution.py"):
         lines, source = work(path.read_text()), path.read_text()
