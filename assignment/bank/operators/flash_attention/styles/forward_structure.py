@@ -73,30 +73,22 @@ def _persistent_kernel(
             LAUNCH="""\
     if n_batches == 0:
         return o, lse
-    tiling = _tiling(d, q.element_size())
+    row_bytes = max(16, triton.next_power_of_2(d)) * q.element_size()
+    q_tile, k_tile = (128, 64) if row_bytes <= 256 else (64, 128) if row_bytes <= 512 else (64, 32)
     for b, h in itertools.product(range(0, q4.shape[0], GRID_LIMIT), range(0, q4.shape[1], GRID_LIMIT)):
         part = slice(b, b + GRID_LIMIT), slice(h, h + GRID_LIMIT)
         tensors = q4[part], k4[part], v4[part], o4[part], lse3[part]
         n_here, n_heads = tensors[0].shape[:2]
-        _forward_kernel[triton.cdiv(n_queries, tiling.queries), n_heads, n_here](
+        _forward_kernel[triton.cdiv(n_queries, q_tile), n_heads, n_here](
             *(argument for x in tensors for argument in (x, *x.stride())), n_queries, n_keys, d, scale,
-            IS_CAUSAL=is_causal, Q_TILE_SIZE=tiling.queries, K_TILE_SIZE=tiling.keys,
-            D_TILE_SIZE=max(16, triton.next_power_of_2(d)), num_warps=8, num_stages=tiling.num_stages,
+            IS_CAUSAL=is_causal, Q_TILE_SIZE=q_tile, K_TILE_SIZE=k_tile,
+            D_TILE_SIZE=max(16, triton.next_power_of_2(d)), num_warps=8, num_stages=2 if row_bytes <= 256 else 1,
         )  # fmt: skip
 """,
         ),
         *before(
             CHECK="""\
 GRID_LIMIT = 65535  # of the second and third axis
-
-class Tiling(NamedTuple):
-    queries: int
-    keys: int
-    num_stages: int
-
-def _tiling(d, element_size):
-    row_bytes = max(16, triton.next_power_of_2(d)) * element_size
-    return Tiling(128, 64, 2) if row_bytes <= 256 else Tiling(64, 128, 1) if row_bytes <= 512 else Tiling(64, 32, 1)
 
 def _as_batch_heads(x):
     return x.expand(*[1] * (4 - x.ndim), *x.shape) if x.ndim < 4 else x.reshape(-1, *x.shape[-3:])
@@ -112,7 +104,7 @@ def _as_batch_heads(x):
 """,
         ),
         *lines("""
-            import math → import itertools⏎import math⏎from typing import NamedTuple
+            import math → import itertools⏎import math
             batch = tl.program_id(0).to(tl.int64) →
                 head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
             first_query = tl.program_id(1) → first_query = tl.program_id(0)

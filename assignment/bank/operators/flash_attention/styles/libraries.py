@@ -136,7 +136,9 @@ def _forward_kernel(
         tl.store(lse_ptr + batch.to(tl.int64) * n_queries + queries, lse, mask=queries < n_queries)
 """,
             TRITON_BACKWARD="""\
-from .triton_forward import _heuristics, _load, _sources, _store, _three_dimensional
+from torch.nn import functional
+
+from .triton_forward import LOG2_E, _heuristics, _load, _sources, _store, _three_dimensional
 
 def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
     _check(grad_o, q, k, v, o, lse)
@@ -149,11 +151,9 @@ def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
     o, lse = _three_dimensional(o), lse.reshape(-1, q.shape[-2])
     (n_batches, n_queries, d), n_keys = inputs[1].shape, k.shape[-2]
     query_tiles, key_tiles = triton.cdiv(n_queries, tile), triton.cdiv(n_keys, tile)
-    lse2, delta = torch.empty(2, n_batches, query_tiles * tile, dtype=torch.float32, device=q.device)
-    _preprocess_kernel[(n_batches * query_tiles,)](
-        inputs[0], o, lse, lse2, delta, *inputs[0].stride(), *o.stride(), *lse.stride(),
-        query_tiles, n_queries, d, TILE=tile, D_TILE=d_tile,
-    )  # fmt: skip
+    # Padded to whole tiles, in base 2
+    lse2 = functional.pad(lse * LOG2_E, (0, -n_queries % tile), value=torch.inf)
+    delta = functional.pad((inputs[0].float() * o.float()).sum(-1), (0, -n_queries % tile))
     sources, described = _sources(inputs, (tile,) * 4, d_tile)
     tiles = max(query_tiles, key_tiles)
     _backward_kernel[(n_batches * tiles,)](
@@ -165,23 +165,6 @@ def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
     return gradients
 """,
             B_KERNELS="""\
-@triton.jit
-def _preprocess_kernel(
-    go_ptr, o_ptr, lse_ptr, lse2_ptr, delta_ptr,
-    stride_gob, stride_gon, stride_god, stride_ob, stride_on, stride_od, stride_lb, stride_ln,
-    query_tiles, n_queries, d,
-    TILE: tl.constexpr, D_TILE: tl.constexpr,
-):  # fmt: skip
-    batch, first = tl.program_id(0) // query_tiles, tl.program_id(0) % query_tiles * TILE
-    queries = first + tl.arange(0, TILE)
-    go = _load(go_ptr, batch, first, stride_gob, stride_gon, stride_god, n_queries, d, False, TILE, D_TILE)
-    o = _load(o_ptr, batch, first, stride_ob, stride_on, stride_od, n_queries, d, False, TILE, D_TILE)
-    lse_ptrs = lse_ptr + batch.to(tl.int64) * stride_lb + queries.to(tl.int64) * stride_ln
-    lse = tl.load(lse_ptrs, mask=queries < n_queries, other=float("inf"))
-    offsets = batch.to(tl.int64) * query_tiles * TILE + queries
-    tl.store(lse2_ptr + offsets, lse * 1.4426950408889634)
-    tl.store(delta_ptr + offsets, tl.sum(go.to(tl.float32) * o.to(tl.float32), axis=1))
-
 @triton.jit
 def _backward_kernel(
     go_src, q_src, k_src, v_src, lse2_ptr, delta_ptr, grad_q_ptr, grad_k_ptr, grad_v_ptr,

@@ -1,6 +1,7 @@
 """Right attention whose programs are scheduled, and whose tensors are handed over, in other ways than the base's."""
 
 from assignment.bank.edits import style
+from assignment.bank.operators.flash_attention.styles import two_kernels
 from assignment.bank.operators.flash_attention.styles.parts import put
 
 PROBLEMS = ("flash_forward_triton", "flash_backward_triton")
@@ -332,7 +333,7 @@ def _forward_kernel(
         tl.store(lse_ptrs, row_max + tl.log(row_sum), mask=queries < n_queries)
 """,
             TRITON_BACKWARD="""\
-from .triton_forward import Rows, _compute_pid, _load, _plan, _rows, _store, _walk
+from .triton_forward import Rows, _compute_pid, _load as _load_rows, _plan, _rows, _store as _store_rows, _walk
 
 def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
     _check(grad_o, q, k, v, o, lse)
@@ -346,10 +347,11 @@ def flash_backward_triton(grad_o, q, k, v, o, lse, is_causal=False):
     _grad_q_kernel[grid](
         *inputs, _rows(o), lse, delta, _rows(grad_q), *shape, IS_CAUSAL=is_causal, NUM_SMS=grid[0], **tile
     )
-    shape, tile, grid = _plan(q, k, k.shape[-2])
-    _grad_kv_kernel[grid](
-        *inputs, lse, delta, _rows(grad_k), _rows(grad_v), *shape, IS_CAUSAL=is_causal, NUM_SMS=grid[0], **tile
-    )
+    tensors = [x.ptr for x in inputs] + [lse.reshape(-1, q.shape[-2]), delta.reshape(-1, q.shape[-2])]
+    _grad_kv_kernel[shape[0], triton.cdiv(k.shape[-2], tile["TILE"])](
+        *tensors, *(stride for x in tensors for stride in x.stride()), *shape[1:], grad_k, grad_v,
+        IS_CAUSAL=is_causal, Q_TILE=tile["TILE"], K_TILE=tile["TILE"], D_TILE=tile["D_TILE"], num_stages=1,
+    )  # fmt: skip
     return grad_q, grad_k, grad_v
 """,
             B_KERNELS="""\
@@ -372,50 +374,22 @@ def _grad_q_kernel(
         batch, tile = _compute_pid(tile_id, n_batches, n_tiles, GROUP)
         queries = tile * TILE + tl.arange(0, TILE)
         rows = batch.to(tl.int64) * n_queries + queries
-        grad_o_tile = _load(grad_o, batch, queries, n_queries, d, D_TILE)
-        o_tile = _load(o, batch, queries, n_queries, d, D_TILE).to(tl.float32)
+        grad_o_tile = _load_rows(grad_o, batch, queries, n_queries, d, D_TILE)
+        o_tile = _load_rows(o, batch, queries, n_queries, d, D_TILE).to(tl.float32)
         delta = tl.sum(grad_o_tile.to(tl.float32) * o_tile, axis=1)
         tl.store(delta_ptr + rows, delta, mask=queries < n_queries)
         lse = tl.load(lse_ptr + rows, mask=queries < n_queries, other=float("inf"))
-        fixed = (_load(q, batch, queries, n_queries, d, D_TILE), grad_o_tile, lse, delta, scale)
+        fixed = (_load_rows(q, batch, queries, n_queries, d, D_TILE), grad_o_tile, lse, delta, scale)
         end = tl.minimum(n_keys, (tile + 1) * TILE) if IS_CAUSAL else n_keys
         state = _walk(
             (tl.zeros((TILE, D_TILE), tl.float32),), fixed, k, v, batch, queries, end, n_keys, d,
             _fold_grad_q, IS_CAUSAL, TILE, D_TILE,
         )  # fmt: skip
-        _store(grad_q, state[0] * scale, batch, queries, n_queries, d, D_TILE)
+        _store_rows(grad_q, state[0] * scale, batch, queries, n_queries, d, D_TILE)
 
-@triton.jit
-def _grad_kv_kernel(
-    grad_o: Rows, q: Rows, k: Rows, v: Rows, lse_ptr, delta_ptr, grad_k: Rows, grad_v: Rows,
-    n_batches, n_queries, n_keys, d, scale,
-    IS_CAUSAL: tl.constexpr, NUM_SMS: tl.constexpr, TILE: tl.constexpr, D_TILE: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
-    tl.assume(n_keys > 0)
-    n_tiles = tl.cdiv(n_keys, TILE)
-    for tile_id in tl.range(tl.program_id(0), n_batches * n_tiles, NUM_SMS, flatten=True, warp_specialize=False):
-        batch, tile = _compute_pid(tile_id, n_batches, n_tiles, GROUP)
-        keys = tile * TILE + tl.arange(0, TILE)
-        k_tile = _load(k, batch, keys, n_keys, d, D_TILE)
-        v_tile = _load(v, batch, keys, n_keys, d, D_TILE)
-        dk = tl.zeros((TILE, D_TILE), tl.float32)
-        dv = tl.zeros((TILE, D_TILE), tl.float32)
-        for start in tl.range(tile * TILE if IS_CAUSAL else 0, n_queries, TILE):
-            queries = start + tl.arange(0, TILE)
-            rows = batch.to(tl.int64) * n_queries + queries
-            q_tile = _load(q, batch, queries, n_queries, d, D_TILE)
-            grad_o_tile = _load(grad_o, batch, queries, n_queries, d, D_TILE)
-            lse = tl.load(lse_ptr + rows, mask=queries < n_queries, other=float("inf"))
-            delta = tl.load(delta_ptr + rows, mask=queries < n_queries, other=0.0)
-            p = tl.exp(tl.dot(k_tile, q_tile.T) * scale - lse[None, :])  # (keys, queries)
-            if IS_CAUSAL:
-                p = tl.where(keys[:, None] <= queries[None, :], p, 0.0)
-            dv = tl.dot(p.to(grad_o_tile.dtype), grad_o_tile, acc=dv)
-            grad_s = p * (tl.dot(v_tile, grad_o_tile.T) - delta[None, :])
-            dk = tl.dot(grad_s.to(q_tile.dtype), q_tile, acc=dk)
-        _store(grad_k, dk * scale, batch, keys, n_keys, d, D_TILE)
-        _store(grad_v, dv, batch, keys, n_keys, d, D_TILE)
-""",
+"""
+            + two_kernels.HELPERS
+            + two_kernels.GRAD_KV,
         ),
     ),
 )
