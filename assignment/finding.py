@@ -6,9 +6,9 @@ from typing import TypedDict
 
 # Kinds. Those of a kernel that misuses memory are the simulator's (simulator/faults.py).
 FAULTS = (
-    *("out of bounds", "race", "unwritten memory", "undefined result", "input written to", "endless loop"),
+    "out of bounds", "race", "unwritten memory", "undefined result", "input written to", "endless loop",
     "memory fault",
-)
+)  # fmt: skip
 NOT_IMPORTED = "not imported"  # a file of the submission
 NOT_THE_WORK = "not the work"  # that was asked for: values that no kernel has computed
 NOT_PLAYED = "not played"  # an operation of PyTorch's that the grader does not repeat; nothing else is known then

@@ -37,9 +37,9 @@ from tests import operators
 ROOT = Path(__file__).parents[1]
 STUBS = "cs336_kernels/"
 REFERENCE = "assignment/reference/cs336_kernels/"
-OPERATORS, STAFF, SOLUTION = "assignment/operators/", "/staff/", "/staff/solution.py"
+BANK, SOLUTION = "assignment/bank/operators/", "/solution.py"
 # the kernels that stubs have, where the reference's own differ
-SKELETONS = "/staff/skeletons.py"
+SKELETONS = "/skeletons.py"
 LINK = "120000"  # git's mode of a symbolic link, whose contents are the path that it leads to
 WORKFLOW, ITS_SOURCE = ".github/workflows/grade.yml", "assignment/classroom/github/grade.yml"
 GRADER = re.compile(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})")  # a repository on GitHub, and a commit of it
@@ -47,10 +47,9 @@ LINE_LENGTH = 120  # pyproject.toml's
 STAFF_ONLY = (
     ".ci/",
     "assignment/README.md",
-    "assignment/attacks/",
+    "assignment/bank/",
     "assignment/classroom/",
     "assignment/handout/",
-    "assignment/operators/bugs.py",
     "assignment/reference/",
     "assignment/release.py",
     "assignment/tests/",
@@ -157,7 +156,7 @@ def stubs(tree: Tree) -> Tree:
     """Return cs336_kernels/ as students get it: the reference's stubs, and the skeletons of kernels."""
     made = kernels(tree, stub)
     for each in operators.operators():
-        skeletons = tree.get(OPERATORS + each.name + SKELETONS)
+        skeletons = tree.get(BANK + each.name + SKELETONS)
         if skeletons and each.file in made:
             added = stub(skeletons.data.decode(), each.file)
             made[each.file] = File(made[each.file].data + b"\n\n" + added.lstrip("\n").encode())
@@ -176,9 +175,7 @@ def followed(tree: Tree, path: str) -> bytes:
 
 def links(tree: Tree) -> Tree:
     """Return the reference's links to the operators' solutions, each where its operator's file belongs."""
-    places = {
-        REFERENCE + each.file.removeprefix(STUBS): OPERATORS + each.name + SOLUTION for each in operators.operators()
-    }
+    places = {REFERENCE + each.file.removeprefix(STUBS): BANK + each.name + SOLUTION for each in operators.operators()}
     return {
         place: File(posixpath.relpath(solution, posixpath.dirname(place)).encode(), LINK)
         for place, solution in places.items()
@@ -188,7 +185,7 @@ def links(tree: Tree) -> Tree:
 
 def is_staff_only(path: str) -> bool:
     """Return whether students do not get it."""
-    return path.startswith(STAFF_ONLY) or (path.startswith(OPERATORS) and STAFF in path)
+    return path.startswith(STAFF_ONLY)
 
 
 def student_tree(tree: Tree) -> Tree:

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from assignment import text
 from assignment.classroom import (
+    class_report,
     classroom50,
     compare,
     grade,
     gradescope,
     leaderboard,
-    report,
     reproduce,
     review,
     similar,
@@ -26,7 +26,7 @@ from assignment.classroom import (
 from assignment.scoring.checks import PointsDiffer
 from assignment.submission import UnusableSubmission
 
-COMMANDS = (grade, report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50)
+COMMANDS = (grade, class_report, review, similar, leaderboard, compare, reproduce, gradescope, classroom50)
 UNUSABLE, INTERRUPTED = 2, 130
 MADE = "made"  # is no part of this, but a test of it
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked for; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == [MADE]:
-        return subprocess.call([sys.executable, "-m", "assignment.attacks.made", *given[1:]])
+        return subprocess.call([sys.executable, "-m", "assignment.bank", *given])
     options = parse_arguments(given)
     try:
         return int(options.run(options, Console(highlight=False, soft_wrap=True)))

@@ -23,9 +23,9 @@ def write(options: argparse.Namespace, data: Report, sources: Mapping[str, str] 
     """
 
     def as_page(report: Report) -> bytes:
-        from assignment.commands import page  # loads jinja2
+        from assignment.commands import html_page  # loads jinja2
 
-        return page.of_report(report, sources, progress.scores(options.path, report), options.watch)
+        return html_page.of_report(report, sources, progress.scores(options.path, report), options.watch)
 
     unwritten = []
     forms = (

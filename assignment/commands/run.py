@@ -23,7 +23,7 @@ from assignment.commands import files, greeting, progress, report
 from assignment.commands.collector import GraderProblems, Judge
 from assignment.confined import supervisor
 from assignment.digest import grader_digest
-from assignment.judge import streams
+from assignment.judge import seeds
 from assignment.judge.pool import Pool, default_jobs, pick_device
 from assignment.sandbox import rungs
 from assignment.scoring import checks, practice, score
@@ -42,7 +42,7 @@ def new_pool(options: argparse.Namespace, submission: Submission) -> Pool:
     supervisor.adopt_orphans()
     if options.inline:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is for the debugger
-    seed = streams.new_seed() if options.seed is None else options.seed
+    seed = seeds.new_seed() if options.seed is None else options.seed
     device = pick_device(options.device)
     jobs = 1 if options.inline else options.jobs or default_jobs(device)
     inline = options.path if options.inline else None

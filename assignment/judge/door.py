@@ -13,7 +13,7 @@ from assignment.judge import compiled, configurations, rounds, transcript, words
 from assignment.judge.errors import SubmissionError, meant_by
 from assignment.judge.pool import Pool
 from assignment.judge.replies import Broken, Compiled, Failed, Fault, NoResult, Ok, Raised, SaysBroken
-from assignment.judge.results import fits, same_bits, share_memory
+from assignment.judge.returned import fits, same_bits, share_memory
 from assignment.protocol.messages import Asked, Details, Option, Options, Request
 from assignment.protocol.program import Launch, Program
 from assignment.sandbox.worker_client import WorkerDied

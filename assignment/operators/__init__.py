@@ -2,7 +2,6 @@
 
 misconceptions.py   what students compute instead, as models: one module, or a package
 workload.py         what is timed, beside whom, and how it is drawn
-staff/              solution, planted bugs with what they edit, right variants; not in the student release
 """
 
 import importlib.util

@@ -72,9 +72,9 @@ _PRODUCTS = ("mm", "bmm", "mv", "dot", "matmul", "addmm", "addmv", "baddbmm", "v
 _CLEANING = ("where", "masked_fill", "nan_to_num", "clamp", "clamp_min", "clamp_max", "maximum", "minimum")
 _CHOICES = {"where": ("condition", "self", "other"), "masked_fill": ("mask", "value", "self")}
 _COMPARING = (  # what may choose in a `where`, and is nothing else
-    *("isnan", "isinf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge", "any", "all"),
-    *("logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or"),
-)
+    "isnan", "isinf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge", "any", "all",
+    "logical_not", "logical_and", "logical_or", "bitwise_not", "bitwise_and", "bitwise_or",
+)  # fmt: skip
 MAX_DEPTH = 8  # times that values are cleaned up, one after the other: circuits take more
 # labels that scaling leaves as they are
 _KEPT = {CONSTANT, INPUT, KERNEL, SUM, DELTA, FRESH, STALE, PRODUCT}

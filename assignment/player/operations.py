@@ -52,10 +52,10 @@ NOT_PLAYED = {  # parts of names, although they go element by element
 _UNPLAYED_TAGS = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}  # a view's shape changes; random
 _UNUSUAL = frozenset(  # in the problems for PyTorch: staff look at it
     [
-        *("native_layer_norm", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "sort", "topk", "argsort"),
-        *("unique_dim", "nonzero", "bucketize", "segment_reduce"),
+        "native_layer_norm", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "sort", "topk", "argsort",
+        "unique_dim", "nonzero", "bucketize", "segment_reduce",
     ]
-)
+)  # fmt: skip
 # PyTorch leaves the memory of a tensor whose elements overlap
 _LEFT = ("median", "nanmedian", "kthvalue", "gelu_backward")
 OVERWRITING = ("copy", "fill", "zero")  # in place: what was there before is not read

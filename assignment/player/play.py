@@ -18,7 +18,7 @@ from assignment.simulator.kernel_values import LaunchArgument
 from assignment.simulator.triton_private import JITFunction, NullAllocator
 
 from . import arguments, misuse, operations
-from .kernels import Kernels, Refused
+from .kernel_builder import Kernels, Refused
 from .labels import CONSTANT, FOREIGN
 from .lines import told
 from .storages import CannotFollow, Storages, check_fits

@@ -45,12 +45,12 @@ MAX_RUNS = 1 << 16
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
-        *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8),
-        *(torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128),
-        *(torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu),
-        *(torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8,
+        torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128,
+        torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu,
+        torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
     )
-}
+}  # fmt: skip
 
 
 class ProtocolError(Exception):

@@ -14,13 +14,13 @@ from torch.overrides import TorchFunctionMode
 
 from assignment.protocol.program import Read
 from assignment.pytorch_private import Argument, Keywords
-from assignment.simulator.gpu import Properties
 from assignment.simulator.host import Driver
 from assignment.simulator.one_gpu import PYTORCHS_GENERATOR, answer_as, generators
+from assignment.simulator.properties import Properties
 from assignment.simulator.streams import GPU, Raised
 from assignment.simulator.triton_private import GPUTarget, driver
 
-from .faults import noted
+from .own_faults import noted
 from .tape import Tape
 
 CPU = torch.device("cpu")

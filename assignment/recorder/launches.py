@@ -18,8 +18,8 @@ from assignment.protocol.messages import Value
 from assignment.protocol.program import Arguments, Launch, WarmUp, drawn, given
 from assignment.simulator import dtypes
 from assignment.simulator.autotune import key_of
-from assignment.simulator.gpu import Properties
 from assignment.simulator.kernel_values import Grid, LaunchArgument, grid_sizes
+from assignment.simulator.properties import Properties
 from assignment.simulator.triton_private import (
     Autotuner,
     JITCallable,
@@ -31,8 +31,8 @@ from assignment.simulator.triton_private import (
     allocator,
 )
 
-from .faults import noted
 from .kernels import Described, advice, kind_of
+from .own_faults import noted
 from .tape import Tape, has_storage
 from .wanted import CompiledStandIn, Wanted
 

@@ -33,7 +33,7 @@ from assignment.pytorch_private import (
 )
 
 from . import bodies
-from .faults import Faults, noted
+from .own_faults import Faults, noted
 
 MAX_CONSTANT = 1 << 20  # bytes of memory that no operation was seen to make
 FILLED_UP_TO = 64 << 20  # bytes of fresh memory; larger ones are zero pages

@@ -28,7 +28,7 @@ def main() -> int:
     install()
     from assignment.simulator import control, script  # load Triton, which install() comes before
     from assignment.simulator.calls import Call  # likewise
-    from assignment.simulator.page import write  # likewise
+    from assignment.simulator.launch_page import write  # likewise
     from assignment.simulator.recording import Recording  # likewise
 
     control.let_stop()

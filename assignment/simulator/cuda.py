@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from assignment.pytorch_private import Argument, Arguments, Keywords
 
-from .gpu import H100
 from .one_gpu import PYTORCHS_GENERATOR, answer_as, generators
+from .properties import H100
 
 _CPU = torch.device("cpu")
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]

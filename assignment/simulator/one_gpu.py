@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from . import streams
-from .gpu import Properties
+from .properties import Properties
 from .streams import GPU, DeviceName, NotThere, refusal
 
 # members that answer the same whatever they are asked, and what
@@ -93,9 +93,9 @@ PYTORCHS_GENERATOR = torch.Generator
 
 # of torch.cuda: what host code asks before it launches, whatever machine it is on
 QUESTIONS = (
-    *("get_device_properties", "get_device_capability", "get_device_name", "current_device", "set_device"),
-    *("synchronize", "current_stream", "default_stream", "device", "device_of", "stream"),
-)
+    "get_device_properties", "get_device_capability", "get_device_name", "current_device", "set_device",
+    "synchronize", "current_stream", "default_stream", "device", "device_of", "stream",
+)  # fmt: skip
 
 
 def answer_questions(properties: Properties) -> None:

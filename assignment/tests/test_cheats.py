@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from assignment.attacks import __main__ as attacks
-from assignment.attacks import cheats, cheats_page, held, results_page, whole_runs
-from assignment.attacks.cheats import CLASSES, HARMLESS, LOSES, QUICK, REFUSED, ZERO, Cheat
-from assignment.attacks.corpus import entries
-from assignment.attacks.judging import GradingJob, Result, Verdict
-from assignment.attacks.verdicts import VerdictRow, judge
+from assignment.bank import cheats
+from assignment.bank.__main__ import parsed
+from assignment.bank.cheats import CLASSES, HARMLESS, LOSES, QUICK, REFUSED, ZERO, Cheat
+from assignment.bank.corpus import entries
+from assignment.bank.run import cheats_page, grade, held, results_page, whole_runs
+from assignment.bank.run.judging import GradingJob, Result, Verdict
+from assignment.bank.run.verdicts import VerdictRow, judge
 from assignment.scoring import checks
 
 ENTRIES = {entry.name: entry for entry in entries() if entry.cheat}
@@ -163,11 +164,11 @@ def test_the_page_counts_what_was_held_on_each_rung():
 
 
 def test_quick_leaves_out_the_slow_ones_and_rungs_are_for_the_sandboxs_classes():
-    options = attacks.parse_arguments(["--quick", "--sandbox", "landlock", "--sandbox", "rlimits"])
-    jobs = attacks.jobs_of(ENTRIES["cheats/harness/exit_0"], options)
+    options = parsed(["grade", "--quick", "--sandbox", "landlock", "--sandbox", "rlimits"])
+    jobs = grade.jobs_of(ENTRIES["cheats/harness/exit_0"], options)
     assert [job.sandbox for job in jobs] == ["landlock", "rlimits"]
-    assert [job.sandbox for job in attacks.jobs_of(ENTRIES["cheats/no_kernel/sdpa"], options)] == ["landlock"]
-    assert attacks.jobs_of(ENTRIES["cheats/denial/sleep"], options) == []
+    assert [job.sandbox for job in grade.jobs_of(ENTRIES["cheats/no_kernel/sdpa"], options)] == ["landlock"]
+    assert grade.jobs_of(ENTRIES["cheats/denial/sleep"], options) == []
 
 
 def report(
@@ -251,7 +252,7 @@ def test_bait_that_was_taken_is_seen(tmp_path):
 def test_a_cheat_is_graded_by_the_real_program():
     """One that ends its process, in one run of grade.py: crashed, nobody else touched, nothing left"""
     entry, cheat = ENTRIES["cheats/harness/exit_0"], BANK["cheats/harness/exit_0"]
-    (job,) = attacks.jobs_of(entry, attacks.parse_arguments(["--quick"]))
+    (job,) = grade.jobs_of(entry, parsed(["grade", "--quick"]))
     (result,) = whole_runs.judge_all([job], "cpu", processes=1)
     assert held.wrong(cheat, result, PROBLEM_OF) == []
     assert result.verdicts["test_weighted_sum.py::test_value"].status == "crashed"
@@ -270,4 +271,4 @@ def test_known_tricks_have_a_cheat_each():
 
 def test_the_committed_page_counts_every_cheat():
     text = results_page.section(cheats_page.TITLE)
-    assert f"\n{len(BANK)} cheats." in text, "run `python -m assignment.attacks cheats/` and commit results.md"
+    assert f"\n{len(BANK)} cheats." in text, "run `python -m assignment.bank grade cheats/` and commit results.md"

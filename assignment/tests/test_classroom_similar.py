@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from assignment.attacks import bugs, corpus, made
-from assignment.attacks.disguise import disguised
+from assignment.bank import bugs, corpus
+from assignment.bank.run import made
+from assignment.bank.run.disguise import disguised
 from assignment.classroom import __main__ as classroom
 from assignment.classroom import alike, pages, prints, similar
 from assignment.classroom.alike import SubmittedWork
@@ -371,4 +372,4 @@ def test_the_class_s_command_makes_one_and_imports_nothing_of_it(tmp_path):
     assert classroom.main(["made", "--to", str(tmp_path / "made"), "--students", "8", "--seed", "1"]) == 0
     assert (tmp_path / "made" / "truth.csv").exists()
     for path in (ROOT / "assignment" / "classroom").rglob("*.py"):
-        assert not re.search(r"^\s*(from|import) assignment\.attacks", path.read_text(), re.MULTILINE), path
+        assert not re.search(r"^\s*(from|import) assignment\.bank", path.read_text(), re.MULTILINE), path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assignment.attacks.raylets import Raylets, raylets
+from assignment.bank.run.raylets import Raylets, raylets
 from assignment.classroom import batch, cluster, results
 from assignment.classroom.cluster import Needs
 from assignment.classroom.handed_in import Handed

@@ -128,7 +128,7 @@ def test_the_compiler_is_started_where_there_is_something_to_compile(said, asked
 @pytest.mark.parametrize(
     ("changed", "decides"),
     [("assignment/judge/door.py", True), ("assignment/simulator/watch.py", True), ("tests/rows.py", True),
-     ("assignment/operators/rmsnorm/staff/bugs.py", False), ("assignment/commands/report.py", False)],
+     ("assignment/bank/operators/rmsnorm/bugs.py", False), ("assignment/commands/report.py", False)],
 )  # fmt: skip
 def test_what_a_grader_of_other_rules_remembers_is_not_recalled(changed, decides, monkeypatch, tmp_path):
     monkeypatch.setattr(digest, "ROOT", tmp_path)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from assignment.compiling.constants import differing
+from assignment.compiling.compiled_constants import differing
 from assignment.simulator.constants import UNKNOWN
 from assignment.tests.forked import python
 from assignment.tests.graded import ROOT
@@ -77,7 +77,7 @@ def noted(kernel, given):
     return seen.constants[0]
 """
 SEEN = """
-from assignment.compiling import constants as seen_by
+from assignment.compiling import compiled_constants as seen_by
 def noted(kernel, given):
     signature = {"p": "*fp32", **{k: "i32" if k == "n" else "constexpr" for k in given}}
     source = ASTSource(kernel, signature, constexprs={k: v for k, v in given.items() if k != "n"})

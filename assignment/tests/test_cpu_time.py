@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from assignment.attacks import cpu_time
-from assignment.attacks.judging import ROOT
+from assignment.bank.run import cpu_time
+from assignment.digest import ROOT
 
 ORPHANED = """
 import os, sys, time
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 import pytest
 
-from assignment.attacks import cpu_time
+from assignment.bank.run import cpu_time
 cpu_time.adopt_orphans()
 print(cpu_time.cpu_seconds([sys.executable, "-c", {ORPHANED!r}], Path("."), {{}}))
 """
@@ -55,7 +55,7 @@ def test_two_checkouts_grade_in_turn(tmp_path):
         folder.mkdir()
         (folder / "grade.py").write_text(SPENDS.format(seconds, str(tmp_path / "turns")))
     here, other = map(repr, map(str, folders))
-    code = f"from pathlib import Path\nfrom assignment.attacks import cpu_time\ncpu_time.ROOT = Path({here})\n"
+    code = f"from pathlib import Path\nfrom assignment.bank.run import cpu_time\ncpu_time.ROOT = Path({here})\n"
     code += f"cpu_time.main([{other}, '--rounds', '1', '--submission', '.', '--only', 'rmsnorm'])"
     printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     turns = [line.split() for line in (tmp_path / "turns").read_text().splitlines()]

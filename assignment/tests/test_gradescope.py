@@ -42,7 +42,7 @@ def test_it_holds_the_grader_and_nothing_of_the_solution(tree):
     paths = set(files)
     assert {"setup.sh", "run_autograder", "settings.json", "grader/grade.py", "grader/pyproject.toml"} < paths
     assert {"grader/assignment/classroom/__init__.py", "grader/assignment/classroom/autograder/harness.py"} < paths
-    assert not any("attacks" in path or "/reference/" in path or "/staff/" in path for path in paths)
+    assert not any("/bank/" in path or "/reference/" in path for path in paths)
     ours = {path for path in paths if "classroom/" in path}
     assert ours == {"grader/assignment/classroom/__init__.py"} | {
         f"grader/{gradescope.OURS}{name}.py" for name in ("__init__", "harness", "results")

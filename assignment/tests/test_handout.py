@@ -12,19 +12,7 @@ from pathlib import Path
 import pytest
 import triton
 
-from assignment.attacks import __main__ as attacks
-from assignment.attacks import (
-    cpu_time,
-    devices,
-    faults,
-    gpu_memory,
-    hostile_operations,
-    kills,
-    load,
-    peak_memory,
-    races,
-    rules,
-)
+from assignment.bank import __main__ as bank
 from assignment.classroom import __main__ as classroom
 from assignment.commands import cli, handout
 from assignment.compiling import __main__ as compiling
@@ -263,28 +251,8 @@ def test_commands_have_a_known_form(command, pytest_help):
                 assert re.search(rf"^\s+(-\w, )?{option}\b", pytest_help, re.MULTILINE), option
         case ["uv", "run", "python", "-m", "assignment.release", verb, *arguments]:
             assert options_in(arguments) <= OPTIONS[verb]
-        case ["uv", "run", "python", "-m", "assignment.attacks", *arguments]:
-            attacks.parse_arguments(arguments)
-        case ["uv", "run", "python", "-m", "assignment.attacks.faults", *arguments]:
-            faults.parse_arguments(arguments)
-        case ["uv", "run", "python", "-m", "assignment.attacks.rules", *arguments]:
-            rules.parse_arguments(arguments)
-        case ["uv", "run", "python", "-m", "assignment.attacks.hostile_operations", *arguments]:
-            hostile_operations.parse_arguments(arguments)
-        case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.attacks.kills", *arguments]:
-            kills.parse_arguments(arguments)
-        case ["uv", "run", "python", "-m", "assignment.attacks.load", *arguments]:
-            load.parse_arguments(arguments)
-        case ["uv", "run", "python", "-m", "assignment.attacks.gpu_memory", *arguments]:
-            gpu_memory.parse_arguments(arguments)
-        case ["uv", "run", "python", "-m", "assignment.attacks.peak_memory", *arguments]:
-            peak_memory.parse_arguments(arguments)
-        case ["uv", "run", "python", "-m", "assignment.attacks.devices", *arguments]:
-            devices.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.tests.upgrade", *arguments]:
             upgrade.parse_arguments(arguments)
-        case ["uv", "run", "python", "-m", "assignment.attacks.races", *arguments]:
-            races.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.handout", *arguments]:
             pages.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.simulator", *arguments]:
@@ -295,17 +263,12 @@ def test_commands_have_a_known_form(command, pytest_help):
             classroom.parse_arguments(arguments)
         case ["uv", "run", "python", "-m", "assignment.compiling.agreement", path]:
             assert (ROOT / path).is_dir()
-        case [
-            "uv",
-            "run",
-            "python",
-            "-m",
-            "assignment.operators.flash_attention.staff.benchmark" | "assignment.attacks.memory",
-            *verbs,
-        ]:
-            assert set(verbs) <= {"sanitize"}
-        case ["uv", "run", "python", "-m", "assignment.attacks.cpu_time", *arguments]:
-            cpu_time.parse_arguments(arguments)
+        case ["uv", "run", "python", "-m", "assignment.bank", *arguments]:
+            bank.parsed(arguments)
+        case ["uv", "run", "--extra", "classroom", "python", "-m", "assignment.bank", *arguments]:
+            bank.parsed(arguments)
+        case ["uv", "run", "python", "-m", "assignment.bank.operators.flash_attention.benchmark"]:
+            pass
         case ["sed", "-i", _, script]:
             assert script in SCRIPTS
         case ["uv", "run", "python", file]:

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from assignment.attacks import load
-from assignment.attacks.corpus import BUG, VARIANT, entries
-from assignment.attacks.load import GRADED, PROGRAM
+from assignment.bank.corpus import BUG, VARIANT, entries
+from assignment.bank.run import load
+from assignment.bank.run.load import GRADED, PROGRAM
 
 ENTRIES = entries()
 BOTH = {PROGRAM: GRADED, "test_a.py::test_x": "ok, 2", "test_a.py::test_y": "FAIL, 0"}

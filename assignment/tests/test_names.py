@@ -11,10 +11,11 @@ from tests import operators
 OURS = Path(__file__).resolve().parents[1]
 STAFFS = {"figures", "operators", "reference", "tests"}
 EXEMPT = (
-    "attacks/cheats/",  # are about the grader, by the functions that are there
-    "attacks/__main__.py",  # in the help, for an example
-    "attacks/faults.py",  # grades one of them, meanwhile
-    "attacks/whole_runs.py",  # a file's name, as bait
+    "bank/operators/",  # are theirs
+    "bank/cheats/",  # are about the grader, by the functions that are there
+    "bank/run/grade.py",  # in the help, for an example
+    "bank/run/signals.py",  # grades one of them, meanwhile
+    "bank/run/whole_runs.py",  # a file's name, as bait
 )
 OPERATIONS = {"matmul"}  # of PyTorch and NumPy, too, which the machinery names
 NAMES = {

@@ -71,7 +71,7 @@ def test_places_that_are_right_are_taken():
 @pytest.mark.slow
 def test_no_operation_leaves_its_memory():
     """A quarter of a minute of hostile shapes, strides, types and values; an hour by the command"""
-    command = [sys.executable, "-m", "assignment.attacks.hostile_operations", "--seconds", "15"]
+    command = [sys.executable, "-m", "assignment.bank", "hostile_operations", "--seconds", "15"]
     ran = subprocess.run(
         [*command, "--seed", str(os.getpid())], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
@@ -81,7 +81,7 @@ def test_no_operation_leaves_its_memory():
 @pytest.mark.slow
 def test_an_operation_that_leaves_its_memory_is_seen():
     code = (
-        "import torch; from assignment.attacks import hostile_operations as h; "
+        "import torch; from assignment.bank.run import hostile_operations as h; "
         "print(h.run(torch.ops.aten.embedding_dense_backward.default, 0, 300))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -38,20 +38,20 @@ NOT_HERE = {  # the beginnings of commands, and why they are not run
     "git ": ELSEWHERE,
     "ray start": "needs Ray, and a port of the machine: test_cluster.py starts one of its own",
     "python -m assignment.classroom grade SUBMISSIONS --to RESULTS --ray": "needs Ray: test_cluster.py",
-    "python -m assignment.attacks.devices": GPU,
-    "python -m assignment.attacks.races": GPU,
-    "python -m assignment.attacks.gpu_memory": GPU,
+    "python -m assignment.bank devices": GPU,
+    "python -m assignment.bank races": GPU,
+    "python -m assignment.bank gpu_memory": GPU,
     "python assignment/tests/data/counters.py": GPU,
-    "python -m assignment.attacks.memory": f"{LONG}, or {GPU}",
+    "python -m assignment.bank engines": f"{LONG}, or {GPU}",
     "python -m assignment.compiling.agreement": GPU,
     "python -m assignment.classroom leaderboard": "needs what a GPU has timed",
-    "python -m assignment.attacks.faults": f"{LONG}: test_faults.py",
-    "python -m assignment.attacks.load": f"{LONG}: test_load.py",
-    "python -m assignment.attacks.kills": f"{LONG}: test_faults.py",
-    "python -m assignment.attacks.peak_memory": f"{LONG}: test_peak_memory.py",
-    "python -m assignment.attacks.cpu_time": f"{LONG}: test_cpu_time.py",
+    "python -m assignment.bank signals": f"{LONG}: test_faults.py",
+    "python -m assignment.bank load": f"{LONG}: test_load.py",
+    "python -m assignment.bank kills": f"{LONG}: test_faults.py",
+    "python -m assignment.bank peak_memory": f"{LONG}: test_peak_memory.py",
+    "python -m assignment.bank cpu_time": f"{LONG}: test_cpu_time.py",
     "python -m assignment.simulator --l2": "the script is the student's: test_l2.py has one",
-    "python -m assignment.operators.flash_attention.staff.benchmark": LONG,
+    "python -m assignment.bank.operators.flash_attention.benchmark": LONG,
     "python -m assignment.compiling match.py --target h100": "test_handout.py compares what it says, and its listings",
     "python -m assignment.compiling assignment/reference": f"{LONG}: test_compiling_command.py",
 }
@@ -87,8 +87,8 @@ def command_of(line: str) -> str:
 
 def narrowed(command: str) -> str:
     """Return a command that takes seconds: of those that grade or attack everything it takes ONE, or the list."""
-    if command.startswith("python -m assignment.attacks"):
-        return "python -m assignment.attacks --list"
+    if command.startswith("python -m assignment.bank grade"):
+        return "python -m assignment.bank grade --list"
     if re.match(r"python -m assignment.classroom (grade|reproduce) ", command):
         return command if " --check " in command else f"{command} --only {ONE} --jobs 1 --device cpu"
     if command.startswith("python -m pytest") and " tests" not in command:

@@ -4,8 +4,8 @@ import subprocess
 import sys
 import time
 
-from assignment.attacks import peak_memory
-from assignment.attacks.watching import watching
+from assignment.bank.run import peak_memory
+from assignment.bank.run.watching import watching
 
 MIB = 1 << 20
 FAMILY = """

@@ -66,15 +66,15 @@ def inputs(function):
 PEERS_OF_PRACTICE = {
     name: peers
     for operator in operators.operators()
-    if operator.is_practice and (contestants.OPERATORS / operator.name / "workload.py").is_file()
+    if operator.is_practice and (contestants.ROOT / "assignment/operators" / operator.name / "workload.py").is_file()
     for name, peers in importlib.import_module(f"assignment.operators.{operator.name}.workload").PEERS.items()
 }
 OF_PRACTICE = [*PEERS_OF_PRACTICE]
 FUNCTIONS = [
-    *("weighted_sum_forward", "weighted_sum_backward", "rmsnorm_forward", "rmsnorm_backward"),
+    "weighted_sum_forward", "weighted_sum_backward", "rmsnorm_forward", "rmsnorm_backward",
     *OF_PRACTICE,
-    *("flash_forward_triton", "flash_backward_triton"),
-]
+    "flash_forward_triton", "flash_backward_triton",
+]  # fmt: skip
 COPIED = [name for name in FUNCTIONS[:-2] if COPYING in PEERS_OF_PRACTICE.get(name, [COPYING])]
 
 

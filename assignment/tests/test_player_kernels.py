@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from assignment.attacks import bugs
+from assignment.bank import bugs, corpus
 from assignment.submission import Submission, read
 from assignment.tests.forked import python
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data" / "player"
+BASE = bugs.base()
 
 
 def run(script, *arguments, **environment):
@@ -26,14 +27,33 @@ def run(script, *arguments, **environment):
 
 
 def variants() -> dict[str, bytes]:
-    """The correct variants of all operators, each a module."""
-    paths = (ROOT / "assignment/operators").glob("*/staff/variants/[!_]*.py")
-    return {path.name: path.read_bytes() for path in paths}
+    """The correct variants of one file and the styles of all operators, each a module."""
+    found = {}
+    for entry in corpus.entries():
+        own = {path: content for path, content in entry.submission.files.items() if BASE.get(path) != content}
+        paths = [path for path in own if not path.endswith("__init__.py")]
+        if entry.kind == corpus.VARIANT and len(paths) == 1:
+            found[f"{entry.name.removeprefix('variants/')}.py"] = own[paths[0]]
+    return found
+
+
+def styles() -> dict[str, bytes]:
+    """Modules with kernels that right styles edit, in a folder for each."""
+    right = [entry for entry in corpus.entries() if entry.kind == corpus.VARIANT and entry.name != "variants/reference"]
+    edited = {f"{entry.name.split('/')[1]}/{path}": content for entry in right for path, content in own(entry)}
+    return {path: content for path, content in edited.items() if b"@triton.jit" in content}
+
+
+def own(entry: corpus.Entry) -> list[tuple[str, bytes]]:
+    """The files that the base has, too, and with other contents."""
+    base = bugs.base()
+    return [(path, content) for path, content in entry.submission.files.items() if base.get(path, content) != content]
 
 
 CORPORA = {
     "reference": lambda: read(ROOT / "assignment/reference").files,
     "variants": variants,
+    "styles": styles,
     "base": bugs.base,
 }
 
@@ -49,7 +69,7 @@ def test_every_kernel_that_is_right_is_described_and_built(files, way, tmp_path)
 
 
 @functools.cache
-def styles():
+def told_of_styles():
     return run("styles.py")
 
 
@@ -62,7 +82,7 @@ STYLES = [
 
 @pytest.mark.parametrize("name", STYLES)
 def test_in_the_simulator(name):
-    assert styles()[name] is None, styles()[name]
+    assert told_of_styles()[name] is None, told_of_styles()[name]
 
 
 def test_a_kernel_compiles_as_the_decorated_one_does():

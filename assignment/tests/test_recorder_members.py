@@ -9,7 +9,7 @@ import torch
 
 from assignment.judge.replies import Raised
 from assignment.simulator import one_gpu
-from assignment.simulator.gpu import H100
+from assignment.simulator.properties import H100
 from assignment.tests.pairs import defined, names
 
 X = torch.arange(12.0).view(3, 4)
@@ -17,23 +17,23 @@ WALK = (Path(__file__).parent / "data" / "members.py").read_text()
 REFUSED = {
     *(name for members in one_gpu.refused().values() for name in members),
     *(f"{name}{kind}" for name in one_gpu.TYPES for kind in ("Tensor", "Storage")),
-    *("launcher_cls", "map_python_to_cpp_type"),
-    *("load_binary", "cuOccupancyMaxActiveClusters", "set_printf_fifo_size", "fill_tma_descriptor_tiled"),
-    *("fill_tma_descriptor_im2col", "launch", "build_signature_metadata"),
+    "launcher_cls", "map_python_to_cpp_type",
+    "load_binary", "cuOccupancyMaxActiveClusters", "set_printf_fifo_size", "fill_tma_descriptor_tiled",
+    "fill_tma_descriptor_im2col", "launch", "build_signature_metadata",
     # of Triton 3.9
-    *("get_default_stream", "is_stream_capturing", "unload_module"),
-}
+    "get_default_stream", "is_stream_capturing", "unload_module",
+}  # fmt: skip
 
 # members that answer without a GPU, or that only name something
 AS_THEY_ARE = {
     "torch.cuda": {
-        *("CudaError", "DeferredCudaCallError", "AcceleratorError", "OutOfMemoryError", "classproperty"),
-        *("cudaStatus", "has_half", "has_magma"),
-        *("amp", "graphs", "memory", "nvtx", "profiler", "random", "streams"),
-        *("gds", "graph_annotations", "green_contexts", "jiterator", "nccl", "sparse", "tunable"),
+        "CudaError", "DeferredCudaCallError", "AcceleratorError", "OutOfMemoryError", "classproperty",
+        "cudaStatus", "has_half", "has_magma",
+        "amp", "graphs", "memory", "nvtx", "profiler", "random", "streams",
+        "gds", "graph_annotations", "green_contexts", "jiterator", "nccl", "sparse", "tunable",
     },
     "torch.accelerator": {"graphs", "memory"},
-}
+}  # fmt: skip
 
 
 def test_every_member_is_answered_or_refused_by_name(at):

@@ -1,12 +1,17 @@
 """What `python -m assignment.release` cuts, where it refuses, and that nothing depends on when it is run."""
 
 import ast
+import functools
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from assignment import release
+from assignment.bank.corpus import VARIANT, entries
+from assignment.classroom import gradescope
+from assignment.classroom.autograder.harness import HarnessSettings
 from tests import operators
 
 SOURCE = '''"""A kernel."""
@@ -65,7 +70,7 @@ FILES: dict[str, str | bytes] = {
     ".gitignore": "*.pyc\n",
     "README.md": "# Kernels\n<!-- BEGIN STAFF -->\nFor staff.\n<!-- END STAFF -->\n",
     "assignment/README.md": "For staff.\n",
-    "assignment/attacks/wrong.py": "",
+    "assignment/bank/run/wrong.py": "",
     "assignment/commands/cli.py": "",
     "assignment/reference/cs336_kernels/sum.py": SOURCE,
     "assignment/release.py": "",
@@ -155,7 +160,7 @@ def test_stubs_of_this_repository_are_generated():
 
 def test_the_reference_links_to_the_solution_of_every_operator():
     for operator in operators.operators():
-        solution = release.ROOT / "assignment/operators" / operator.name / "staff/solution.py"
+        solution = release.ROOT / "assignment/bank/operators" / operator.name / "solution.py"
         assert (release.ROOT / "assignment/reference" / operator.file).resolve() == solution
         assert (release.ROOT / "assignment/reference" / operator.file).is_symlink()
 
@@ -163,8 +168,8 @@ def test_the_reference_links_to_the_solution_of_every_operator():
 @pytest.fixture
 def linked(repository):
     """Of the operators one that is there, with its solution beside the specification and in no reference yet."""
-    (repository / "assignment/operators/rmsnorm/staff").mkdir(parents=True)
-    (repository / "assignment/operators/rmsnorm/staff/solution.py").write_text(SOURCE)
+    (repository / "assignment/bank/operators/rmsnorm").mkdir(parents=True)
+    (repository / "assignment/bank/operators/rmsnorm/solution.py").write_text(SOURCE)
     return repository
 
 
@@ -174,14 +179,14 @@ def test_stubs_writes_the_links_that_are_missing(linked, capsys):
     assert not link.exists()
     for _ in range(2):
         assert release.main(["stubs"], linked) == 0
-        assert link.readlink() == Path("../../operators/rmsnorm/staff/solution.py")
+        assert link.readlink() == Path("../../bank/operators/rmsnorm/solution.py")
         assert release.main(["stubs", "--check"], linked) == 0
     assert (linked / "cs336_kernels/rmsnorm.py").read_text() == STUB.replace("sum.py", "rmsnorm.py")
     link.unlink()
     link.symlink_to("sum.py")
     capsys.readouterr()
     assert release.main(["stubs", "--check"], linked) == 1
-    assert "+../../operators/rmsnorm/staff/solution.py" in capsys.readouterr().out
+    assert "+../../bank/operators/rmsnorm/solution.py" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_linked", [True, False], ids=["linked", "the link forgotten"])
@@ -429,11 +434,13 @@ def test_a_relative_import_is_read_in_full():
     assert "assignment.scoring.score" in imported_modules("from .score import OK", "assignment/scoring/where.py")
 
 
-def student_release_of_this_repository() -> release.Tree:
+def tree_of_this_repository() -> release.Tree:
     listed = git(release.ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
-    return release.student_tree(
-        {path: release.File((release.ROOT / path).read_bytes()) for path in listed if (release.ROOT / path).exists()}
-    )
+    return {path: release.File((release.ROOT / path).read_bytes()) for path in listed if (release.ROOT / path).exists()}
+
+
+def student_release_of_this_repository() -> release.Tree:
+    return release.student_tree(tree_of_this_repository())
 
 
 def test_nothing_that_students_get_imports_what_they_do_not_get():
@@ -445,6 +452,64 @@ def test_nothing_that_students_get_imports_what_they_do_not_get():
         if path.endswith(".py"):
             imported = {f"{name}." for name in imported_modules(file.data.decode(), path)}
             assert not [name for name in imported if name.startswith(dropped)], path
+
+
+RUN = 8  # so many lines of code in a row are told apart from lines that everybody writes
+
+
+@functools.cache
+def work(source: str) -> list[tuple[int, str]]:
+    """The lines of a module that do something, with their numbers: no signatures, docstrings, imports and comments."""
+    tree, left = ast.parse(source), set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            left |= {*range(min([node, *node.decorator_list], key=lambda n: n.lineno).lineno, node.body[0].lineno)}
+        if isinstance(node, ast.Import | ast.ImportFrom) or is_listing(node):
+            left |= {*range(node.lineno, (node.end_lineno or 0) + 1)} if isinstance(node, ast.stmt) else set()
+    lines = [(number, line.strip()) for number, line in enumerate(source.splitlines(), start=1) if number not in left]
+    return [(number, line) for number, line in lines if re.search(r"\w", line) and not line.startswith("#")]
+
+
+def is_listing(node: ast.AST) -> bool:
+    """Whether a statement is a docstring, a constant or a list of names."""
+    value = getattr(node, "value", None)
+    names = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+    return all(isinstance(name, ast.Constant) for name in names)
+
+
+def runs(lines: list[str]) -> set[tuple[str, ...]]:
+    return {tuple(lines[i : i + RUN]) for i in range(len(lines) - RUN + 1)}
+
+
+def secrets_of_the_bank() -> dict[str, set[tuple[str, ...]]]:
+    """What students write or may copy: blocks of solutions, variants, what bugs edit, peers of staff's."""
+    bank = release.ROOT / "assignment/bank/operators"
+    found = {path: runs([line for _, line in work(path.read_text())]) for path in bank.glob("*/peers/*.py")}
+    for entry in entries():
+        if entry.kind == VARIANT and entry.name != "variants/reference":
+            files = [work(content.decode()) for content in set(entry.submission.files.values())]
+            found[Path(entry.name)] = {run for lines in files for run in runs([line for _, line in lines])}
+    for path in bank.glob("*/solution.py"):
+        lines, source = work(path.read_text()), path.read_text()
+        for block in re.finditer(r"# BEGIN SOLUTION.*?# END SOLUTION", source, re.DOTALL):
+            first, last = (source.count("\n", 0, at) + 1 for at in block.span())
+            found[path.with_name(f"block of line {first}")] = runs([line for n, line in lines if first < n < last])
+    return {path.as_posix(): lines for path, lines in found.items() if "vector_add" not in path.as_posix()}
+
+
+@pytest.mark.parametrize("made", ["student", "gradescope"])
+def test_students_get_nothing_of_the_bank(made):
+    tree = student_release_of_this_repository()
+    if made == "gradescope":
+        tree = gradescope.packed(tree_of_this_repository(), HarnessSettings("0" * 40, None, "visible", 38.0))
+    assert not [path for path in tree if "/bank/" in path]
+    sources = {path: file.data.decode() for path, file in tree.items() if path.endswith((".py", ".md"))}
+    theirs = {path: [line for _, line in work(source)] for path, source in sources.items() if path.endswith(".py")}
+    theirs |= {path: list(map(str.strip, text.splitlines())) for path, text in sources.items() if path not in theirs}
+    public = set().union(*map(runs, theirs.values()))
+    secret = secrets_of_the_bank()
+    assert sum(map(len, secret.values())) > 1000
+    assert not {name: found for name, lines in secret.items() if (found := lines & public)}
 
 
 def test_students_do_not_get_what_the_simulator_is_compared_by():

@@ -18,13 +18,13 @@ from assignment import pytest_private, pytorch_private
 from assignment.tests.test_roles import STAFFS, of_ours
 
 OURS = Path(__file__).resolve().parents[1]
-APART = ("operators", "reference", "tests", "attacks/cheats")
+APART = ("operators", "reference", "tests", "bank/operators", "bank/cheats")
 VAGUE = {"Any", "Json", "object"}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 # lines with an annotation that says Any, Json or object, by package
 VAGUE_LINES = {
-    "attacks": 23,
+    "bank": 23,
     "calling": 2,
     "classroom": 22,
     "commands": 5,
@@ -44,7 +44,7 @@ VAGUE_LINES = {
     "worker.py": 2,
 }
 REPEATED_CLASSES = 0.026  # share of classes whose name another has
-CODE_LINES = 27_383  # without comments and docstrings
+CODE_LINES = 27_043  # without comments and docstrings
 PRIVATE_USERS = {"_pytest": ["pytest_private.py"], "torch": ["pytorch_private.py"]}
 
 

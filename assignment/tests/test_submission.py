@@ -51,7 +51,7 @@ def test_symbolic_links_are_left_out(folder):
 
 
 @pytest.mark.parametrize(
-    "target", sorted(ROOT.glob("assignment/operators/*/staff/solution.py")), ids=lambda path: path.parts[-3]
+    "target", sorted(ROOT.glob("assignment/bank/operators/*/solution.py")), ids=lambda path: path.parts[-3]
 )
 def test_nothing_of_the_staff_s_is_reached_by_a_link(folder, target):
     """Neither by one to a solution, nor by one to the reference's own link, its package or the folder that holds it"""
@@ -67,7 +67,7 @@ def test_nothing_of_the_staff_s_is_reached_by_a_link(folder, target):
 @pytest.mark.parametrize("inside", ["", "cs336_kernels"])
 def test_a_link_to_the_reference_is_not_the_reference(tmp_path, inside):
     (tmp_path / "mine").symlink_to(REFERENCE / inside)
-    solutions = {path.read_bytes() for path in ROOT.glob("assignment/operators/*/staff/solution.py")}
+    solutions = {path.read_bytes() for path in ROOT.glob("assignment/bank/operators/*/solution.py")}
     assert len(solutions) >= 4
     assert not solutions & set(read(tmp_path / "mine").files.values())
 
@@ -78,7 +78,7 @@ def test_a_path_through_a_link_is_not_the_reference(tmp_path):
     (tmp_path / "alice" / "cs336_kernels").symlink_to(REFERENCE / "cs336_kernels")
     (tmp_path / "a").symlink_to(REFERENCE.parent)
     (tmp_path / "reference").symlink_to(REFERENCE)
-    solutions = {path.read_bytes() for path in ROOT.glob("assignment/operators/*/staff/solution.py")}
+    solutions = {path.read_bytes() for path in ROOT.glob("assignment/bank/operators/*/solution.py")}
     for path in ("alice/cs336_kernels", "a/reference", "a/reference/cs336_kernels", "reference"):
         assert not solutions & set(read(tmp_path / path).files.values()), path
 
@@ -87,7 +87,7 @@ def test_a_path_through_a_link_is_not_the_reference(tmp_path):
 def test_the_reference_holds_every_solution(path):
     files = read(path).files
     for operator in operators.operators():
-        solution = ROOT / "assignment/operators" / operator.name / "staff/solution.py"
+        solution = ROOT / "assignment/bank/operators" / operator.name / "solution.py"
         assert files[operator.file] == solution.read_bytes()
 
 

@@ -187,8 +187,8 @@ LEFT_OUT = Misconception("y-left-out", "Your grad_x equals grad_y", "What is it 
 WRONG = "handout/vector_add.md#what-goes-wrong"
 MODELS = {"grow_forward": Models([], WRONG, n_inner=0), "grow_backward": Models([LEFT_OUT], WRONG, n_inner=0)}
 """,
-    "assignment/operators/grow/staff/__init__.py": "",
-    "assignment/operators/grow/staff/solution.py": GROW,
+    "assignment/bank/operators/grow/__init__.py": "",
+    "assignment/bank/operators/grow/solution.py": GROW,
     "tests/negate/__init__.py": "",
     "tests/negate/record.py": '''"""Negation."""
 
@@ -228,9 +228,9 @@ COPY = Misconception("a-copy", "Your result equals x", "What becomes of its sign
                      lambda call: iter([[call.tensors[0].double()]]))
 MODELS = {"negate": Models([COPY], "handout/vector_add.md#what-goes-wrong", n_inner=0)}
 """,
-    "assignment/operators/negate/staff/__init__.py": "",
-    "assignment/operators/negate/staff/solution.py": SOLUTION,
-    "assignment/operators/negate/staff/bugs.py": """from assignment.operators.bugs import bug
+    "assignment/bank/operators/negate/__init__.py": "",
+    "assignment/bank/operators/negate/solution.py": SOLUTION,
+    "assignment/bank/operators/negate/bugs.py": """from assignment.bank.edits import bug
 
 PROBLEM = "negate"
 FILES = ("practice/negate.py",)
@@ -304,7 +304,7 @@ def test_a_wrong_one_is_told_why(copy):
 
 
 def test_its_planted_bug_is_caught_and_told(copy, tmp_path):
-    said = python(copy, "-m", "assignment.attacks", "negate", "--quick", "--kept", tmp_path / "kept")
+    said = python(copy, "-m", "assignment.bank", "grade", "negate", "--quick", "--kept", tmp_path / "kept")
     assert "1 of 1" in said, said
 
 
@@ -315,7 +315,7 @@ def test_the_student_release_has_it_without_what_is_the_staff_s(copy, tmp_path):
     python(copy, "-m", "assignment.release", "student", "--to", tmp_path / "release")
     assert (tmp_path / "release/tests/negate/test_negate.py").is_file()
     assert (tmp_path / "release/assignment/operators/negate/misconceptions.py").is_file()
-    assert not [*(tmp_path / "release").rglob("staff")]
+    assert not [*(tmp_path / "release").rglob("bank")]
     assert "negate: Negation" in python(tmp_path / "release", "grade.py", "--list")
 
 

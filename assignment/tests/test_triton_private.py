@@ -13,8 +13,7 @@ from assignment.tests.test_roles import STAFFS, modules
 
 PUBLIC = ("triton", "triton.language", "triton.testing", "triton.language.extra")
 HOME = stage.OURS / "simulator" / "triton_private.py"
-A_STUDENTS = {*STAFFS, "staff"}  # or the staff's, whose code is a student's own
-OURS = [path for path in modules(stage.OURS) if path != HOME and not A_STUDENTS & {*path.relative_to(stage.OURS).parts}]
+OURS = [path for path in modules(stage.OURS) if path != HOME and not STAFFS & {*path.relative_to(stage.OURS).parts}]
 
 
 def is_public(name: str) -> bool:

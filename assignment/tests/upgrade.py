@@ -91,7 +91,7 @@ def inherited(builder: Any, private: Any) -> list[str]:
 
 def new_in_tl() -> list[str]:
     """Return public members of `tl`, `tl.math` and `tl.tensor` that the table of members has no use of."""
-    from assignment.tests.data.simulator import members
+    from assignment.tests.constructs.checks import members
 
     return members.without_use()
 
@@ -124,7 +124,7 @@ def main() -> int:
             ),
             "asked of the builder, which has it not: simulator/builder.py": unanswered(builder),
             "taken as it is: override it, or list it in INHERITED": inherited(builder, private),
-            "new in tl without an answer: tests/data/simulator/members.py": new_in_tl(),
+            "new in tl without an answer: tests/constructs/checks/members.py": new_in_tl(),
         }
     import triton
 

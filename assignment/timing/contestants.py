@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from assignment.judge import program, replies
-from assignment.judge.results import is_program
+from assignment.judge import program_size, replies
+from assignment.judge.returned import is_program
 from assignment.operators import parts
 from assignment.operators.workloads import COPYING, Workload
 from assignment.protocol.messages import Request
@@ -28,7 +28,7 @@ TITLES = {
     "compiled": "torch.compile",
     **{name: title for part in parts("workload") for name, title in getattr(part, "TITLES", {}).items()},
 }
-PEERS, OPERATORS = (Path(__file__).parent / "peers", Path(__file__).resolve().parents[1] / "operators")
+PEERS = Path(__file__).parent / "peers"
 ROOT = Path(__file__).resolve().parents[2]
 UNREADABLE = replies.Failed(replies.UNREADABLE)
 
@@ -93,7 +93,7 @@ class Submitted:
         if ended := UNREADABLE if reply is None else reply.ended:
             raise ContestantFailed(ended)
         try:
-            return came[0], program.read(came[0])
+            return came[0], program_size.read(came[0])
         except Unreadable as error:
             raise ContestantFailed(replies.Failed(str(error))) from error
 
@@ -122,8 +122,8 @@ def peers() -> Submission:
     """
     files = {f"{PACKAGE}/{path.name}": path for path in sorted(PEERS.glob("*.py"))}
     for operator in operators.operators():
-        folder = OPERATORS / operator.name
-        if own := sorted([*folder.glob("peers/*.py"), *folder.glob("staff/peers/*.py")]):
+        folders = (ROOT / "assignment" / room / operator.name / "peers" for room in ("operators", "bank/operators"))
+        if own := [path for folder in folders for path in sorted(folder.glob("*.py"))]:
             package = [*sorted((PEERS / "each").glob("*.py")), *own]
             files |= {f"{PACKAGE}/{operator.name}/{path.name}": path for path in package}
     return Submission({name: path.read_bytes() for name, path in files.items()})

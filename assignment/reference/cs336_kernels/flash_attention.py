@@ -1,1 +1,1 @@
-../../operators/flash_attention/staff/solution.py
+../../bank/operators/flash_attention/solution.py

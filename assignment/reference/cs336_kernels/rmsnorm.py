@@ -1,1 +1,1 @@
-../../operators/rmsnorm/staff/solution.py
+../../bank/operators/rmsnorm/solution.py

@@ -1,1 +1,1 @@
-../../operators/weighted_sum/staff/solution.py
+../../bank/operators/weighted_sum/solution.py

@@ -48,7 +48,7 @@ def run(name: str, d: int, n: int) -> None:
 
 def attention(name: str, d: int, n: int) -> Callable[[], object]:
     import cs336_kernels as reference
-    from assignment.operators.flash_attention.staff.peers import hopper, hopper_backward
+    from assignment.bank.operators.flash_attention.peers import hopper, hopper_backward
 
     shape = TOKENS // n, WIDTH // d, n, d
     q, k, v, grad_o = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))

@@ -1,1 +1,1 @@
-../../../operators/bias_gelu/staff/solution.py
+../../../bank/operators/bias_gelu/solution.py

@@ -1,1 +1,1 @@
-../../../operators/matmul/staff/solution.py
+../../../bank/operators/matmul/solution.py

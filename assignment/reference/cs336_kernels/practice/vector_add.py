@@ -1,1 +1,1 @@
-../../../operators/vector_add/staff/solution.py
+../../../bank/operators/vector_add/solution.py

@@ -1,0 +1,46 @@
+"""Try the grader on submissions whose verdict is known: `python -m assignment.bank COMMAND ...`."""
+
+import argparse
+import importlib
+import sys
+
+COMMANDS = {  # modules of run/, each with `arguments` and `main`
+    "grade": "grade bugs, right variants and cheats; say what went wrong",
+    "engines": "compare what engines say of the bugs in memory",
+    "rules": "take each rule against cheats away; say whom it holds",
+    "hostile_operations": "look for operations of PyTorch that leave their tensors",
+    "signals": "kill and stop the processes of a grade",
+    "kills": "kill the grading of a class again and again",
+    "load": "grade many submissions at once on few cores; compare verdicts",
+    "peak_memory": "measure how much memory a grade takes",
+    "gpu_memory": "measure how much memory of a GPU a grade takes",
+    "cpu_time": "compare the CPU time of a grade with another checkout's",
+    "devices": "compare verdicts of the simulator and of a GPU",
+    "races": "time the reference, and those that cheat the clock, on a GPU",
+    "clusters": "measure how throughput grows with the nodes of a cluster",
+    "made": "make a class to grade",
+}
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """Return the options of a command, with its `main`; only the module that is asked for is imported."""
+    parser = argparse.ArgumentParser(prog="python -m assignment.bank", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name in arguments[:1]:
+            module = importlib.import_module(f"assignment.bank.run.{name}")
+            command.description = module.__doc__
+            command.set_defaults(main=module.main)
+            module.arguments(command)
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parsed(sys.argv[1:])
+    status: int = options.main(options)
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""What staff keep of each operator."""

@@ -1,0 +1,5 @@
+"""Right RMSNorms: the base in other styles."""
+
+from assignment.bank.operators.rmsnorm.styles import host, kernels, libraries
+
+BANKS = [host, kernels, libraries]

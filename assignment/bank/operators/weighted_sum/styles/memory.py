@@ -1,0 +1,215 @@
+"""Styles of making and keeping memory: meta tensors, streams, workspaces, halves of numbers."""
+
+import textwrap
+
+from assignment.bank.edits import style
+from assignment.bank.operators.weighted_sum.styles.parts import (
+    BACKWARD,
+    FILES,
+    FORWARD,
+    NO_PARTIAL,
+    PROBLEMS,
+    above,
+)
+
+__all__ = ["FILES", "PROBLEMS", "STYLES"]
+
+STYLES = (
+    style(  # PyTorch works out shapes on meta tensors; buffers are resized to them
+        "weighted_sum_meta_shapes",
+        (
+            "    y = torch.empty(n_rows, dtype=x.dtype, device=x.device)\n",
+            "    y = _like(x_rows.to('meta') @ weight.to('meta'), x)\n",
+        ),
+        (
+            "    grad_x = torch.empty((n_rows, d), dtype=x.dtype, device=x.device)\n"
+            "    partial_grad_w = torch.empty((n_tiles, d), dtype=torch.float32, device=x.device)\n",
+            """\
+    with torch.device("meta"):
+        shapes = torch.empty((n_rows, d), dtype=x.dtype), torch.empty((n_tiles, d), dtype=torch.float32)
+    grad_x, partial_grad_w = (_like(meta, x) for meta in shapes)
+""",
+        ),
+        above(
+            """
+def _like(meta, x):
+    return torch.empty(0, dtype=meta.dtype, device=x.device).resize_(meta.shape)
+"""
+        ),
+    ),
+    style(  # as for production: device guards, streams, events, memory statistics, ranges of a profiler
+        "weighted_sum_streams",
+        ("import torch\n", "import contextlib\n\nimport torch\n"),
+        above(
+            '''
+@contextlib.contextmanager
+def side_stream(x):
+    """Launch on a stream of our own, after what is under way and before what follows."""
+    outer = torch.cuda.current_stream(x.device)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.cuda.device(x.device))
+        stack.enter_context(torch.cuda.nvtx.range("weighted_sum"))
+        inner = torch.cuda.Stream(device=x.device, priority=-1)
+        inner.wait_stream(outer)
+        stack.enter_context(torch.cuda.stream(inner))
+        assert torch.cuda.current_stream() == inner
+        yield inner
+        done = inner.record_event()
+    outer.wait_event(done)
+'''
+        ),
+        (
+            "torch.empty(n_rows, dtype=x.dtype, device=x.device)",
+            'torch.empty(n_rows, dtype=x.dtype, device=torch.device("cuda", torch.cuda.current_device()))',
+        ),
+        (
+            f"    if n_rows > 0:\n{FORWARD}",
+            f"""\
+    if n_rows > 0 and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.reset_peak_memory_stats(x.device)
+        with side_stream(x) as stream:
+{textwrap.indent(FORWARD, "    ")}\
+        y.record_stream(stream)
+        assert torch.cuda.max_memory_allocated() <= torch.cuda.get_device_properties(x.device).total_memory
+""",
+        ),
+        (
+            NO_PARTIAL + BACKWARD,
+            f"""\
+    if n_rows == 0:
+        return grad_x.reshape(x.shape), torch.zeros_like(weight)
+    free, _ = torch.cuda.mem_get_info(x.get_device())
+    if n_tiles * d * 4 > free:
+        raise torch.cuda.OutOfMemoryError(f"expected {{n_tiles * d * 4}} bytes for partial sums, got {{free}}")
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with side_stream(x), torch.random.fork_rng(devices=[x.device]):
+        device = torch.accelerator.current_accelerator()
+        partial_grad_w = torch.empty((n_tiles, d), dtype=torch.float32, device=device)
+        start.record()
+{BACKWARD}\
+        end.record()
+    torch.accelerator.synchronize()
+    if start.elapsed_time(end) > 60_000:
+        raise TimeoutError("expected less than a minute")
+""",
+        ),
+    ),
+    style(  # asks about the GPU when it is imported, insists on it, and keeps a workspace there from call to call
+        "weighted_sum_for_cuda",
+        ("import triton.language as tl\n", "import triton.language as tl\nfrom triton.runtime import driver\n"),
+        above(
+            """
+DEVICE = driver.active.get_active_torch_device()
+N_PROGRAMS = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+IS_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
+ZERO = torch.zeros((), device="cuda")
+_workspaces: dict[int, torch.Tensor] = {}
+
+
+def _workspace(d):
+    if d not in _workspaces:
+        _workspaces[d] = torch.empty((N_PROGRAMS, d), device=DEVICE)
+    return _workspaces[d]
+
+
+def _tile(d):
+    block = triton.next_power_of_2(d)
+    return {"BLOCK": block, "num_warps": min(max(block // 512, 4 if IS_HOPPER else 1), 32)}
+"""
+        ),
+        ("torch.empty(n_rows, dtype=x.dtype, device=x.device)", 'torch.empty(n_rows, device="cuda", dtype=x.dtype)'),
+        (
+            f"    if n_rows > 0:\n{FORWARD}",
+            f"""\
+    if y.numel():
+        with torch.cuda.device(x.device), torch.cuda.stream(torch.cuda.Stream()):
+{textwrap.indent(FORWARD, "    ")}\
+        torch.cuda.synchronize()
+""",
+        ),
+        ("grad_y.reshape(-1)", "grad_y.cuda().reshape(-1)"),
+        ("    n_tiles = triton.cdiv(n_rows, ROWS_TILE_SIZE)\n", "    n_programs = min(N_PROGRAMS, n_rows)\n"),
+        (
+            "    grad_x = torch.empty((n_rows, d), dtype=x.dtype, device=x.device)\n" + NO_PARTIAL + BACKWARD,
+            """\
+    grad_x = torch.empty((n_rows, d), dtype=x.dtype, device=DEVICE)
+    if not len(x_matrix):
+        return grad_x.reshape(x.shape), ZERO.expand(d).to(weight.dtype).clone()
+    partial_grad_w = _workspace(d)[:n_programs]
+    _scale_kernel[(n_programs,)](
+        grad_y_rows, x_matrix, weight, grad_x, partial_grad_w,
+        *grad_y_rows.stride(), *x_matrix.stride(), *weight.stride(), n_rows, d, **_tile(d),
+    )
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    torch.cuda.current_stream().wait_event(event)
+""",
+        ),
+        (
+            "    if weight.shape != x.shape[-1:]:\n",
+            """\
+    assert x.is_cuda, "expected x on a GPU"
+    assert weight.device == x.device
+    if weight.shape != x.shape[-1:]:
+""",
+        ),
+        (
+            "        x, weight = ctx.saved_tensors\n",
+            """\
+        assert grad_y.is_cuda
+        assert grad_y.device.type == "cuda"
+        assert grad_y.get_device() == 0
+        x, weight = ctx.saved_tensors
+""",
+        ),
+        (
+            "def _backward_kernel",
+            """\
+@triton.jit
+def _scale_kernel(
+    grad_y_ptr, x_ptr, w_ptr, grad_x_ptr, partial_ptr,
+    stride_gyr, stride_xr, stride_xd, stride_wd,
+    n_rows, d,
+    BLOCK: tl.constexpr,
+):
+    cols = tl.arange(0, BLOCK).to(tl.int64)
+    inside = cols < d
+    w = tl.load(w_ptr + cols * stride_wd, mask=inside, other=0).to(tl.float32)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for i in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        row = tl.cast(i, tl.int64)
+        grad_y = tl.load(grad_y_ptr + row * stride_gyr).to(tl.float32)
+        tl.store(grad_x_ptr + row * d + cols, grad_y * w, mask=inside)
+        total += grad_y * tl.load(x_ptr + row * stride_xr + cols * stride_xd, mask=inside, other=0).to(tl.float32)
+    tl.store(partial_ptr + tl.program_id(0).to(tl.int64) * d + cols, total, mask=inside)
+""",
+        ),
+    ),
+    style(  # float32 sums are stored as halves of 16 bits, low and high, which the host reads as one number
+        "weighted_sum_halves",
+        (
+            "torch.empty(n_rows, dtype=x.dtype, device=x.device)",
+            "torch.empty((n_rows, 2), dtype=torch.int16, device=x.device)",
+        ),
+        ("    return y.reshape(", "    return y.view(torch.float32).to(x.dtype).reshape("),
+        (  # zeros, of which an empty batch is the sum
+            "torch.empty((n_tiles, d), dtype=torch.float32, device=x.device)",
+            "torch.zeros((n_tiles, d, 2), dtype=torch.int16, device=x.device)",
+        ),
+        ("partial_grad_w.sum(dim=0)", "partial_grad_w.view(torch.float32)[..., 0].sum(0)"),
+        ("    tl.store(y_ptrs, y.to(y_ptr.dtype.element_ty), mask=row_mask)", "    _store_halves(y_ptrs, y, row_mask)"),
+        (
+            "        tl.store(partial_ptrs, partial, mask=in_cols)",
+            "        _store_halves(partial_ptrs, partial, in_cols)",
+        ),
+        above(
+            """
+@triton.jit
+def _store_halves(ptrs, values, mask):
+    bits = values.to(tl.int32, bitcast=True)
+    tl.store(ptrs, bits.to(tl.int16), mask=mask)
+    tl.store(ptrs + 1, (bits >> 16).to(tl.int16), mask=mask)
+"""
+        ),
+    ),
+)

@@ -1,0 +1,230 @@
+"""Grade many submissions on warm judges: each process collects the checks once and keeps its worker from job to job."""
+
+import hashlib
+import json
+import math
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from assignment import plugin
+from assignment.bank.corpus import BUG, Entry
+from assignment.commands.collector import GraderProblems
+from assignment.commands.run import run_pytest
+from assignment.digest import grader_digest
+from assignment.finding import Explanation, explanation
+from assignment.judge.pool import Pool
+from assignment.pytest_private import runtestprotocol
+from assignment.scoring import checks, score
+from assignment.scoring.case import Case, held_by
+
+CHUNK = 5  # jobs for one judge, at the most: seeds of one submission, whose kernels are then compiled once
+MOST_LOOKED_AT = 8  # cases of a check, for the sake of a hint
+CAUGHT = 2.0  # a bug that exceeds the bound by this much is caught for good
+
+
+@dataclass(frozen=True)
+class GradingJob:
+    """One submission on one seed. With `only`, no other check is run; for a cheat these are several, with spaces."""
+
+    entry: Entry
+    seed: int
+    only: str = ""
+    without: str = ""  # where all checks are run: what is in the names of those that are not
+    sandbox: str = ""  # of a cheat: the rung to grade it on, in place of the best that works
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one check said of one submission: the worst status and margin of its cases."""
+
+    status: str
+    margin: float
+    case: str = ""
+    message: str = ""
+    notes: list[str] = field(default_factory=list)  # what the simulator remarked during any of the cases
+    hints: list[Explanation] | None = None  # what a wrong result may come from
+
+
+@dataclass(frozen=True)
+class Result:
+    """One job's verdicts by check."""
+
+    name: str
+    seed: int
+    only: str
+    key: str
+    seconds: float
+    verdicts: dict[str, Verdict]
+    status: int | None = 0  # of a cheat's run: grade.py's exit status, None if it had to be stopped
+    said: str = ""  # the end of what it wrote to stderr
+    trouble: list[str] = field(default_factory=list)  # what is wrong with the run, whatever the score
+    rung: str = ""  # the sandbox that it was run in
+
+    @property
+    def failed(self) -> list[str]:
+        return [name for name, verdict in self.verdicts.items() if verdict.status not in score.KEEPS_POINTS]
+
+    def line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def read(data: dict[str, Any]) -> "Result":
+        for verdict in data["verdicts"].values():
+            verdict["hints"] = verdict["hints"] and [*map(explanation, verdict["hints"])]
+        return Result(**data | {"verdicts": {name: Verdict(**v) for name, v in data["verdicts"].items()}})
+
+
+def digest(device: str) -> str:
+    """Return a digest of everything that a verdict depends on, beside the submission and the seed."""
+    return hashlib.sha256(f"{device} {grader_digest()}".encode()).hexdigest()
+
+
+def key(job: GradingJob, judged_by: str) -> str:
+    """Return the name under which a result is kept: it is no longer found when the submission or a test has changed."""
+    cheat = job.entry.name if job.entry.cheat else ""  # may be packed in a way of its own
+    asked = f"{job.seed} {job.only} {job.without} {job.entry.problems} {job.sandbox}"
+    text = f"{judged_by} {cheat} {job.entry.submission.sha256} {asked}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def judge_all(jobs: list[GradingJob], device: str, processes: int) -> Iterator[Result]:
+    """Yield the results of the jobs, as they come."""
+    judged_by = digest(device)
+    fork = multiprocessing.get_context("fork")
+    queue, results = fork.Queue(), fork.Queue()
+    size = max(1, min(CHUNK, len(jobs) // processes))
+    for first in range(0, len(jobs), size):
+        queue.put(jobs[first : first + size])
+    judges = [fork.Process(target=_judge, args=(queue, results, device, judged_by)) for _ in range(processes)]
+    for process in judges:
+        queue.put(None)
+        process.start()
+    try:
+        for _ in jobs:
+            result = results.get()
+            if isinstance(result, str):
+                raise RuntimeError(f"a judge failed:\n{result}")
+            yield result
+    finally:
+        for process in judges:
+            process.kill()
+            process.join()
+
+
+def _judge(queue: Any, results: Any, device: str, judged_by: str) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        chunk = queue.get()
+        if chunk is None:
+            return
+        pool = Pool(chunk[0].entry.submission, device, chunk[0].seed, jobs=1)
+        pool.has_exact_margins = True
+        loop = GradingLoop(pool, chunk, queue, results, judged_by)
+        status = run_pytest(checks.without_a_gpu(checks.declared()), loop, pool)
+        if status != pytest.ExitCode.OK:
+            results.put(f"pytest ended with {status!r}: {loop.problems}")
+    except BaseException as error:
+        results.put(f"{type(error).__name__}: {error}")
+        raise
+
+
+class GradingLoop(GraderProblems):
+    """A pytest plugin that runs the collected checks on one submission after the other."""
+
+    def __init__(self, pool: Pool, first: list[GradingJob], queue: Any, results: Any, judged_by: str) -> None:
+        super().__init__()
+        self._pool, self._first, self._queue, self._results = pool, first, queue, results
+        self._judged_by = judged_by
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items: dict[str, list[pytest.Item]] = {}
+        for item in session.items:
+            items.setdefault(plugin.check_name(item), []).append(item)
+        chunk = self._first
+        while chunk is not None:
+            for job in chunk:
+                self._results.put(self._run(job, items))
+            chunk = self._queue.get()
+        return True
+
+    def _run(self, job: GradingJob, items: dict[str, list[pytest.Item]]) -> Result:
+        start = time.monotonic()
+        self._pool.replace(job.entry.submission, job.seed)
+        plugin.forget_hints(next(iter(items.values()))[0].config)
+        here = checks.without_a_gpu(checks.declared())
+        own = [check.name for check in here if check.problem in job.entry.problems]
+        names = [job.only] if job.only else [name for name in own if not job.without or job.without not in name]
+        # A bug that is caught stays caught: its remaining cases would say nothing more.
+        enough = CAUGHT if job.entry.kind == BUG else math.inf
+        verdicts = _with_hints({name: _verdict(items[name], enough) for name in names})
+        seconds = round(time.monotonic() - start, 2)
+        return Result(job.entry.name, job.seed, job.only, key(job, self._judged_by), seconds, verdicts)
+
+
+Hints = list[list[Explanation] | None]  # of each case of a check
+
+
+def _with_hints(found: dict[str, tuple[Verdict, Hints]]) -> dict[str, Verdict]:
+    """Return the verdicts, each with the hint that a report of all of these checks would give."""
+    first: dict[str, Hints] = {}
+    everywhere: dict[str, Counter[Explanation]] = {}
+    for name, (_, hints) in found.items():
+        function, is_first = checks.place(name)
+        everywhere.setdefault(function, Counter()).update(hint for of_case in hints for hint in of_case or ())
+        if is_first:
+            first[function] = hints
+    return {
+        name: replace(
+            verdict,
+            hints=[*score.consistent_hints(hints, first.get(function, ()), everywhere[function])],
+        )
+        for name, (verdict, hints) in found.items()
+        for function in [checks.place(name)[0]]
+    }
+
+
+def _verdict(items: list[pytest.Item], enough: float) -> tuple[Verdict, Hints]:
+    """Return the worst case of a check, and what each may come from."""
+    worst, notes, hints = Verdict(score.OK, 0.0), [], []
+    for item in items:
+        verdict = judge_case(item)
+        hints.append(verdict.hints)
+        notes += [note for note in verdict.notes if note not in notes]
+        order = score.SEVERITY.index(verdict.status), -verdict.margin
+        if order < (score.SEVERITY.index(worst.status), -worst.margin):
+            worst = verdict
+        is_clear = hints[-1] is None or len(hints[-1]) == 1 or len(hints) > MOST_LOOKED_AT
+        if worst.status not in score.KEEPS_POINTS and worst.margin >= enough and is_clear:
+            break
+    return replace(worst, notes=notes), hints
+
+
+def judge_case(item: pytest.Item) -> Verdict:
+    """Run one case."""
+    case = run_case(item)
+    failed = case.status not in score.KEEPS_POINTS
+    is_judged_by_value = case.margin is not None and not case.cheated
+    margin = case.margin or 0.0 if is_judged_by_value or not failed else math.inf
+    hints = None if case.hints is None else [*case.hints]
+    return Verdict(case.status, margin, case.name, case.message, [*case.notes], hints)
+
+
+def run_case(item: pytest.Item) -> Case:
+    """Run one case; raises RuntimeError where the grader fails at it."""
+    item.user_properties.clear()  # those of the submission before
+    for report in runtestprotocol(item, log=False, nextitem=None):
+        case = held_by(report)
+        if case is not None:
+            if case.staff:
+                raise RuntimeError(f"{item.nodeid}: {case.staff[0]}")
+            return case
+    raise RuntimeError(f"{item.nodeid}: no status")
