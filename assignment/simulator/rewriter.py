@@ -250,10 +250,8 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         generator = node.generators[0]
-        is_known = isinstance(generator.target, ast.Name) or (
-            IS_CLOSER_TO_PYTHON and isinstance(generator.target, ast.Tuple)
-        )
-        if len(node.generators) > 1 or not is_known:
+        targets = (ast.Name, ast.Tuple) if IS_CLOSER_TO_PYTHON else ast.Name
+        if len(node.generators) > 1 or not isinstance(generator.target, targets):
             return self._unsupported(node)
         tests = list(generator.ifs)
         with self._aside():
