@@ -516,12 +516,9 @@ def _of_lists(nodes: list[ast.AST]) -> set[str]:
 
 def _is_plain(expression: ast.expr) -> bool:
     """Return whether an expression computes nothing, so that evaluating it is harmless."""
-    return all(
-        isinstance(node, (ast.Name, ast.Constant, ast.Tuple, ast.expr_context))
-        or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
-        or isinstance(node, ast.unaryop)
-        for node in ast.walk(expression)
-    )
+    plain = (ast.Name, ast.Constant, ast.Tuple, ast.expr_context, ast.unaryop)
+    others = [node for node in ast.walk(expression) if not isinstance(node, plain)]
+    return all(isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant) for node in others)
 
 
 def _variables() -> ast.Call:
