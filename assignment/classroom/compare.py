@@ -87,11 +87,8 @@ def changed(name: str, before: KeptReport, after: KeptReport) -> Change | None:
     of = decisions.sha256_of(before), decisions.sha256_of(after)
     is_other = all(of) and of[0] != of[1]  # one that could not be read has no hash
     was, now = _verdicts(before), _verdicts(after)
-    checks = tuple(
-        (check, _in_words(was.get(check), now.get(check)))
-        for check in dict.fromkeys([*was, *now])
-        if was.get(check) != now.get(check)
-    )
+    different = [check for check in dict.fromkeys([*was, *now]) if was.get(check) != now.get(check)]
+    checks = tuple((check, _in_words(was.get(check), now.get(check))) for check in different)
     points = grades.points(before), grades.points(after)
     if not checks and points[0] == points[1] and not is_other:
         return None

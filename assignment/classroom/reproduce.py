@@ -256,11 +256,9 @@ def differences(then: KeptReport, now: KeptReport) -> list[str]:
         if after is None:
             found.append(f"{before['name']}: not graded")
             continue
-        found += [
-            f"{before['name']}: {key} was {_short(before.get(key))}, is {_short(after.get(key))}"
-            for key in COMPARED
-            if before.get(key) != after.get(key)
-        ]
+        for key in COMPARED:
+            if (was := before.get(key)) != (now_is := after.get(key)):
+                found.append(f"{before['name']}: {key} was {_short(was)}, is {_short(now_is)}")
     return found
 
 

@@ -48,12 +48,9 @@ def _listed(module: ModuleType) -> dict[str, Facade]:
 
 def _functions(module: ModuleType) -> dict[str, Facade]:
     """Return the public functions that are written in a module or a module below it."""
-    members = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    return {
-        name: value
-        for name, value in members.items()
-        if (_is_jit(value) or isinstance(value, FunctionType)) and name not in ("wraps", "constexpr_function")
-    }
+    written = {name: v for name, v in vars(module).items() if _is_jit(v) or isinstance(v, FunctionType)}
+    taken = ("wraps", "constexpr_function")  # from elsewhere
+    return {name: v for name, v in written.items() if not name.startswith("_") and name not in taken}
 
 
 @functools.cache

@@ -103,11 +103,8 @@ class Kernels:
                 f"a kernel must stand in a file of the submission\n  at {entry['file'][:200]}:{entry['line']}"
             )
         if source.sha256 != entry["sha256"]:
-            raise source.refused(
-                "the file was changed after it was handed in: a kernel must stand in the file as it is",
-                entry["line"],
-                entry["name"],
-            )
+            changed = "the file was changed after it was handed in: a kernel must stand in the file as it is"
+            raise source.refused(changed, entry["line"], entry["name"])
         definition = source.find(entry["name"], entry["line"])
         self._guarded(definition, self._check, entry, definition)
         return definition

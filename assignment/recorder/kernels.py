@@ -160,13 +160,9 @@ class Described:
         used = set(_members(tree, expression))
         if not self._is_ours(module) and not all(_is_constant(getattr(module, name, None)) for name in used):
             return {"unknown": module.__name__}
-        return {
-            "namespace": {
-                name: self._bound(getattr(module, name), tree, f"{expression}.{name}")
-                for name in sorted(used)
-                if hasattr(module, name)
-            }
-        }
+        there = [name for name in sorted(used) if hasattr(module, name)]
+        bound = {name: self._bound(getattr(module, name), tree, f"{expression}.{name}") for name in there}
+        return {"namespace": bound}
 
     def _is_ours(self, module: ModuleType) -> bool:
         file = getattr(module, "__file__", None)
