@@ -68,12 +68,12 @@ class Drawing:
     def line(self, x1: float, y1: float, x2: float, y2: float, stroke="ink", *, dash=False, thick=1.5) -> None:
         self.path([(x1, y1), (x2, y2)], stroke, dash=dash, thick=thick)
 
-    def arrow(self, x1: float, y1: float, x2: float, y2: float, stroke="soft", *, dash=False, thick=1.5) -> None:
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, stroke="soft", *, thick=1.5) -> None:
         """Draw a line with its head at (x2, y2)."""
         length = hypot(x2 - x1, y2 - y1)
         ux, uy = (x2 - x1) / length, (y2 - y1) / length
         bx, by = x2 - 8 * ux, y2 - 8 * uy
-        self.line(x1, y1, bx, by, stroke, dash=dash, thick=thick)
+        self.line(x1, y1, bx, by, stroke, thick=thick)
         self.path([(x2, y2), (bx - 4 * uy, by + 4 * ux), (bx + 4 * uy, by - 4 * ux), (x2, y2)], "none", stroke)
 
     def dot(self, x: float, y: float, fill: str, radius: float = 4) -> None:
