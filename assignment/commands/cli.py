@@ -29,20 +29,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     work = parser.add_argument_group("at work")
     work.add_argument("--next", action="store_true", help="show the first check that is not finished, and stop there")
     work.add_argument("--watch", action="store_true", help="run again whenever a file of the submission is saved")
-    work.add_argument(
-        "--only",
-        nargs="+",
-        action="extend",
-        metavar="NAME",
-        default=[],
-        help="problems, functions, files or checks: see --list",
-    )
-    work.add_argument(
-        "--practice",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="grade the practice that you have begun, too (default: only what --only names)",
-    )
+    only = "problems, functions, files or checks: see --list"
+    work.add_argument("--only", nargs="+", action="extend", metavar="NAME", default=[], help=only)
+    begun = "grade the practice that you have begun, too (default: only what --only names)"
+    work.add_argument("--practice", action=argparse.BooleanOptionalAction, default=False, help=begun)
     work.add_argument("--explain", metavar="CHECK", help="show all that a check says, and its section of the handout")
     work.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page, with --watch on each save")
     work.add_argument("--seed", type=_natural, help="replay the inputs of an earlier run (default: a fresh seed)")

@@ -89,9 +89,8 @@ def grade(options: argparse.Namespace, selected: list[checks.Check], pool: Pool,
     if not judged(judge, selected, pool):
         return INTERRUPTED
     data, results = reported(options, only, judge, pool, start)
-    unwritten = files.write(
-        options, data, pool.submission.sources
-    )  # before the screen: that may be a pipe which nobody reads any more
+    # before the screen: that may be a pipe which nobody reads any more
+    unwritten = files.write(options, data, pool.submission.sources)
     with failure.kept(judge.problems):
         show(options, data, pool, console)
     for reason in unwritten:

@@ -27,7 +27,6 @@ A worker calls `install()` once, in a process without the simulator:
 """
 
 import functools
-import warnings
 
 
 @functools.cache
@@ -39,5 +38,4 @@ def install() -> None:
 
     launches.install()
     fill_fresh_memory()
-    warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
     warm.up()

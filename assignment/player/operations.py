@@ -109,9 +109,8 @@ def _is_step(operation: OpOverload) -> bool:
     if not _UNPLAYED_TAGS.isdisjoint(operation.tags) or any(part in form for part in NOT_PLAYED):
         return False
     is_of_tensors = all("Tensor" in str(returned.type) for returned in schema.returns)
-    is_known = not PLAYED.isdisjoint([form, f"_{form}"]) or is_pointwise(
-        operation
-    )  # PyTorch makes some of its own `_x`
+    # PyTorch makes some of its own `_x`
+    is_known = not PLAYED.isdisjoint([form, f"_{form}"]) or is_pointwise(operation)
     return is_of_tensors and not (changed and "empty" in form) and is_known
 
 

@@ -343,9 +343,8 @@ def _view(spec: TensorEntry, storages: list[torch.UntypedStorage], guard: int) -
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     if all(shape) and (last + 1) * dtype.itemsize > storage.nbytes() - 2 * guard:
         raise ProtocolError("a tensor that reaches beyond its storage")
-    if (
-        math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_PAYLOAD
-    ):  # strides of 0 make any number of elements out of one
+    # strides of 0 make any number of elements out of one
+    if math.prod(n or 1 for n in shape) * dtype.itemsize > MAX_PAYLOAD:
         raise ProtocolError("a tensor beyond the limit")
     return torch.tensor([], dtype=dtype).set_(storage, offset + guard // dtype.itemsize, shape, strides)
 

@@ -111,9 +111,8 @@ class Circumstances:
     jobs: int = 1  # processes that judged
     versions: dict[str, str] = field(default_factory=dict)
     only: tuple[str, ...] = ()
-    debug: str = (
-        ""  # the command that runs a case in a debugger, up to its name: "uv run pytest --inline --pdb --seed 7"
-    )
+    # the command that runs a case in a debugger, up to its name: "uv run pytest --inline --pdb --seed 7"
+    debug: str = ""
 
 
 def report(session: Circumstances, results: Iterable[CheckResult], failures: Iterable[str] = ()) -> Report:

@@ -24,8 +24,8 @@ the interpreter's plan (run the kernel as Python, once per program) and replaces
     arguments   types the arguments of a launch; `kernel_values` are what variables of a kernel hold
     launch      runs the programs of a grid
     autotune    takes the first fitting configuration instead of timing all
-    stand_in    stands in for the GPU: `host` is Triton's driver, `one_gpu` torch.cuda with the `properties` of
-                a GPU and its `streams`; fresh memory is NaN
+    host        stands in for the GPU: Triton's driver; `one_gpu` is torch.cuda with the `properties` of a GPU and
+                its `streams`; fresh memory is NaN
     triton_private  what all this takes of Triton beyond its documentation, and where versions differ
     script      runs a script (`python -m assignment.simulator`): `cuda` makes its tensors on the
                 CPU, `frames` finds its lines, `unstored` finds outputs that are used unwritten;
@@ -56,14 +56,16 @@ def install() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import triton.language as tl
 
-    from .triton_private import InterpretedFunction  # loads Triton
+    from .triton_private import InterpretedFunction, driver  # load Triton
 
     if loaded and not isinstance(tl.sum, InterpretedFunction):
         raise RuntimeError("install() must run before triton is imported, or TRITON_INTERPRET=1 be set before that")
 
-    from . import autotune, language, launch, stand_in  # load Triton
+    from . import autotune, builder, host, language, launch, one_gpu, properties, undefined  # load Triton
 
     language.install()
     launch.install()
     autotune.install()
-    stand_in.install()
+    driver.set_active(host.Driver(builder.TARGET, properties.H100))
+    one_gpu.answer_questions(properties.H100)
+    undefined.fill_fresh_memory()

@@ -34,12 +34,8 @@ KEPT = Path(__file__).resolve().parents[3] / ".bank" / "results.jsonl"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "names",
-        nargs="*",
-        help="parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all "
-        "checks; practice: what is beside the 100 points",
-    )
+    names = "parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all checks"
+    parser.add_argument("names", nargs="*", help=f"{names}; practice: what is beside the 100 points")
     parser.add_argument(
         "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
     )
@@ -50,12 +46,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--without", default="", metavar="WORD", help="with --quick: run variants without the checks of this name"
     )
-    parser.add_argument(
-        "--checks",
-        action="append",
-        metavar="WORD",
-        help="of variants: the checks with this in their name, on all seeds",
-    )
+    of_variants = "of variants: the checks with this in their name, on all seeds"
+    parser.add_argument("--checks", action="append", metavar="WORD", help=of_variants)
     parser.add_argument(
         "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
     )
@@ -217,10 +209,7 @@ def jobs_of(entry: Entry, options: argparse.Namespace) -> list[GradingJob]:
         return [GradingJob(entry, options.first, only=entry.caught_by, without=options.without)]
     count = max(1, options.seeds or (1 if options.names == [yardstick.NAME] else SEEDS[entry.kind]))
     first, *others = range(options.first, options.first + count)
-    return [
-        GradingJob(entry, first),
-        *(GradingJob(entry, seed, only=entry.caught_by) for seed in others),
-    ]
+    return [GradingJob(entry, first), *(GradingJob(entry, seed, only=entry.caught_by) for seed in others)]
 
 
 def read(file: Path, wanted: set[str]) -> dict[str, Result]:
