@@ -130,31 +130,37 @@ def simulated(folder: Path) -> Callable[[str], Verdict]:
 
 
 def compiled(folder: Path) -> Callable[[str], Verdict]:
-    """Return what compiles a kernel for an H100, as far as it can be refused for how it is written."""
-    from triton._C.libtriton import ir
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
-
-    target, module = GPUTarget("cuda", 90, 32), written(folder)
-    backend: Any = make_backend(target)
-    options = backend.parse_options({})
-    types = {"x_ptr": "*fp32", "y_ptr": "*i64", "n": "i32", "f": "fp32", "one": "constexpr", "N": "constexpr"}
+    """Return what compiles a kernel."""
+    module = written(folder)
 
     def run(name: str) -> Verdict:
         kernel = getattr(module, name)
-        source = ASTSource(kernel, types, {(4,): 1, (5,): 16})
-        context = ir.context()
-        ir.load_dialects(context)
-        backend.load_dialects(context)
-        functions = backend.get_codegen_implementation(options)
         try:
-            source.hash()  # for which Triton goes through the kernel, too
-            source.make_ir(target, options, functions, backend.get_module_map(), context)
+            made_ir(kernel, {"x_ptr": "*fp32", "y_ptr": "*i64", "n": "i32", "f": "fp32"}, {"one": 1, "N": 16})
         except Exception as error:
             return _innermost(error, kernel.src, Path(module.__file__).read_text(encoding="utf-8"))
         return None
 
     return run
+
+
+def made_ir(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> Any:
+    """Compile a kernel for an H100 as far as it can be refused for how it is written."""
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+
+    target = GPUTarget("cuda", 90, 32)
+    backend: Any = make_backend(target)
+    options = backend.parse_options({})
+    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    source = ASTSource(kernel, signature, constants)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(options), backend.get_module_map()
+    source.hash()  # for which Triton goes through the kernel, too
+    return source.make_ir(target, options, *functions, context)
 
 
 def _innermost(error: Exception, kernel: str, module: str) -> Verdict:
