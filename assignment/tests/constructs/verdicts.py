@@ -57,14 +57,19 @@ class Kernel:
 def kernels() -> dict[str, Kernel]:
     """Return the kernels of all files, by their bodies written on one line."""
     files = [file for file in sorted(FOLDER.glob("*.txt")) if file.stem != "called"]
-    found = {}
+    found: dict[str, Kernel] = {}
     for paragraph in "\n\n".join(file.read_text(encoding="utf-8").strip() for file in files).split("\n\n"):
         lines = paragraph.splitlines()
         body = "\n".join(line for line in lines if not line.startswith(("- ", "# ")))
         for line in lines:
             if line.startswith("- "):
                 kernel = _kernel(body, *line.removeprefix("- ").split("  "))
-                found[re.sub(r"\n( *)", lambda at: " ; " + ">" * (len(at[1]) // 4), kernel.body)] = kernel
+                name = re.sub(
+                    r"\n((?:    )*)", lambda at: " ; " + ">" * (len(at[1]) // 4) + " " * bool(at[1]), kernel.body
+                )
+                if name in found:
+                    raise ValueError(f"twice in the table: {name}")
+                found[name] = kernel
     return found
 
 
