@@ -23,18 +23,8 @@ from torch.utils._pytree import tree_map
 CHECKED = ("2.11.0", "2.13.0", "2.14.0", "2.15.0")  # with all that stands here
 
 # what operations take and return
-Argument: TypeAlias = (
-    Tensor
-    | complex
-    | str
-    | torch.dtype
-    | torch.device
-    | torch.layout
-    | torch.memory_format
-    | torch.Generator
-    | Sequence["Argument"]
-    | None
-)
+_Kind: TypeAlias = torch.dtype | torch.device | torch.layout | torch.memory_format
+Argument: TypeAlias = Tensor | complex | str | _Kind | torch.Generator | Sequence["Argument"] | None
 Arguments: TypeAlias = tuple[Argument, ...]
 Keywords: TypeAlias = dict[str, Argument]
 

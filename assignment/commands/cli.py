@@ -23,9 +23,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         description="Grade the kernels in cs336_kernels/. Works without a GPU: kernels run in a simulator.",
         epilog="exit status: 0 graded, 1 below --fail-under, 2 nothing to grade, 3 the grader failed",
     )
-    parser.add_argument(
-        "path", nargs="?", type=Path, default=Path(), help="folder or zip that holds cs336_kernels/ (default: here)"
-    )
+    path = "folder or zip that holds cs336_kernels/ (default: here)"
+    parser.add_argument("path", nargs="?", type=Path, default=Path(), help=path)
     work = parser.add_argument_group("at work")
     work.add_argument("--next", action="store_true", help="show the first check that is not finished, and stop there")
     work.add_argument("--watch", action="store_true", help="run again whenever a file of the submission is saved")
@@ -51,9 +50,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     staff.add_argument("--markdown", type=Path, metavar="FILE", help="write the report as Markdown")
     staff.add_argument("--fail-under", type=float, metavar="N", help="exit with status 1 below N points")
     staff.add_argument("--jobs", type=_natural, help="processes that judge (default: one a core)")
-    staff.add_argument(
-        "--sandbox", choices=(rungs.AUTO, *rungs.RUNGS), default=rungs.AUTO, help="where it runs (default: the best)"
-    )
+    sandboxes = (rungs.AUTO, *rungs.RUNGS)
+    staff.add_argument("--sandbox", choices=sandboxes, default=rungs.AUTO, help="where it runs (default: the best)")
     return parser.parse_args(arguments)
 
 

@@ -28,13 +28,8 @@ def write(options: argparse.Namespace, data: Report, sources: Mapping[str, str] 
         return html_page.of_report(report, sources, progress.scores(options.path, report), options.watch)
 
     unwritten = []
-    forms = (
-        (options.json, as_json),
-        (options.junit, junit),
-        (options.markdown, lambda report: markdown.page(report).encode()),
-        (options.html, as_page),
-    )
-    for path, form in forms:
+    forms = {"json": as_json, "junit": junit, "markdown": as_markdown, "html": as_page}
+    for path, form in ((getattr(options, name), form) for name, form in forms.items()):
         try:
             if path:
                 replace(path, form(data))
@@ -55,6 +50,10 @@ def replace(path: Path, content: bytes) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
+
+
+def as_markdown(report: Report) -> bytes:
+    return markdown.page(report).encode()
 
 
 def as_json(report: Report) -> bytes:

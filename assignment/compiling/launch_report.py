@@ -55,13 +55,8 @@ def compiled(noted: Iterable[Noted]) -> dict[str, list[Kernel]]:
     for kernels in found.values():
         names = list(dict.fromkeys(kernel.name for kernel in kernels))
         kinds = list(dict.fromkeys((kernel.name, kernel.constants, kernel.config) for kernel in kernels))
-        kernels.sort(
-            key=lambda one: (
-                names.index(one.name),
-                kinds.index((one.name, one.constants, one.config)),
-                one.on.capability,
-            )
-        )
+        kinds.sort(key=lambda kind: names.index(kind[0]))
+        kernels.sort(key=lambda one: (kinds.index((one.name, one.constants, one.config)), one.on.capability))
     return found
 
 

@@ -77,24 +77,19 @@ def without_cheated(results: Iterable[CheckResult]) -> list[CheckResult]:
         for case in result.cases:
             if any(operators.functions()[name].problem == result.check.problem for name in case.cheated):
                 shown.setdefault(result.check.problem, (result, case))
-    return [
-        _failed_for(result, *shown[result.check.problem]) if result.check.problem in shown else result
-        for result in results
-    ]
+    return [_failed_for(result, shown.get(result.check.problem)) for result in results]
 
 
-def _failed_for(result: CheckResult, where: CheckResult, evidence: Case) -> CheckResult:
-    """Return the check without its points, for what another has shown."""
-    if result.status not in KEEPS_POINTS:
+def _failed_for(result: CheckResult, shown: tuple[CheckResult, Case] | None) -> CheckResult:
+    """Return the check without its points, for what a case of another has shown."""
+    if shown is None or result.status not in KEEPS_POINTS:
         return result
+    where, evidence = shown
     at = f"{where.check.name}[{evidence.name}]" if evidence.name else where.check.name
     message = f"{NO_POINTS}{at}: {evidence.message}"
-    return replace(
-        result,
-        cases=tuple(
-            replace(case, status=FAIL, message=message, share=None, finding=evidence.finding) for case in result.cases
-        ),
-    )
+    found = evidence.finding
+    failed = (replace(case, status=FAIL, message=message, share=None, finding=found) for case in result.cases)
+    return replace(result, cases=tuple(failed))
 
 
 @dataclass(frozen=True)

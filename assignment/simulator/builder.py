@@ -277,13 +277,9 @@ def _array(mask: Handle | np.ndarray | None) -> np.ndarray | None:
 
 
 def _order(sem: ir.MEM_SEMANTIC, scope: ir.MEM_SYNC_SCOPE, is_exchange_if_equal: bool = False) -> Order:
-    kinds = ir.MEM_SEMANTIC
-    return Order(
-        acquires=sem not in (kinds.RELAXED, kinds.RELEASE),
-        releases=sem not in (kinds.RELAXED, kinds.ACQUIRE),
-        scope="cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu",
-        is_exchange_if_equal=is_exchange_if_equal,
-    )
+    acquires = sem not in (ir.MEM_SEMANTIC.RELAXED, ir.MEM_SEMANTIC.RELEASE)
+    releases = sem not in (ir.MEM_SEMANTIC.RELAXED, ir.MEM_SEMANTIC.ACQUIRE)
+    return Order(acquires, releases, "cta" if scope == ir.MEM_SYNC_SCOPE.CTA else "gpu", is_exchange_if_equal)
 
 
 def _operand_type(x: Handle, input_precision: ir.INPUT_PRECISION) -> str:

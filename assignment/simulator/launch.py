@@ -158,10 +158,8 @@ def _kernel(self: InterpretedFunction) -> _Kernel:
 
 
 def _constants(fn: Callable) -> dict[str, tl.constexpr]:
-    known = {
-        **{name: fn.__globals__.get(name) for name in fn.__code__.co_names},
-        **inspect.getclosurevars(fn).nonlocals,
-    }
+    known = {name: fn.__globals__.get(name) for name in fn.__code__.co_names}
+    known |= inspect.getclosurevars(fn).nonlocals
     return {name: value for name, value in known.items() if isinstance(value, tl.constexpr)}
 
 

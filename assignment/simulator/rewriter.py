@@ -250,10 +250,8 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         generator = node.generators[0]
-        is_known = isinstance(generator.target, ast.Name) or (
-            IS_CLOSER_TO_PYTHON and isinstance(generator.target, ast.Tuple)
-        )
-        if len(node.generators) > 1 or not is_known:
+        targets = (ast.Name, ast.Tuple) if IS_CLOSER_TO_PYTHON else ast.Name
+        if len(node.generators) > 1 or not isinstance(generator.target, targets):
             return self._unsupported(node)
         tests = list(generator.ifs)
         with self._aside():
@@ -518,12 +516,9 @@ def _of_lists(nodes: list[ast.AST]) -> set[str]:
 
 def _is_plain(expression: ast.expr) -> bool:
     """Return whether an expression computes nothing, so that evaluating it is harmless."""
-    return all(
-        isinstance(node, (ast.Name, ast.Constant, ast.Tuple, ast.expr_context))
-        or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
-        or isinstance(node, ast.unaryop)
-        for node in ast.walk(expression)
-    )
+    plain = (ast.Name, ast.Constant, ast.Tuple, ast.expr_context, ast.unaryop)
+    others = [node for node in ast.walk(expression) if not isinstance(node, plain)]
+    return all(isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant) for node in others)
 
 
 def _variables() -> ast.Call:

@@ -190,11 +190,9 @@ class Speed:
             middle, low, high = (ratio * work for ratio in (middle, low, high))
         reached = roof.measure(dtype)
         share = reached.least_seconds(workload.nbytes, workload.operations) / timing.seconds
-        rate = (
-            f"{workload.operations / timing.seconds / 1e12:.0f} TFLOP/s"
-            if workload.operations
-            else f"{workload.nbytes / timing.seconds / 1e12:.2f} TB/s"
-        )
+        rate = f"{workload.nbytes / timing.seconds / 1e12:.2f} TB/s"
+        if workload.operations:
+            rate = f"{workload.operations / timing.seconds / 1e12:.0f} TFLOP/s"
         self.seconds, self.ratio = timing.seconds, middle
         self.timing = {
             "against": contestants.TITLES[against],

@@ -36,28 +36,23 @@ KEPT = Path(__file__).resolve().parents[3] / ".bank" / "results.jsonl"
 def arguments(parser: argparse.ArgumentParser) -> None:
     names = "parts of names, or patterns with *: bugs, rmsnorm, …; none with !; yardstick: single defects, all checks"
     parser.add_argument("names", nargs="*", help=f"{names}; practice: what is beside the 100 points")
-    parser.add_argument(
-        "--seeds", type=int, metavar="N", help="for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
-    )
+    seeds = "for each entry (default: 5 for a bug, 10 for a variant, 1 for a cheat)"
+    parser.add_argument("--seeds", type=int, metavar="N", help=seeds)
     parser.add_argument("--first", type=int, default=0, metavar="K", help="the first seed")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes that judge")
     parser.add_argument("--quick", action="store_true", help="everything on one seed, bugs by one check, cheats by few")
-    parser.add_argument(
-        "--without", default="", metavar="WORD", help="with --quick: run variants without the checks of this name"
-    )
+    without = "with --quick: run variants without the checks of this name"
+    parser.add_argument("--without", default="", metavar="WORD", help=without)
     of_variants = "of variants: the checks with this in their name, on all seeds"
     parser.add_argument("--checks", action="append", metavar="WORD", help=of_variants)
-    parser.add_argument(
-        "--sandbox", action="append", metavar="NAME", help="run cheats on this rung; given again, on that one too"
-    )
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the sections of what was run there (a full run: results.md)"
-    )
+    rung = "run cheats on this rung; given again, on that one too"
+    parser.add_argument("--sandbox", action="append", metavar="NAME", help=rung)
+    sections = "write the sections of what was run there (a full run: results.md)"
+    parser.add_argument("--write", type=Path, metavar="FILE", help=sections)
     parser.add_argument("--list", action="store_true", help="a line for each entry, and stop")
-    parser.add_argument(
-        "--kept", type=Path, action="append", metavar="FILE", help="earlier results; new ones go to the first FILE"
-    )
+    earlier = "earlier results; new ones go to the first FILE"
+    parser.add_argument("--kept", type=Path, action="append", metavar="FILE", help=earlier)
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="of N parts of the submissions the I-th")
 
 
