@@ -7,7 +7,7 @@ import sys
 COMMANDS = {  # modules of run/, each with `arguments` and `main`
     "grade": "grade bugs, right variants and cheats; say what went wrong",
     "engines": "compare what engines say of the bugs in memory",
-    "rules": "take each rule against cheats away; say whom it holds",
+    "rules": "take each rule against cheats away, or have right code marked down; say who shows it",
     "hostile_operations": "look for operations of PyTorch that leave their tensors",
     "signals": "kill and stop the processes of a grade",
     "kills": "kill the grading of a class again and again",

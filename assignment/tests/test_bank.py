@@ -14,7 +14,7 @@ from assignment.bank import bugs
 from assignment.bank.__main__ import parsed
 from assignment.bank.corpus import BUG, GRADED, VARIANT, Entry, defined, entries
 from assignment.bank.edits import Bug, bug, table
-from assignment.bank.run import engines, grade, matrix, one_bug, results_page, yardstick
+from assignment.bank.run import engines, grade, matrix, one_bug, results_page, rules, yardstick
 from assignment.bank.run.judging import GradingJob, Result, Verdict, judge_all, key
 from assignment.bank.run.verdicts import VerdictRow, costs, judge, misnamed, naming, only_killer
 from assignment.finding import Explanation, Finding, places_in
@@ -24,6 +24,7 @@ from assignment.scoring.case import Case
 from assignment.submission import Submission
 
 ENTRIES = entries()
+ASSIGNMENT = Path(__file__).parents[1]
 DECLARED = checks.without_a_gpu(checks.declared())
 PROBLEM_OF = {check.name: check.problem for check in DECLARED}
 
@@ -167,6 +168,25 @@ def test_variants_may_be_folders_and_other_bytes():
     )
     assert plain == windows
     assert plain.rstrip() == marked
+
+
+@pytest.mark.parametrize("table", rules.TABLES.values())
+def test_an_edit_of_the_machinery_fits_and_is_shown_by_somebody_there(table):
+    """A cheat, a right submission by a check, or a test"""
+    names = {entry.name for entry in ENTRIES}
+    for edit in rules.edits_of(table):
+        assert (ASSIGNMENT.parent / edit.file).read_text(encoding="utf-8").count(edit.old) == 1, edit.name
+        for who in edit.shown_by:
+            name, _, check = who.partition("::")
+            if name.startswith("test_"):
+                assert check in (ASSIGNMENT / "tests" / name).read_text(encoding="utf-8")
+            else:
+                assert {f"variants/{name}", f"cheats/{name}"} & names, who
+                assert any(check in known for known in PROBLEM_OF)
+
+
+def test_there_are_enough_accusations():
+    assert len(rules.edits_of("accusations.txt")) >= 40
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,29 +39,14 @@ UNHIT = ("status", "score", "passed", "message", "margin", "notes")
 def by_role(grade: int, own: list[Process]) -> dict[str, list[int]]:
     """Return which of a grade's processes do what."""
     roles: dict[str, list[int]] = {role: [] for role in ROLES}
-    by_pid = {process.pid: process for process in own}
     for process in own:
-        if process.program:
-            depth = (process.program == "worker.py") + len([*_forked_from(process, by_pid)])
-            roles[("nursery", "supervisor", "child", "child")[depth]].append(process.pid)
-        elif process.parent == grade and not _is_launcher(process.pid):
-            roles["judge"].append(process.pid)
+        with suppress(*processes.GONE):
+            if named := processes.program(process):
+                depth = (named == "worker.py") + sum(processes.program(above) == named for above in process.parents())
+                roles[("nursery", "supervisor", "child", "child")[depth]].append(process.pid)
+            elif process.ppid() == grade and "grade.py" in " ".join(process.cmdline()):  # no program that it started
+                roles["judge"].append(process.pid)
     return roles
-
-
-def _forked_from(process: Process, by_pid: dict[int, Process]) -> Iterator[Process]:
-    """Yield the processes above it that run the same program."""
-    above = by_pid.get(process.parent)
-    if above and above.program == process.program:
-        yield above
-        yield from _forked_from(above, by_pid)
-
-
-def _is_launcher(pid: int) -> bool:
-    """Return whether a process is no fork of the grader, but a program that it started, such as a sandbox."""
-    with suppress(OSError):
-        return b"grade.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return True
 
 
 @dataclass(frozen=True)

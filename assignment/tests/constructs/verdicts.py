@@ -57,14 +57,19 @@ class Kernel:
 def kernels() -> dict[str, Kernel]:
     """Return the kernels of all files, by their bodies written on one line."""
     files = [file for file in sorted(FOLDER.glob("*.txt")) if file.stem != "called"]
-    found = {}
+    found: dict[str, Kernel] = {}
     for paragraph in "\n\n".join(file.read_text(encoding="utf-8").strip() for file in files).split("\n\n"):
         lines = paragraph.splitlines()
         body = "\n".join(line for line in lines if not line.startswith(("- ", "# ")))
         for line in lines:
             if line.startswith("- "):
                 kernel = _kernel(body, *line.removeprefix("- ").split("  "))
-                found[re.sub(r"\n( *)", lambda at: " ; " + ">" * (len(at[1]) // 4), kernel.body)] = kernel
+                name = re.sub(
+                    r"\n((?:    )*)", lambda at: " ; " + ">" * (len(at[1]) // 4) + " " * bool(at[1]), kernel.body
+                )
+                if name in found:
+                    raise ValueError(f"twice in the table: {name}")
+                found[name] = kernel
     return found
 
 
@@ -130,31 +135,37 @@ def simulated(folder: Path) -> Callable[[str], Verdict]:
 
 
 def compiled(folder: Path) -> Callable[[str], Verdict]:
-    """Return what compiles a kernel for an H100, as far as it can be refused for how it is written."""
-    from triton._C.libtriton import ir
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
-
-    target, module = GPUTarget("cuda", 90, 32), written(folder)
-    backend: Any = make_backend(target)
-    options = backend.parse_options({})
-    types = {"x_ptr": "*fp32", "y_ptr": "*i64", "n": "i32", "f": "fp32", "one": "constexpr", "N": "constexpr"}
+    """Return what compiles a kernel."""
+    module = written(folder)
 
     def run(name: str) -> Verdict:
         kernel = getattr(module, name)
-        source = ASTSource(kernel, types, {(4,): 1, (5,): 16})
-        context = ir.context()
-        ir.load_dialects(context)
-        backend.load_dialects(context)
-        functions = backend.get_codegen_implementation(options)
         try:
-            source.hash()  # for which Triton goes through the kernel, too
-            source.make_ir(target, options, functions, backend.get_module_map(), context)
+            made_ir(kernel, {"x_ptr": "*fp32", "y_ptr": "*i64", "n": "i32", "f": "fp32"}, {"one": 1, "N": 16})
         except Exception as error:
             return _innermost(error, kernel.src, Path(module.__file__).read_text(encoding="utf-8"))
         return None
 
     return run
+
+
+def made_ir(kernel: Any, types: dict[str, str], constants: dict[str, Any]) -> Any:
+    """Compile a kernel for an H100 as far as it can be refused for how it is written."""
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+
+    target = GPUTarget("cuda", 90, 32)
+    backend: Any = make_backend(target)
+    options = backend.parse_options({})
+    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    source = ASTSource(kernel, signature, constants)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(options), backend.get_module_map()
+    source.hash()  # for which Triton goes through the kernel, too
+    return source.make_ir(target, options, *functions, context)
 
 
 def _innermost(error: Exception, kernel: str, module: str) -> Verdict:

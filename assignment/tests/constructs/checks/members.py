@@ -25,121 +25,72 @@ from assignment.simulator.triton_private import HAS_BLOCK_POINTERS, VERSION
 from assignment.tests.constructs.checks.common import raised
 
 # x: 16 float32 numbers, n: 16 integers, m: 16 × 16 float32, s: a scalar; at: 0 to 15. Of methods the first is `self`.
+GIVEN = """
+abs bitonic_merge ceil cos cumprod cumsum erf exp exp2 floor log log2 rsqrt sigmoid sin softmax: x
+sort sqrt sqrt_rn zeros_like: x
+add div_rn fdiv interleave join maximum minimum mul pair_uniform_to_normal sub: x, x
+advance: block_ptr, (1,)
+aggregate_replace: Pair(x, x), b=s
+arange: 0, 16
+argmax argmin expand_dims flip max min sum: x, 0
+associative_scan reduce: x, 0, added
+assume: s > -100.0
+atomic_add atomic_max atomic_min atomic_xchg store: x_ptr + at, x
+atomic_and atomic_or atomic_store atomic_xor: n_ptr + at, n
+atomic_cas: n_ptr + at, n, n
+atomic_load: n_ptr + at
+atomic_poll: n_ptr, 0
+broadcast: x, m
+broadcast_to: x, (16,)
+cast to: x, tl.float16
+cat: x, x, can_reorder=True
+cdiv: n, 3
+clamp: x, 0.0, 1.0
+debug_barrier:
+device_assert: s > -100.0, 'small'
+device_print: 's', s
+dot: m, m
+dot_scaled: m8, scales, 'e5m2', m8, scales, 'e5m2'
+expect_zero: x - x, x > 0.0
+fma: x, x, x
+full: (16,), 2.0, tl.float32
+gather: x, n, 0
+histogram: n, 16
+inline_asm_elementwise: 'mov.b32 $0, $1;', '=r,r', [n], dtype=tl.int32, is_pure=True, pack=1
+item: one
+load: x_ptr + at
+load_tensor_descriptor: x_desc, [0]
+logical_and logical_or: n > 0, n > 1
+make_block_ptr: x_ptr, (16,), (1,), (0,), (16,), (0,)
+make_tensor_descriptor: m_ptr, [16, 16], [16, 1], [16, 16]
+map_elementwise: added, x, x
+max_constancy max_contiguous multiple_of: n, 1
+num_programs program_id: 0
+permute: m, (1, 0)
+philox: 7, n, n, n, n
+philox_impl: n.to(tl.uint32), n.to(tl.uint32), n.to(tl.uint32), n.to(tl.uint32), seed, seed
+rand rand4x randint randint4x randn randn4x: 7, n
+ravel trans: m
+reduce_or xor_sum: n, 0
+reshape view: m, (256,)
+split: m.reshape((8, 16, 2))
+squeeze: m.reshape((256, 1)), 1
+static_assert: True
+static_print: 'here'
+store_tensor_descriptor: x_desc, [0], x
+swizzle2d: n, n, 4, 4, 2
+to_tensor: 3
+topk: x, 4
+uint_to_uniform_float: n
+umulhi: n, n
+unsqueeze: x, 1
+where: x > 0.0, x, 0.0
+zeros: (16,), tl.float32
+"""
 ARGUMENTS = {
-    "abs": "x",
-    "add": "x, x",
-    "advance": "block_ptr, (1,)",
-    "aggregate_replace": "Pair(x, x), b=s",
-    "arange": "0, 16",
-    "argmax": "x, 0",
-    "argmin": "x, 0",
-    "associative_scan": "x, 0, added",
-    "assume": "s > -100.0",
-    "atomic_add": "x_ptr + at, x",
-    "atomic_and": "n_ptr + at, n",
-    "atomic_cas": "n_ptr + at, n, n",
-    "atomic_load": "n_ptr + at",
-    "atomic_max": "x_ptr + at, x",
-    "atomic_min": "x_ptr + at, x",
-    "atomic_or": "n_ptr + at, n",
-    "atomic_poll": "n_ptr, 0",
-    "atomic_store": "n_ptr + at, n",
-    "atomic_xchg": "x_ptr + at, x",
-    "atomic_xor": "n_ptr + at, n",
-    "bitonic_merge": "x",
-    "broadcast": "x, m",
-    "broadcast_to": "x, (16,)",
-    "cast": "x, tl.float16",
-    "cat": "x, x, can_reorder=True",
-    "cdiv": "n, 3",
-    "ceil": "x",
-    "clamp": "x, 0.0, 1.0",
-    "cos": "x",
-    "cumprod": "x",
-    "cumsum": "x",
-    "debug_barrier": "",
-    "device_assert": "s > -100.0, 'small'",
-    "device_print": "'s', s",
-    "div_rn": "x, x",
-    "dot": "m, m",
-    "dot_scaled": "m8, scales, 'e5m2', m8, scales, 'e5m2'",
-    "erf": "x",
-    "exp": "x",
-    "exp2": "x",
-    "expand_dims": "x, 0",
-    "expect_zero": "x - x, x > 0.0",
-    "fdiv": "x, x",
-    "flip": "x, 0",
-    "floor": "x",
-    "fma": "x, x, x",
-    "full": "(16,), 2.0, tl.float32",
-    "gather": "x, n, 0",
-    "histogram": "n, 16",
-    "inline_asm_elementwise": "'mov.b32 $0, $1;', '=r,r', [n], dtype=tl.int32, is_pure=True, pack=1",
-    "interleave": "x, x",
-    "item": "one",
-    "join": "x, x",
-    "load": "x_ptr + at",
-    "load_tensor_descriptor": "x_desc, [0]",
-    "log": "x",
-    "log2": "x",
-    "logical_and": "n > 0, n > 1",
-    "logical_or": "n > 0, n > 1",
-    "make_block_ptr": "x_ptr, (16,), (1,), (0,), (16,), (0,)",
-    "make_tensor_descriptor": "m_ptr, [16, 16], [16, 1], [16, 16]",
-    "map_elementwise": "added, x, x",
-    "max": "x, 0",
-    "max_constancy": "n, 1",
-    "max_contiguous": "n, 1",
-    "maximum": "x, x",
-    "min": "x, 0",
-    "minimum": "x, x",
-    "mul": "x, x",
-    "multiple_of": "n, 1",
-    "num_programs": "0",
-    "pair_uniform_to_normal": "x, x",
-    "permute": "m, (1, 0)",
-    "philox": "7, n, n, n, n",
-    "philox_impl": "n.to(tl.uint32), n.to(tl.uint32), n.to(tl.uint32), n.to(tl.uint32), seed, seed",
-    "program_id": "0",
-    "rand": "7, n",
-    "rand4x": "7, n",
-    "randint": "7, n",
-    "randint4x": "7, n",
-    "randn": "7, n",
-    "randn4x": "7, n",
-    "ravel": "m",
-    "reduce": "x, 0, added",
-    "reduce_or": "n, 0",
-    "reshape": "m, (256,)",
-    "rsqrt": "x",
-    "sigmoid": "x",
-    "sin": "x",
-    "softmax": "x",
-    "sort": "x",
-    "split": "m.reshape((8, 16, 2))",
-    "sqrt": "x",
-    "sqrt_rn": "x",
-    "squeeze": "m.reshape((256, 1)), 1",
-    "static_assert": "True",
-    "static_print": "'here'",
-    "store": "x_ptr + at, x",
-    "store_tensor_descriptor": "x_desc, [0], x",
-    "sub": "x, x",
-    "sum": "x, 0",
-    "swizzle2d": "n, n, 4, 4, 2",
-    "to": "x, tl.float16",
-    "to_tensor": "3",
-    "topk": "x, 4",
-    "trans": "m",
-    "uint_to_uniform_float": "n",
-    "umulhi": "n, n",
-    "unsqueeze": "x, 1",
-    "view": "m, (256,)",
-    "where": "x > 0.0, x, 0.0",
-    "xor_sum": "n, 0",
-    "zeros": "(16,), tl.float32",
-    "zeros_like": "x",
+    name: arguments.strip()
+    for names, _, arguments in (line.partition(":") for line in GIVEN.strip().splitlines())
+    for name in names.split()
 }
 # Classes, and what else is no function: a use of the name in a kernel.
 USES = {

@@ -201,70 +201,12 @@ def _add_shares_kernel(
     ),
     style(  # a program a row, and the whole row in one power-of-two tile, however wide; each leaves a partial gradient
         "rmsnorm_row_program",
-        above(
-            """
-
-def _row_tile(d):
-    tile_size = triton.next_power_of_2(d)
-    return {"D_TILE_SIZE": tile_size, "num_warps": min(max(tile_size // 256, 1), 32)}
-"""
-        ),
-        *other_forward(
-            """\
-        _forward_kernel[(rstd.numel(),)](
-            x_rows, weight, y, rstd, *x_rows.stride(), *weight.stride(), d, eps, **_row_tile(d)
-        )
-""",
-            '''\
-@triton.jit
-def _forward_kernel(
-    x_ptr, w_ptr, y_ptr, rstd_ptr,
-    stride_xr, stride_xd, stride_wd,
-    d, eps,
-    D_TILE_SIZE: tl.constexpr,
-):
-    """x (n_rows, d), w (d,); y and rstd are contiguous. Grid: (n_rows,)."""
-    row = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, D_TILE_SIZE).to(tl.int64)
-    mask = cols < d
-    x = tl.load(x_ptr + row * stride_xr + cols * stride_xd, mask=mask, other=0.0).to(tl.float32)
-    rstd = 1 / tl.sqrt(tl.sum(x * x) / d + eps)
-    tl.store(rstd_ptr + row, rstd)
-    w = tl.load(w_ptr + cols * stride_wd, mask=mask, other=0.0).to(tl.float32)
-    tl.store(y_ptr + row * d + cols, x * rstd * w, mask=mask)
-''',
-        ),
-        *other_backward(
-            """\
-    partials = torch.empty((n_rows, d), dtype=torch.float32, device=x.device)
-    _backward_kernel[(n_rows,)](
-        grad_y_rows, x_matrix, weight, rstd_rows, grad_x, partials,
-        *grad_y_rows.stride(), *x_matrix.stride(), *weight.stride(), *rstd_rows.stride(), d, **_row_tile(d),
-    )
-    grad_weight = partials.sum(0)
-""",
-            '''\
-@triton.jit
-def _backward_kernel(
-    grad_y_ptr, x_ptr, w_ptr, rstd_ptr, grad_x_ptr, partials_ptr,
-    stride_gyr, stride_gyd, stride_xr, stride_xd, stride_wd, stride_rstdr,
-    d,
-    D_TILE_SIZE: tl.constexpr,
-):
-    """grad_y and x (n_rows, d), w (d,), rstd (n_rows,); grad_x and partials are contiguous. Grid: (n_rows,)."""
-    row = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, D_TILE_SIZE).to(tl.int64)
-    mask = cols < d
-    grad_y = tl.load(grad_y_ptr + row * stride_gyr + cols * stride_gyd, mask=mask, other=0.0).to(tl.float32)
-    x = tl.load(x_ptr + row * stride_xr + cols * stride_xd, mask=mask, other=0.0).to(tl.float32)
-    w = tl.load(w_ptr + cols * stride_wd, mask=mask, other=0.0).to(tl.float32)
-    rstd = tl.load(rstd_ptr + row * stride_rstdr)
-    x_hat = x * rstd
-    tl.store(partials_ptr + row * d + cols, grad_y * x_hat, mask=mask)
-    grad_x_hat = grad_y * w
-    mean = tl.sum(grad_x_hat * x_hat) / d
-    tl.store(grad_x_ptr + row * d + cols, rstd * (grad_x_hat - x_hat * mean), mask=mask)
-''',
+        ("ROWS_PER_PROGRAM = 64\n", "ROWS_PER_PROGRAM = 1\n"),
+        ("min(triton.next_power_of_2(d), MAX_D_TILE_SIZE)", "triton.next_power_of_2(d)"),
+        ("max(1, min(64, TILE_ELEMENTS // d_tile_size))", "1"),
+        (
+            "IS_ONE_TILE=d <= d_tile_size,\n            num_warps=8,",
+            "IS_ONE_TILE=True,\n            num_warps=min(max(d_tile_size // 256, 1), 32),",
         ),
     ),
     style(  # a kernel for each gradient: nothing is exchanged between programs, at the price of reading x and dy twice
