@@ -50,11 +50,8 @@ class Seen:
     def changes(self, before: "Seen") -> set[str]:
         """Return the names of the files that differ."""
         ours, theirs = (s.submission.files if s.submission else {} for s in (self, before))
-        return {
-            name
-            for name in ours.keys() | theirs.keys()
-            if (ours.get(name), self.times.get(name)) != (theirs.get(name), before.times.get(name))
-        }
+        names = ours.keys() | theirs.keys()
+        return {n for n in names if (ours.get(n), self.times.get(n)) != (theirs.get(n), before.times.get(n))}
 
 
 def look(path: Path) -> Seen:

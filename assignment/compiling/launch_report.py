@@ -76,11 +76,8 @@ def is_expected(noted: Noted) -> bool:
 
 def _told(error: BaseException) -> str:
     """Return an exception, and its innermost line that is neither ours nor a library's."""
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "site-packages" not in frame.filename and "/assignment/" not in frame.filename and "<" not in frame.filename
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not any(part in one.filename for part in ("site-packages", "/assignment/", "<"))]
     where = f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
     return f"{type(error).__name__}: {error}".removesuffix(": ") + where
 

@@ -10,12 +10,9 @@ from assignment.protocol.program import DescribedKernel, kernels_in
 from .source import Refused
 from .values import Unknown
 
-_OPTIONS: dict[str, tuple[type, ...]] = {
-    "do_not_specialize": (list, type(None)),
-    "do_not_specialize_on_alignment": (list, type(None)),
-    "debug": (bool, type(None)),
-    "noinline": (bool, type(None)),
-}
+_NAMES, _FLAG = (list, type(None)), (bool, type(None))
+_OPTIONS: dict[str, tuple[type, ...]] = {"debug": _FLAG, "noinline": _FLAG}
+_OPTIONS |= {"do_not_specialize": _NAMES, "do_not_specialize_on_alignment": _NAMES}
 _ENTRY = {name: get_origin(kind) or kind for name, kind in get_type_hints(DescribedKernel).items()}
 
 

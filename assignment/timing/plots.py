@@ -37,12 +37,8 @@ def draw(path: Path, rows: list[BenchRow], roof: Roof, gpu: str) -> None:
         panel(axis)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
-    handles = {
-        label: handle
-        for axis in axes.flat
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-        if label in TITLES.values()
-    }
+    drawn = (zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes.flat)
+    handles = {label: handle for pairs in drawn for handle, label in pairs if label in TITLES.values()}
     if handles:
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5)
     figure.savefig(path, dpi=130)
